@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use cantrip::Runtime;
 use cantrip::canon::{IdSource, Instant, LoomId, Now, Timestamp, TurnId, stable_hash};
-use cantrip::circle::gate::{Stop, builtin};
-use cantrip::circle::javascript::{Event, Host, Options as Threads, Program, ProgramLimits, Spec};
-use cantrip::circle::{Asked, Circle, Decision, Effect, Given, Standing};
-use cantrip::crystal::{Caller, Compatible, List, Request};
-use cantrip::loom::{CallId, Closing, GateCall, Journal, Loom, Memory, Message};
+use cantrip::circle::gate::{StopSignal, builtin};
+use cantrip::circle::javascript::{Event, Host, Options as Threads, Program, ProgramLimits, SandboxSpec};
+use cantrip::circle::{CallArguments, CallRequest, CallerState, Circle, Decision, Effect};
+use cantrip::crystal::{Caller, Compatible, MessageLog, Request};
+use cantrip::loom::{CallId, Closing, GateCall, Journal, Loom, MemoryLoom, Message};
 use cantrip::reply::{Call, Trace, codes};
 use cantrip::stream::{Options, Processor, StreamEvent};
-use cantrip_loom_suite::{Episode, Weaver};
+use cantrip_loom_suite::{Episode, LoomWriter};
 use cantrip_store::Store;
 use divan::Bencher;
 use futures_util::FutureExt;
@@ -60,11 +60,11 @@ fn gate_call(bencher: Bencher<'_, '_>) {
     let circle = circle.expect("it is sound");
     let trace = trace(&runtime);
     bencher.bench(|| {
-        let asked = Asked { gate: "echo", given: Given::Tool(json!({"text": "hello"})) };
-        let Decision::Allowed(Effect::Execute(permit)) = circle.decide(asked, &Standing::default()) else {
+        let asked = CallRequest { gate: "echo", arguments: CallArguments::Tool(json!({"text": "hello"})) };
+        let Decision::Allowed(Effect::Execute(permit)) = circle.decide(asked, &CallerState::default()) else {
             panic!("an echo is allowed")
         };
-        executor.block_on(permit.execute(runtime.guard(), &trace, None, None, Stop::never()))
+        executor.block_on(permit.execute(runtime.guard(), &trace, None, None, StopSignal::never()))
     });
 }
 
@@ -106,8 +106,8 @@ fn upserts_of_1000_deltas(bencher: Bencher<'_, '_>) {
 }
 
 /// A list of so many turns, each of a call and a result of a kilobyte.
-fn list(turns: usize) -> List {
-    let list = List::new();
+fn list(turns: usize) -> MessageLog {
+    let list = MessageLog::new();
     list.push(Message::User { content: "go".into() });
     for n in 0..turns {
         push(&list, n);
@@ -115,14 +115,14 @@ fn list(turns: usize) -> List {
     list
 }
 
-fn push(list: &List, n: usize) {
+fn push(list: &MessageLog, n: usize) {
     let call = GateCall { tool_call_id: format!("call_{n}"), gate: "look".to_owned(), args: json!({"n": n}) };
     list.push(Message::Assistant { content: None, calls: vec![call], parts: None });
     let (tool_call_id, gate, content) = (format!("call_{n}"), "look".to_owned(), kilobyte(n).into());
     list.push(Message::Tool { tool_call_id, gate, content });
 }
 
-fn request(list: &List) -> Request {
+fn request(list: &MessageLog) -> Request {
     let ids = IdSource::seeded(7);
     let turn: TurnId = ids.next(Timestamp::EPOCH);
     let caller = Caller { entity: ids.next(Timestamp::EPOCH), spawned_by: None, request: CallId::request(turn) };
@@ -153,7 +153,7 @@ fn body_one_turn_later(bencher: Bencher<'_, '_>, turns: usize) {
     bencher.with_inputs(made).bench_values(|list| wire.body(&request(&list)).expect("it can be sent").len());
 }
 
-async fn turn<L: Journal + Loom>(weaver: &mut Weaver<'_, L>, episode: &mut Episode) {
+async fn turn<L: Journal + Loom>(weaver: &mut LoomWriter<'_, L>, episode: &mut Episode) {
     let said = kilobyte(usize::try_from(episode.sequence).expect("few"));
     weaver.turn(episode, "read", json!(said), Closing::Open).await;
 }
@@ -161,7 +161,7 @@ async fn turn<L: Journal + Loom>(weaver: &mut Weaver<'_, L>, episode: &mut Episo
 /// Two steps of four records, at the end of a thread that grows by each.
 fn appended<L: Journal + Loom>(bencher: Bencher<'_, '_>, loom: &L) {
     let executor = executor();
-    let mut weaver = Weaver::seeded(loom, 7);
+    let mut weaver = LoomWriter::seeded(loom, 7);
     weaver.loom = LoomId::from_bytes([1; 16]);
     let mut episode = executor.block_on(weaver.cast("measure"));
     bencher.bench_local(|| executor.block_on(turn(&mut weaver, &mut episode)));
@@ -169,7 +169,7 @@ fn appended<L: Journal + Loom>(bencher: Bencher<'_, '_>, loom: &L) {
 
 #[divan::bench]
 fn turn_into_memory(bencher: Bencher<'_, '_>) {
-    appended(bencher, &Memory::new());
+    appended(bencher, &MemoryLoom::new());
 }
 
 /// SQLite without a disk: what our side of a durable turn takes.
@@ -186,7 +186,7 @@ fn sandboxes() -> Host {
 #[divan::bench]
 fn sandbox_and_first_program(bencher: Bencher<'_, '_>) {
     let (executor, host) = (executor(), sandboxes());
-    let spec = Arc::new(Spec { seed: 7, limits: ProgramLimits::default(), gates: Vec::new() });
+    let spec = Arc::new(SandboxSpec { seed: 7, limits: ProgramLimits::default(), gates: Vec::new() });
     bencher.bench(|| {
         let program = Program::new("turn-1.js", "1 + 1", Timestamp::EPOCH).expect("it can be read");
         match executor.block_on(host.sandbox(Arc::clone(&spec)).run(program)) {

@@ -21,19 +21,20 @@ use cantrip::circle::javascript::{self, Javascript};
 use cantrip::circle::python::{self, Python};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{
-    Answer, Assembler, Charge, Compatible, Crystal, Ending, Failure, Request, Response, Script, Scripted, Sink,
+    Answer, AnswerEnd, Assembler, Charge, Compatible, Crystal, EventSink, Failure, Request, Response, Script,
+    ScriptedCrystal,
 };
 use cantrip::events::Watcher;
-use cantrip::loom::{AnyLoom, Finish, Loom, Memory};
+use cantrip::loom::{AnyLoom, Finish, Loom, MemoryLoom};
 use cantrip::stream::{Options, Processor, StreamEvent};
-use cantrip::{Call, Cantrip, Casting, Forking, MachineClock, Runtime};
+use cantrip::{Call, Cantrip, CastOptions, ForkOptions, MachineClock, Runtime};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// As the binary has it.
 #[global_allocator]
-static ALLOCATOR: python::Counting = python::Counting;
+static ALLOCATOR: python::CountingAllocator = python::CountingAllocator;
 
 /// Turns of a cast before the one that counts.
 const WARM_TURNS: u64 = 2;
@@ -107,14 +108,14 @@ impl Crystal for Model {
         "scripted/model"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         if let Some(asked) = &self.asked {
             asked.lock().expect("nobody panics with it").push(Instant::now());
         }
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
-        Scripted::new("scripted/model", Script::new([self.says(request)])).ask(request, heard).await
+        ScriptedCrystal::new("scripted/model", Script::new([self.says(request)])).ask(request, heard).await
     }
 }
 
@@ -154,7 +155,7 @@ fn processor() -> Duration {
 }
 
 async fn cast(runtime: &Runtime, cantrip: &Cantrip) {
-    let cast = runtime.cast(cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(cantrip, CastOptions::on("go")).await;
     assert!(cast.answer().is_some(), "{:?}", cast.reply());
 }
 
@@ -175,8 +176,8 @@ async fn agents(runtime: &Runtime, model: Model, agents: usize) -> Value {
 }
 
 async fn looped(turns: u64, says: Says) -> Value {
-    warm(&Runtime::new(Memory::new()), says).await;
-    agents(&Runtime::new(Memory::new()), Model::new(turns, Duration::ZERO, says), 1).await
+    warm(&Runtime::new(MemoryLoom::new()), says).await;
+    agents(&Runtime::new(MemoryLoom::new()), Model::new(turns, Duration::ZERO, says), 1).await
 }
 
 async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
@@ -222,14 +223,14 @@ fn with(mut value: Value, key: &str, told: Value) -> Value {
 async fn fork(folder: &Path, turns: u64) -> Value {
     let runtime = stored(&folder.join("kept"));
     let whole = cantrip(Model::new(turns, Duration::ZERO, Says::Calls));
-    let cast = runtime.cast(&whole, Casting::on("go")).await;
+    let cast = runtime.cast(&whole, CastOptions::on("go")).await;
     let leaf = cast.outcome.and_then(|outcome| outcome.leaf).expect("a turn");
     let thread = runtime.loom().thread(leaf).await.expect("readable");
     let middle = thread.turns[usize::try_from(turns / 2).expect("short") - 1].id;
     let before = CALLS.load(Ordering::Relaxed);
     let ends = cantrip(Model::new(0, Duration::ZERO, Says::Calls));
     let clock = Clock::start();
-    let fork = runtime.fork(&ends, middle, Forking::on("and now?")).await;
+    let fork = runtime.fork(&ends, middle, ForkOptions::on("and now?")).await;
     let (wall, cpu) = clock.read();
     assert!(fork.answer().is_some(), "{:?}", fork.reply());
     json!({"wall": wall, "cpu": cpu, "calls_again": CALLS.load(Ordering::Relaxed) - before})
@@ -243,14 +244,14 @@ impl Crystal for Talker {
         "scripted/talker"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let mut said = Assembler::new(self.name(), request, heard);
         for at in 0..self.0 {
             if let Err(cause) = said.text(if at % 2 == 0 { "word " } else { "after " }) {
                 return Err(said.fail(cause, Charge::Unknown));
             }
         }
-        said.finish(Ending::new("talker", Finish::Stop))
+        said.finish(AnswerEnd::new("talker", Finish::Stop))
     }
 }
 
@@ -261,7 +262,7 @@ struct Viewer {
 }
 
 impl Watcher for Viewer {
-    fn see(&self, event: StreamEvent) {
+    fn on_event(&self, event: StreamEvent) {
         let (processor, upserts) = &mut *self.seen.lock().expect("nobody panics with it");
         let mut emitted = Vec::new();
         processor.process(&event, self.clock.now(), &mut emitted).expect("within every limit");
@@ -272,7 +273,8 @@ impl Watcher for Viewer {
 /// A cast that says so many deltas in one item, watched: from the crystal to upserts.
 async fn stream(deltas: u64) -> Value {
     let seen = Arc::new(Mutex::new((Processor::new(Options::default()), 0)));
-    let runtime = Runtime::new(Memory::new()).watched_by(Viewer { clock: MachineClock::new(), seen: seen.clone() });
+    let runtime =
+        Runtime::new(MemoryLoom::new()).with_watcher(Viewer { clock: MachineClock::new(), seen: seen.clone() });
     let cantrip = Cantrip::builder()
         .crystal(Talker(deltas))
         .call(Call::new().system_prompt("You talk."))
@@ -303,13 +305,13 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
     let cantrip = Cantrip::builder()
         .crystal(Model::new(turns, Duration::ZERO, Says::Code(kind)))
         .medium(kind)
-        .served_by(medium)
+        .serve_medium(medium)
         .gate(builtin::done())
         .ward("max_turns", turns + 10)
         .build()
         .expect("it is sound");
     let ready = began.elapsed().as_secs_f64();
-    let runtime = Runtime::new(Memory::new());
+    let runtime = Runtime::new(MemoryLoom::new());
     let clock = Clock::start();
     cast(&runtime, &cantrip).await;
     let (wall, cpu) = clock.read();
@@ -340,7 +342,7 @@ async fn run(name: &str, given: &HashMap<String, u64>, folder: &Path) -> Option<
         "loop" => looped(turns, Says::Calls).await,
         "loop_unsent" => looped(turns, Says::CallsUnsent).await,
         "durable" => durable(folder, turns, agents).await,
-        "fleet" => fleet(Runtime::new(Memory::new()), turns, agents, latency).await,
+        "fleet" => fleet(Runtime::new(MemoryLoom::new()), turns, agents, latency).await,
         "fleet_durable" => fleet(stored(folder), turns, agents, latency).await,
         "fork" => fork(folder, turns).await,
         "stream" => stream(given.get("deltas").copied().unwrap_or(0)).await,

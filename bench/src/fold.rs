@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Answer, Crystal, Failure, ProfileRow, Request, Response, Script, Scripted, Sink};
-use cantrip::fold::Folding;
-use cantrip::loom::{Caller, Loom, Memory, Strategy};
-use cantrip::{Call, Cantrip, Casting, Forking, Runtime};
+use cantrip::crystal::{Answer, Crystal, EventSink, Failure, ProfileRow, Request, Response, Script, ScriptedCrystal};
+use cantrip::fold::FoldOptions;
+use cantrip::loom::{Caller, Loom, MemoryLoom, Strategy};
+use cantrip::{Call, Cantrip, CastOptions, ForkOptions, Runtime};
 use serde_json::json;
 
 use crate::measure;
@@ -35,7 +35,7 @@ impl Crystal for Worker {
         self.name
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let response = match (request.caller.request.caller(), request.utterances) {
             (Caller::Fold(_), _) => Response::text("it counts on"),
             (Caller::Turn(_), said) if said < self.turns => {
@@ -49,11 +49,11 @@ impl Crystal for Worker {
                 Response::call("d", "done", json!({"answer": "over"}))
             }
         };
-        Scripted::new(self.name, Script::new([response])).ask(request, heard).await
+        ScriptedCrystal::new(self.name, Script::new([response])).ask(request, heard).await
     }
 }
 
-fn cantrip(worker: &Worker, folding: Folding, window: Option<u64>) -> Cantrip {
+fn cantrip(worker: &Worker, folding: FoldOptions, window: Option<u64>) -> Cantrip {
     Cantrip::builder()
         .crystal(worker.clone())
         .call(Call::new().system_prompt("You count words."))
@@ -75,17 +75,17 @@ async fn measured() {
     println!("fold: {TURNS} turns in memory, {}\n", measure::time_measured());
     println!("| folding | folds | first thousand | last thousand | last / first |");
     println!("| --- | --- | --- | --- | --- |");
-    let by = |strategy| Folding::default().by(strategy);
+    let by = |strategy| FoldOptions::default().with_strategy(strategy);
     for (told, folding, window) in [
-        ("window, after 20 turns", Folding::after_turns(20), None),
+        ("window, after 20 turns", FoldOptions::after_turns(20), None),
         ("window, in 8,000 tokens", by(Strategy::Window), Some(8_000)),
         ("summary, in 8,000 tokens", by(Strategy::Summary), Some(8_000)),
         ("selective, in 8,000 tokens", by(Strategy::Selective), Some(8_000)),
     ] {
         let worker = Worker::new("scripted/worker", TURNS - 1);
         let cantrip = cantrip(&worker, folding, window);
-        let runtime = Runtime::new(Memory::new());
-        let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+        let runtime = Runtime::new(MemoryLoom::new());
+        let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
         let leaf = cast.outcome.and_then(|outcome| outcome.leaf).expect("it came to its end");
         let folds = runtime.loom().folds(leaf).await.expect("readable").len();
         let readings = worker.readings.lock().expect("nobody panics here").clone();
@@ -110,7 +110,7 @@ async fn at_the_end(runtime: &Runtime, cantrip: &Cantrip, leaf: cantrip::canon::
         let ends = Worker::new("scripted/ends", 0);
         let other = cantrip.with_crystal(ends.clone()).expect("it is sound");
         let start = measure::now();
-        let fork = runtime.fork(&other, leaf, Forking::on("another way")).await;
+        let fork = runtime.fork(&other, leaf, ForkOptions::on("another way")).await;
         assert!(fork.answer().is_some(), "{:?}", fork.reply());
         let asked = ends.readings.lock().expect("nobody panics here")[0];
         forks.push(asked.saturating_sub(start));

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::post;
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Answer, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip::loom::{AnyLoom, Memory};
+use cantrip::crystal::{Answer, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
+use cantrip::loom::{AnyLoom, MemoryLoom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Call, Cantrip, Runtime};
 use cantrip_canon::EntityId;
-use cantrip_serve::http::{Http, Options};
-use cantrip_serve::{Card, Grimoire, House, local};
+use cantrip_serve::http::{HttpServer, Options};
+use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary, local_owner};
 use cantrip_service::contracts::Predictor;
-use cantrip_service::{Ask, Service};
+use cantrip_service::{CastRequest, Service};
 use cantrip_store::Store;
 use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
 use serde_json::json;
@@ -41,16 +41,16 @@ impl Crystal for Brief {
         "scripted/brief"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let answer = Response::call("c", "done", json!({"answer": "over"}));
-        Scripted::new("scripted/brief", Script::new([answer])).ask(request, heard).await
+        ScriptedCrystal::new("scripted/brief", Script::new([answer])).ask(request, heard).await
     }
 }
 
 /// One spell.
-struct Shelf(Cantrip);
+struct OneSpellCatalog(Cantrip);
 
-impl Shelf {
+impl OneSpellCatalog {
     fn new() -> Self {
         let built = Cantrip::builder()
             .name("brief")
@@ -63,8 +63,8 @@ impl Shelf {
     }
 }
 
-impl Grimoire for Shelf {
-    fn spells(&self) -> Vec<Card> {
+impl SpellCatalog for OneSpellCatalog {
+    fn spells(&self) -> Vec<SpellSummary> {
         Vec::new()
     }
 
@@ -76,7 +76,7 @@ impl Grimoire for Shelf {
         ready(Err(codes::config_invalid("predict", "crystal", "nothing is predicted here").into())).boxed()
     }
 
-    fn of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+    fn cantrip_of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
         ready(Ok(self.0.clone())).boxed()
     }
 }
@@ -116,12 +116,12 @@ impl Client {
 
 /// What one contender took: each request, and each round of them.
 #[derive(Default)]
-struct Taken {
+struct Latencies {
     each: Vec<Duration>,
     rounds: Vec<Duration>,
 }
 
-impl Taken {
+impl Latencies {
     /// The median and the 99th of a hundred.
     fn quantiles(&mut self) -> (Duration, Duration) {
         self.each.sort_unstable();
@@ -135,7 +135,7 @@ impl Taken {
 }
 
 /// Has so many ask at once, each its share, and takes the time of each.
-async fn round<F: Future<Output = Vec<Duration>>>(taken: &mut Taken, askers: impl IntoIterator<Item = F>) {
+async fn round<F: Future<Output = Vec<Duration>>>(taken: &mut Latencies, askers: impl IntoIterator<Item = F>) {
     let start = Instant::now();
     let each = join_all(askers).await;
     taken.rounds.push(start.elapsed());
@@ -152,11 +152,11 @@ async fn over_http(client: &mut Client, path: &str, body: &str, count: usize) ->
     times
 }
 
-async fn in_process(house: &House, count: usize) -> Vec<Duration> {
+async fn in_process(house: &SpellHost, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
-        let reply = house.cast(&local(), "brief", Ask::on("go")).await.reply().await;
+        let reply = house.cast(&local_owner(), "brief", CastRequest::with_intent("go")).await.reply().await;
         times.push(start.elapsed());
         assert!(reply.answer().is_some(), "{:?}", reply.reply());
     }
@@ -164,11 +164,11 @@ async fn in_process(house: &House, count: usize) -> Vec<Duration> {
 }
 
 async fn measured(kept: &str, loom: AnyLoom) {
-    let house = House::open(Runtime::new(loom), Shelf::new());
+    let house = SpellHost::open(Runtime::new(loom), OneSpellCatalog::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let served = listener.local_addr().expect("an address").to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let http = Http::new(house.clone(), Options::default());
+    let http = HttpServer::new(house.clone(), Options::default());
     let serving = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
     let body = json!({"spell": "brief", "intent": "go", "wait": true}).to_string();
     let answer = Client::to(&served).await.ask("/v1/casts", &body).await;
@@ -179,7 +179,7 @@ async fn measured(kept: &str, loom: AnyLoom) {
     for together in TOGETHER {
         let mut to_floor = join_all((0..together).map(|_| Client::to(&floor))).await;
         let mut to_server = join_all((0..together).map(|_| Client::to(&served))).await;
-        let (mut bare, mut inside, mut outside) = (Taken::default(), Taken::default(), Taken::default());
+        let (mut bare, mut inside, mut outside) = (Latencies::default(), Latencies::default(), Latencies::default());
         let share = ASKED / together;
         for counted in 0..=ROUNDS {
             round(&mut bare, to_floor.iter_mut().map(|client| over_http(client, "/", &body, share))).await;
@@ -187,11 +187,11 @@ async fn measured(kept: &str, loom: AnyLoom) {
             round(&mut outside, to_server.iter_mut().map(|client| over_http(client, "/v1/casts", &body, share))).await;
             if counted == 0 {
                 // The first one is for warming up.
-                (bare, inside, outside) = (Taken::default(), Taken::default(), Taken::default());
+                (bare, inside, outside) = (Latencies::default(), Latencies::default(), Latencies::default());
             }
         }
         let (floor, cast) = (bare.quantiles(), inside.quantiles());
-        let row = |what: &str, taken: &mut Taken, ratios: String| {
+        let row = |what: &str, taken: &mut Latencies, ratios: String| {
             let (half, nearly) = taken.quantiles();
             let micros = |time: Duration| format!("{:.0} us", time.as_secs_f64() * 1e6);
             let a_second = taken.a_second();
@@ -220,7 +220,7 @@ pub(crate) fn run() {
     println!("| what | requests a second | p50 | p99 | ratios |");
     println!("| --- | --- | --- | --- | --- |");
     runtime().block_on(async {
-        measured("in memory", AnyLoom::new(Memory::new())).await;
+        measured("in memory", AnyLoom::new(MemoryLoom::new())).await;
         let store = Store::sqlite(folder.path().join("loom.db")).expect("a store");
         measured("SQLite", AnyLoom::new(store)).await;
     });

@@ -21,7 +21,7 @@ impl Timing {
     }
 
     /// `12.3 ms (11.9 to 14.0)`
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         let (fastest, slowest) = (self.0[0], self.0[self.0.len() - 1]);
         format!("{:.2} ms ({:.2} to {:.2})", millis(self.median()), millis(fastest), millis(slowest))

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use cantrip::canon::IdSource;
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Answer, AnyCrystal, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip::loom::{AnyLoom, ReceiptsWanted};
+use cantrip::crystal::{Answer, AnyCrystal, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
+use cantrip::loom::{AnyLoom, ReceiptFilter};
 use cantrip::reply::Refusal;
-use cantrip::{Call, Cantrip, Casting, MachineClock, MachineEntropy, Runtime};
+use cantrip::{Call, Cantrip, CastOptions, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{NoFiles, Signature, SignatureOrigin};
-use cantrip_ds::{Predicting, Predictor, Traces};
+use cantrip_ds::{PredictOptions, Predictor, TraceArchive};
 use cantrip_store::Store;
 use serde_json::json;
 
@@ -51,9 +51,9 @@ impl Crystal for Loud {
         "scripted/loud"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let answer = Response::call("c", "done", json!({"answer": {"text": "HELLO"}}));
-        Scripted::new("scripted/loud", Script::new([answer])).ask(request, heard).await
+        ScriptedCrystal::new("scripted/loud", Script::new([answer])).ask(request, heard).await
     }
 }
 
@@ -79,21 +79,21 @@ pub(crate) fn run() {
     runtime().block_on(async {
         let loom = AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).expect("a store"));
         let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
-        let house = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+        let house = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
         let crystals = |_: Option<&str>| Ok::<_, Refusal>(AnyCrystal::new(Loud));
-        let predictor = Predictor::new(house.clone(), crystals, Traces::inline(), clock, ids);
-        let signature = Signature::read(SIGNATURE, &NoFiles).expect("it is sound");
+        let predictor = Predictor::new(house.clone(), crystals, TraceArchive::inline(), clock, ids);
+        let signature = Signature::parse(SIGNATURE, &NoFiles).expect("it is sound");
         let added = predictor.catalog().add(&signature, SignatureOrigin::File, "bench").await;
         assert!(added.is_ok(), "{:?}", added.err());
         let (cantrip, input) = (bare(), json!({"text": "hello"}));
         let (mut casts, mut predicts) = (Vec::new(), Vec::new());
         for _ in 0..PREDICTS {
             let start = Instant::now();
-            let cast = house.cast(&cantrip, Casting::on("<text>hello</text>")).await;
+            let cast = house.cast(&cantrip, CastOptions::on("<text>hello</text>")).await;
             casts.push(start.elapsed());
             assert!(cast.answer().is_some(), "{:?}", cast.reply());
             let start = Instant::now();
-            let predict = predictor.predict(signature.id(), &input, Predicting::default()).await;
+            let predict = predictor.predict(signature.id(), &input, PredictOptions::default()).await;
             predicts.push(start.elapsed());
             assert!(predict.predicted.output.is_some(), "{:?}", predict.guarded.reply);
         }
@@ -105,7 +105,7 @@ pub(crate) fn run() {
         let (half, nearly) = (over(predict, cast), over(slow_predict, slow_cast));
         println!("| the predict | {} | {} | {half:.2} x, {nearly:.2} x |", micros(predict), micros(slow_predict));
         let start = Instant::now();
-        let verified = cantrip_ds::verify(&loom, ReceiptsWanted::default()).await.expect("readable");
+        let verified = cantrip_ds::verify(&loom, ReceiptFilter::default()).await.expect("readable");
         let took = start.elapsed();
         assert!(verified.findings.is_empty(), "{:?}", verified.findings);
         let a_second = verified.receipts as f64 / took.as_secs_f64();

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cantrip_canon::{AuthorizationId, Currency, LoomId, Money};
-use cantrip_loom::{Answer, Journal, Ledger, Step, StepId};
-use cantrip_loom_suite::{Weaver, at, reserve};
-use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Reserve, Terms};
+use cantrip_loom::{AppendOutcome, Journal, Ledger, Step, StepId};
+use cantrip_loom_suite::{LoomWriter, at, reserve};
+use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Reserve, Terms};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 
@@ -24,7 +24,7 @@ const BYTES: usize = 1_024;
 
 /// Whose money it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purse {
+enum BudgetSharing {
     One,
     Each,
 }
@@ -32,12 +32,13 @@ enum Purse {
 async fn authorized(store: &Store, n: u64) -> AuthorizationRef {
     let authorization = AuthorizationRef::Issued(AuthorizationId::from_parts(at(n), [9; 10]));
     let total = Some(1 << 50);
-    let terms = Terms { mode: Mode::DelegatedBudget, max_total: total, issued_at: at(0), ..Terms::local() };
+    let terms =
+        Terms { mode: AuthorizationMode::DelegatedBudget, max_total: total, issued_at: at(0), ..Terms::local() };
     let (actor, reason) = ("local".to_owned(), "a bench".to_owned());
     let issue = Authorize { authorization, terms, actor, reason, at: at(0) };
     let id = StepId::new(format!("authorize-{n}")).expect("a short name");
-    let answer = store.append(Step::apart(id).money(Operation::Authorize(Box::new(issue)))).await;
-    assert!(matches!(answer, Ok(Answer::Committed(_))), "{answer:?}");
+    let answer = store.append(Step::outside_runs(id).money(Operation::Authorize(Box::new(issue)))).await;
+    assert!(matches!(answer, Ok(AppendOutcome::Committed(_))), "{answer:?}");
     authorization
 }
 
@@ -46,7 +47,7 @@ fn concurrent(
     store: &Store,
     runtime: &tokio::runtime::Runtime,
     askers: usize,
-    purse: Purse,
+    purse: BudgetSharing,
     seeds: &mut u64,
 ) -> Duration {
     let first = *seeds;
@@ -55,10 +56,12 @@ fn concurrent(
         let mut shares: Vec<Vec<(Step, Step)>> = Vec::new();
         for n in 0..askers as u64 {
             let authorization = match purse {
-                Purse::One if n > 0 => AuthorizationRef::Issued(AuthorizationId::from_parts(at(first), [9; 10])),
-                Purse::One | Purse::Each => authorized(store, first + n).await,
+                BudgetSharing::One if n > 0 => {
+                    AuthorizationRef::Issued(AuthorizationId::from_parts(at(first), [9; 10]))
+                }
+                BudgetSharing::One | BudgetSharing::Each => authorized(store, first + n).await,
             };
-            let mut weaver = Weaver::seeded(store, first + n);
+            let mut weaver = LoomWriter::seeded(store, first + n);
             weaver.loom = LoomId::from_bytes([1; 16]);
             let episode = weaver.cast("measure").await;
             let mut share = Vec::new();
@@ -68,8 +71,8 @@ fn concurrent(
                 held.hold.authorization = authorization;
                 let paid = Money::new(900, Currency::USD).expect("a small amount");
                 let commit = Operation::commit(held.hold.id(), paid, None, weaver.now());
-                let holds = |weaver: &mut Weaver<'_, Store>, money| {
-                    Step::holds(weaver.step_id(), episode.lease.clone()).money(money)
+                let holds = |weaver: &mut LoomWriter<'_, Store>, money| {
+                    Step::for_lease(weaver.step_id(), episode.lease.clone()).money(money)
                 };
                 let before = holds(&mut weaver, Operation::Reserve(Box::new(held)));
                 share.push((before, holds(&mut weaver, commit)));
@@ -81,7 +84,7 @@ fn concurrent(
             for (before, after) in share {
                 for step in [before, after] {
                     let answer = store.append(step).await;
-                    assert!(matches!(answer, Ok(Answer::Committed(_))), "{answer:?}");
+                    assert!(matches!(answer, Ok(AppendOutcome::Committed(_))), "{answer:?}");
                 }
             }
         }))
@@ -107,7 +110,7 @@ fn table(folder: &Path) {
     }
     let mut sqlite = floor::Sqlite::new(&folder.join("floor.db"), BYTES);
     let mut server = postgres.as_deref().map(|url| floor::Postgres::new(url, &schema(), BYTES));
-    let contenders = [(1, Purse::One), (64, Purse::Each), (64, Purse::One)];
+    let contenders = [(1, BudgetSharing::One), (64, BudgetSharing::Each), (64, BudgetSharing::One)];
     let (mut inserted, mut committed) = (Vec::new(), Vec::new());
     let mut taken = vec![vec![Vec::new(); contenders.len()]; stores.len()];
     let mut seeds = 5_000;
@@ -138,12 +141,12 @@ fn table(folder: &Path) {
         for ((askers, purse), times) in contenders.iter().zip(taken) {
             let time = median(times);
             let own = if *name == "Postgres" { committed.unwrap_or(inserted) } else { inserted };
-            let shared = if *purse == Purse::Each { "a budget each" } else { "one budget" };
+            let shared = if *purse == BudgetSharing::Each { "a budget each" } else { "one budget" };
             let ratio = format!("{:.2} x its own transactions", over(time, own));
             row(&format!("{name}, {askers} at once, {shared}"), time, ratio);
         }
         let findings = runtime.block_on(store.audit()).expect("a ledger");
-        assert!(findings.adds_up(), "{findings:#?}");
+        assert!(findings.is_balanced(), "{findings:#?}");
     }
     println!();
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cantrip_canon::LoomId;
 use cantrip_loom::{Closing, Environment, Fork, Loom, Origin};
-use cantrip_loom_suite::{Episode, Weaver};
+use cantrip_loom_suite::{Episode, LoomWriter};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -44,18 +44,18 @@ impl Likeness {
     }
 }
 
-async fn cast(store: &Store, seed: u64) -> (Weaver<'_, Store>, Episode) {
-    let mut weaver = Weaver::seeded(store, seed);
+async fn cast(store: &Store, seed: u64) -> (LoomWriter<'_, Store>, Episode) {
+    let mut weaver = LoomWriter::seeded(store, seed);
     weaver.loom = LoomId::from_bytes([1; 16]);
     let episode = weaver.cast("measure").await;
     (weaver, episode)
 }
 
-async fn turn(weaver: &mut Weaver<'_, Store>, episode: &mut Episode) {
+async fn turn(weaver: &mut LoomWriter<'_, Store>, episode: &mut Episode) {
     turn_like(weaver, episode, Likeness::Words).await;
 }
 
-async fn turn_like(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, like: Likeness) {
+async fn turn_like(weaver: &mut LoomWriter<'_, Store>, episode: &mut Episode, like: Likeness) {
     let said = like.result(episode.sequence);
     weaver.turn(episode, "read", json!(said), Closing::Open).await;
 }
@@ -221,7 +221,7 @@ fn size(folder: &Path, turns: u64, like: Likeness) -> (u64, u64) {
         // What the crystal said and what it was answered: not ids, times, numbers or hashes.
         let said = |turn: &cantrip_loom::Turn| {
             let args = serde_json::to_string(&turn.gate_calls[0].args).map_or(0, |args| args.len());
-            turn.said().len() + args + RESULT_BYTES
+            turn.utterance_text().len() + args + RESULT_BYTES
         };
         thread.turns.iter().map(said).sum::<usize>() as u64
     });

@@ -81,7 +81,7 @@ fn upserts(events: &[StreamEvent]) -> usize {
 }
 
 fn row(what: &str, events: usize, timing: &Timing, beside: &str) {
-    println!("| {what} | {events} | {} | {:.2} | {beside} |", timing.shown(), timing.millions_a_second(events));
+    println!("| {what} | {events} | {} | {:.2} | {beside} |", timing.render(), timing.millions_a_second(events));
 }
 
 pub(crate) fn run() {

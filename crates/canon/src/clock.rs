@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::parsed::Parsed;
+use crate::from_str_visitor::FromStrVisitor;
 
 /// A monotonic reading, counted from an origin that only its own clock knows.
 ///
@@ -185,7 +185,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Parsed::new())
+        deserializer.deserialize_str(FromStrVisitor::new())
     }
 }
 

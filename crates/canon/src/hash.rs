@@ -11,8 +11,8 @@ use ring::digest::{Context, SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::from_str_visitor::FromStrVisitor;
 use crate::json::{WriteFault, canonical, with_canonical};
-use crate::parsed::Parsed;
 
 const PREFIX: &str = "sha256:";
 const BYTES: usize = 32;
@@ -160,6 +160,6 @@ impl Serialize for Hash {
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Parsed::new())
+        deserializer.deserialize_str(FromStrVisitor::new())
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Timestamp;
-use crate::parsed::Parsed;
+use crate::from_str_visitor::FromStrVisitor;
 
 /// A kind of thing that has ids.
 pub trait Kind: 'static {
@@ -237,7 +237,7 @@ impl<K: Kind> Serialize for Id<K> {
 
 impl<'de, K: Kind> Deserialize<'de> for Id<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Parsed::new())
+        deserializer.deserialize_str(FromStrVisitor::new())
     }
 }
 

@@ -40,7 +40,7 @@ pub use write::{WriteFault, WriteRule, canonical, to_value};
 use crate::limits::JSON_INTEGER_MAX;
 
 /// Why a double is no number of ours.
-enum Unfit {
+enum NumberError {
     NotFinite,
     Inexact,
 }
@@ -53,14 +53,14 @@ const EXPONENT_FROM: f64 = 1e21;
 ///
 /// Whole numbers between that range and `1e21` are unfit, because RFC 8785 writes them as integer literals: `1e16`
 /// would be stored as `10000000000000000`, which the reader must refuse.
-fn number(double: f64) -> Result<Number, Unfit> {
+fn number(double: f64) -> Result<Number, NumberError> {
     let whole = double.trunc() == double;
     if whole && double.abs() <= JSON_INTEGER_MAX as f64 {
         Ok(Number::from(double as i64))
     } else if whole && double.abs() < EXPONENT_FROM {
-        Err(Unfit::Inexact)
+        Err(NumberError::Inexact)
     } else {
-        Number::from_f64(double).ok_or(Unfit::NotFinite)
+        Number::from_f64(double).ok_or(NumberError::NotFinite)
     }
 }
 

@@ -7,12 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod from_str_visitor;
 mod hash;
 mod id;
 pub mod json;
 pub mod limits;
 mod money;
-mod parsed;
 mod redact;
 
 pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};

@@ -88,7 +88,7 @@ impl From<Currency> for String {
 /// fn sum(a: Money, b: Money) -> Money { a + b }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "MoneyJson", into = "MoneyJson")]
 pub struct Money {
     micros: i64,
     currency: Currency,
@@ -96,19 +96,19 @@ pub struct Money {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct MoneyJson {
     micros: i64,
     currency: Currency,
 }
 
-impl TryFrom<Written> for Money {
+impl TryFrom<MoneyJson> for Money {
     type Error = MoneyFault;
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
+    fn try_from(written: MoneyJson) -> Result<Self, Self::Error> {
         Self::new(written.micros, written.currency)
     }
 }
 
-impl From<Money> for Written {
+impl From<Money> for MoneyJson {
     fn from(money: Money) -> Self {
         Self { micros: money.micros, currency: money.currency }
     }
@@ -162,7 +162,7 @@ impl Money {
     }
 
     /// By how many micros this exceeds `other`: negative where it does not.
-    pub fn beyond(self, other: Self) -> Result<i64, MoneyFault> {
+    pub fn excess_over(self, other: Self) -> Result<i64, MoneyFault> {
         Ok(self.micros - other.same(self)?)
     }
 

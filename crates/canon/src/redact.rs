@@ -21,7 +21,7 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use crate::limits::{REDACT_PASSES_MAX, SECRET_BYTES_MIN, TOKEN_CHARS_MIN};
-use keys::Trust;
+use keys::KeySensitivity;
 pub use known::{
     KnownSecrets, SecretStream, known_secrets, remember_header, remember_if_secret, remember_secret,
     replace_known_secrets,
@@ -107,7 +107,7 @@ impl Redactor {
     /// assert_eq!(redactor.text("postgres://ada:hunter2@db/x"), "postgres://ada:[REDACTED]@db/x");
     /// assert_eq!(redactor.text("risk-free"), "risk-free");
     /// ```
-    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut current = Cow::Borrowed(text);
         // What was taken out may have hidden the start of something else, so the result is looked at again.
         for _ in 0..REDACT_PASSES_MAX {
@@ -120,7 +120,7 @@ impl Redactor {
     }
 
     /// The value without secrets, at any depth: strings under telling keys go whole, all others are treated as
-    /// [`text`](Self::text), and so are the keys. A key that is thereby no longer unique gets a number, so that no
+    /// [`text`](Self::redact_text), and so are the keys. A key that is thereby no longer unique gets a number, so that no
     /// entry is lost.
     ///
     /// ```
@@ -134,11 +134,11 @@ impl Redactor {
     ///     "apiKey": "[REDACTED]", "credentials": {"user": "[REDACTED]", "tries": 3}, "page_token": "p2", "note": "fine",
     /// }));
     /// ```
-    pub fn value(&self, value: &Value) -> Value {
-        self.value_under(Trust::Plain, value)
+    pub fn redact_value(&self, value: &Value) -> Value {
+        self.value_under(KeySensitivity::Plain, value)
     }
 
-    fn value_under(&self, trust: Trust, value: &Value) -> Value {
+    fn value_under(&self, trust: KeySensitivity, value: &Value) -> Value {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
             Value::String(text) => Value::String(self.leaf(trust, text)),
@@ -147,8 +147,8 @@ impl Redactor {
                 let mut kept = Map::with_capacity(entries.len());
                 let mut number = 1;
                 for (key, entry) in entries {
-                    let entry = self.value_under(trust.max(keys::trust(key, self.personal_data)), entry);
-                    let shown = self.text(key);
+                    let entry = self.value_under(trust.max(keys::key_sensitivity(key, self.personal_data)), entry);
+                    let shown = self.redact_text(key);
                     let mut unique = shown.clone();
                     while kept.contains_key(&*unique) {
                         number += 1;
@@ -161,16 +161,16 @@ impl Redactor {
         }
     }
 
-    fn leaf(&self, trust: Trust, text: &str) -> String {
+    fn leaf(&self, trust: KeySensitivity, text: &str) -> String {
         let is_token = |text: &str| text.chars().count() >= TOKEN_CHARS_MIN && !text.contains(char::is_whitespace);
         match trust {
-            Trust::Plain => self.text(text).into_owned(),
-            Trust::Token => {
+            KeySensitivity::Plain => self.redact_text(text).into_owned(),
+            KeySensitivity::Token => {
                 // Looked at before and after, because the spaces may have gone with a secret.
-                let shown = self.text(text);
+                let shown = self.redact_text(text);
                 if is_token(text) || is_token(&shown) { MARKER.to_owned() } else { shown.into_owned() }
             }
-            Trust::Secret => MARKER.to_owned(),
+            KeySensitivity::Secret => MARKER.to_owned(),
         }
     }
 

@@ -131,13 +131,13 @@ fn no_kind_of_secret_is_left_in_prose_address_header_or_json() {
             ];
             for before in around {
                 let escaped = secret.replace('\n', "\\n");
-                let after = redactor.text(&before);
+                let after = redactor.redact_text(&before);
                 assert!(!after.contains(&secret) && !after.contains(&escaped), "{kind}: {before} became {after}");
                 assert!(after.contains("[REDACTED]"), "{kind}: {before} became {after}");
-                assert_eq!(redactor.text(&after), after, "{kind}: {before}");
+                assert_eq!(redactor.redact_text(&after), after, "{kind}: {before}");
             }
             let value = json!([{"deep": {"note": format!("see {text}")}, text.clone(): 1}]);
-            let shown = redactor.value(&value).to_string();
+            let shown = redactor.redact_value(&value).to_string();
             let escaped = json!(secret).to_string();
             assert!(!shown.contains(escaped.trim_matches('"')), "{kind}: {value} became {shown}");
         }
@@ -157,7 +157,7 @@ fn only_the_secret_goes_and_what_tells_its_place_stays() {
         ("cut off: -----BEGIN PRIVATE KEY-----\nMIIEv", "cut off: [REDACTED]"),
         ("Basic dXNlcjpwYXNzd29yZA", "Basic [REDACTED]"),
     ] {
-        assert_eq!(redactor.text(before), after);
+        assert_eq!(redactor.redact_text(before), after);
     }
 }
 
@@ -190,7 +190,7 @@ fn what_has_the_form_of_a_secret_is_one_only_under_its_condition() {
         ("glpat-how-to-rotate-a-token", false),
         ("glpat-how-to-rotate-a-tokeN", true),
     ] {
-        assert_eq!(redactor.text(text).contains("[REDACTED]"), is_secret, "{text}");
+        assert_eq!(redactor.redact_text(text).contains("[REDACTED]"), is_secret, "{text}");
     }
 }
 
@@ -203,7 +203,7 @@ fn the_scheme_at_the_end_of_one_token_still_announces_the_next() {
         "basic aaaaaaaa/basic dXNlcjpwYXNzd29yZA==",
         "bearer 0123456789abcdef-basic dXNlcjpwYXNzd29yZA==",
     ] {
-        let after = redactor.text(text);
+        let after = redactor.redact_text(text);
         assert!(
             !after.contains("0123456789abcdef") && !after.contains("fedcba98") && !after.contains("dXNl"),
             "{after}"
@@ -216,9 +216,9 @@ fn a_chain_of_secrets_that_hide_one_another_leaves_nothing() {
     let redactor = Redactor::default();
     let link = format!("AIza{}npm_{}", "a1".repeat(17) + "a", "b2".repeat(18));
     for links in 1..40 {
-        let after = redactor.text(&link.repeat(links)).into_owned();
+        let after = redactor.redact_text(&link.repeat(links)).into_owned();
         assert!(!after.contains("a1a1") && !after.contains("b2b2"), "{after}");
-        assert_eq!(redactor.text(&after), after);
+        assert_eq!(redactor.redact_text(&after), after);
     }
 }
 
@@ -237,13 +237,13 @@ fn personal_data_goes_only_if_asked_to() {
         ("+1  55  01  09  99", "+1  55  01  09  99"),
         ("442079460018", "442079460018"),
     ] {
-        assert_eq!(shared.text(before), after);
-        assert_eq!(Redactor::default().text(before), before);
+        assert_eq!(shared.redact_text(before), after);
+        assert_eq!(Redactor::default().redact_text(before), before);
     }
     let person = json!({"email": "at work", "phoneNumber": "x", "Postal-Code": "y", "age": 36, "street_name": "z"});
     let without = json!({"email": "[REDACTED]", "phoneNumber": "[REDACTED]", "Postal-Code": "[REDACTED]", "age": 36, "street_name": "z"});
-    assert_eq!(shared.value(&person), without);
-    assert_eq!(Redactor::default().value(&person), person);
+    assert_eq!(shared.redact_value(&person), without);
+    assert_eq!(Redactor::default().redact_value(&person), person);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn strings_under_telling_keys_go_however_the_key_is_written() {
     ] {
         let value = json!({key: ["short", {"n": 7, "inner": "two words", "none": null, "truth": true}]});
         let redacted = json!({key: ["[REDACTED]", {"n": 7, "inner": "[REDACTED]", "none": null, "truth": true}]});
-        assert_eq!(redactor.value(&value), redacted, "{key}");
+        assert_eq!(redactor.redact_value(&value), redacted, "{key}");
     }
 }
 
@@ -331,7 +331,7 @@ fn strings_under_keys_that_only_resemble_telling_ones_stay() {
         "reset_password_url",
     ] {
         let value = json!({key: "a value of twenty or more characters", "x": {key: "v"}});
-        assert_eq!(redactor.value(&value), value, "{key}");
+        assert_eq!(redactor.redact_value(&value), value, "{key}");
     }
 }
 
@@ -340,8 +340,11 @@ fn a_string_under_token_goes_if_it_is_long_and_has_no_spaces() {
     let redactor = Redactor::default();
     let before = json!({"token": ["abcdefghijklmnop", "abcdefghijklmno", "a long text with spaces", 12345678901234567_i64 % 1000, "ééééééééééééééé"]});
     let after = json!({"token": ["[REDACTED]", "abcdefghijklmno", "a long text with spaces", 567, "ééééééééééééééé"]});
-    assert_eq!(redactor.value(&before), after);
-    assert_eq!(redactor.value(&json!({"secret": {"token": "short"}})), json!({"secret": {"token": "[REDACTED]"}}));
+    assert_eq!(redactor.redact_value(&before), after);
+    assert_eq!(
+        redactor.redact_value(&json!({"secret": {"token": "short"}})),
+        json!({"secret": {"token": "[REDACTED]"}})
+    );
 }
 
 #[test]
@@ -354,31 +357,31 @@ fn a_known_secret_goes_wherever_it_occurs() {
         (r#"{"k":"line one\nline \"two\"\n"}"#, r#"{"k":"[REDACTED]\n"}"#),
         ("short stays", "short stays"),
     ] {
-        assert_eq!(redactor.text(before), after);
+        assert_eq!(redactor.redact_text(before), after);
     }
     let value = json!({"a": {"tr0ub4dor&3": 1, "x tr0ub4dor&3": "tr0ub4dor&3"}});
-    assert_eq!(redactor.value(&value), json!({"a": {"[REDACTED]": 1, "x [REDACTED]": "[REDACTED]"}}));
+    assert_eq!(redactor.redact_value(&value), json!({"a": {"[REDACTED]": 1, "x [REDACTED]": "[REDACTED]"}}));
 }
 
 #[test]
 fn a_known_secret_that_is_part_of_the_marker_does_no_harm() {
     let redactor = Redactor::with_secrets(["REDACTED", "tr0ub4dor&3"]);
-    assert_eq!(redactor.text("a REDACTED tr0ub4dor&3 b"), "a REDACTED [REDACTED] b");
+    assert_eq!(redactor.redact_text("a REDACTED tr0ub4dor&3 b"), "a REDACTED [REDACTED] b");
 }
 
 #[test]
 fn of_known_secrets_that_overlap_no_part_is_left() {
     let redactor = Redactor::with_secrets(["abcdefgh1234", "1234ijklmnop"]);
-    assert_eq!(redactor.text("-abcdefgh1234ijklmnop-"), "-[REDACTED]-");
+    assert_eq!(redactor.redact_text("-abcdefgh1234ijklmnop-"), "-[REDACTED]-");
 }
 
 #[test]
 fn entries_whose_keys_become_equal_are_all_kept() {
     let redactor = Redactor::with_secrets(["first-secret", "second-secret"]);
     let value = json!({"first-secret": 1, "second-secret": 2, "[REDACTED]": 3, "plain": 4});
-    let redacted = redactor.value(&value);
+    let redacted = redactor.redact_value(&value);
     assert_eq!(redacted, json!({"[REDACTED]": 1, "[REDACTED] 2": 2, "[REDACTED] 3": 3, "plain": 4}));
-    assert_eq!(redactor.value(&redacted), redacted);
+    assert_eq!(redactor.redact_value(&redacted), redacted);
 }
 
 #[test]
@@ -462,8 +465,8 @@ fn what_was_redacted_is_redacted_no_further() {
     for _ in 0..10_000 {
         let text = random_text(&mut random);
         for redactor in &redactors {
-            let once = redactor.text(&text);
-            assert_eq!(redactor.text(&once), once, "{text:?}");
+            let once = redactor.redact_text(&text);
+            assert_eq!(redactor.redact_text(&once), once, "{text:?}");
         }
     }
 }
@@ -484,8 +487,8 @@ fn the_keys_and_the_shape_of_a_value_are_kept_and_twice_is_as_once() {
     let mut random = Random::new(300);
     for _ in 0..3_000 {
         let value = random_value(&mut random, 4);
-        let once = redactor.value(&value);
+        let once = redactor.redact_value(&value);
         assert_eq!(shape(&once), shape(&value));
-        assert_eq!(redactor.value(&once), once, "{value}");
+        assert_eq!(redactor.redact_value(&once), once, "{value}");
     }
 }

@@ -101,7 +101,7 @@ fn amounts_of_two_currencies_never_meet() {
     let mixed = MoneyFault::Mixed { left: USD, right: "SAT".parse().unwrap() };
     assert_eq!(usd(1).plus(sat(1)), Err(mixed.clone()));
     assert_eq!(usd(1).minus(sat(1)), Err(mixed.clone()));
-    assert_eq!(usd(1).beyond(sat(1)), Err(mixed));
+    assert_eq!(usd(1).excess_over(sat(1)), Err(mixed));
 }
 
 proptest! {
@@ -123,7 +123,7 @@ proptest! {
         for count in [count, few] {
             prop_assert_eq!(micros(usd(a).times(count)), within(wide_a * i128::from(count)));
         }
-        prop_assert_eq!(usd(a).beyond(usd(b)).unwrap(), a - b);
+        prop_assert_eq!(usd(a).excess_over(usd(b)).unwrap(), a - b);
     }
 
     #[test]

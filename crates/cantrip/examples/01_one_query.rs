@@ -2,14 +2,14 @@
 //!
 //! A script stands in for the model in all of these examples, so they need no key and always say the same.
 
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Call, Cantrip, gates};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let script = Script::new([Response::text("A loom is where turns are woven.")]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/poet", script))
+        .crystal(ScriptedCrystal::new("scripted/poet", script))
         .call(Call::new().system_prompt("You answer in one sentence."))
         .gate(gates::done())
         .ward("max_turns", 1)

@@ -1,6 +1,6 @@
 //! A gate from a function, and an answer as a type: what does not fit it is sent back, and you never see it.
 
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gate, gates};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ struct Report {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/critic", script()))
+        .crystal(ScriptedCrystal::new("scripted/critic", script()))
         .gate(count_words())
         .gate(gates::done())
         .answer::<Report>()

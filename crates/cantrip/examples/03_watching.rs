@@ -1,6 +1,6 @@
 //! Seeing what happens while it happens: each upsert is the full state of one item.
 
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::stream::{Emission, Item, Origin, Status};
 use cantrip::{Cantrip, gate, gates};
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Response::call("c2", "done", json!({"answer": 10})),
     ]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/gambler", script))
+        .crystal(ScriptedCrystal::new("scripted/gambler", script))
         .gate(gates::done())
         .gate(roll())
         .ward("max_turns", 5)

@@ -1,7 +1,7 @@
 //! An entity that lives on: each send is a new cast of the same entity, and its variables are still there.
 
 use cantrip::circle::javascript::{Javascript, Options};
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gates};
 
 #[tokio::main(flavor = "current_thread")]
@@ -11,8 +11,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Response::code("shelf.push('crystal'); done(shelf.join(' and '))"),
     ]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/keeper", script))
-        .within(Javascript::start(Options::default())?)
+        .crystal(ScriptedCrystal::new("scripted/keeper", script))
+        .act_in(Javascript::start(Options::default())?)
         .gate(gates::done())
         .ward("max_turns", 3)
         .build()?;

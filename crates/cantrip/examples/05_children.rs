@@ -1,8 +1,8 @@
 //! A text larger than any context: it is a variable, and children read its parts at once.
 
 use cantrip::circle::javascript::{Javascript, Options};
-use cantrip::crystal::{Response, Script, Scripted};
-use cantrip::{Cantrip, Casting, Runtime, gates};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
+use cantrip::{Cantrip, CastOptions, Runtime, gates};
 use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
@@ -14,8 +14,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let child = || Response::code("done(context.split('ERROR').length - 1)");
     let script = Script::new([Response::code(parent), child(), child(), child(), child()]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/reader", script))
-        .within(Javascript::start(Options::default())?)
+        .crystal(ScriptedCrystal::new("scripted/reader", script))
+        .act_in(Javascript::start(Options::default())?)
         .gate(gates::done())
         .gate(gates::call_agent_batch())
         .wards(&json!({"max_turns": 5, "max_depth": 1}))
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let log = "a line without fault\nERROR something broke\n".repeat(1_000_000 / 43);
     let runtime = Runtime::in_memory();
-    let reply = runtime.cast(&cantrip, Casting::on("how many errors are there?").context(json!(log))).await;
+    let reply = runtime.cast(&cantrip, CastOptions::on("how many errors are there?").context(json!(log))).await;
     println!("{} errors in {} bytes", reply.answer().ok_or("no answer")?, log.len());
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! The past as a place to go back to: read a loom, fork a thread in its middle, prove the rest by replay.
 
 use cantrip::circle::javascript::{Javascript, Options};
-use cantrip::crystal::{Response, Script, Scripted};
-use cantrip::loom::{Loom, Page};
-use cantrip::{Cantrip, Casting, Forking, Replayed, Runtime, gates};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
+use cantrip::loom::{Loom, PageRequest};
+use cantrip::{Cantrip, CastOptions, ForkOptions, ReplayOutcome, Runtime, gates};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,23 +13,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Response::code("path.push('meadow'); done(path.join(', '))"),
     ]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/walker", script))
-        .within(Javascript::start(Options::default())?)
+        .crystal(ScriptedCrystal::new("scripted/walker", script))
+        .act_in(Javascript::start(Options::default())?)
         .gate(gates::done())
         .ward("max_turns", 5)
         .build()?;
 
     let runtime = Runtime::in_memory();
-    let first = runtime.cast(&cantrip, Casting::on("find a way")).await;
+    let first = runtime.cast(&cantrip, CastOptions::on("find a way")).await;
     println!("first:  {}", first.answer().ok_or("no answer")?);
 
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await?.items;
-    let forked = runtime.fork(&cantrip, turns[0].id, Forking::on("a dry way, please")).await;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await?.items;
+    let forked = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("a dry way, please")).await;
     println!("forked: {}", forked.answer().ok_or("no answer")?);
 
     let leaf = forked.outcome.and_then(|outcome| outcome.leaf).ok_or("no leaf")?;
     match runtime.replay(&cantrip, leaf).await.replayed {
-        Some(Replayed::Identical { .. }) => println!("replay: identical"),
+        Some(ReplayOutcome::Identical { .. }) => println!("replay: identical"),
         other => return Err(format!("replay: {other:?}").into()),
     }
     Ok(())

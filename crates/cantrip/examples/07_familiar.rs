@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use cantrip::circle::javascript::{Javascript, Options};
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gate, gates};
 use serde_json::json;
 
@@ -34,8 +34,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ]);
     let notebook = Arc::new(Mutex::new(Vec::new()));
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/familiar", script))
-        .within(Javascript::start(Options::default())?)
+        .crystal(ScriptedCrystal::new("scripted/familiar", script))
+        .act_in(Javascript::start(Options::default())?)
         .gate(gates::done())
         .gate(gates::call_agent())
         .gate(note(Arc::clone(&notebook)))

@@ -12,8 +12,8 @@ use cantrip::{Cantrip, Runtime};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip_loom::Memory;
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
+use cantrip_loom::MemoryLoom;
 
 /// Says the same program to everyone.
 struct Same;
@@ -23,9 +23,9 @@ impl Crystal for Same {
         "scripted/same"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let program = Response::code("var seen = 'a variable of its own'; done(seen.length)");
-        Scripted::new("scripted/same", Script::new([program])).ask(request, heard).await
+        ScriptedCrystal::new("scripted/same", Script::new([program])).ask(request, heard).await
     }
 }
 
@@ -41,12 +41,12 @@ async fn parked(count: usize) -> Result<(), Box<dyn Error>> {
     let cantrip = Cantrip::builder()
         .crystal(Same)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::clone(&medium) as Arc<dyn Medium>)
+        .serve_medium(Arc::clone(&medium) as Arc<dyn Medium>)
         .gate(builtin::done())
         .gate(builtin::echo())
         .ward("max_turns", 5)
         .build()?;
-    let runtime = Runtime::new(Memory::new());
+    let runtime = Runtime::new(MemoryLoom::new());
     let began = Instant::now();
     let before = account("VmRSS:").unwrap_or(0);
     let mut kept = Vec::with_capacity(count);

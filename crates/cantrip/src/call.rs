@@ -4,7 +4,7 @@
 //! cast to cast (documents, data) belongs into the circle, where the entity reads it through gates.
 
 use cantrip_canon::json;
-use cantrip_crystal::{Choice, Effort, Sampling, Thinking};
+use cantrip_crystal::{Effort, Sampling, Thinking, ToolChoice};
 use cantrip_loom::Call as Recorded;
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub struct Call {
     system_prompt: Option<String>,
     sampling: Sampling,
     thinking: Thinking,
-    tool_choice: Option<Choice>,
+    tool_choice: Option<ToolChoice>,
     require_done_tool: bool,
     max_tokens: Option<u32>,
 }
@@ -62,7 +62,7 @@ impl Call {
     }
 
     /// Whether an answer must call something; without it the medium decides.
-    pub fn tool_choice(mut self, choice: Choice) -> Self {
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = Some(choice);
         self
     }
@@ -80,7 +80,7 @@ impl Call {
     }
 
     /// The same call for a child that is told something else first; none is nothing.
-    pub(crate) fn prompted(&self, prompt: Option<String>) -> Self {
+    pub(crate) fn with_prompt(&self, prompt: Option<String>) -> Self {
         Self { system_prompt: prompt.filter(|prompt| !prompt.is_empty()), ..self.clone() }
     }
 
@@ -88,15 +88,15 @@ impl Call {
         self.system_prompt.as_deref()
     }
 
-    pub fn samples(&self) -> &Sampling {
+    pub fn sampling_settings(&self) -> &Sampling {
         &self.sampling
     }
 
-    pub fn thinks(&self) -> Thinking {
+    pub fn thinking(&self) -> Thinking {
         self.thinking
     }
 
-    pub fn choice(&self) -> Option<Choice> {
+    pub fn choice(&self) -> Option<ToolChoice> {
         self.tool_choice
     }
 

@@ -9,20 +9,22 @@ use std::time::Duration;
 use cantrip_canon::{Currency, Money, Timestamp};
 use cantrip_loom::TruncationReason;
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{Decided, Decision, Family, Mode, PolicyInput, ReasonCode, Ruling, RunCap, Terms};
+use cantrip_spend::{
+    AuthorizationMode, Decision, DecisionRecord, Family, PolicyInput, ReasonCode, Ruling, RunCap, Terms,
+};
 use serde_json::{Value, json};
 
 /// A decision that was no yes, with the terms that it was made under.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusedByPolicy {
-    pub decided: Decided,
+pub(crate) struct PolicyRefusal {
+    pub decided: DecisionRecord,
     /// None where no authorization was resolved.
     pub terms: Option<Terms>,
 }
 
 /// How a cast ends whose request was denied for this reason: at a limit of money, or because policy forbids it.
 pub(crate) fn truncation(code: &ReasonCode) -> TruncationReason {
-    if code.is_for_want_of_room() || code.as_str() == "policy_denied.per_call_limit" {
+    if code.is_over_limit() || code.as_str() == "policy_denied.per_call_limit" {
         TruncationReason::MaxCost
     } else {
         TruncationReason::PolicyDenied
@@ -68,7 +70,7 @@ pub fn policy_denial(subject: &str, decision: &Decision, input: &PolicyInput, te
             codes::price_unknown(model, amounts.limit_in_force(authorization)).data(data).into()
         }
         "reconcile_required" => codes::reconcile_first(subject).data(data).into(),
-        "explicit_deny" if terms.mode == Mode::Deny => {
+        "explicit_deny" if terms.mode == AuthorizationMode::Deny => {
             let why = format!("explicit_deny, the mode of {authorization} is deny");
             codes::not_authorized(subject, why).data(data).into()
         }

@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cantrip_canon::{EntityId, Money, RunId, known_secrets};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
-    Body, CancelledIntent, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Loom, Opening, Origin, RunKind,
-    Step, StepId,
+    Body, CancelledIntent, Cast, Content, Entity as Made, Event, Intent, Journal, Loom, Origin, RecordValue, RunKind,
+    RunOpening, Step, StepId,
 };
-use cantrip_reply::{Call, Guarded, Refusal, codes};
+use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use serde_json::Value;
 
-use crate::driver::{Environs, Resting, Runtime, Stopped, store_refusal};
-use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
-use crate::list::View;
-use crate::machine::{Cancelled, Past, millis};
-use crate::recipe::Cantrip;
+use crate::cantrip::Cantrip;
+use crate::driver::{RunError, Runtime, SandboxHolder, SandboxState, store_refusal};
+use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
+use crate::list::MessageList;
+use crate::machine::{EntityHistory, UnansweredIntent, millis};
 
 /// What a cast is about, beside its cantrip.
 #[derive(Debug, Clone)]
 #[must_use = "cast it"]
-pub struct Casting {
+pub struct CastOptions {
     intent: Content,
     context: Option<Arc<Value>>,
     labels: Labels,
@@ -31,7 +31,7 @@ pub struct Casting {
     cancel: Cancel,
 }
 
-impl Casting {
+impl CastOptions {
     pub fn on(intent: impl Into<Content>) -> Self {
         Self {
             intent: intent.into(),
@@ -55,7 +55,7 @@ impl Casting {
     /// Replaces the secrets that this process was given, before anything of it is recorded and before a model reads it.
     fn without_known_secrets(self) -> Self {
         let Some(known) = known_secrets() else { return self };
-        let context = self.context.map(|context| Arc::new(known.value(Arc::unwrap_or_clone(context))));
+        let context = self.context.map(|context| Arc::new(known.redact_value(Arc::unwrap_or_clone(context))));
         Self { intent: self.intent.without_known_secrets(), context, ..self }
     }
 
@@ -84,7 +84,7 @@ impl Casting {
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
@@ -121,15 +121,15 @@ impl Cantrip {
     /// # });
     /// ```
     pub async fn cast(&self, intent: impl Into<Content>) -> CastReply {
-        self.home().cast(self, Casting::on(intent)).await
+        self.default_runtime().cast(self, CastOptions::on(intent)).await
     }
 
     /// An entity of it that lives on: each [`Entity::send`] is a new cast of the same entity.
-    pub async fn summon(&self) -> Result<Entity, Guarded> {
-        self.home().summon(self, None).await
+    pub async fn summon(&self) -> Result<Entity, GuardedReply> {
+        self.default_runtime().summon(self, None).await
     }
 
-    pub(crate) fn home(&self) -> Runtime {
+    pub(crate) fn default_runtime(&self) -> Runtime {
         match self.store() {
             Some(store) => Runtime::new(store.clone()),
             None => Runtime::in_memory(),
@@ -137,20 +137,20 @@ impl Cantrip {
     }
 }
 
-pub(crate) fn blank() -> Refusal {
+pub(crate) fn missing_intent() -> Refusal {
     codes::contract_invalid("intent is required").into()
 }
 
 impl Runtime {
     /// A call that is refused before anything is written.
-    pub(crate) async fn refused(&self, name: &str, refusal: Refusal) -> CastReply {
+    pub(crate) async fn refuse(&self, name: &str, refusal: Refusal) -> CastReply {
         let guarded = self.guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
         CastReply { guarded, outcome: None, run: None, entity: None }
     }
 
     /// Casts a cantrip: a new entity, one episode.
-    pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
-        match self.begun(cantrip, casting).await {
+    pub async fn cast(&self, cantrip: &Cantrip, casting: CastOptions) -> CastReply {
+        match self.first_episode(cantrip, casting).await {
             Ok(episode) => episode.cast("cast", |_| {}).await,
             Err(refused) => *refused,
         }
@@ -158,8 +158,8 @@ impl Runtime {
 
     /// The same, of an entity that lives on: it is on record as any other cast, and what it keeps is there for the next. None
     /// if nothing was cast.
-    pub async fn enter(&self, cantrip: &Cantrip, casting: Casting) -> (CastReply, Option<Entity>) {
-        let episode = match self.begun(cantrip, casting).await {
+    pub async fn cast_entity(&self, cantrip: &Cantrip, casting: CastOptions) -> (CastReply, Option<Entity>) {
+        let episode = match self.first_episode(cantrip, casting).await {
             Ok(episode) => episode,
             Err(refused) => return (*refused, None),
         };
@@ -181,37 +181,37 @@ impl Runtime {
     }
 
     /// Everything that a first cast needs; nothing is written yet.
-    async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Box<Episode>, Box<CastReply>> {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+    async fn first_episode(&self, cantrip: &Cantrip, casting: CastOptions) -> Result<Box<Episode>, Box<CastReply>> {
+        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
             casting.without_known_secrets();
         if intent.is_blank() {
-            return Err(Box::new(self.refused("cast", blank()).await));
+            return Err(Box::new(self.refuse("cast", missing_intent()).await));
         }
         let cancelled = match self.left_to_tell(follows).await {
             Ok(cancelled) => cancelled,
-            Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
+            Err(error) => return Err(Box::new(self.refuse("cast", store_refusal(&error)).await)),
         };
-        let cantrip = &cantrip.knowing_windows().await;
+        let cantrip = &cantrip.with_learned_windows().await;
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
-        let further = match self.bounded(run, budget).await {
+        let further = match self.budget_wards(run, budget).await {
             Ok(further) => further,
-            Err(refusal) => return Err(Box::new(self.refused("cast", refusal).await)),
+            Err(refusal) => return Err(Box::new(self.refuse("cast", refusal).await)),
         };
-        let circle = cantrip.circle().warded(&further);
+        let circle = cantrip.circle().with_wards(&further);
         let first = (|| {
-            let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
-            let about = Intent::New(Held::of(intent.clone(), &mut bodies)?);
+            let made = entity_record(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
+            let about = Intent::New(RecordValue::new(intent.clone(), &mut bodies)?);
             let root = cantrip.root(&mut bodies)?;
-            let mut cast = begun(&circle, entity, self.ids().next(now), about);
+            let mut cast = cast_record(&circle, entity, self.ids().next(now), about);
             cast.budget = further.max_cost.first().copied();
             cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
             Ok::<_, cantrip_loom::Error>((root, made, cast))
         })();
         let (root, made, cast) = match first {
             Ok(first) => first,
-            Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
+            Err(error) => return Err(Box::new(self.refuse("cast", store_refusal(&error)).await)),
         };
         Ok(Box::new(Episode {
             runtime: self.clone(),
@@ -227,24 +227,27 @@ impl Runtime {
             cancelled,
             seed,
             context,
-            past: Past { touched: labels, ..nothing_yet(cantrip, cantrip.measure().window) },
-            environs: Environs::default(),
+            past: EntityHistory { touched: labels, ..empty_history(cantrip, cantrip.measure().window) },
+            sandbox_state: SandboxState::default(),
             cancel,
-            start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
+            start: Start::Open { events: vec![root.into(), made.into(), cast.into()], bodies },
         }))
     }
 
     /// Makes an entity that waits to be sent something.
-    pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> Result<Entity, Guarded> {
+    pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> Result<Entity, GuardedReply> {
         let now = self.now().wall;
         let (run, id): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
-        let cantrip = &cantrip.knowing_windows().await;
+        let cantrip = &cantrip.with_learned_windows().await;
         let context = context.map(Arc::new);
-        let written = self.summoned(cantrip, run, id, seed, context.as_deref()).await;
+        let written = self.try_summon(cantrip, run, id, seed, context.as_deref()).await;
         match written {
             Ok(()) => {
-                let kept = Kept { past: nothing_yet(cantrip, cantrip.measure().window), environs: Environs::default() };
+                let kept = EntityState {
+                    past: empty_history(cantrip, cantrip.measure().window),
+                    sandbox_state: SandboxState::default(),
+                };
                 Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
             }
             Err(stopped) => {
@@ -254,42 +257,42 @@ impl Runtime {
         }
     }
 
-    async fn summoned(
+    async fn try_summon(
         &self,
         cantrip: &Cantrip,
         run: RunId,
         id: EntityId,
         seed: u64,
         context: Option<&Value>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), RunError> {
         let now = self.now().wall;
         let mut bodies = Vec::new();
         let root = cantrip.root(&mut bodies)?;
-        let made = made(cantrip, id, Origin::Root, seed, context, &Labels::none(), &mut bodies)?;
-        let opening = Opening {
+        let made = entity_record(cantrip, id, Origin::Root, seed, context, &Labels::none(), &mut bodies)?;
+        let opening = RunOpening {
             kind: RunKind::Summon,
             loom_id: cantrip.loom_id(),
             owner: self.actor().clone(),
             entity_id: Some(id),
             root_run_id: None,
         };
-        let step = Step::opens(StepId::new("summon").expect("a short name"), run, None)
-            .record(cantrip_loom::Draft::opening(now, opening, root)?)
-            .record(cantrip_loom::Draft::new(now, made)?)
+        let step = Step::open_run(StepId::new("summon").expect("a short name"), run, None)
+            .record(cantrip_loom::RecordDraft::opening(now, opening, root)?)
+            .record(cantrip_loom::RecordDraft::new(now, made)?)
             .bodies(bodies);
         match self.loom().append(step).await? {
-            cantrip_loom::Answer::Committed(_) => Ok(()),
-            cantrip_loom::Answer::Refused(_) | cantrip_loom::Answer::Wait => Err(Stopped::Unpaid),
-            cantrip_loom::Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
-            cantrip_loom::Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+            cantrip_loom::AppendOutcome::Committed(_) => Ok(()),
+            cantrip_loom::AppendOutcome::Refused(_) | cantrip_loom::AppendOutcome::Wait => Err(RunError::Unpaid),
+            cantrip_loom::AppendOutcome::Conflict(conflict) => Err(RunError::Conflict(conflict)),
+            cantrip_loom::AppendOutcome::Fenced { held, now } => Err(RunError::Fenced { held, now }),
         }
     }
 }
 
 /// An entity before its first turn.
-pub(crate) fn nothing_yet(cantrip: &Cantrip, window: Option<u64>) -> Past {
-    Past {
-        view: View::new(frame(cantrip, window)),
+pub(crate) fn empty_history(cantrip: &Cantrip, window: Option<u64>) -> EntityHistory {
+    EntityHistory {
+        view: MessageList::new(frame(cantrip, window)),
         parent: None,
         own: None,
         sequence: 0,
@@ -306,7 +309,7 @@ pub(crate) fn frame(cantrip: &Cantrip, window: Option<u64>) -> crate::list::Fram
     cantrip.frame(text).windowed(window)
 }
 
-pub(crate) fn made(
+pub(crate) fn entity_record(
     cantrip: &Cantrip,
     entity_id: EntityId,
     origin: Origin,
@@ -323,7 +326,7 @@ pub(crate) fn made(
         mode: cantrip.mode(),
         seed: format!("{seed:016x}"),
         context: match context {
-            Some(context) => Some(Held::of(context.clone(), bodies)?),
+            Some(context) => Some(RecordValue::new(context.clone(), bodies)?),
             None => None,
         },
         window: cantrip.measure().window,
@@ -333,16 +336,21 @@ pub(crate) fn made(
 
 /// Returns what a record keeps of intents that were cancelled before its cast.
 pub(crate) fn held_cancelled(
-    cancelled: &[Cancelled],
+    cancelled: &[UnansweredIntent],
     bodies: &mut Vec<Body>,
 ) -> Result<Vec<CancelledIntent>, cantrip_loom::Error> {
     cancelled
         .iter()
-        .map(|told| Ok(CancelledIntent { cast_id: told.cast, intent: Held::of(told.intent.clone(), bodies)? }))
+        .map(|told| Ok(CancelledIntent { cast_id: told.cast, intent: RecordValue::new(told.intent.clone(), bodies)? }))
         .collect()
 }
 
-pub(crate) fn begun(circle: &Circle, entity_id: EntityId, cast_id: cantrip_canon::CastId, intent: Intent) -> Cast {
+pub(crate) fn cast_record(
+    circle: &Circle,
+    entity_id: EntityId,
+    cast_id: cantrip_canon::CastId,
+    intent: Intent,
+) -> Cast {
     let wards = circle.wards();
     Cast {
         cast_id,
@@ -395,7 +403,7 @@ struct Inner {
 
 enum State {
     /// With the number under which its sandbox rests, if it has one.
-    Idle(Box<Kept>, Option<u64>),
+    Idle(Box<EntityState>, Option<u64>),
     /// This run has it.
     Busy(RunId),
     /// Its last run did not come to its end here: where it stands is in the loom.
@@ -404,7 +412,7 @@ enum State {
 }
 
 /// One more cast of an entity.
-pub(crate) struct Sending {
+pub(crate) struct SendOptions {
     pub name: &'static str,
     pub intent: Content,
     pub about: Intent,
@@ -429,13 +437,13 @@ impl Inner {
     }
 }
 
-impl Resting for Inner {
-    fn give_up(&self, since: u64) {
+impl SandboxHolder for Inner {
+    fn release_sandbox(&self, since: u64) {
         let sandbox = match &mut *self.state() {
             State::Idle(kept, resting) if *resting == Some(since) => {
                 *resting = None;
-                kept.environs.belongings.give_up();
-                kept.environs.sandbox.take()
+                kept.sandbox_state.belongings.clear();
+                kept.sandbox_state.sandbox.take()
             }
             State::Idle(..) | State::Busy(_) | State::Away | State::Disposed => None,
         };
@@ -452,7 +460,7 @@ impl Drop for Inner {
             State::Busy(_) | State::Away | State::Disposed => None,
         };
         if let Some(number) = resting {
-            self.runtime.idle().wakes(number);
+            self.runtime.idle().remove(number);
         }
     }
 }
@@ -464,7 +472,7 @@ impl Entity {
         id: EntityId,
         seed: u64,
         context: Option<Arc<Value>>,
-        kept: Kept,
+        kept: EntityState,
     ) -> Self {
         let state = Mutex::new(State::Idle(Box::new(kept), None));
         Self(Arc::new(Inner { runtime, cantrip, id, seed, context, state }))
@@ -476,65 +484,65 @@ impl Entity {
 
     /// A new cast of the same entity, on its thread and in its sandbox. While one runs, a second is refused.
     pub async fn send(&self, intent: impl Into<Content>) -> CastReply {
-        self.send_casting(Casting::on(intent)).await
+        self.send_casting(CastOptions::on(intent)).await
     }
 
     /// The same, and `cancel` ends it.
     pub async fn send_with(&self, intent: impl Into<Content>, cancel: &Cancel) -> CastReply {
-        self.send_casting(Casting::on(intent).cancelled_by(cancel)).await
+        self.send_casting(CastOptions::on(intent).cancelled_by(cancel)).await
     }
 
     /// The same with all that a casting can say, but for a context: the entity has its own.
-    pub async fn send_casting(&self, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+    pub async fn send_casting(&self, casting: CastOptions) -> CastReply {
+        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
             casting.without_known_secrets();
         if intent.is_blank() {
-            return self.0.runtime.refused("send", blank()).await;
+            return self.0.runtime.refuse("send", missing_intent()).await;
         }
         if context.is_some() || !labels.is_empty() || follows.is_some() {
             let refusal = codes::contract_invalid("an entity has its context and its past from its beginning").into();
-            return self.0.runtime.refused("send", refusal).await;
+            return self.0.runtime.refuse("send", refusal).await;
         }
-        let about = match Held::of(intent.clone(), &mut bodies) {
+        let about = match RecordValue::new(intent.clone(), &mut bodies) {
             Ok(held) => Intent::New(held),
-            Err(error) => return self.0.runtime.refused("send", store_refusal(&error)).await,
+            Err(error) => return self.0.runtime.refuse("send", store_refusal(&error)).await,
         };
         let further = Wards::default();
-        self.again(Sending { name: "send", intent, about, bodies, further, budget, run, cancel }).await
+        self.send_with_options(SendOptions { name: "send", intent, about, bodies, further, budget, run, cancel }).await
     }
 
-    pub(crate) async fn again(&self, sending: Sending) -> CastReply {
-        let Sending { name, intent, about, mut bodies, further, budget, run, cancel } = sending;
+    pub(crate) async fn send_with_options(&self, sending: SendOptions) -> CastReply {
+        let SendOptions { name, intent, about, mut bodies, further, budget, run, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
         let run = run.unwrap_or_else(|| runtime.ids().next(now));
         let mut kept = match self.take(run) {
             Ok(Some(kept)) => *kept,
-            Ok(None) => match runtime.kept(cantrip, *id).await {
+            Ok(None) => match runtime.load_entity_state(cantrip, *id).await {
                 Ok(kept) => kept,
                 Err(unable) => {
                     self.give_back(None);
-                    return runtime.refused(name, unable.refusal()).await;
+                    return runtime.refuse(name, unable.refusal()).await;
                 }
             },
-            Err(refusal) => return runtime.refused(name, refusal).await,
+            Err(refusal) => return runtime.refuse(name, refusal).await,
         };
-        let further = match runtime.bounded(run, budget).await {
+        let further = match runtime.budget_wards(run, budget).await {
             Ok(bound) => further.and(&bound),
             Err(refusal) => {
                 self.give_back(Some(kept));
-                return runtime.refused(name, refusal).await;
+                return runtime.refuse(name, refusal).await;
             }
         };
-        let circle = cantrip.circle().warded(&further);
-        let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
+        let circle = cantrip.circle().with_wards(&further);
+        let mut cast = cast_record(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();
-        let cancelled = Cancelled::before(std::mem::take(&mut kept.past.cancelled), &about);
+        let cancelled = UnansweredIntent::for_next_cast(std::mem::take(&mut kept.past.cancelled), &about);
         match held_cancelled(&cancelled, &mut bodies) {
             Ok(held) => cast.cancelled = held,
             Err(error) => {
                 self.give_back(None);
-                return runtime.refused(name, store_refusal(&error)).await;
+                return runtime.refuse(name, store_refusal(&error)).await;
             }
         }
         let episode = Box::new(Episode {
@@ -552,16 +560,16 @@ impl Entity {
             seed: *seed,
             context: context.clone(),
             past: kept.past,
-            environs: kept.environs,
+            sandbox_state: kept.sandbox_state,
             cancel,
-            start: Start::Opens { events: vec![Event::from(cast)], bodies },
+            start: Start::Open { events: vec![Event::from(cast)], bodies },
         });
         let this = self.clone();
         episode.cast(name, move |kept| this.give_back(kept)).await
     }
 
     /// Takes what the entity keeps for a run, if it is free; none if only its loom knows where it stands.
-    fn take(&self, run: RunId) -> Result<Option<Box<Kept>>, Refusal> {
+    fn take(&self, run: RunId) -> Result<Option<Box<EntityState>>, Refusal> {
         let (taken, resting) = {
             let mut state = self.0.state();
             match std::mem::replace(&mut *state, State::Busy(run)) {
@@ -579,15 +587,15 @@ impl Entity {
             }
         };
         if let Some(number) = resting {
-            self.0.runtime.idle().wakes(number);
+            self.0.runtime.idle().remove(number);
         }
         Ok(taken)
     }
 
     /// A cast that did not come to its end leaves nothing to go on with here: the entity is taken up from its loom.
-    fn give_back(&self, kept: Option<Kept>) {
+    fn give_back(&self, kept: Option<EntityState>) {
         let idle = self.0.runtime.idle();
-        let resting = kept.as_ref().and_then(|kept| kept.environs.sandbox.as_ref()).map(|_| idle.number());
+        let resting = kept.as_ref().and_then(|kept| kept.sandbox_state.sandbox.as_ref()).map(|_| idle.number());
         {
             let mut state = self.0.state();
             *state = match (&*state, kept) {
@@ -598,7 +606,7 @@ impl Entity {
         }
         if let Some(number) = resting {
             let inner: Weak<Inner> = Arc::downgrade(&self.0);
-            idle.rests(number, inner);
+            idle.add(number, inner);
         }
     }
 
@@ -606,7 +614,7 @@ impl Entity {
     pub fn dispose(&self) {
         let before = std::mem::replace(&mut *self.0.state(), State::Disposed);
         match before {
-            State::Idle(_, Some(number)) => self.0.runtime.idle().wakes(number),
+            State::Idle(_, Some(number)) => self.0.runtime.idle().remove(number),
             State::Idle(_, None) | State::Busy(_) | State::Away | State::Disposed => {}
         }
     }

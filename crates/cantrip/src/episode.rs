@@ -10,42 +10,43 @@ use cantrip_canon::{CastId, EntityId, LoomId, RunId};
 use cantrip_circle::Circle;
 use cantrip_crystal::Crystal;
 use cantrip_loom::{
-    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Loom, Opening, Outcome, ParkReason,
-    Parked, RunKind, TruncationReason,
+    Body, CastParked, Content, Ending, Environment, Event, Intent, Lease, Loom, Outcome, ParkReason, RecordedError,
+    RunFailed, RunKind, RunOpening, TruncationReason,
 };
-use cantrip_reply::{AnyCode, Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
+use cantrip_reply::{AnyCode, Call, GuardedReply, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::cantrip::Cantrip;
 use crate::driver::{
-    Begins, Environs, Loaded, Log, Person, Position, Purse, Rest, Run, Runtime, Seat, Stopped, Waiting,
+    DriveOutcome, EntityDriver, EntityInit, EntityLog, FirstRecords, LoadedBodies, Run, RunError, RunFunds, Runtime,
+    SandboxState, TreePosition, WaitReason,
 };
-use crate::machine::{Cancelled, Facts, Machine, Medium, Past, millis, reply_of};
+use crate::machine::{CastFacts, CastMedium, EntityHistory, Machine, UnansweredIntent, millis, truncation_refusal};
 use crate::parked;
-use crate::recipe::Cantrip;
-use crate::telemetry::{About, Above, Ended, Scope};
-use crate::touched;
+use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
+use crate::touched_labels;
 
 /// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
-pub struct Cancel(watch::Sender<Wished>);
+pub struct Cancel(watch::Sender<StopState>);
 
 #[derive(Debug, Default)]
-struct Wished {
-    of_all: Wish,
+struct StopState {
+    of_all: StopLevel,
     /// These are to end, with what is below them.
     ended: BTreeSet<EntityId>,
 }
 
 /// What someone outside wants of a cast; later ones outweigh earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Wish {
+enum StopLevel {
     #[default]
-    GoesOn,
-    HandsBack,
-    Rests,
-    Ends,
+    Continue,
+    HandBack,
+    Park,
+    Cancel,
 }
 
 impl Default for Cancel {
@@ -56,22 +57,22 @@ impl Default for Cancel {
 
 impl Cancel {
     pub fn new() -> Self {
-        Self(watch::Sender::new(Wished::default()))
+        Self(watch::Sender::new(StopState::default()))
     }
 
     /// The cast and all its children end; what was done stays recorded.
     pub fn cancel(&self) {
-        self.0.send_modify(|wished| wished.of_all = Wish::Ends);
+        self.0.send_modify(|wished| wished.of_all = StopLevel::Cancel);
     }
 
     /// Whether it is to end.
     pub fn is_cancelled(&self) -> bool {
-        self.0.borrow().of_all == Wish::Ends
+        self.0.borrow().of_all == StopLevel::Cancel
     }
 
     /// Returns when it is to end. Safe to drop while it waits.
-    pub async fn ended(&self) {
-        self.wished(Wish::Ends).await;
+    pub async fn wait_cancelled(&self) {
+        self.wait_for_level(StopLevel::Cancel).await;
     }
 
     /// One entity of the tree ends, with all its children: for its parent that is a failed call. The others go on.
@@ -85,16 +86,16 @@ impl Cancel {
     /// a crystal that thinks is not. The run waits then, and [`Runtime::resume`] goes on with it. Cancelling still ends
     /// it.
     pub fn park(&self) {
-        self.at_least(Wish::Rests);
+        self.at_least(StopLevel::Park);
     }
 
     /// The same by a process that ends: the run waits for nobody, and whoever looks for runs that nobody works on goes on
     /// with it.
     pub fn hand_back(&self) {
-        self.at_least(Wish::HandsBack);
+        self.at_least(StopLevel::HandBack);
     }
 
-    fn at_least(&self, wish: Wish) {
+    fn at_least(&self, wish: StopLevel) {
         self.0.send_if_modified(|wished| {
             let news = wished.of_all < wish;
             wished.of_all = wished.of_all.max(wish);
@@ -102,19 +103,19 @@ impl Cancel {
         });
     }
 
-    fn hands_back(&self) -> bool {
-        self.0.borrow().of_all == Wish::HandsBack
+    fn is_handing_back(&self) -> bool {
+        self.0.borrow().of_all == StopLevel::HandBack
     }
 
-    async fn wished(&self, least: Wish) -> Wish {
+    async fn wait_for_level(&self, least: StopLevel) -> StopLevel {
         let mut wishes = self.0.subscribe();
         let wished = wishes.wait_for(|wished| wished.of_all >= least).await;
         // The sender lives in self, so waiting cannot fail.
-        wished.map_or(Wish::Ends, |wished| wished.of_all)
+        wished.map_or(StopLevel::Cancel, |wished| wished.of_all)
     }
 
     /// Returns when this one is to end by itself.
-    pub(crate) async fn cancelled(&self, entity: EntityId) {
+    pub(crate) async fn wait_entity_cancelled(&self, entity: EntityId) {
         // The sender lives in self, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|wished| wished.ended.contains(&entity)).await;
     }
@@ -124,7 +125,7 @@ impl Cancel {
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: look at it"]
 pub struct CastReply {
-    pub guarded: Guarded,
+    pub guarded: GuardedReply,
     /// None if nothing was cast, or if it has not ended.
     pub outcome: Option<Outcome>,
     /// The run, once it was opened.
@@ -145,7 +146,7 @@ impl CastReply {
         }
     }
 
-    /// The answer as the type that [`Builder::answer`](crate::recipe::Builder::answer) promised.
+    /// The answer as the type that [`Builder::answer`](crate::CantripBuilder::answer) promised.
     pub fn answer_as<T: serde::de::DeserializeOwned>(&self) -> Result<T, AnswerFault> {
         let Some(answer) = self.answer() else {
             let reply = self.reply();
@@ -175,15 +176,15 @@ pub enum AnswerFault {
 
 /// What is written first, or what was.
 pub(crate) enum Start {
-    Opens {
+    Open {
         events: Vec<Event>,
         bodies: Vec<Body>,
     },
     /// Another owner's run is gone on with.
-    TakesOver {
+    TakeOver {
         lease: Lease,
-        logs: std::collections::HashMap<EntityId, Log>,
-        bodies: Loaded,
+        logs: std::collections::HashMap<EntityId, EntityLog>,
+        bodies: LoadedBodies,
         /// Someone asked it to end meanwhile.
         cancelled: bool,
     },
@@ -203,30 +204,30 @@ pub(crate) struct Episode {
     pub about: Intent,
     pub environment: Option<Environment>,
     /// What was said before it and cancelled before an answer.
-    pub cancelled: Vec<Cancelled>,
+    pub cancelled: Vec<UnansweredIntent>,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
-    pub past: Past,
-    pub environs: Environs,
+    pub past: EntityHistory,
+    pub sandbox_state: SandboxState,
     pub cancel: Cancel,
     pub start: Start,
 }
 
 /// What an entity keeps from one cast to the next.
-pub(crate) struct Kept {
-    pub past: Past,
-    pub environs: Environs,
+pub(crate) struct EntityState {
+    pub past: EntityHistory,
+    pub sandbox_state: SandboxState,
 }
 
 /// How a cast came to rest.
-enum Rested {
+enum CastResult {
     Ended {
         outcome: Box<Outcome>,
         refusal: Option<Refusal>,
         /// How many calls of the run were denied, those of its children among them.
         calls_denied: u64,
     },
-    Waits(Waiting),
+    Waiting(WaitReason),
 }
 
 type Slot<T> = Arc<Mutex<Option<T>>>;
@@ -247,7 +248,7 @@ impl Episode {
     pub(crate) async fn cast(
         self: Box<Self>,
         name: &'static str,
-        kept: impl FnOnce(Option<Kept>) + Send + 'static,
+        kept: impl FnOnce(Option<EntityState>) + Send + 'static,
     ) -> CastReply {
         let (guard, runtime) = (self.runtime.guard().clone(), self.runtime.clone());
         let (run, entity) = (self.run, self.entity);
@@ -258,20 +259,20 @@ impl Episode {
             .call_with_effects(call, move |rb| async move {
                 let trace = rb.trace();
                 let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
-                let left: Slot<Kept> = Arc::default();
-                let about = About { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
-                let scope = Scope::cast(&runtime, &about, Above::Call(&trace));
+                let left: Slot<EntityState> = Arc::default();
+                let about = CastSpan { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
+                let scope = SpanScope::cast(&runtime, &about, SpanParent::Call(&trace));
                 let casting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
                 let rested = AssertUnwindSafe(casting).catch_unwind().await;
-                runtime.under_way().remove(&run);
+                runtime.active_runs().remove(&run);
                 let reply = match rested {
-                    Ok(Ok(Rested::Ended { outcome, refusal, calls_denied })) => {
-                        ended(rb, *outcome, refusal, calls_denied, &told)
+                    Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied })) => {
+                        end_reply(rb, *outcome, refusal, calls_denied, &told)
                     }
-                    Ok(Ok(Rested::Waits(waiting))) => waits(rb, run, &waiting),
+                    Ok(Ok(CastResult::Waiting(waiting))) => wait_reply(rb, run, &waiting),
                     Ok(Err(stopped)) => rb.refuse(stopped.refusal(run)),
                     Err(_) => {
-                        failed(opened.get()).await;
+                        record_failure(opened.get()).await;
                         rb.error(codes::crash())
                     }
                 };
@@ -289,26 +290,26 @@ impl Episode {
     async fn run_to_rest(
         self: Box<Self>,
         trace: Trace,
-        scope: Scope,
+        scope: SpanScope,
         opened: Arc<OnceLock<Arc<Run>>>,
-        left: Slot<Kept>,
-    ) -> Result<Rested, Stopped> {
+        left: Slot<EntityState>,
+    ) -> Result<CastResult, RunError> {
         let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = *self;
-        let Self { cancelled: told_cancelled, seed, context, past, environs, cancel, start, .. } = *self;
+        let Self { cancelled: told_cancelled, seed, context, past, sandbox_state: environs, cancel, start, .. } = *self;
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
         };
         let Some(medium) = cantrip.medium(circle.medium()) else {
-            return Err(Stopped::Unserved(circle.medium().as_str()));
+            return Err(RunError::Unserved(circle.medium().as_str()));
         };
-        let facts = Arc::new(Facts {
+        let facts = Arc::new(CastFacts {
             run: id,
             entity,
             cast,
             cantrip: cantrip.clone(),
             circle,
-            medium: Medium(medium),
+            medium: CastMedium(medium),
             parks: cantrip.parks(),
             askable: runtime.is_askable(),
             intent,
@@ -322,33 +323,33 @@ impl Episode {
         let mut worked = Duration::ZERO;
         let mut cancelled = false;
         let run = match start {
-            Start::Opens { events, bodies } => {
-                let opening = Opening {
-                    kind: runtime.clerk().map_or(RunKind::Cast, |clerk| clerk.kind()),
+            Start::Open { events, bodies } => {
+                let opening = RunOpening {
+                    kind: runtime.observer().map_or(RunKind::Cast, |clerk| clerk.kind()),
                     loom_id: loom,
                     owner: runtime.actor().clone(),
                     entity_id: Some(entity),
                     root_run_id: None,
                 };
-                let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
+                let purse = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
                 let cap = purse.cap(&facts.scope, facts.circle.wards());
-                let begins = Begins { events, bodies, money: cap.into_iter().collect() };
+                let begins = FirstRecords { events, bodies, money: cap.into_iter().collect() };
                 Run::open(runtime.clone(), id, opening, trace, cancel, purse, begins).await?
             }
-            Start::TakesOver { lease, logs, bodies, cancelled: asked } => {
+            Start::TakeOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
                 // Whoever goes on with it, it is its owner's, and its owner pays.
-                let runtime = runtime.acting_for(runtime.loom().run(id).await?.owner);
-                let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
-                let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
-                run.office.is_about(entity);
-                run.remember(logs, bodies);
-                let again = touched::made_again(&run.past, cantrip.circle(), &run.bodies)?;
-                run.adopted = Arc::new(run.take_stock(|call| again.contains(call)).await?);
-                machine.adopts(Arc::clone(&run.adopted));
+                let runtime = runtime.with_actor(runtime.loom().run(id).await?.owner);
+                let purse = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
+                let mut run = Run::take_over(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
+                run.accounting.set_root(entity);
+                run.restore(logs, bodies);
+                let again = touched_labels::repeated_calls(&run.past, cantrip.circle(), &run.bodies)?;
+                run.adopted = Arc::new(run.recover_holds(|call| again.contains(call)).await?);
+                machine.set_adopted_holds(Arc::clone(&run.adopted));
                 if let Some(log) = run.past.get(&entity) {
                     worked = log.worked;
-                    machine.knows(run.kin());
+                    machine.set_child_labels(run.touched_labels());
                     let now = runtime.now().monotonic;
                     for (at, event) in &log.events {
                         machine.apply(event, *at, now, &run.bodies)?;
@@ -359,20 +360,20 @@ impl Episode {
         };
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
-        let person = Person { seed, context, worked, scope };
-        let mut seat = Seat::new(Arc::clone(&run), *machine, environs, Position::default(), person);
+        let person = EntityInit { seed, context, worked, scope };
+        let mut seat = EntityDriver::new(Arc::clone(&run), *machine, environs, TreePosition::default(), person);
         if let Some(log) = run.past.get(&entity) {
-            seat.retell(&log.events);
+            seat.replay_events(&log.events);
         }
         let (halting, cancel) = (seat.halting.clone(), run.cancel.clone());
         if cancelled {
             halting.halt(TruncationReason::Cancelled);
         }
-        run.runtime.under_way().insert(id, halting.clone());
+        run.runtime.active_runs().insert(id, halting.clone());
         let wished = async {
-            if cancel.wished(Wish::HandsBack).await < Wish::Ends {
+            if cancel.wait_for_level(StopLevel::HandBack).await < StopLevel::Cancel {
                 halting.pause();
-                cancel.wished(Wish::Ends).await;
+                cancel.wait_for_level(StopLevel::Cancel).await;
             }
             halting.halt(TruncationReason::Cancelled);
             std::future::pending::<std::convert::Infallible>().await
@@ -384,31 +385,33 @@ impl Episode {
             lost = run.heartbeat(&halting) => return Err(lost),
         };
         match rest {
-            Rest::Waiting(waiting) => {
+            DriveOutcome::Waiting(waiting) => {
                 // Nobody waits for the answer to a request that was given up.
-                let dropped = run.dropped().await?;
+                let dropped = run.dropped_hold_marks().await?;
                 let (waiting, reason) = match waiting {
-                    Waiting::Interrupted if cancel.hands_back() => (Waiting::HandedBack, Some(ParkReason::HandedBack)),
-                    Waiting::HandedBack => (waiting, Some(ParkReason::HandedBack)),
-                    Waiting::Interrupted => (waiting, Some(ParkReason::Interrupted)),
-                    Waiting::Approval { .. } | Waiting::Crystal { .. } => (waiting, None),
+                    WaitReason::Interrupted if cancel.is_handing_back() => {
+                        (WaitReason::HandedBack, Some(ParkReason::HandedBack))
+                    }
+                    WaitReason::HandedBack => (waiting, Some(ParkReason::HandedBack)),
+                    WaitReason::Interrupted => (waiting, Some(ParkReason::Interrupted)),
+                    WaitReason::Approval { .. } | WaitReason::Crystal { .. } => (waiting, None),
                 };
                 let parked = reason.map(|reason| {
                     let elapsed_ms = Some(millis(seat.elapsed()));
                     let (turn_id, error, detail) = (None, None, None);
-                    let parked = Parked { cast_id: cast, reason, turn_id, error, detail, elapsed_ms };
+                    let parked = CastParked { cast_id: cast, reason, turn_id, error, detail, elapsed_ms };
                     (run.runtime.now().wall, parked.into())
                 });
                 run.append_moving(parked.into_iter().collect(), dropped).await?;
-                Ok(Rested::Waits(waiting))
+                Ok(CastResult::Waiting(waiting))
             }
-            Rest::Ended => {
-                for crystal in facts.cantrip.asked() {
-                    crystal.ended(entity);
+            DriveOutcome::Ended => {
+                for crystal in facts.cantrip.crystals() {
+                    crystal.on_end(entity);
                 }
-                let rested = told(&seat, loom);
-                let Seat { machine, environs, .. } = seat;
-                put(&left, Kept { past: machine.into_past(), environs });
+                let rested = cast_result(&seat, loom);
+                let EntityDriver { machine, sandbox_state: environs, .. } = seat;
+                put(&left, EntityState { past: machine.into_history(), sandbox_state: environs });
                 rested
             }
         }
@@ -416,20 +419,20 @@ impl Episode {
 }
 
 /// What is told of a cast that came to rest.
-fn tell_end(scope: &Scope, runtime: &Runtime, code: AnyCode, slot: &Slot<Outcome>) {
+fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, slot: &Slot<Outcome>) {
     if scope.is_silent() {
         return;
     }
     let outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    let ended = outcome.as_ref().map_or_else(Ended::default, Ended::of);
-    scope.ended(runtime, &code.into(), &ended);
+    let ended = outcome.as_ref().map_or_else(CastSpanEnd::default, CastSpanEnd::of);
+    scope.record_end(runtime, &code.into(), &ended);
 }
 
 /// How the cast ended, and the refusal it is answered with if it did not terminate.
-fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
+fn cast_result(seat: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError> {
     let machine = &seat.machine;
     let facts = machine.facts();
-    let Some(end) = machine.end() else { return Err(Stopped::Unpaid) };
+    let Some(end) = machine.end() else { return Err(RunError::Unpaid) };
     let mut data = json!({
         "entity_id": facts.entity, "run_id": facts.run, "leaf": end.leaf, "turns": end.turns, "usage": end.usage,
     });
@@ -446,11 +449,13 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
             (Ending::Terminated { ended_by: *ended_by, result }, None)
         }
         Ending::Truncated { reason, error, summary } => {
-            let refusal = match machine.cut_too_often() {
+            let refusal = match machine.cut_text_limit() {
                 Some(limit) if *reason == TruncationReason::MaxTokens => {
                     codes::ward_reached(reason.as_str(), limit).data(data.clone()).into()
                 }
-                Some(_) | None => reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &data),
+                Some(_) | None => {
+                    truncation_refusal(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &data)
+                }
             };
             (Ending::Truncated { reason: *reason, error: error.clone(), summary: summary.clone() }, Some(refusal))
         }
@@ -467,10 +472,10 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
         cost: end.cost,
         uncosted: end.uncosted,
     };
-    Ok(Rested::Ended { outcome: Box::new(outcome), refusal, calls_denied })
+    Ok(CastResult::Ended { outcome: Box::new(outcome), refusal, calls_denied })
 }
 
-fn ended(
+fn end_reply(
     rb: ReplyBuilder,
     outcome: Outcome,
     refusal: Option<Refusal>,
@@ -494,12 +499,12 @@ fn ended(
 }
 
 /// A run that waits did what it was asked so far.
-fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
+fn wait_reply(rb: ReplyBuilder, run: RunId, waiting: &WaitReason) -> Reply {
     let data = match waiting {
-        Waiting::Approval { approvals } => json!({
+        WaitReason::Approval { approvals } => json!({
             "state": "waiting", "reason": "approval", "approval_id": approvals.first(), "approvals": approvals,
         }),
-        Waiting::Crystal { fault, detail } => {
+        WaitReason::Crystal { fault, detail } => {
             let mut told = json!({
                 "state": "waiting", "reason": "crystal_unavailable",
                 "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
@@ -510,18 +515,18 @@ fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
             }
             told
         }
-        Waiting::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
-        Waiting::HandedBack => json!({"state": "waiting", "reason": "handed_back"}),
+        WaitReason::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
+        WaitReason::HandedBack => json!({"state": "waiting", "reason": "handed_back"}),
     };
     rb.success(codes::created("run", run.to_string()).data(data))
 }
 
 /// A panic outside a gate is no observation: the run is given up as it stands.
-async fn failed(run: Option<&Arc<Run>>) {
+async fn record_failure(run: Option<&Arc<Run>>) {
     let Some(run) = run else { return };
     tracing::error!(run = %run.id, "the run failed: a panic outside a gate");
-    let error = Fault::new(codes::CRASH.any(), "unexpected failure");
-    let record = (run.runtime.now().wall, Event::from(Failed { error }));
+    let error = RecordedError::new(codes::CRASH.any(), "unexpected failure");
+    let record = (run.runtime.now().wall, Event::from(RunFailed { error }));
     if let Err(stopped) = run.append(vec![record], Vec::new()).await {
         tracing::error!(run = %run.id, ?stopped, "the failure could not be recorded");
     }

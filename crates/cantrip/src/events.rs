@@ -3,7 +3,7 @@
 //! Canonical events, in the order in which things happen; those that report a record come after its commit. Watching is
 //! an observation: a watcher that is slow, full or gone loses events and changes nothing.
 
-mod retold;
+mod from_records;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use cantrip_canon::{RunId, Timestamp, TurnId};
 use cantrip_circle::gate::{Progress, canonical_name};
 use cantrip_circle::{MediumKind, fence};
-use cantrip_crystal::{ItemEvent, ItemIds, Sink};
+use cantrip_crystal::{EventSink, ItemEvent, ItemIds};
 use cantrip_loom::{
-    Asked, Bodies, CallSettled, Closing, EndedBy, Ending, Event, Fault, Mode, ReplyMark, TruncationReason, TurnClosed,
-    Utterance, render,
+    Bodies, CallSettled, Closing, EndedBy, Ending, Event, GateCallRequest, RecordedError, ReplyMark, ToolMode,
+    TruncationReason, TurnClosed, Utterance, render,
 };
 use cantrip_reply::ReplyType;
 use cantrip_stream::{
@@ -30,31 +30,31 @@ use tokio::sync::mpsc;
 use crate::driver::Runtime;
 use crate::limits::WATCHED_EVENTS_MAX;
 
-pub use retold::{Retold, Told};
+pub use from_records::{RecordTranslator, TranslatedRecord};
 
 /// Whoever watches runs. All of it returns at once, whatever becomes of what they are given.
 pub trait Watcher: Send + Sync {
-    fn see(&self, event: StreamEvent);
+    fn on_event(&self, event: StreamEvent);
 
     /// Whether it looks at all, now and later: what nobody will see is not made.
-    fn watches(&self) -> bool {
+    fn is_watching(&self) -> bool {
         true
     }
 
     /// A call under way has come so far. That is no event of the stream: nothing of it lasts, and a viewer who missed it
     /// has missed nothing.
-    fn progressed(&self, _: Progressed) {}
+    fn on_progress(&self, _: CallProgress) {}
 
     /// A request to a crystal failed and is made again after a while. That is no event of the stream either.
-    fn retrying(&self, _: Retrying) {}
+    fn on_retry(&self, _: RetryNotice) {}
 
     /// A cast has waited for something. For those who count.
-    fn waited(&self, _: Waited) {}
+    fn on_wait(&self, _: WaitTime) {}
 }
 
 /// What a cast waited for, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitTime {
     /// A crystal, until its answer was whole or its request had failed.
     Crystal { reply: ReplyType, took: Duration },
     /// The store, until a step was durable, or refused.
@@ -63,7 +63,7 @@ pub enum Waited {
 
 /// A request that failed, and when it is made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retrying {
+pub struct RetryNotice {
     /// The turn that is asked for; none for a fold that is being written.
     pub turn_id: Option<TurnId>,
     pub crystal: String,
@@ -78,7 +78,7 @@ pub struct Retrying {
 
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progressed {
+pub struct CallProgress {
     /// The group that made it.
     pub turn_id: TurnId,
     pub call_id: cantrip_loom::CallId,
@@ -88,12 +88,12 @@ pub struct Progressed {
 
 /// Nobody watches.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
+pub struct NoWatcher;
 
-impl Watcher for Silent {
-    fn see(&self, _: StreamEvent) {}
+impl Watcher for NoWatcher {
+    fn on_event(&self, _: StreamEvent) {}
 
-    fn watches(&self) -> bool {
+    fn is_watching(&self) -> bool {
         false
     }
 }
@@ -123,7 +123,7 @@ impl Channel {
 }
 
 impl Watcher for Channel {
-    fn see(&self, event: StreamEvent) {
+    fn on_event(&self, event: StreamEvent) {
         if self.to.try_send(event).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -131,7 +131,7 @@ impl Watcher for Channel {
 }
 
 /// One entity's way to the watcher.
-pub(crate) struct Stage {
+pub(crate) struct EventEmitter {
     runtime: Runtime,
     session: SessionId,
     model: String,
@@ -144,7 +144,7 @@ pub(crate) struct Stage {
     /// What the first group begins with.
     intent: Option<String>,
     medium: MediumKind,
-    mode: Mode,
+    mode: ToolMode,
     /// Where the calls of the utterance were shown, in order.
     shown: Vec<ItemId>,
     /// Where the program was shown that stands in the text.
@@ -156,14 +156,14 @@ pub(crate) struct Stage {
     at: Option<Timestamp>,
 }
 
-impl Stage {
+impl EventEmitter {
     pub(crate) fn new(
         runtime: Runtime,
         run: RunId,
         model: &str,
         child: ChildOf,
         intent: String,
-        (medium, mode): (MediumKind, Mode),
+        (medium, mode): (MediumKind, ToolMode),
     ) -> Self {
         Self {
             runtime,
@@ -186,15 +186,15 @@ impl Stage {
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.runtime.watcher().watches()
+        self.runtime.watcher().is_watching()
     }
 
-    fn tell(&self, turn: TurnId, payload: impl Into<Payload>) {
-        tell(&self.runtime, &self.session, (&turn).into(), self.at, payload.into());
+    fn emit(&self, turn: TurnId, payload: impl Into<Payload>) {
+        emit_event(&self.runtime, &self.session, (&turn).into(), self.at, payload.into());
     }
 
     /// A request leaves: a group begins, or is asked for again.
-    pub(crate) fn asks(&mut self, turn: TurnId) {
+    pub(crate) fn begin_group(&mut self, turn: TurnId) {
         if self.turn == Some(turn) || !self.is_watched() {
             return;
         }
@@ -208,7 +208,7 @@ impl Stage {
         let model = self.model.split_once('/').map_or(self.model.as_str(), |(_, model)| model);
         let (Ok(model_id), Some(provider_id)) = (ModelId::new(model), self.provider()) else { return };
         let start = ResponseStart { model_id, provider_id, child: self.child.clone() };
-        self.tell(turn, Payload::ResponseStart(start));
+        self.emit(turn, Payload::ResponseStart(start));
         if let Some(intent) = self.intent.take() {
             self.done(turn, "intent", FinalItem::Message { content: intent.into(), origin: Origin::User });
         }
@@ -216,48 +216,48 @@ impl Stage {
 
     fn done(&self, turn: TurnId, item: &str, final_item: FinalItem) {
         if let Ok(item_id) = ItemId::new(&format!("{turn}/{item}")) {
-            self.tell(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
+            self.emit(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
         }
     }
 
     /// The crystal has answered; its calls were shown as these items.
-    pub(crate) fn answered(&mut self, shown: &[ItemId]) {
+    pub(crate) fn set_call_items(&mut self, shown: &[ItemId]) {
         self.shown = shown.to_vec();
     }
 
     /// The cast has said something before: its intent was shown.
-    pub(crate) fn has_begun(&mut self) {
+    pub(crate) fn skip_intent(&mut self) {
         self.intent = None;
     }
 
     /// Another process showed the beginning of this group: here it is again, as it is recorded, from the utterance on.
     /// Nothing is asked for anew.
-    pub(crate) fn retell(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
+    pub(crate) fn replay_group(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
         let Some((_, Event::Opened(opened))) = events.first() else { return };
         let Ok(said) = opened.utterance.load(bodies) else { return };
         let turn = opened.turn_id;
-        self.asks(turn);
+        self.begin_group(turn);
         // Under names of its own: which ones the other process gave is on no record.
-        self.recalled(&said, &ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt));
-        self.committed(events, bodies);
+        self.emit_utterance(&said, &ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt));
+        self.emit_committed(events, bodies);
     }
 
     /// What was said, as items that are complete.
-    fn recalled(&mut self, said: &Utterance, items: &ItemIds) {
+    fn emit_utterance(&mut self, said: &Utterance, items: &ItemIds) {
         let Some(turn) = self.turn else { return };
         if let (Some(thinking), Some(provider_id)) = (&said.thinking, self.provider()) {
             let content = thinking.as_str().into();
-            self.finished(turn, items.mint(), FinalItem::Reasoning { content, provider_id });
+            self.emit_item_done(turn, items.mint(), FinalItem::Reasoning { content, provider_id });
         }
         if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
             let message = FinalItem::Message { content: content.into(), origin: Origin::Agent };
-            self.finished(turn, items.mint(), message);
+            self.emit_item_done(turn, items.mint(), message);
         }
         for call in &said.calls {
             let item = items.mint();
             self.shown.push(item.clone());
             let (Ok(name), Ok(call_id)) = (Name::new(&call.gate), CallId::new(&call.tool_call_id)) else { continue };
-            self.announced(turn, item, name, call_id, None, call.args.as_object());
+            self.emit_call(turn, item, name, call_id, None, call.args.as_object());
         }
     }
 
@@ -266,12 +266,12 @@ impl Stage {
         ProviderId::new(provider).or(ProviderId::new("own")).ok()
     }
 
-    fn finished(&self, turn: TurnId, item_id: ItemId, final_item: FinalItem) {
-        self.tell(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
+    fn emit_item_done(&self, turn: TurnId, item_id: ItemId, final_item: FinalItem) {
+        self.emit(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
     }
 
     /// A call begins: what it is, and what it asks for as far as that is known.
-    fn announced(
+    fn emit_call(
         &self,
         turn: TurnId,
         item_id: ItemId,
@@ -281,33 +281,33 @@ impl Stage {
         arguments: Option<&Map<String, Value>>,
     ) {
         let item = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id };
-        self.tell(turn, Payload::ItemStart(ItemStart { item_id: item_id.clone(), item }));
+        self.emit(turn, Payload::ItemStart(ItemStart { item_id: item_id.clone(), item }));
         if let Some(arguments) = arguments {
             let done = FinalCall { name, call_id, arguments: arguments.clone().into() };
-            self.finished(turn, item_id, FinalItem::FunctionCall(done));
+            self.emit_item_done(turn, item_id, FinalItem::FunctionCall(done));
         }
     }
 
     /// Where the crystal says what it says.
-    pub(crate) fn sink(&self, turn: TurnId) -> Heard {
-        Heard { runtime: self.runtime.clone(), session: self.session.clone(), turn: (&turn).into() }
+    pub(crate) fn sink(&self, turn: TurnId) -> WatcherSink {
+        WatcherSink { runtime: self.runtime.clone(), session: self.session.clone(), turn: (&turn).into() }
     }
 
     /// Records are durable: what they report may be seen.
-    pub(crate) fn committed(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
+    pub(crate) fn emit_committed(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
         if !self.is_watched() {
             return;
         }
         for (_, event) in events {
-            self.reported(event, bodies);
+            self.emit_record(event, bodies);
         }
     }
 
-    fn reported(&mut self, event: &Event, bodies: &dyn Bodies) {
+    fn emit_record(&mut self, event: &Event, bodies: &dyn Bodies) {
         match event {
             Event::Opened(opened) => {
                 self.said = opened.utterance.load(bodies).ok();
-                self.programmed(opened.turn_id);
+                self.emit_fenced_program(opened.turn_id);
                 self.sequence = opened.sequence;
                 self.usage = Some(Usage {
                     input_tokens: opened.usage.prompt_tokens,
@@ -319,13 +319,13 @@ impl Stage {
             }
             Event::Started(started) => {
                 if let (Some(turn), true, Some(asked)) = (self.turn, self.medium.is_code(), &started.asked) {
-                    self.called(turn, started.call_id, asked, bodies);
+                    self.emit_code_call(turn, started.call_id, asked, bodies);
                 }
             }
-            Event::Settled(settled) if settled.call_id.number() > 0 => self.settled(settled, bodies),
+            Event::Settled(settled) if settled.call_id.number() > 0 => self.emit_settled(settled, bodies),
             Event::Turn(closed) => {
-                self.ran(closed, bodies);
-                self.closed(&closed.closing);
+                self.emit_outputs(closed, bodies);
+                self.emit_closed(&closed.closing);
             }
             Event::End(end) => match &end.ending {
                 Ending::Terminated { result, .. } => {
@@ -333,9 +333,9 @@ impl Stage {
                         let content = render::result_text(&answer).into();
                         self.done(turn, "answer", FinalItem::Message { content, origin: Origin::Agent });
                     }
-                    self.over(ResponseStatus::Completed, None, None);
+                    self.end_group(ResponseStatus::Completed, None, None);
                 }
-                Ending::Truncated { reason, error, .. } => self.cut(*reason, error.as_ref()),
+                Ending::Truncated { reason, error, .. } => self.emit_truncated(*reason, error.as_ref()),
             },
             Event::Settled(_)
             | Event::Root(_)
@@ -351,31 +351,31 @@ impl Stage {
     }
 
     /// A program that stands in the text is shown as a call of its own: its gates and its output belong to it.
-    fn programmed(&mut self, turn: TurnId) {
+    fn emit_fenced_program(&mut self, turn: TurnId) {
         let said = match (self.mode, &self.said) {
-            (Mode::Fenced, Some(said)) if said.calls.is_empty() => said.content.as_deref(),
-            (Mode::Fenced | Mode::Tool, _) => None,
+            (ToolMode::Fenced, Some(said)) if said.calls.is_empty() => said.content.as_deref(),
+            (ToolMode::Fenced | ToolMode::Tool, _) => None,
         };
-        let Some(source) = said.and_then(|said| fence::program(self.medium, said)) else { return };
+        let Some(source) = said.and_then(|said| fence::extract_program(self.medium, said)) else { return };
         let id = program_id(turn);
         let (Ok(item), Ok(call_id), Ok(name)) = (ItemId::new(&id), CallId::new(&id), Name::new(self.medium.as_str()))
         else {
             return;
         };
         let arguments = Map::from_iter([("code".to_owned(), Value::String(source))]);
-        self.announced(turn, item.clone(), name, call_id, None, Some(&arguments));
+        self.emit_call(turn, item.clone(), name, call_id, None, Some(&arguments));
         self.program = Some(item);
     }
 
     /// A call has its reply. One that code made and that needed no start is shown here for the first time.
-    fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
+    fn emit_settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
         let Some(turn) = self.turn else { return };
         let number = settled.call_id.number();
         let call = match self.utterance_call(settled) {
             Some(tool_call_id) => tool_call_id,
             None => {
                 if let Some(asked) = settled.asked.as_ref().filter(|_| !self.begun.contains(&number)) {
-                    self.called(turn, settled.call_id, asked, bodies);
+                    self.emit_code_call(turn, settled.call_id, asked, bodies);
                 }
                 settled.call_id.to_string()
             }
@@ -403,7 +403,13 @@ impl Stage {
     }
 
     /// Code calls a gate: it is shown below its program.
-    fn called(&mut self, turn: TurnId, call: cantrip_loom::CallId, asked: &Asked, bodies: &dyn Bodies) {
+    fn emit_code_call(
+        &mut self,
+        turn: TurnId,
+        call: cantrip_loom::CallId,
+        asked: &GateCallRequest,
+        bodies: &dyn Bodies,
+    ) {
         self.begun.insert(call.number());
         let item = ItemId::new(&format!("{turn}/call-{}", call.number()));
         let (Ok(item), Ok(name), Ok(call_id)) = (item, Name::new(&asked.gate), CallId::new(&call.to_string())) else {
@@ -416,11 +422,11 @@ impl Stage {
             Ok(Value::Object(arguments)) => arguments,
             Ok(_) | Err(_) => Map::new(),
         };
-        self.announced(turn, item, name, call_id, parent, Some(&arguments));
+        self.emit_call(turn, item, name, call_id, parent, Some(&arguments));
     }
 
     /// Programs have ended: what they gave is the output of their calls.
-    fn ran(&self, closed: &TurnClosed, bodies: &dyn Bodies) {
+    fn emit_outputs(&self, closed: &TurnClosed, bodies: &dyn Bodies) {
         let Some(turn) = self.turn else { return };
         let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
         for (at, output) in outputs.iter().enumerate() {
@@ -434,24 +440,24 @@ impl Stage {
         }
     }
 
-    fn closed(&mut self, closing: &Closing) {
+    fn emit_closed(&mut self, closing: &Closing) {
         match closing {
             Closing::Sealed { next, .. } => self.continuations.push(*next),
-            Closing::Open => self.over(ResponseStatus::Completed, None, None),
+            Closing::Open => self.end_group(ResponseStatus::Completed, None, None),
             Closing::Terminated { ended_by } => match ended_by {
                 // The answer stands in the record of the end, which comes with this one.
                 EndedBy::Done => {}
-                EndedBy::Text => self.over(ResponseStatus::Completed, None, None),
+                EndedBy::Text => self.end_group(ResponseStatus::Completed, None, None),
             },
-            Closing::Truncated { reason, .. } => self.cut(*reason, None),
+            Closing::Truncated { reason, .. } => self.emit_truncated(*reason, None),
         }
     }
 
-    fn cut(&mut self, reason: TruncationReason, error: Option<&Fault>) {
+    fn emit_truncated(&mut self, reason: TruncationReason, error: Option<&RecordedError>) {
         match (reason, error) {
             (TruncationReason::CrystalError, Some(fault)) => {
                 let error = ErrorInfo::new(&fault.mark.code, &fault.message);
-                self.over(ResponseStatus::Error, None, Some(error));
+                self.end_group(ResponseStatus::Error, None, Some(error));
             }
             (
                 TruncationReason::CrystalError
@@ -464,12 +470,12 @@ impl Stage {
                 | TruncationReason::LoopDetected
                 | TruncationReason::PolicyDenied,
                 _,
-            ) => self.over(ResponseStatus::Cancelled, Some(reason.as_str()), None),
+            ) => self.end_group(ResponseStatus::Cancelled, Some(reason.as_str()), None),
         }
     }
 
     /// A group closes; once.
-    fn over(&mut self, status: ResponseStatus, finish_reason: Option<&str>, error: Option<ErrorInfo>) {
+    fn end_group(&mut self, status: ResponseStatus, finish_reason: Option<&str>, error: Option<ErrorInfo>) {
         let Some(turn) = self.turn.take() else { return };
         let continuations: Vec<_> = self.continuations.drain(..).map(|turn| (&turn).into()).collect();
         let done = ResponseDone {
@@ -479,7 +485,7 @@ impl Stage {
             usage: self.usage.take(),
             continuations: (!continuations.is_empty()).then(|| continuations.into()),
         };
-        self.tell(turn, Payload::ResponseDone(done));
+        self.emit(turn, Payload::ResponseDone(done));
     }
 }
 
@@ -507,29 +513,29 @@ fn tag(reply: &ReplyMark, line: Option<u32>, column: Option<u32>) -> ReplyTag {
     ReplyTag { kind, code: reply.code.as_str().into(), line, column }
 }
 
-fn tell(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: Option<Timestamp>, payload: Payload) {
-    if !runtime.watcher().watches() {
+fn emit_event(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: Option<Timestamp>, payload: Payload) {
+    if !runtime.watcher().is_watching() {
         return;
     }
     let now = at.unwrap_or_else(|| runtime.now().wall);
     let event_id = EventId::from_bits(runtime.ids().next_bits(now));
     let event = StreamEvent { event_id, timestamp: now.into(), turn_id, session_id: session.clone(), payload };
     // Watching changes nothing, not even by a bug of the watcher's.
-    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().see(event)));
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().on_event(event)));
     if seen.is_err() {
         tracing::error!("a watcher panicked; what it was shown is lost");
     }
 }
 
 /// What a crystal says, on its way to the watcher.
-pub(crate) struct Heard {
+pub(crate) struct WatcherSink {
     runtime: Runtime,
     session: SessionId,
     turn: StreamTurn,
 }
 
-impl Sink for Heard {
-    fn hear(&self, event: ItemEvent) {
-        tell(&self.runtime, &self.session, self.turn.clone(), None, event.into());
+impl EventSink for WatcherSink {
+    fn emit(&self, event: ItemEvent) {
+        emit_event(&self.runtime, &self.session, self.turn.clone(), None, event.into());
     }
 }

@@ -6,20 +6,20 @@
 //! could say afterwards what the model had read.
 //!
 //! Three strategies: `window` tells what was done and asks no crystal, `summary` lets a crystal write it, `selective`
-//! leaves the messages and shortens their results. Each takes a [`Plan`] and becomes a [`Made`].
+//! leaves the messages and shortens their results. Each takes a [`FoldPlan`] and becomes a [`FoldDraft`].
 
 mod summary;
 mod text;
 
 use cantrip_canon::{EntityId, FoldId, TurnId};
-use cantrip_loom::{Body, CallId, Error, Fold, FoldSum, Held, Strategy};
+use cantrip_loom::{Body, CallId, Error, Fold, FoldSum, RecordValue, Strategy};
 
+use crate::cantrip::CantripFault;
 use crate::limits::{FOLD_HEAD_ROOM_TOKENS, SHRUNK_GROUPS_MAX};
-use crate::list::View;
-use crate::recipe::Fault;
+use crate::list::MessageList;
 
-pub(crate) use summary::Reading;
-pub use text::{Means, window_text};
+pub(crate) use summary::SummaryReader;
+pub use text::{RecallOptions, window_text};
 
 /// The share of the window that kept groups may fill after a fold.
 const KEPT_SHARE: f64 = 0.3;
@@ -28,7 +28,7 @@ const HEAD_ROOM_SHARE: f64 = 0.1;
 
 /// When a list is folded, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Folding {
+pub struct FoldOptions {
     /// When so many closed groups stand unfolded; at least 2.
     pub trigger_after_turns: Option<u64>,
     /// When the estimate passes this share of the crystal's window. Only a script or a program has none.
@@ -36,7 +36,7 @@ pub struct Folding {
     pub strategy: Strategy,
 }
 
-impl Default for Folding {
+impl Default for FoldOptions {
     fn default() -> Self {
         Self { trigger_after_turns: None, window_share: 0.8, strategy: Strategy::Window }
     }
@@ -53,7 +53,7 @@ pub enum Trigger {
 
 /// What is folded: everything from the thread's first turn to turn `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct FoldPlan {
     pub trigger: Trigger,
     pub from: u64,
     pub to: u64,
@@ -63,25 +63,26 @@ pub struct Plan {
     pub groups: usize,
 }
 
-impl Folding {
+impl FoldOptions {
     pub fn after_turns(turns: u64) -> Self {
         Self { trigger_after_turns: Some(turns), ..Self::default() }
     }
 
     /// The same, by another strategy.
     #[must_use]
-    pub fn by(self, strategy: Strategy) -> Self {
+    pub fn with_strategy(self, strategy: Strategy) -> Self {
         Self { strategy, ..self }
     }
 
-    pub(crate) fn faults(&self) -> Vec<Fault> {
-        let soon = self.trigger_after_turns.filter(|turns| *turns < 2).map(|turns| Fault::FoldsTooSoon { turns });
+    pub(crate) fn faults(&self) -> Vec<CantripFault> {
+        let soon =
+            self.trigger_after_turns.filter(|turns| *turns < 2).map(|turns| CantripFault::FoldsTooSoon { turns });
         let within = self.window_share > 0.0 && self.window_share <= 1.0;
-        soon.into_iter().chain((!within).then_some(Fault::WindowShare(self.window_share))).collect()
+        soon.into_iter().chain((!within).then_some(CantripFault::WindowShare(self.window_share))).collect()
     }
 
     /// Whether the list is folded before the next request, whose answer may have `output_cap` tokens.
-    pub fn trigger(&self, view: &View, output_cap: u64) -> Option<Trigger> {
+    pub fn trigger(&self, view: &MessageList, output_cap: u64) -> Option<Trigger> {
         if self.trigger_after_turns.is_some_and(|turns| view.unfolded() as u64 >= turns) {
             return Some(Trigger::Turns);
         }
@@ -89,7 +90,7 @@ impl Folding {
     }
 
     /// Whether so many tokens are more than the window, where it is known, has room for.
-    fn overfull(&self, view: &View, estimate: u64, output_cap: u64) -> bool {
+    fn overfull(&self, view: &MessageList, estimate: u64, output_cap: u64) -> bool {
         let Some(window) = view.frame().measure.window.map(|window| window as f64) else { return false };
         let head_room = (HEAD_ROOM_SHARE * window).max(FOLD_HEAD_ROOM_TOKENS as f64);
         let most = (self.window_share * window).min(window - output_cap as f64 - head_room);
@@ -97,7 +98,7 @@ impl Folding {
     }
 
     /// What is folded then; nothing if no group can be spared.
-    pub fn plan(&self, view: &View, trigger: Trigger) -> Option<Plan> {
+    pub fn plan(&self, view: &MessageList, trigger: Trigger) -> Option<FoldPlan> {
         let groups = view.groups();
         let kept = match trigger {
             Trigger::Turns => usize::try_from(self.trigger_after_turns.unwrap_or(0) / 2).unwrap_or(usize::MAX).max(1),
@@ -108,12 +109,12 @@ impl Folding {
         let last = groups.get(gone - 1)?;
         let from =
             view.folded().turns.map_or_else(|| groups.first().map(|group| group.from), |(from, _)| Some(from))?;
-        Some(Plan { trigger, from, to: last.to, after: groups.last()?.last, groups: gone })
+        Some(FoldPlan { trigger, from, to: last.to, after: groups.last()?.last, groups: gone })
     }
 
     /// The fold, where no crystal has to write it: by `selective` if that is what is asked for and enough, else by
     /// `window`.
-    pub fn make(&self, view: &View, plan: Plan, means: Means, output_cap: u64) -> Made {
+    pub fn make(&self, view: &MessageList, plan: FoldPlan, means: RecallOptions, output_cap: u64) -> FoldDraft {
         let shrinks = match (self.strategy, plan.trigger) {
             // Nobody knows how much would be enough.
             (_, Trigger::TooLong) | (Strategy::Window | Strategy::Summary, _) => false,
@@ -122,18 +123,18 @@ impl Folding {
             }
         };
         if shrinks {
-            let made = Made::selective(view, plan, means);
+            let made = FoldDraft::selective(view, plan, means);
             if !self.overfull(view, made.estimate_after, output_cap) {
                 return made;
             }
         }
-        Made::window(view, plan.with_shrunk(view), means)
+        FoldDraft::window(view, plan.with_shrunk(view), means)
     }
 }
 
-impl Plan {
+impl FoldPlan {
     /// The same, and what was shortened before goes with it: a result that stays short would speak of another fold.
-    fn with_shrunk(self, view: &View) -> Self {
+    fn with_shrunk(self, view: &MessageList) -> Self {
         match view.shrunk().checked_sub(1).and_then(|last| view.groups().get(last)) {
             Some(last) if view.shrunk() > self.groups => Self { to: last.to, groups: view.shrunk(), ..self },
             Some(_) | None => self,
@@ -142,7 +143,7 @@ impl Plan {
 }
 
 /// How many of the last groups fit; at least one stays.
-fn fitting(view: &View) -> usize {
+fn fitting(view: &MessageList) -> usize {
     let Some(window) = view.frame().measure.window else { return 1 };
     let room = KEPT_SHARE * window as f64;
     let mut filled = 0.0;
@@ -153,10 +154,10 @@ fn fitting(view: &View) -> usize {
     fits.count().max(1)
 }
 
-/// A fold that is ready to be recorded. Once it is, [`View::fold`] takes it into the list.
+/// A fold that is ready to be recorded. Once it is, [`MessageList::fold`] takes it into the list.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
-    pub plan: Plan,
+pub struct FoldDraft {
+    pub plan: FoldPlan,
     pub strategy: Strategy,
     pub text: String,
     pub estimate_before: u64,
@@ -169,9 +170,9 @@ pub struct Made {
     pub sum: FoldSum,
 }
 
-impl Made {
+impl FoldDraft {
     /// A fold with this text.
-    pub fn new(view: &View, plan: Plan, strategy: Strategy, text: String) -> Self {
+    pub fn new(view: &MessageList, plan: FoldPlan, strategy: Strategy, text: String) -> Self {
         Self {
             plan,
             strategy,
@@ -184,22 +185,22 @@ impl Made {
         }
     }
 
-    pub fn window(view: &View, plan: Plan, means: Means) -> Self {
+    pub fn window(view: &MessageList, plan: FoldPlan, means: RecallOptions) -> Self {
         Self::new(view, plan, Strategy::Window, window_text(view, &plan, means))
     }
 
     /// What an earlier fold took out of the list stays out, and is told on; the rest stays, with short results.
-    pub fn selective(view: &View, plan: Plan, means: Means) -> Self {
+    pub fn selective(view: &MessageList, plan: FoldPlan, means: RecallOptions) -> Self {
         Self::new(view, plan, Strategy::Selective, text::selective(view, &plan, means))
     }
 
     /// What a crystal wrote.
-    pub fn summary(view: &View, plan: Plan, means: Means, written: &str) -> Self {
+    pub fn summary(view: &MessageList, plan: FoldPlan, means: RecallOptions, written: &str) -> Self {
         Self::new(view, plan, Strategy::Summary, text::summary(view, &plan, means, written))
     }
 
     /// The window that stands in for what should have been written by `attempt`, if it came to one.
-    pub fn degraded(view: &View, plan: Plan, means: Means, attempt: Option<CallId>) -> Self {
+    pub fn degraded(view: &MessageList, plan: FoldPlan, means: RecallOptions, attempt: Option<CallId>) -> Self {
         Self { attempt, degraded: true, ..Self::window(view, plan, means) }
     }
 
@@ -211,7 +212,7 @@ impl Made {
             from: self.plan.from,
             to: self.plan.to,
             strategy: self.strategy,
-            text: Held::of(self.text.clone(), bodies)?,
+            text: RecordValue::new(self.text.clone(), bodies)?,
             estimate_before: self.estimate_before,
             estimate_after: self.estimate_after,
             attempt: self.attempt,
@@ -221,7 +222,7 @@ impl Made {
     }
 
     /// Takes it into the list.
-    pub fn apply(&self, view: &mut View) {
+    pub fn apply(&self, view: &mut MessageList) {
         view.fold(self.strategy, self.plan.to, &self.text);
     }
 }

@@ -2,20 +2,20 @@
 
 use cantrip_canon::{CastId, EntityId, Money, RunId, TurnId};
 use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
-use cantrip_loom::{Content, Environment, Finish, Fork, Held, Intent, Loom, Origin, RunState, Turn, render};
+use cantrip_loom::{Content, Environment, Finish, Fork, Intent, Loom, Origin, RecordValue, RunState, Turn, render};
 use cantrip_reply::{Refusal, codes};
 
-use crate::driver::{Environs, Runtime};
-use crate::entity::{Sending, begun, blank, held_cancelled, made};
+use crate::cantrip::Cantrip;
+use crate::driver::{Runtime, SandboxState};
+use crate::entity::{SendOptions, cast_record, entity_record, held_cancelled, missing_intent};
 use crate::episode::{Cancel, CastReply, Episode, Start};
-use crate::machine::Cancelled;
-use crate::recipe::Cantrip;
-use crate::resume::Unable;
+use crate::machine::UnansweredIntent;
+use crate::resume::RuntimeError;
 
 /// How to branch off.
 #[derive(Debug, Clone, Default)]
 #[must_use = "fork with it"]
-pub struct Forking {
+pub struct ForkOptions {
     intent: Option<Content>,
     fresh: bool,
     run: Option<RunId>,
@@ -23,7 +23,7 @@ pub struct Forking {
     cancel: Cancel,
 }
 
-impl Forking {
+impl ForkOptions {
     /// Goes on under the intent of the cast it branches off from.
     pub fn new() -> Self {
         Self::default()
@@ -47,7 +47,7 @@ impl Forking {
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
@@ -62,13 +62,13 @@ impl Forking {
 /// How to go on with a run that was cut off. What is said here narrows the wards that the cantrip has, as wards do.
 #[derive(Debug, Clone, Default)]
 #[must_use = "continue with it"]
-pub struct Continuing {
+pub struct ContinueOptions {
     further: Wards,
     run: Option<RunId>,
     cancel: Cancel,
 }
 
-impl Continuing {
+impl ContinueOptions {
     pub fn new() -> Self {
         Self::default()
     }
@@ -85,7 +85,7 @@ impl Continuing {
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
@@ -100,28 +100,33 @@ impl Continuing {
 impl Runtime {
     /// Branches off behind turn `at`: a new entity that shares every turn up to it and nothing after. No gate runs for
     /// it, and what it branches off from stays as it is.
-    pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> CastReply {
-        match self.forked(cantrip, at, forking).await {
+    pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, forking: ForkOptions) -> CastReply {
+        match self.try_fork(cantrip, at, forking).await {
             Ok(episode) => episode.cast("fork", |_| {}).await,
-            Err(unable) => self.refused("fork", unable.refusal()).await,
+            Err(unable) => self.refuse("fork", unable.refusal()).await,
         }
     }
 
-    async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Box<Episode>, Unable> {
-        let Forking { intent, fresh, run, follows, cancel } = forking;
+    async fn try_fork(
+        &self,
+        cantrip: &Cantrip,
+        at: TurnId,
+        forking: ForkOptions,
+    ) -> Result<Box<Episode>, RuntimeError> {
+        let ForkOptions { intent, fresh, run, follows, cancel } = forking;
         let intent = intent.map(Content::without_known_secrets);
-        let cantrip = &cantrip.knowing_windows().await;
+        let cantrip = &cantrip.with_learned_windows().await;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
         let mut bodies = Vec::new();
         let (intent, about) = match intent {
-            Some(intent) if intent.is_blank() => return Err(blank().into()),
-            Some(intent) => (intent.clone(), Intent::New(Held::of(intent, &mut bodies)?)),
-            None if turn.terminated() => return Err(blank().into()),
+            Some(intent) if intent.is_blank() => return Err(missing_intent().into()),
+            Some(intent) => (intent.clone(), Intent::New(RecordValue::new(intent, &mut bodies)?)),
+            None if turn.is_terminated() => return Err(missing_intent().into()),
             None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
         };
-        let mut environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
-        let keeps = cantrip.circle().gates().any(|gate| gate.promises().keeps);
+        let mut environment = fork_environment(cantrip.circle().medium(), turn.sequence, fresh)?;
+        let keeps = cantrip.circle().gates().any(|gate| gate.spec().keeps_state);
         let medium = cantrip.medium(cantrip.circle().medium()).filter(|_| environment == Environment::Replay);
         let past = if keeps || medium.is_some() {
             // What its programs made, and what a gate kept, is told by all of its turns.
@@ -133,23 +138,23 @@ impl Runtime {
                 }
                 environment = Environment::Fresh;
             } else if let Some(medium) = medium
-                && self.base(&*medium, own).await.is_some()
+                && self.last_snapshot(&*medium, own).await.is_some()
             {
                 environment = Environment::Snapshot;
             }
-            self.past_of(cantrip, &original, &thread, cantrip.measure().window).await?
+            self.history_of(cantrip, &original, &thread, cantrip.measure().window).await?
         } else {
-            self.past_at(cantrip, &original, Some(at), cantrip.measure().window).await?
+            self.history_at(cantrip, &original, Some(at), cantrip.measure().window).await?
         };
-        let (seed, context) = self.individual(&original).await?;
+        let (seed, context) = self.seed_and_context(&original).await?;
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
         // What the original had touched up to here, it has touched too.
-        let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
+        let new = entity_record(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
-        let mut cast = begun(cantrip.circle(), entity, self.ids().next(now), about.clone());
-        let cancelled = Cancelled::before(self.left_to_tell(follows).await?, &about);
+        let mut cast = cast_record(cantrip.circle(), entity, self.ids().next(now), about.clone());
+        let cancelled = UnansweredIntent::for_next_cast(self.left_to_tell(follows).await?, &about);
         cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
         Ok(Box::new(Episode {
             runtime: self.clone(),
@@ -166,35 +171,41 @@ impl Runtime {
             seed,
             context,
             past,
-            environs: Environs::default(),
+            sandbox_state: SandboxState::default(),
             cancel,
-            start: Start::Opens { events: vec![root.into(), new.into(), cast.into()], bodies },
+            start: Start::Open { events: vec![root.into(), new.into(), cast.into()], bodies },
         }))
     }
 
     /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
-    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: Continuing) -> CastReply {
-        let Continuing { further, run: named, cancel } = continuing;
-        let unpriced = cantrip.unpriced(&further);
+    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: ContinueOptions) -> CastReply {
+        let ContinueOptions { further, run: named, cancel } = continuing;
+        let unpriced = cantrip.unpriced_fault(&further);
         let continued = match unpriced {
-            Some(faults) => Err(Unable::Refused(faults.into())),
-            None => self.continued(cantrip, run).await,
+            Some(faults) => Err(RuntimeError::Refused(faults.into())),
+            None => self.try_continue(cantrip, run).await,
         };
         match continued {
             Ok((entity, intent, about)) => {
                 let bodies = Vec::new();
                 let (name, budget, run) = ("continue", None, named);
-                entity.again(Sending { name, intent, about, bodies, further, budget, run, cancel }).await
+                entity
+                    .send_with_options(SendOptions { name, intent, about, bodies, further, budget, run, cancel })
+                    .await
             }
-            Err(unable) => self.refused("continue", unable.refusal()).await,
+            Err(unable) => self.refuse("continue", unable.refusal()).await,
         }
     }
 
-    async fn continued(&self, cantrip: &Cantrip, run: RunId) -> Result<(crate::Entity, Content, Intent), Unable> {
+    async fn try_continue(
+        &self,
+        cantrip: &Cantrip,
+        run: RunId,
+    ) -> Result<(crate::Entity, Content, Intent), RuntimeError> {
         let view = self.loom().run(run).await?;
         let wrong = |state: &str| {
             let wanted = "the last run of its entity, truncated";
-            Unable::from(Refusal::from(codes::wrong_state("run", run.to_string(), state, "continue", wanted)))
+            RuntimeError::from(Refusal::from(codes::wrong_state("run", run.to_string(), state, "continue", wanted)))
         };
         match view.state {
             RunState::Truncated => {}
@@ -208,7 +219,7 @@ impl Runtime {
         let casts = self.loom().casts(entity).await?;
         match casts.last() {
             Some(last) if last.run_id == run => {
-                let entity = self.taken_up(cantrip, entity).await?;
+                let entity = self.try_entity(cantrip, entity).await?;
                 Ok((entity, last.intent.clone(), Intent::Of(last.cast.cast_id)))
             }
             Some(_) | None => Err(wrong("followed by another")),
@@ -262,11 +273,11 @@ impl Runtime {
 /// A gate that keeps what no record can restore, and that was called in these turns.
 fn unrestorable<'a>(circle: &'a Circle, turns: &[Turn]) -> Option<&'a str> {
     let called = |gate: &str| turns.iter().flat_map(|turn| &turn.gate_calls).any(|record| record.gate == gate);
-    circle.gates().filter(|gate| gate.promises().keeps).map(AnyGate::name).find(|gate| called(gate))
+    circle.gates().filter(|gate| gate.spec().keeps_state).map(AnyGate::name).find(|gate| called(gate))
 }
 
 /// How the environment of a fork comes to be.
-fn restored(medium: MediumKind, sequence: u64, fresh: bool) -> Result<Environment, Refusal> {
+fn fork_environment(medium: MediumKind, sequence: u64, fresh: bool) -> Result<Environment, Refusal> {
     match (medium, fresh) {
         (MediumKind::Conversation | MediumKind::Human, _) => Ok(Environment::None),
         (MediumKind::Javascript | MediumKind::Python, false) => Ok(Environment::Replay),

@@ -6,7 +6,7 @@
 
 use cantrip_loom::{Actor, Error, Ledger};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{Authorization, AuthorizationRef, Owner, Principal};
+use cantrip_spend::{Authorization, AuthorizationRef, Payer, Principal};
 
 use crate::Runtime;
 
@@ -14,33 +14,33 @@ use crate::Runtime;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Funds<T> {
     /// The store keeps no ledger.
-    Uncounted,
+    NoLedger,
     /// A ledger is kept, and no authorization in it is for whoever asks.
-    Missing,
+    NoAuthorization,
     Paid(T),
 }
 
 impl<T> Funds<T> {
     pub fn as_ref(&self) -> Funds<&T> {
         match self {
-            Self::Uncounted => Funds::Uncounted,
-            Self::Missing => Funds::Missing,
+            Self::NoLedger => Funds::NoLedger,
+            Self::NoAuthorization => Funds::NoAuthorization,
             Self::Paid(by) => Funds::Paid(by),
         }
     }
 
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Funds<U> {
         match self {
-            Self::Uncounted => Funds::Uncounted,
-            Self::Missing => Funds::Missing,
+            Self::NoLedger => Funds::NoLedger,
+            Self::NoAuthorization => Funds::NoAuthorization,
             Self::Paid(by) => Funds::Paid(change(by)),
         }
     }
 
     /// What pays, for whoever need not know why nothing does.
-    pub fn paid(self) -> Option<T> {
+    pub fn payer(self) -> Option<T> {
         match self {
-            Self::Uncounted | Self::Missing => None,
+            Self::NoLedger | Self::NoAuthorization => None,
             Self::Paid(by) => Some(by),
         }
     }
@@ -48,8 +48,8 @@ impl<T> Funds<T> {
     /// Whether a ledger is kept, so that policy is asked.
     pub const fn is_counted(&self) -> bool {
         match self {
-            Self::Uncounted => false,
-            Self::Missing | Self::Paid(_) => true,
+            Self::NoLedger => false,
+            Self::NoAuthorization | Self::Paid(_) => true,
         }
     }
 }
@@ -62,19 +62,19 @@ impl<T> Funds<T> {
 /// assert_eq!(owner_of(&Actor::new("service:night").unwrap()).unwrap().as_str(), "service:night");
 /// assert_eq!(owner_of(&Actor::new("ann").unwrap()).unwrap().as_str(), "user:ann");
 /// ```
-pub fn owner_of(actor: &Actor) -> Result<Owner, Nameless> {
+pub fn owner_of(actor: &Actor) -> Result<Payer, OwnerError> {
     let name = actor.as_str();
     let bare = || format!("user:{name}").parse();
     let named = if name.contains(':') { name.parse() } else { name.parse().or_else(|_| bare()) };
-    named.map_err(|_| Nameless)
+    named.map_err(|_| OwnerError)
 }
 
 /// Whoever acts has no name that money could be kept under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nameless;
+pub struct OwnerError;
 
-impl From<Nameless> for Refusal {
-    fn from(Nameless: Nameless) -> Self {
+impl From<OwnerError> for Refusal {
+    fn from(OwnerError: OwnerError) -> Self {
         codes::schema("owner", "/owner", "it is local, system, user:NAME, guest:NAME or service:NAME").into()
     }
 }
@@ -93,10 +93,12 @@ impl Runtime {
             None => self.loom().payer(principal).await,
         };
         match found {
-            Ok(Some(found)) if found.id == AuthorizationRef::Local && self.is_open_beyond() => Ok(Funds::Missing),
+            Ok(Some(found)) if found.id == AuthorizationRef::Local && self.has_remote_callers() => {
+                Ok(Funds::NoAuthorization)
+            }
             Ok(Some(found)) => Ok(Funds::Paid(found)),
-            Ok(None) | Err(Error::NotFound { .. }) => Ok(Funds::Missing),
-            Err(Error::NoLedger) => Ok(Funds::Uncounted),
+            Ok(None) | Err(Error::NotFound { .. }) => Ok(Funds::NoAuthorization),
+            Err(Error::NoLedger) => Ok(Funds::NoLedger),
             Err(error) => Err(error),
         }
     }

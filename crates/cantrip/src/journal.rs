@@ -7,20 +7,20 @@ use cantrip_canon::{CastId, EntityId, FoldId, Timestamp, TurnId};
 use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
 use serde_json::Value;
 
-use crate::driver::Log;
+use crate::driver::EntityLog;
 use crate::machine::{DECIDED, RESERVED};
 
 /// Whom the records of a run speak of. They name turns, casts and calls; whose those are was said before.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+pub(crate) struct RecordEntities {
     casts: HashMap<CastId, EntityId>,
     turns: HashMap<TurnId, EntityId>,
     folds: HashMap<FoldId, EntityId>,
 }
 
-impl Owners {
+impl RecordEntities {
     /// The entity that this record, the next one of its run, speaks of.
-    pub(crate) fn of(&mut self, event: &Event) -> Option<EntityId> {
+    pub(crate) fn entity_of(&mut self, event: &Event) -> Option<EntityId> {
         let entity = self.known(event)?;
         match event {
             Event::Cast(cast) => {
@@ -100,10 +100,10 @@ impl Owners {
 }
 
 /// The records of a run, by the entity they speak of.
-pub(crate) fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
-    let mut logs: HashMap<EntityId, Log> = HashMap::new();
-    let mut owners = Owners::default();
-    let mut shifts = Shifts::default();
+pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, EntityLog>, Error> {
+    let mut logs: HashMap<EntityId, EntityLog> = HashMap::new();
+    let mut owners = RecordEntities::default();
+    let mut shifts = WorkPeriods::default();
     for record in records {
         shifts.saw(record);
         let event = record.event()?;
@@ -114,7 +114,7 @@ pub(crate) fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> 
             }
             continue;
         }
-        let Some(entity) = owners.of(&event) else { continue };
+        let Some(entity) = owners.entity_of(&event) else { continue };
         let log = logs.entry(entity).or_default();
         match &event {
             Event::Entity(made) => {
@@ -149,19 +149,19 @@ pub(crate) fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> 
 /// The times in which someone worked on a run: from the first to the last record of each owner. What passed between
 /// two owners counts for nobody.
 #[derive(Default)]
-struct Shifts {
+struct WorkPeriods {
     epoch: Option<Epoch>,
     shifts: Vec<(Timestamp, Timestamp)>,
     /// Since when each entity is cast; or how much it had used when it was parked, and the shift it was parked in.
-    casts: HashMap<EntityId, Since>,
+    casts: HashMap<EntityId, WorkStart>,
 }
 
-enum Since {
+enum WorkStart {
     Cast(Timestamp),
     Parked { elapsed: Duration, shift: usize },
 }
 
-impl Shifts {
+impl WorkPeriods {
     fn saw(&mut self, record: &Record) {
         // What is written beside a run is nobody's work on it.
         if record.epoch == Epoch::NONE {
@@ -177,20 +177,20 @@ impl Shifts {
     }
 
     fn cast(&mut self, entity: EntityId, at: Timestamp) {
-        self.casts.insert(entity, Since::Cast(at));
+        self.casts.insert(entity, WorkStart::Cast(at));
     }
 
     fn parked(&mut self, entity: EntityId, elapsed_ms: Option<u64>) {
         if let Some(elapsed) = elapsed_ms.map(Duration::from_millis) {
-            self.casts.insert(entity, Since::Parked { elapsed, shift: self.shifts.len() });
+            self.casts.insert(entity, WorkStart::Parked { elapsed, shift: self.shifts.len() });
         }
     }
 
     fn worked(&self, entity: EntityId) -> Duration {
         let (before, from, first) = match self.casts.get(&entity) {
             None => return Duration::ZERO,
-            Some(Since::Cast(at)) => (Duration::ZERO, *at, 0),
-            Some(Since::Parked { elapsed, shift }) => (*elapsed, Timestamp::EPOCH, *shift),
+            Some(WorkStart::Cast(at)) => (Duration::ZERO, *at, 0),
+            Some(WorkStart::Parked { elapsed, shift }) => (*elapsed, Timestamp::EPOCH, *shift),
         };
         let shifts = self.shifts.iter().skip(first);
         let worked = shifts.map(|(began, until)| {
@@ -202,7 +202,7 @@ impl Shifts {
 }
 
 /// The bodies that a machine reads of a record.
-pub(crate) fn named(event: &Event) -> Vec<BodyRef> {
+pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
     match event {
         Event::Cast(cast) => {
             let own = match &cast.intent {

@@ -1,8 +1,9 @@
 //! The loop: a cantrip is cast on an intent, and an entity turns until it is done or a ward stops it.
 
+mod approvals;
 mod call;
-mod cancelling;
-mod decide;
+mod cancel;
+mod cantrip;
 mod denial;
 mod driver;
 mod entity;
@@ -19,30 +20,31 @@ mod live;
 mod machine;
 pub mod parked;
 pub mod policy;
-mod predicts;
-pub mod recipe;
+mod predict;
 mod replay;
 mod resume;
+mod script_position;
 pub mod spell;
-mod tapes;
 pub mod telemetry;
-mod touched;
+mod touched_labels;
 
+pub use approvals::{HumanDecision, PendingApproval};
 pub use call::Call;
-pub use decide::{Deciding, Pending};
+pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CantripFault, CantripFaults, Verdict, Verifier, loom_id_for};
 pub use denial::policy_denial;
-pub use driver::{Clerk, Closes, Closing, MachineClock, MachineEntropy, Opens, Papers, Runtime, store_refusal};
-pub use entity::{Casting, Entity};
+pub use driver::{
+    CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime, store_refusal,
+};
+pub use entity::{CastOptions, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};
-pub use fork::{Continuing, Forking};
-pub use funds::{Funds, Nameless, owner_of};
-pub use live::{Live, Upserts};
-pub use predicts::{PredictAsked, Predicts, PreparedPredict};
-pub use recipe::{Cantrip, loom_named};
+pub use fork::{ContinueOptions, ForkOptions};
+pub use funds::{Funds, OwnerError, owner_of};
+pub use live::{LiveCast, UpsertStream};
+pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 
 /// A gate from a function: the schema from its arguments, the description from its doc comment.
 ///
-/// The function becomes the constructor of the gate, for [`recipe::Builder::gate`].
+/// The function becomes the constructor of the gate, for [`CantripBuilder::gate`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -118,7 +120,7 @@ pub use cantrip_loom as loom;
 pub use cantrip_reply as reply;
 pub use cantrip_spend as spend;
 pub use cantrip_stream as stream;
-pub use replay::{Divergence, DivergenceKind, ReplayReply, Replayed};
+pub use replay::{Divergence, DivergenceKind, ReplayOutcome, ReplayReply};
 
 // The example on the first page compiles as it stands.
 #[cfg(doctest)]

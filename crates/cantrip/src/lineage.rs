@@ -6,14 +6,14 @@
 //! by whoever knows signatures, from the records of the predict.
 
 use cantrip_canon::{EntityId, TurnId};
-use cantrip_circle::{Asked, Decision, Delegation, Effect, Given, Labels, Standing};
+use cantrip_circle::{CallArguments, CallRequest, CallerState, Decision, Delegation, Effect, Labels};
 use cantrip_loom::{EntityView, GateRecord, Loom, Origin};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
+use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, store_refusal};
-use crate::predicts::PredictAsked;
-use crate::recipe::Cantrip;
+use crate::predict::PredictRequest;
 
 /// One step from an entity down to a child of it: the call that asked for the child.
 struct Descent {
@@ -22,7 +22,7 @@ struct Descent {
     index: u32,
     caller: EntityId,
     turn: TurnId,
-    child: EntityView,
+    child_cantrip: EntityView,
 }
 
 impl Runtime {
@@ -34,7 +34,7 @@ impl Runtime {
         let mut above = entity;
         loop {
             let view = self.loom().entity(above).await.map_err(stored)?;
-            match view.entity.origin.clone() {
+            match view.entity.origin {
                 Origin::Root => break,
                 Origin::Fork(fork) => above = self.loom().turn(fork.turn).await.map_err(stored)?.entity_id,
                 Origin::Child { parent, spawned_by } => {
@@ -43,7 +43,7 @@ impl Runtime {
                     let record = turn.gate_calls.into_iter().find(|record| record.call_id == spawned_by.call_id);
                     let missing = || Refusal::from(codes::not_found("call", spawned_by.call_id.to_string()));
                     let (record, index) = (record.ok_or_else(missing)?, spawned_by.index);
-                    descents.push(Descent { record, index, caller: above, turn: parent, child: view });
+                    descents.push(Descent { record, index, caller: above, turn: parent, child_cantrip: view });
                 }
             }
         }
@@ -55,12 +55,12 @@ impl Runtime {
     }
 
     async fn child_of(&self, parent: &Cantrip, descent: Descent) -> Result<Cantrip, Refusal> {
-        let Descent { record, index, caller, turn, child } = descent;
+        let Descent { record, index, caller, turn, child_cantrip: child } = descent;
         let delegation = delegation(parent, &record)?;
         let missing = || Refusal::from(codes::not_found("child", format!("{}#{index}", record.call_id)));
         let mut delegation = delegation.ok_or_else(missing)?;
         if let Some(predict) = delegation.predict.take() {
-            let asked = PredictAsked {
+            let asked = PredictRequest {
                 signature: predict.signature,
                 input: predict.input,
                 owner: self.actor().clone(),
@@ -85,12 +85,12 @@ impl Runtime {
 fn delegation(parent: &Cantrip, record: &GateRecord) -> Result<Option<Delegation>, Refusal> {
     let circle = parent.circle();
     let given = match (circle.medium().is_code(), &record.args) {
-        (true, Value::Object(arguments)) => Given::Code(Ok(arguments.clone())),
-        (_, args) => Given::Tool(args.clone()),
+        (true, Value::Object(arguments)) => CallArguments::Code(Ok(arguments.clone())),
+        (_, args) => CallArguments::Tool(args.clone()),
     };
     // It was allowed when it was made: neither how many calls there were nor who approved it is asked again.
-    let standing = Standing { calls: 0, touched: Labels::none(), askable: true, children: 0 };
-    let effect = match circle.decide(Asked { gate: &record.gate, given }, &standing) {
+    let standing = CallerState { calls: 0, touched: Labels::none(), can_ask_person: true, children: 0 };
+    let effect = match circle.decide(CallRequest { gate: &record.gate, arguments: given }, &standing) {
         Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => effect,
         Decision::Refused(refusal) => return Err(refusal),
     };

@@ -1,8 +1,8 @@
 //! What is a crystal sent?
 //!
-//! The list is a pure function of the root record, the path, the folds and the mode: [`View::of`] makes it from a thread,
-//! and a [`View`] that grew turn by turn beside the loop holds the same bytes. It only grows at its end until a fold
-//! begins it anew, so a turn costs what it says and every request shares one [`List`]. Building the list for each request
+//! The list is a pure function of the root record, the path, the folds and the mode: [`MessageList::of`] makes it from a thread,
+//! and a [`MessageList`] that grew turn by turn beside the loop holds the same bytes. It only grows at its end until a fold
+//! begins it anew, so a turn costs what it says and every request shares one [`MessageLog`]. Building the list for each request
 //! was turned down: a thread of n turns would cost n² messages, and the cache of a provider would miss when two
 //! renderings differ by a space.
 //!
@@ -25,36 +25,36 @@
 mod folded;
 mod frame;
 mod group;
-mod measure;
 mod pairing;
-mod since;
-mod tally;
+mod since_fold;
+mod stats;
+mod token_estimate;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use cantrip_canon::{CastId, Hash, TurnId};
-use cantrip_crystal::{List, Messages};
-use cantrip_loom::render::{self, Ended, FRESH, NUDGE};
+use cantrip_crystal::{MessageLog, Messages};
+use cantrip_loom::render::{self, FRESH, GroupEnd, NUDGE};
 use cantrip_loom::{
-    CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
-    Utterance,
+    CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, OutputRecord, Settlement, Thread,
+    Turn, Utterance,
 };
 
-pub use cantrip_loom::Deed;
-pub use folded::{Folded, Unshown};
+pub use cantrip_loom::GateCallCount;
+pub use folded::{FoldTotals, HiddenIntents};
 pub use frame::Frame;
 pub use group::CloseFault;
-pub use measure::Measure;
-pub use pairing::{Pairing, Unpaired};
-pub use since::Since;
+pub use pairing::{PairingCheck, PairingFault};
+pub use since_fold::ThreadSinceFold;
+pub use token_estimate::TokenEstimator;
 
-use group::Parts;
-use tally::Tally;
+use group::GroupParts;
+use stats::ListStats;
 
 /// A cast begins.
 #[derive(Debug, Clone, Copy)]
-pub struct Beginning<'a> {
+pub struct CastStart<'a> {
     pub cast: CastId,
     /// Whether it brings an intent of its own.
     pub intent: &'a Intent,
@@ -68,12 +68,12 @@ pub struct Beginning<'a> {
 
 /// A turn that was closed: what the list needs of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Closed<'a> {
+pub struct ClosedTurn<'a> {
     pub id: TurnId,
     pub sequence: u64,
     /// None on a continuation.
     pub utterance: Option<&'a Utterance>,
-    pub outputs: &'a [Output],
+    pub outputs: &'a [OutputRecord],
     pub gate_calls: &'a [GateRecord],
     pub closing: &'a Closing,
     /// Of the accepted answer; 0 where nobody counted.
@@ -81,7 +81,7 @@ pub struct Closed<'a> {
     pub tokens_completion: u64,
 }
 
-impl<'a> From<&'a Turn> for Closed<'a> {
+impl<'a> From<&'a Turn> for ClosedTurn<'a> {
     fn from(turn: &'a Turn) -> Self {
         Self {
             id: turn.id,
@@ -105,7 +105,7 @@ pub struct Group {
     /// Its last turn.
     pub last: TurnId,
     /// What it did through gates.
-    pub deeds: Vec<Deed>,
+    pub deeds: Vec<GateCallCount>,
     /// The beginning of what it said in words, if it said any.
     pub said: Option<String>,
     /// What its messages are estimated at, without the ratio.
@@ -127,21 +127,21 @@ pub struct Group {
 
 /// A place in the list that can be gone back to.
 #[derive(Debug, Clone)]
-struct Mark {
+struct ListMark {
     length: usize,
-    tally: Tally,
+    tally: ListStats,
     nudge_due: bool,
 }
 
 /// The cast under way.
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentCast {
     cast: CastId,
     intent: usize,
     /// The first intent that was told with it: its own, or one that was cancelled before it.
     told_from: usize,
     /// Where it began, until it has a group: a cast without one leaves no trace in a path.
-    began: Option<Mark>,
+    began: Option<ListMark>,
     /// Whether the intent came with it.
     own: bool,
 }
@@ -156,10 +156,10 @@ struct Anchor {
 
 /// The list of one entity.
 #[derive(Debug)]
-pub struct View {
+pub struct MessageList {
     frame: Arc<Frame>,
-    list: List,
-    tally: Tally,
+    list: MessageLog,
+    tally: ListStats,
     /// How many messages are the frame's.
     framed: usize,
     /// Every intent that was told, as its message.
@@ -167,29 +167,29 @@ pub struct View {
     /// What was told of intents that were cancelled, by the intent that was told behind them.
     cancelled: HashMap<usize, Vec<Arc<Message>>>,
     casts: HashMap<CastId, usize>,
-    current: Option<Current>,
+    current: Option<CurrentCast>,
     groups: Vec<Group>,
-    open: Option<Parts>,
+    open: Option<GroupParts>,
     nudge_due: bool,
     /// Where the nudge stands that no turn has answered yet.
-    nudged: Option<Mark>,
+    nudged: Option<ListMark>,
     /// The groups that a fold took out of the list.
-    folded: Folded,
+    folded: FoldTotals,
     /// Where the fold stands.
     fold_at: Option<usize>,
     anchor: Option<Anchor>,
     /// Tokens counted by providers, and estimated by us for the same requests.
     counted: (f64, f64),
     /// Messages that were ever hashed and measured.
-    taken: u64,
+    measured_messages: u64,
 }
 
-impl View {
+impl MessageList {
     pub fn new(frame: Frame) -> Self {
         let mut view = Self {
             frame: Arc::new(frame),
-            list: List::new(),
-            tally: Tally::default(),
+            list: MessageLog::new(),
+            tally: ListStats::default(),
             framed: 0,
             intents: Vec::new(),
             cancelled: HashMap::new(),
@@ -199,11 +199,11 @@ impl View {
             open: None,
             nudge_due: false,
             nudged: None,
-            folded: Folded::default(),
+            folded: FoldTotals::default(),
             fold_at: None,
             anchor: None,
             counted: (0.0, 0.0),
-            taken: 0,
+            measured_messages: 0,
         };
         view.begin_list();
         view
@@ -227,7 +227,7 @@ impl View {
         let mut after: HashMap<TurnId, Vec<&FoldView>> = HashMap::new();
         folds.iter().for_each(|fold| after.entry(fold.fold.after).or_default().push(fold));
         for turn in turns {
-            view.tell(turn, casts)?;
+            view.add_turn(turn, casts)?;
             for fold in after.remove(&turn.id).unwrap_or_default() {
                 view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
             }
@@ -236,10 +236,10 @@ impl View {
     }
 
     /// Takes in a turn of a thread, and first the cast that it begins.
-    fn tell(&mut self, turn: &Turn, casts: &HashMap<CastId, &CastView>) -> Result<(), CloseFault> {
+    fn add_turn(&mut self, turn: &Turn, casts: &HashMap<CastId, &CastView>) -> Result<(), CloseFault> {
         if self.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
             let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
-            self.begin(Beginning {
+            self.begin(CastStart {
                 cast: turn.cast_id,
                 intent: &cast.cast.intent,
                 content: &cast.intent,
@@ -271,24 +271,24 @@ impl View {
             fold_at: self.fold_at,
             anchor: self.anchor,
             counted: self.counted,
-            taken: self.taken,
+            measured_messages: self.measured_messages,
         }
     }
 
     /// A cast begins: its intent is told, unless an earlier one that still shows brought it.
-    pub fn begin(&mut self, beginning: Beginning<'_>) {
-        let Beginning { cast, intent, content, environment, cancelled } = beginning;
+    pub fn begin(&mut self, beginning: CastStart<'_>) {
+        let CastStart { cast, intent, content, environment, cancelled } = beginning;
         if let Some(current) = self.leave_current(intent) {
             self.casts.insert(cast, current.intent);
-            self.current = Some(Current { cast, ..current });
+            self.current = Some(CurrentCast { cast, ..current });
             return;
         }
-        self.finish_open(Ended::Forked);
+        self.finish_open(GroupEnd::Forked);
         let known = match intent {
             Intent::New(_) => None,
             // A cast without a turn is on no path, so who goes on under it may name one that is unknown here; then it is
             // the intent itself that tells.
-            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.told_last(content)),
+            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(content)),
         };
         if known.is_none()
             && let Some(mark) = self.nudged.take()
@@ -314,7 +314,7 @@ impl View {
             self.intents.len() - 1
         });
         self.casts.insert(cast, index);
-        self.current = Some(Current { cast, intent: index, told_from, began, own: known.is_none() });
+        self.current = Some(CurrentCast { cast, intent: index, told_from, began, own: known.is_none() });
     }
 
     /// Tells the intents that were cancelled, each with a marker in the place of its answer. A fold takes them out of the list
@@ -322,7 +322,7 @@ impl View {
     fn tell_cancelled(&mut self, cancelled: &[Content]) {
         let index = self.intents.len() + cancelled.len();
         for intent in cancelled {
-            let [said, marker] = render::cancelled(intent).map(Arc::new);
+            let [said, marker] = render::cancelled_messages(intent).map(Arc::new);
             self.intents.push(Arc::clone(&said));
             self.cancelled.entry(index).or_default().extend([Arc::clone(&said), Arc::clone(&marker)]);
             self.push(said);
@@ -331,7 +331,7 @@ impl View {
     }
 
     /// Takes back what a cast without a group has said, unless the next one goes on under it: then it is given.
-    fn leave_current(&mut self, next: &Intent) -> Option<Current> {
+    fn leave_current(&mut self, next: &Intent) -> Option<CurrentCast> {
         let current = self.current.take()?;
         let Some(mark) = &current.began else { return None };
         // An intent that was only said again is taken back even so: without a turn nothing shows that it was.
@@ -353,12 +353,12 @@ impl View {
     }
 
     /// The last intent that was told, if it is this one.
-    fn told_last(&self, content: &Content) -> Option<usize> {
+    fn matching_last_intent(&self, content: &Content) -> Option<usize> {
         let last = self.intents.last()?;
         (content_of(last) == *content).then(|| self.intents.len() - 1)
     }
 
-    fn go_back(&mut self, mark: &Mark) {
+    fn go_back(&mut self, mark: &ListMark) {
         if mark.length < self.list.len() {
             self.list = copied(&self.list, mark.length);
         }
@@ -371,7 +371,7 @@ impl View {
     }
 
     /// A turn was closed. A sealed one waits for the rest of its group.
-    pub fn close<'a>(&mut self, turn: impl Into<Closed<'a>>) -> Result<(), CloseFault> {
+    pub fn close<'a>(&mut self, turn: impl Into<ClosedTurn<'a>>) -> Result<(), CloseFault> {
         let turn = turn.into();
         match &mut self.current {
             Some(current) => current.began = None,
@@ -379,24 +379,24 @@ impl View {
         }
         match turn.utterance {
             Some(said) => {
-                self.finish_open(Ended::Forked);
+                self.finish_open(GroupEnd::Forked);
                 self.nudge();
                 self.nudged = None;
                 let intent = self.current.as_ref().map_or(0, |current| current.intent);
-                self.open = Some(Parts::opened(&turn, said, intent));
+                self.open = Some(GroupParts::opened(&turn, said, intent));
             }
             None => match &mut self.open {
                 Some(parts) => parts.extend(&turn),
                 None => return Err(CloseFault::NothingToContinue { turn: turn.id }),
             },
         }
-        if let Some(ended) = Ended::by(turn.closing) {
+        if let Some(ended) = GroupEnd::from_closing(turn.closing) {
             self.finish_open(ended);
         }
         Ok(())
     }
 
-    fn finish_open(&mut self, ended: Ended) {
+    fn finish_open(&mut self, ended: GroupEnd) {
         let Some(parts) = self.open.take() else { return };
         let intent = parts.intent;
         let start = self.list.len();
@@ -431,7 +431,7 @@ impl View {
     }
 
     /// Remembers what a provider counted for the request that `estimated` stands for, and for its answer.
-    fn counted_by(&mut self, parts: &Parts, estimated: f64) {
+    fn counted_by(&mut self, parts: &GroupParts, estimated: f64) {
         if parts.tokens_prompt == 0 {
             return;
         }
@@ -455,15 +455,15 @@ impl View {
     }
 
     /// What the next request sends. A group that was left open reads as forked here.
-    pub fn request(&mut self) -> Result<Messages, Unpaired> {
-        self.finish_open(Ended::Forked);
+    pub fn request(&mut self) -> Result<Messages, PairingFault> {
+        self.finish_open(GroupEnd::Forked);
         self.nudge();
         self.tally.pairing.complete()?;
         Ok(self.list.all())
     }
 
     fn begin_list(&mut self) {
-        self.tally = Tally::default();
+        self.tally = ListStats::default();
         let frame = Arc::clone(&self.frame);
         for message in frame.messages() {
             self.push(message);
@@ -471,8 +471,8 @@ impl View {
         self.framed = self.list.len();
     }
 
-    fn mark(&self) -> Mark {
-        Mark { length: self.list.len(), tally: self.tally.clone(), nudge_due: self.nudge_due }
+    fn mark(&self) -> ListMark {
+        ListMark { length: self.list.len(), tally: self.tally.clone(), nudge_due: self.nudge_due }
     }
 
     fn push(&mut self, message: Arc<Message>) {
@@ -481,7 +481,7 @@ impl View {
 
     /// Adds a message that may have been told otherwise before.
     fn push_instead_of(&mut self, message: Arc<Message>, former: Option<&Message>) {
-        self.taken += 1;
+        self.measured_messages += 1;
         match former {
             Some(former) => self.tally.take_instead_of(&message, former, &self.frame.measure),
             None => self.tally.take(&message, &self.frame.measure),
@@ -506,8 +506,8 @@ impl View {
 
     /// How many messages were hashed and measured so far: those that were added, and after each fold those that stayed.
     /// What a turn costs is told by how fast this grows.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    pub fn measured_messages(&self) -> u64 {
+        self.measured_messages
     }
 
     /// How many messages there are, without those that the next request may add.
@@ -558,13 +558,13 @@ impl View {
 
 /// The running hash over these messages, as one over a list that they are.
 pub(crate) fn digest_of<'a>(messages: impl Iterator<Item = &'a Message>) -> Hash {
-    let mut tally = Tally::default();
-    messages.for_each(|message| tally.take(message, &Measure::default()));
+    let mut tally = ListStats::default();
+    messages.for_each(|message| tally.take(message, &TokenEstimator::default()));
     tally.digest
 }
 
-fn copied(list: &List, length: usize) -> List {
-    let copy = List::new();
+fn copied(list: &MessageLog, length: usize) -> MessageLog {
+    let copy = MessageLog::new();
     for at in 0..length {
         if let Some(message) = list.get(at) {
             copy.push(Arc::clone(message));

@@ -8,18 +8,18 @@ use cantrip_stream::{Emission, Options, Processor, StreamEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::cantrip::Cantrip;
 use crate::driver::{MachineClock, Runtime};
-use crate::entity::Casting;
+use crate::entity::CastOptions;
 use crate::episode::{Cancel, CastReply};
 use crate::events::Channel;
-use crate::recipe::Cantrip;
 
 /// The upserts and turn events of whatever a [`Channel`] carries, in the order in which a viewer is to see them.
 ///
 /// Text is gathered for a moment before it is shown ([`Options`]); nothing that was gathered is lost when the channel
 /// closes.
 #[derive(Debug)]
-pub struct Upserts {
+pub struct UpsertStream {
     events: mpsc::Receiver<StreamEvent>,
     processor: Processor,
     clock: MachineClock,
@@ -27,7 +27,7 @@ pub struct Upserts {
     closed: bool,
 }
 
-impl Upserts {
+impl UpsertStream {
     pub fn of(events: mpsc::Receiver<StreamEvent>, options: Options) -> Self {
         let (processor, clock) = (Processor::new(options), MachineClock::new());
         Self { events, processor, clock, ready: VecDeque::new(), closed: false }
@@ -45,9 +45,9 @@ impl Upserts {
             let mut out = Vec::new();
             match self.wait().await {
                 // A turn that meets a bound of the viewer goes on unseen; the cast does not notice.
-                Waited::Event(event) => drop(self.processor.process(&event, self.clock.now(), &mut out)),
-                Waited::Due => self.processor.tick(self.clock.now(), &mut out),
-                Waited::Closed => {
+                StreamWake::Event(event) => drop(self.processor.process(&event, self.clock.now(), &mut out)),
+                StreamWake::Due => self.processor.tick(self.clock.now(), &mut out),
+                StreamWake::Closed => {
                     self.closed = true;
                     self.processor.close(None, self.clock.now(), &mut out);
                 }
@@ -56,7 +56,7 @@ impl Upserts {
         }
     }
 
-    async fn wait(&mut self) -> Waited {
+    async fn wait(&mut self) -> StreamWake {
         let now = self.clock.now().monotonic;
         let due = self.processor.next_deadline().map(|due| due.since(now));
         let due = async move {
@@ -67,13 +67,13 @@ impl Upserts {
         };
         tokio::select! {
             biased;
-            event = self.events.recv() => event.map_or(Waited::Closed, |event| Waited::Event(Box::new(event))),
-            () = due => Waited::Due,
+            event = self.events.recv() => event.map_or(StreamWake::Closed, |event| StreamWake::Event(Box::new(event))),
+            () = due => StreamWake::Due,
         }
     }
 }
 
-enum Waited {
+enum StreamWake {
     Event(Box<StreamEvent>),
     Due,
     Closed,
@@ -82,13 +82,13 @@ enum Waited {
 /// A cast under way. Dropping it cancels the cast, which is recorded as any other end.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the cast"]
-pub struct Live {
-    upserts: Upserts,
+pub struct LiveCast {
+    upserts: UpsertStream,
     cast: Option<JoinHandle<CastReply>>,
     cancel: Cancel,
 }
 
-impl Live {
+impl LiveCast {
     /// What happened next, in this entity or a child of it; none once the cast has ended.
     pub async fn next(&mut self) -> Option<Emission> {
         self.upserts.next().await
@@ -110,7 +110,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveCast {
     fn drop(&mut self) {
         if self.cast.is_some() {
             self.cancel.cancel();
@@ -146,17 +146,17 @@ impl Cantrip {
     /// assert_eq!(live.reply().await.answer(), Some(&serde_json::json!(3)));
     /// # });
     /// ```
-    pub fn live(&self, intent: impl Into<cantrip_loom::Content>) -> Live {
-        self.home().live(self, Casting::on(intent))
+    pub fn live(&self, intent: impl Into<cantrip_loom::Content>) -> LiveCast {
+        self.default_runtime().live(self, CastOptions::on(intent))
     }
 }
 
 impl Runtime {
     /// Casts a cantrip as a task of its own, and shows what happens while it runs.
-    pub fn live(&self, cantrip: &Cantrip, casting: Casting) -> Live {
+    pub fn live(&self, cantrip: &Cantrip, casting: CastOptions) -> LiveCast {
         let (channel, events) = Channel::new();
-        let (runtime, cantrip, cancel) = (self.watched_by(channel), cantrip.clone(), casting.cancel());
+        let (runtime, cantrip, cancel) = (self.with_watcher(channel), cantrip.clone(), casting.cancel());
         let cast = tokio::spawn(async move { runtime.cast(&cantrip, casting).await });
-        Live { upserts: Upserts::of(events, Options::default()), cast: Some(cast), cancel }
+        LiveCast { upserts: UpsertStream::of(events, Options::default()), cast: Some(cast), cancel }
     }
 }

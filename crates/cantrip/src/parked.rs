@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use cantrip_canon::{CastId, RunId};
 use cantrip_loom::{
-    Answer, Draft, Epoch, Error, Event, Fault, Journal, Kind, Lease, Loom, ParkReason, Parked, Record, RunView, Seq,
-    Step, StepId,
+    AppendOutcome, CastParked, Epoch, Error, Event, Journal, Kind, Lease, Loom, ParkReason, Record, RecordDraft,
+    RecordedError, RunView, Seq, Step, StepId,
 };
 use cantrip_reply::{Call, Refusal, codes};
 use futures_util::TryStreamExt;
 
 use crate::driver::Runtime;
 use crate::limits::LEASE_MS;
-use crate::resume::Unable;
+use crate::resume::RuntimeError;
 
 /// Returns what a person can do about a crystal that stays down with this code.
 pub fn advice(code: &str) -> &'static str {
@@ -34,11 +34,11 @@ pub fn advice(code: &str) -> &'static str {
 
 impl Runtime {
     /// Returns why a run rests, if the last thing that happened to it is that it was parked.
-    pub async fn parked(&self, run: RunId) -> Result<Option<Parked>, Refusal> {
-        self.parked_as(run).await.map_err(Unable::refusal)
+    pub async fn parked(&self, run: RunId) -> Result<Option<CastParked>, Refusal> {
+        self.try_parked(run).await.map_err(RuntimeError::refusal)
     }
 
-    async fn parked_as(&self, run: RunId) -> Result<Option<Parked>, Unable> {
+    async fn try_parked(&self, run: RunId) -> Result<Option<CastParked>, RuntimeError> {
         let mut parked = None;
         let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
         while let Some(record) = records.try_next().await? {
@@ -103,11 +103,11 @@ impl Runtime {
     /// Everyone who takes a run up does so under an epoch of its own, so the epochs since its last progress are counted, and
     /// no store has to keep a count.
     pub async fn take_ups_without_progress(&self, run: &RunView) -> Result<u64, Refusal> {
-        let counted = self.progress(run.run_id).await.map_err(Unable::refusal)?;
+        let counted = self.progress(run.run_id).await.map_err(RuntimeError::refusal)?;
         Ok(counted.epoch.map_or(0, |epoch| run.epoch.get().saturating_sub(epoch.get())))
     }
 
-    async fn progress(&self, run: RunId) -> Result<Progress, Unable> {
+    async fn progress(&self, run: RunId) -> Result<Progress, RuntimeError> {
         let mut progress = Progress::default();
         let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
         while let Some(record) = records.try_next().await? {
@@ -118,11 +118,11 @@ impl Runtime {
 
     /// Parks a run that was taken up `limit` times or more since it last got further. Returns the fault that it was parked
     /// with, or nothing if it may be taken up again.
-    pub async fn park_without_progress(&self, run: RunId, limit: u64) -> Result<Option<Fault>, Refusal> {
-        self.parked_without_progress(run, limit).await.map_err(Unable::refusal)
+    pub async fn park_without_progress(&self, run: RunId, limit: u64) -> Result<Option<RecordedError>, Refusal> {
+        self.parked_without_progress(run, limit).await.map_err(RuntimeError::refusal)
     }
 
-    async fn parked_without_progress(&self, run: RunId, limit: u64) -> Result<Option<Fault>, Unable> {
+    async fn parked_without_progress(&self, run: RunId, limit: u64) -> Result<Option<RecordedError>, RuntimeError> {
         let taken_up = self.loom().run(run).await?.epoch;
         // One that was never taken up so often need not be read.
         if taken_up.get() <= limit {
@@ -143,12 +143,12 @@ impl Runtime {
         parked
     }
 
-    async fn park_for(&self, lease: &Lease, cast_id: CastId, times: u64) -> Result<Fault, Unable> {
+    async fn park_for(&self, lease: &Lease, cast_id: CastId, times: u64) -> Result<RecordedError, RuntimeError> {
         let refusal: Refusal = codes::no_progress(lease.run.to_string(), times).into();
         let call = Call::surface("take up").run(lease.run);
         let reply = self.guard().call(call, |rb| async { rb.refuse(refusal) }).await.reply;
-        let error = Fault::new(reply.code(), reply.message());
-        let parked = Parked {
+        let error = RecordedError::new(reply.code(), reply.message());
+        let parked = CastParked {
             cast_id,
             reason: ParkReason::NoProgress,
             turn_id: None,
@@ -157,11 +157,14 @@ impl Runtime {
             elapsed_ms: None,
         };
         let name = format!("no-progress-{}", lease.epoch.get());
-        let step = Step::holds(StepId::new(&name).expect("a short name"), lease.clone())
-            .record(Draft::new(self.now().wall, parked)?);
+        let step = Step::for_lease(StepId::new(&name).expect("a short name"), lease.clone())
+            .record(RecordDraft::new(self.now().wall, parked)?);
         match self.loom().append(step).await? {
-            Answer::Committed(_) => Ok(error),
-            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
+            AppendOutcome::Committed(_) => Ok(error),
+            AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Conflict(_)
+            | AppendOutcome::Fenced { .. } => {
                 let (id, state) = (lease.run.to_string(), "changed meanwhile");
                 Err(Refusal::from(codes::wrong_state("run", id, state, "park", "left alone")).into())
             }

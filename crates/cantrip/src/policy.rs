@@ -7,18 +7,18 @@ use std::collections::HashMap;
 
 use cantrip_canon::{Currency, EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
 use cantrip_loom::{
-    CallId, CallSettled, Caller, Error, Event, Journal, Judged, Ledger, Loom, Record, Seq, Started, Utterance,
+    CallId, CallSettled, CallStarted, Caller, Error, Event, Journal, Ledger, Loom, PolicyFacts, Record, Seq, Utterance,
 };
 use cantrip_reply::Refusal;
 use cantrip_spend::{
-    AuthorizationRef, Decided, Decision, Guards, Named, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request,
-    Subject, Terms, Trifecta, Usage, replay,
+    AuthorizationRef, Decision, DecisionRecord, Guards, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request,
+    ResolvedAuthorization, Subject, Terms, Trifecta, Usage, replay,
 };
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
-use crate::driver::{Loaded, Log, Runtime, store_refusal};
-use crate::journal::logs;
+use crate::driver::{EntityLog, LoadedBodies, Runtime, store_refusal};
+use crate::journal::entity_logs;
 
 /// The kind of the record of a decision that was no yes.
 pub const DECISION: &str = "policy.decision";
@@ -29,12 +29,12 @@ pub(crate) const POLICY: &str = "cantrip.cast.v1";
 /// The question about a call that costs nothing, of the tree whose root is `entity`. No counter matters to it, so none is
 /// read.
 pub fn free_call(
-    judged: &Judged,
+    judged: &PolicyFacts,
     gate: &str,
     args: Hash,
     run: RunId,
     entity: EntityId,
-    named: Named,
+    named: ResolvedAuthorization,
     currency: Currency,
 ) -> PolicyInput {
     let mut subject = Subject::gate_call(gate, args, judged.labels.clone());
@@ -88,7 +88,7 @@ pub(crate) fn unpaid_call(
 
 /// What came of deciding everything about a run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Redecided {
+pub enum RedecideOutcome {
     /// Each comes to what was decided, with the same hash.
     Same { decisions: u64 },
     /// The first that does not.
@@ -98,36 +98,36 @@ pub enum Redecided {
 impl Runtime {
     /// Decides again about every call of a run that policy was asked about, each from what was stored then: the input and
     /// the terms of that time. Nothing is written, and nothing of today counts.
-    pub async fn redecide(&self, run: RunId) -> Result<Redecided, Refusal> {
-        self.redecided(run).await.map_err(|error| store_refusal(&error))
+    pub async fn redecide(&self, run: RunId) -> Result<RedecideOutcome, Refusal> {
+        self.try_redecide(run).await.map_err(|error| store_refusal(&error))
     }
 
-    async fn redecided(&self, run: RunId) -> Result<Redecided, Error> {
-        let mut again = Again { runtime: self, terms: HashMap::new(), decisions: 0, first: None };
+    async fn try_redecide(&self, run: RunId) -> Result<RedecideOutcome, Error> {
+        let mut again = RedecideRun { runtime: self, terms: HashMap::new(), decisions: 0, first: None };
         let stored = self.loom().decisions(run).await?;
         for made in &stored {
             again.check(made.call.to_string(), made.at, &made.input, &made.decision).await?;
         }
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
         for record in &records {
-            again.recorded(record, &stored).await?;
+            again.check_record(record, &stored).await?;
         }
-        let logs = logs(&records)?;
-        let bodies = self.loaded(&logs).await?;
+        let logs = entity_logs(&records)?;
+        let bodies = self.load_bodies(&logs).await?;
         if let Some(root) = self.loom().run(run).await?.entity_id {
             for log in logs.values() {
-                again.log(run, root, log, &bodies).await?;
+                again.check_log(run, root, log, &bodies).await?;
             }
         }
         Ok(match again.first {
-            None => Redecided::Same { decisions: again.decisions },
-            Some((at, call, detail)) => Redecided::Differs { call, at, detail },
+            None => RedecideOutcome::Same { decisions: again.decisions },
+            Some((at, call, detail)) => RedecideOutcome::Differs { call, at, detail },
         })
     }
 }
 
 /// Decisions being made again.
-struct Again<'a> {
+struct RedecideRun<'a> {
     runtime: &'a Runtime,
     /// Every revision of the authorizations that were met.
     terms: HashMap<AuthorizationRef, Vec<(u64, Terms)>>,
@@ -136,7 +136,7 @@ struct Again<'a> {
     first: Option<(Timestamp, String, String)>,
 }
 
-impl Again<'_> {
+impl RedecideRun<'_> {
     async fn terms(&mut self, id: AuthorizationRef, revision: u64) -> Result<Option<Terms>, Error> {
         if let std::collections::hash_map::Entry::Vacant(free) = self.terms.entry(id) {
             let agreements = self.runtime.loom().agreements(id).await?;
@@ -167,7 +167,7 @@ impl Again<'_> {
 
     /// Decides again from a record that has the whole question in it. Versions that wrote no row for a denied predict wrote
     /// such records.
-    async fn recorded(&mut self, record: &Record, stored: &[Decided]) -> Result<(), Error> {
+    async fn check_record(&mut self, record: &Record, stored: &[DecisionRecord]) -> Result<(), Error> {
         let Event::Other { kind, payload } = record.event()? else { return Ok(()) };
         let Some(input) = payload.get("input").filter(|_| kind == DECISION) else { return Ok(()) };
         let read = (
@@ -192,9 +192,15 @@ impl Again<'_> {
     }
 
     /// The calls of one entity whose decisions stand in their records alone.
-    async fn log(&mut self, run: RunId, entity: EntityId, log: &Log, bodies: &Loaded) -> Result<(), Error> {
+    async fn check_log(
+        &mut self,
+        run: RunId,
+        entity: EntityId,
+        log: &EntityLog,
+        bodies: &LoadedBodies,
+    ) -> Result<(), Error> {
         let mut said: Option<(TurnId, Utterance)> = None;
-        let mut started: HashMap<CallId, &Started> = HashMap::new();
+        let mut started: HashMap<CallId, &CallStarted> = HashMap::new();
         for (_, event) in &log.events {
             match event {
                 Event::Opened(opened) => said = Some((opened.turn_id, opened.utterance.load(bodies)?)),
@@ -202,8 +208,8 @@ impl Again<'_> {
                     started.insert(start.call_id, start);
                 }
                 Event::Settled(settled) => {
-                    let asked = asked(settled, started.get(&settled.call_id).copied(), said.as_ref(), bodies)?;
-                    self.free(run, entity, settled, asked).await?;
+                    let asked = gate_and_args(settled, started.get(&settled.call_id).copied(), said.as_ref(), bodies)?;
+                    self.check_free_call(run, entity, settled, asked).await?;
                 }
                 Event::Root(_)
                 | Event::Entity(_)
@@ -221,7 +227,7 @@ impl Again<'_> {
         Ok(())
     }
 
-    async fn free(
+    async fn check_free_call(
         &mut self,
         run: RunId,
         entity: EntityId,
@@ -238,7 +244,11 @@ impl Again<'_> {
             self.differs(judged.at, call, "it names terms that are not there".to_owned());
             return Ok(());
         };
-        let named = Named { authorization_id: id.to_string(), revision: judged.revision, terms_hash: terms.hash() };
+        let named = ResolvedAuthorization {
+            authorization_id: id.to_string(),
+            revision: judged.revision,
+            terms_hash: terms.hash(),
+        };
         let args = stable_hash(&args)?;
         let input = free_call(judged, &gate, args, run, entity, named, terms.currency);
         self.check(call, judged.at, &input, &made.decision).await
@@ -246,11 +256,11 @@ impl Again<'_> {
 }
 
 /// The gate and the arguments of a call, from wherever its records say them.
-fn asked(
+fn gate_and_args(
     settled: &CallSettled,
-    started: Option<&Started>,
+    started: Option<&CallStarted>,
     said: Option<&(TurnId, Utterance)>,
-    bodies: &Loaded,
+    bodies: &LoadedBodies,
 ) -> Result<Option<(String, Value)>, Error> {
     let spelled = started.and_then(|started| started.asked.as_ref()).or(settled.asked.as_ref());
     if let Some(asked) = spelled {
@@ -262,11 +272,11 @@ fn asked(
     let _ = turn;
     let place = usize::try_from(settled.call_id.number()).ok().and_then(|number| number.checked_sub(1));
     let call = place.and_then(|place| said.calls.get(place));
-    Ok(call.map(|call| (cantrip_circle::gate::canonical_name(&call.gate).to_owned(), given(&call.args))))
+    Ok(call.map(|call| (cantrip_circle::gate::canonical_name(&call.gate).to_owned(), parse_arguments(&call.args))))
 }
 
 /// Arguments as the circle read them: many models write nothing, or a text of JSON, where an object is meant.
-fn given(args: &Value) -> Value {
+fn parse_arguments(args: &Value) -> Value {
     match args {
         Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),
         Value::String(text) => cantrip_canon::json::read_foreign(text).unwrap_or_else(|_| args.clone()),

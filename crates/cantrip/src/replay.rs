@@ -3,8 +3,8 @@
 //! Every recorded utterance is put to the same machine again, in a fresh circle, and every call is answered with what is
 //! on record: no network, no executor, no money, no write. What the machine then decides has to be what is recorded.
 
-mod recorded;
-mod told;
+mod journal_facts;
+mod recorded_group;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use cantrip_canon::{Currency, Money, RunId, TurnId};
 use cantrip_circle::Labels;
-use cantrip_circle::medium::Isolation;
+use cantrip_circle::medium::SandboxOptions;
 use cantrip_loom::{Event, FoldView, Journal, Loom, Record, Seq, Thread, TruncationReason, Turn, render};
-use cantrip_reply::{Call, Guarded, Reply, Trace, codes};
+use cantrip_reply::{Call, GuardedReply, Reply, Trace, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
-use crate::driver::{Environs, Runtime, Spoken, Step, groups};
-use crate::entity::nothing_yet;
+use crate::cantrip::Cantrip;
+use crate::driver::{GuardWording, ProgramStep, Runtime, SandboxState, groups};
+use crate::entity::empty_history;
 use crate::funds::Funds;
-use crate::journal::logs;
-use crate::machine::{DECIDED, Effect, Facts, Happened, Machine, Medium, Past, World};
-use crate::recipe::Cantrip;
-use crate::resume::{Unable, cancelled_before, under_wards_of};
-use crate::touched;
-use recorded::{Group, answered};
-use told::Told;
+use crate::journal::entity_logs;
+use crate::machine::{CastFacts, CastMedium, DECIDED, Effect, EntityHistory, Input, Machine, StepContext};
+use crate::resume::{RuntimeError, cancelled_before, under_wards_of};
+use crate::touched_labels;
+use journal_facts::JournalFacts;
+use recorded_group::{RecordedGroup, recorded_outcome};
 
 /// What a second run came to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Replayed {
+pub enum ReplayOutcome {
     Identical { turns: u64, calls: u64 },
     Differs(Divergence),
 }
@@ -80,9 +80,9 @@ impl DivergenceKind {
 #[derive(Debug)]
 #[must_use = "a replay is a proof: look at it"]
 pub struct ReplayReply {
-    pub guarded: Guarded,
+    pub guarded: GuardedReply,
     /// None if the thread could not be read.
-    pub replayed: Option<Replayed>,
+    pub replayed: Option<ReplayOutcome>,
 }
 
 impl ReplayReply {
@@ -92,12 +92,12 @@ impl ReplayReply {
 }
 
 /// Why a replay stops.
-enum Halt {
+enum ReplayStop {
     Differs(Box<Divergence>),
-    Unable(Unable),
+    Unable(RuntimeError),
 }
 
-impl<E: Into<Unable>> From<E> for Halt {
+impl<E: Into<RuntimeError>> From<E> for ReplayStop {
     fn from(error: E) -> Self {
         Self::Unable(error.into())
     }
@@ -106,19 +106,19 @@ impl<E: Into<Unable>> From<E> for Halt {
 impl Runtime {
     /// Runs the thread that ends at `leaf` again, against its records. A child's thread is replayed on its own.
     pub async fn replay(&self, cantrip: &Cantrip, leaf: TurnId) -> ReplayReply {
-        let slot: Arc<std::sync::OnceLock<Replayed>> = Arc::default();
+        let slot: Arc<std::sync::OnceLock<ReplayOutcome>> = Arc::default();
         let told = Arc::clone(&slot);
         let guarded = self
             .guard()
             .call(Call::surface("replay"), |rb| async move {
-                match self.replayed(cantrip, leaf, rb.trace()).await {
+                match self.try_replay(cantrip, leaf, rb.trace()).await {
                     Ok(replayed) => {
                         let reply = match &replayed {
-                            Replayed::Identical { turns, calls } => {
+                            ReplayOutcome::Identical { turns, calls } => {
                                 let data = json!({"turns": turns, "calls": calls});
                                 rb.success(codes::verified(format!("thread {leaf}"), *turns).data(data))
                             }
-                            Replayed::Differs(differs) => {
+                            ReplayOutcome::Differs(differs) => {
                                 let data = json!({
                                     "kind": differs.kind.as_str(), "recorded": differs.recorded, "found": differs.found,
                                 });
@@ -136,11 +136,11 @@ impl Runtime {
         ReplayReply { guarded, replayed: slot.get().cloned() }
     }
 
-    async fn replayed(&self, cantrip: &Cantrip, leaf: TurnId, trace: Trace) -> Result<Replayed, Unable> {
+    async fn try_replay(&self, cantrip: &Cantrip, leaf: TurnId, trace: Trace) -> Result<ReplayOutcome, RuntimeError> {
         let thread = self.loom().thread(leaf).await?;
-        let cantrip = &cantrip.in_mode(thread.entity.entity.mode).windowed(thread.entity.entity.window);
-        let told = self.told(cantrip, &thread).await?;
-        let (seed, context) = self.individual(&thread.entity).await?;
+        let cantrip = &cantrip.with_mode(thread.entity.entity.mode).with_window(thread.entity.entity.window);
+        let told = self.journal_facts(cantrip, &thread).await?;
+        let (seed, context) = self.seed_and_context(&thread.entity).await?;
         let sequences: HashMap<TurnId, u64> = thread.turns.iter().map(|turn| (turn.id, turn.sequence)).collect();
         let mut folds: HashMap<u64, Vec<FoldView>> = HashMap::new();
         for fold in &thread.folds {
@@ -153,8 +153,8 @@ impl Runtime {
             None => Vec::new(),
         };
         let labels = labels.iter().filter_map(|label| label.parse().ok()).collect();
-        let environs = Environs::default();
-        let mut again = Again {
+        let environs = SandboxState::default();
+        let mut again = ReplayRun {
             runtime: self,
             cantrip,
             trace,
@@ -163,55 +163,56 @@ impl Runtime {
             labels,
             seed,
             context,
-            environs,
+            sandbox_state: environs,
             tokens_left: None,
             money_left: None,
         };
         let calls = own.iter().map(|turn| turn.gate_calls.len() as u64).sum();
         match again.thread(&thread, own).await {
-            Ok(()) => Ok(Replayed::Identical { turns: own.len() as u64, calls }),
-            Err(Halt::Differs(differs)) => Ok(Replayed::Differs(*differs)),
-            Err(Halt::Unable(unable)) => Err(unable),
+            Ok(()) => Ok(ReplayOutcome::Identical { turns: own.len() as u64, calls }),
+            Err(ReplayStop::Differs(differs)) => Ok(ReplayOutcome::Differs(*differs)),
+            Err(ReplayStop::Unable(unable)) => Err(unable),
         }
     }
 
     /// What the journals of a thread say beyond its turns.
-    async fn told(&self, cantrip: &Cantrip, thread: &Thread) -> Result<Told, Unable> {
+    async fn journal_facts(&self, cantrip: &Cantrip, thread: &Thread) -> Result<JournalFacts, RuntimeError> {
         let mut runs: Vec<RunId> = thread.casts.iter().map(|cast| cast.run_id).collect();
         runs.dedup();
-        let mut told = Told::default();
+        let mut told = JournalFacts::default();
         for run in runs {
             let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
-            told.listen(&records)?;
-            let logs = logs(&records)?;
-            let bodies = self.loaded(&logs).await?;
-            told.kin.extend(touched::in_run(&logs, cantrip.circle(), &bodies)?);
+            told.add_journal(&records)?;
+            let logs = entity_logs(&records)?;
+            let bodies = self.load_bodies(&logs).await?;
+            told.kin.extend(touched_labels::labels_by_entity(&logs, cantrip.circle(), &bodies)?);
         }
         Ok(told)
     }
 }
 
 /// A second run.
-struct Again<'a> {
+struct ReplayRun<'a> {
     runtime: &'a Runtime,
     cantrip: &'a Cantrip,
     trace: Trace,
-    told: Told,
+    told: JournalFacts,
     /// By the sequence of the turn they follow.
     folds: HashMap<u64, Vec<FoldView>>,
     /// What the entity had touched before its first turn.
     labels: Labels,
     seed: u64,
     context: Option<Arc<Value>>,
-    environs: Environs,
+    sandbox_state: SandboxState,
     /// What the tree's token limits left, as far as the journal says.
     tokens_left: Option<u64>,
     money_left: Option<Money>,
 }
 
-impl Again<'_> {
-    async fn thread(&mut self, thread: &Thread, own: &[Turn]) -> Result<(), Halt> {
-        let mut past = Past { touched: self.labels.clone(), ..nothing_yet(self.cantrip, thread.entity.entity.window) };
+impl ReplayRun<'_> {
+    async fn thread(&mut self, thread: &Thread, own: &[Turn]) -> Result<(), ReplayStop> {
+        let mut past =
+            EntityHistory { touched: self.labels.clone(), ..empty_history(self.cantrip, thread.entity.entity.window) };
         past.parent = own.first().and_then(|turn| turn.parent_id);
         let mut rest = groups(own);
         while let Some(first) = rest.first().and_then(|group| group.first()) {
@@ -225,7 +226,7 @@ impl Again<'_> {
         Ok(())
     }
 
-    fn facts(&self, thread: &Thread, first: &Turn) -> Result<Arc<Facts>, Halt> {
+    fn facts(&self, thread: &Thread, first: &Turn) -> Result<Arc<CastFacts>, ReplayStop> {
         let missing = || cantrip_loom::Error::NotFound { kind: "cast", id: first.cast_id.to_string() };
         let cast = thread.casts.iter().find(|cast| cast.cast.cast_id == first.cast_id).ok_or_else(missing)?;
         let circle = under_wards_of(self.cantrip, &cast.cast, cast.run_id)?;
@@ -235,19 +236,19 @@ impl Again<'_> {
         };
         let kind = circle.medium();
         let unserved = || {
-            Unable::from(cantrip_reply::Refusal::from(codes::sandbox_unavailable(
+            RuntimeError::from(cantrip_reply::Refusal::from(codes::sandbox_unavailable(
                 kind.as_str(),
                 "nothing serves it here",
             )))
         };
         let medium = self.cantrip.medium(kind).ok_or_else(unserved)?;
-        Ok(Arc::new(Facts {
+        Ok(Arc::new(CastFacts {
             run: cast.run_id,
             entity: first.entity_id,
             cast: first.cast_id,
             cantrip: self.cantrip.clone(),
             circle,
-            medium: Medium(medium),
+            medium: CastMedium(medium),
             parks: false,
             // A call that was denied because nobody could be asked has a record that says so.
             askable: true,
@@ -259,26 +260,31 @@ impl Again<'_> {
         }))
     }
 
-    async fn cast(&mut self, thread: &Thread, groups: &[&[Turn]], past: Past) -> Result<Past, Halt> {
+    async fn cast(
+        &mut self,
+        thread: &Thread,
+        groups: &[&[Turn]],
+        past: EntityHistory,
+    ) -> Result<EntityHistory, ReplayStop> {
         let Some(first) = groups.first().and_then(|group| group.first()) else { return Ok(past) };
         let facts = self.facts(thread, first)?;
         if facts.environment == Some(cantrip_loom::Environment::Fresh) {
-            self.environs = Environs::default();
+            self.sandbox_state = SandboxState::default();
         }
         // What follows its last turn is for the cast after it.
         let last = groups.last().and_then(|group| group.last()).map_or(0, |turn| turn.sequence);
         let folds = (past.sequence..last).filter_map(|turn| self.folds.remove_entry(&turn)).collect();
-        let mut machine = Machine::new(facts, past).folding_as(folds);
-        machine.knows(self.told.kin.clone());
+        let mut machine = Machine::new(facts, past).with_recorded_folds(folds);
+        machine.set_child_labels(self.told.kin.clone());
         for (at, group) in groups.iter().enumerate() {
             self.group(&mut machine, group, at + 1 == groups.len()).await?;
         }
-        Ok(machine.into_past())
+        Ok(machine.into_history())
     }
 
     /// One utterance, from its request to the closing of its last turn.
-    async fn group(&mut self, machine: &mut Machine, group: &[Turn], last: bool) -> Result<(), Halt> {
-        let mut replay = Group { turns: group, closed: 0, said: false, last };
+    async fn group(&mut self, machine: &mut Machine, group: &[Turn], last: bool) -> Result<(), ReplayStop> {
+        let mut replay = RecordedGroup { turns: group, closed: 0, said: false, last };
         loop {
             if replay.closed == group.len() {
                 return Ok(());
@@ -288,12 +294,12 @@ impl Again<'_> {
             let effect = self.told(machine, |machine, world| machine.next(world))?;
             let what = match effect {
                 Effect::Authorize(inquiries) => {
-                    Happened::Authorized(inquiries.iter().map(|asked| replay.said(asked.call.number())).collect())
+                    Input::Authorized(inquiries.iter().map(|asked| replay.said(asked.call.number())).collect())
                 }
-                Effect::Reserve(_) => Happened::Reserved,
+                Effect::Reserve(_) => Input::Reserved,
                 Effect::Append { events, .. } => {
                     for (_, event) in &events {
-                        replay.appended(event)?;
+                        replay.check_event(event)?;
                     }
                     continue;
                 }
@@ -301,51 +307,52 @@ impl Again<'_> {
                     let recorded = self.told.digests.get(&group[0].id);
                     // A thread that was recorded before what providers sign came back to them was sent without it.
                     let former = machine.former_digest().filter(|former| recorded == Some(former));
-                    replay.asked(recorded, former.unwrap_or_else(|| machine.digest()))?;
+                    replay.check_request(recorded, former.unwrap_or_else(|| machine.digest()))?;
                     let _ = asked;
-                    Happened::Answered(replay.answer())
+                    Input::Answered(replay.answer())
                 }
                 Effect::Execute(works) => {
                     let mut worked = Vec::with_capacity(works.len());
                     for work in works {
                         let record = replay.record(work.number, &work.gate)?;
-                        replay.verdict(&work.kind, record)?;
+                        replay.check_verdict(&work.kind, record)?;
                         if let Some(reason) = replay.cut_off(record) {
                             machine.halt(reason);
                         }
-                        worked.push(answered(work.number, record));
+                        worked.push(recorded_outcome(work.number, record));
                     }
-                    Happened::Worked(worked)
+                    Input::CallsDone(worked)
                 }
-                Effect::Spawn(spawning) => Happened::Grown(
-                    spawning.children.iter().map(|child| replay.grown(child.entity, &self.told)).collect(),
+                Effect::Spawn(spawning) => Input::ChildrenDone(
+                    spawning.children.iter().map(|child| replay.child_outcome(child.entity, &self.told)).collect(),
                 ),
-                Effect::Prepare(preparing) => Happened::Prepared(match replay.unprepared(preparing.call.number()) {
+                Effect::Prepare(preparing) => Input::Prepared(match replay.predict_refusal(preparing.call.number()) {
                     Some(refusal) => Err(refusal),
                     None => Ok(None),
                 }),
                 Effect::RunProgram(starting) => match replay.rolled_back(&machine.program_call()) {
-                    Some(output) => Happened::Ran(output.clone(), None),
+                    Some(output) => Input::ProgramEnded(output.clone(), None),
                     None => {
-                        if self.environs.sandbox.is_none() {
-                            let isolation = Isolation { seed: self.seed, context: self.context.as_deref().cloned() };
+                        if self.sandbox_state.sandbox.is_none() {
+                            let isolation =
+                                SandboxOptions { seed: self.seed, context: self.context.as_deref().cloned() };
                             let facts = machine.facts();
-                            self.environs.sandbox = facts.medium.0.isolate(&facts.circle, isolation)?;
+                            self.sandbox_state.sandbox = facts.medium.0.isolate(&facts.circle, isolation)?;
                         }
-                        stepped(self.environs.start(starting).await, &replay, machine)?
+                        program_input(self.sandbox_state.start(starting).await, &replay, machine)?
                     }
                 },
                 Effect::ResumeProgram { answer, clock } => {
-                    stepped(self.environs.resume(answer, clock).await, &replay, machine)?
+                    program_input(self.sandbox_state.resume(answer, clock).await, &replay, machine)?
                 }
-                Effect::CancelProgram => stepped(self.environs.cancel().await, &replay, machine)?,
+                Effect::CancelProgram => program_input(self.sandbox_state.cancel().await, &replay, machine)?,
                 Effect::WaitApproval { approval, call } => {
                     let decided = replay.decided(call.number());
                     let payload = json!({"approval_id": approval, "decision": decided});
                     if let Value::Object(payload) = payload {
                         let event = Event::Other { kind: DECIDED.to_owned(), payload };
                         let now = self.runtime.now();
-                        let none = crate::driver::Loaded::default();
+                        let none = crate::driver::LoadedBodies::default();
                         machine.apply(&event, now.wall, now.monotonic, &none)?;
                     }
                     continue;
@@ -355,23 +362,23 @@ impl Again<'_> {
                     return Err(replay.differs(None, DivergenceKind::End, json!("a further turn"), json!("the end")));
                 }
             };
-            self.told(machine, |machine, world| machine.happened(what, world))?;
+            self.told(machine, |machine, world| machine.handle_input(what, world))?;
         }
     }
 
     fn told<T>(
         &self,
         machine: &mut Machine,
-        act: impl FnOnce(&mut Machine, &World<'_>) -> Result<T, cantrip_loom::Error>,
-    ) -> Result<T, Halt> {
-        let spoken = Spoken { guard: self.runtime.guard(), trace: &self.trace, what: "replay" };
-        let world = World {
+        act: impl FnOnce(&mut Machine, &StepContext<'_>) -> Result<T, cantrip_loom::Error>,
+    ) -> Result<T, ReplayStop> {
+        let spoken = GuardWording { guard: self.runtime.guard(), trace: &self.trace, what: "replay" };
+        let world = StepContext {
             now: self.runtime.now(),
             ids: self.runtime.ids(),
             words: &spoken,
             tokens_left: self.tokens_left,
             money_left: self.money_left,
-            funds: Funds::Uncounted,
+            funds: Funds::NoLedger,
             elapsed: Duration::ZERO,
         };
         Ok(act(machine, &world)?)
@@ -385,16 +392,16 @@ fn money_left(closed: &Turn) -> Option<Money> {
     cut.then(|| Money::zero(Currency::USD))
 }
 
-fn stepped(
-    step: Result<Step, cantrip_circle::medium::Lost>,
-    replay: &Group<'_>,
+fn program_input(
+    step: Result<ProgramStep, cantrip_circle::medium::SandboxError>,
+    replay: &RecordedGroup<'_>,
     machine: &Machine,
-) -> Result<Happened, Halt> {
+) -> Result<Input, ReplayStop> {
     match step {
-        Ok(Step::Called(call)) => Ok(Happened::Called(call)),
-        Ok(Step::Ran(output, end)) => {
-            replay.output(&machine.program_call(), &output, &end)?;
-            Ok(Happened::Ran(*output, Some(end)))
+        Ok(ProgramStep::Called(call)) => Ok(Input::ProgramCalled(call)),
+        Ok(ProgramStep::Ran(output, end)) => {
+            replay.check_output(&machine.program_call(), &output, &end)?;
+            Ok(Input::ProgramEnded(*output, Some(end)))
         }
         Err(lost) => Err(replay.differs(None, DivergenceKind::Output, json!("a program"), json!(lost.to_string()))),
     }

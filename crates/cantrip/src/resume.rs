@@ -11,40 +11,40 @@ use cantrip_loom::{
     Cast, CastView, Content, EntityView, Error, Event, Journal, Kind, Loom, Origin, Outcome, Record, RunState, RunView,
     Seq, Thread, TruncationReason, Turn, render,
 };
-use cantrip_reply::{Call, Guarded, Refusal, codes};
+use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
-use crate::cancelling;
-use crate::driver::{Environs, Loaded, Log, Runtime, store_refusal};
-use crate::entity::{Entity, frame, nothing_yet};
-use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
-use crate::journal::{logs, named};
+use crate::cancel;
+use crate::cantrip::Cantrip;
+use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState, store_refusal};
+use crate::entity::{Entity, empty_history, frame};
+use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
+use crate::journal::{body_refs, entity_logs};
 use crate::limits::{CANCELLED_INTENTS_MAX, LEASE_MS};
-use crate::list::{Since, View};
-use crate::machine::{Cancelled, Past, REQUESTED, images_of, reply_of};
-use crate::recipe::Cantrip;
-use crate::touched;
+use crate::list::{MessageList, ThreadSinceFold};
+use crate::machine::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
+use crate::touched_labels;
 
 /// Why something cannot be gone on with.
-pub(crate) enum Unable {
+pub(crate) enum RuntimeError {
     Store(Error),
     Refused(Refusal),
 }
 
-impl From<Error> for Unable {
+impl From<Error> for RuntimeError {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<Refusal> for Unable {
+impl From<Refusal> for RuntimeError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl Unable {
+impl RuntimeError {
     pub(crate) fn refusal(self) -> Refusal {
         match self {
             Self::Store(error) => store_refusal(&error),
@@ -64,10 +64,10 @@ impl Runtime {
 
     /// The same, and `cancel` ends it.
     pub async fn resume_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
-        match self.taken_over(cantrip, run, cancel).await {
-            Ok(Resumed::Goes(episode)) => episode.cast("resume", |_| {}).await,
-            Ok(Resumed::Over(outcome, wards)) => self.read_back(cantrip, run, *outcome, &wards).await,
-            Err(unable) => self.refused("resume", unable.refusal()).await,
+        match self.try_resume(cantrip, run, cancel).await {
+            Ok(ResumeOutcome::Goes(episode)) => episode.cast("resume", |_| {}).await,
+            Ok(ResumeOutcome::Over(outcome, wards)) => self.read_back(cantrip, run, *outcome, &wards).await,
+            Err(unable) => self.refuse("resume", unable.refusal()).await,
         }
     }
 
@@ -81,23 +81,23 @@ impl Runtime {
                 self.guard().call(call, |rb| async { rb.success(filled) }).await
             }
             cantrip_loom::Ending::Truncated { reason, error, .. } => {
-                let failing = error.clone().map(crate::machine::Failing::Recorded);
+                let failing = error.clone().map(crate::machine::CastFailure::Recorded);
                 let crystal = &cantrip.record().crystal;
-                let refusal = reply_of(*reason, failing.as_ref(), wards, crystal, &data);
+                let refusal = truncation_refusal(*reason, failing.as_ref(), wards, crystal, &data);
                 self.guard().call(call, |rb| async { rb.refuse(refusal) }).await
             }
         };
         CastReply { guarded, entity: Some(outcome.entity_id), outcome: Some(outcome), run: Some(run) }
     }
 
-    async fn taken_over(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> Result<Resumed, Unable> {
+    async fn try_resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> Result<ResumeOutcome, RuntimeError> {
         let view: RunView = self.loom().run(run).await?;
         let Some(entity) = view.entity_id else {
             return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
         };
         let made = self.loom().entity(entity).await?;
-        belongs(cantrip, &made)?;
-        let cantrip = &cantrip.in_mode(made.entity.mode).windowed(made.entity.window);
+        check_cantrip(cantrip, &made)?;
+        let cantrip = &cantrip.with_mode(made.entity.mode).with_window(made.entity.window);
         match view.state {
             RunState::Terminated | RunState::Truncated => {
                 let casts = self.loom().casts(entity).await?;
@@ -105,7 +105,7 @@ impl Runtime {
                 return match of_run.and_then(|cast| Some((cast.outcome?, cast.cast))) {
                     Some((outcome, cast)) => {
                         let circle = under_wards_of(cantrip, &cast, run)?;
-                        Ok(Resumed::Over(Box::new(outcome), Box::new(circle.wards().clone())))
+                        Ok(ResumeOutcome::Over(Box::new(outcome), Box::new(circle.wards().clone())))
                     }
                     None => {
                         let state = "ended without a cast";
@@ -115,16 +115,16 @@ impl Runtime {
             }
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
-        let cantrip = &cantrip.knowing_windows().await;
+        let cantrip = &cantrip.with_learned_windows().await;
         let now = self.loom().lease_now(self.now().wall).await?;
         let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
-        let mut logs = logs(&records)?;
-        let bodies = self.loaded(&logs).await?;
-        for (entity, labels) in touched::in_run(&logs, cantrip.circle(), &bodies)? {
+        let mut logs = entity_logs(&records)?;
+        let bodies = self.load_bodies(&logs).await?;
+        for (entity, labels) in touched_labels::labels_by_entity(&logs, cantrip.circle(), &bodies)? {
             logs.entry(entity).or_default().touched = labels;
         }
-        self.wind_tapes(cantrip, &logs).await;
+        self.restore_script_positions(cantrip, &logs).await;
         let log = logs.entry(entity).or_default();
         let Some(cast) = log.cast.clone() else {
             return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
@@ -150,11 +150,11 @@ impl Runtime {
             None => made.leaf.or(branched(&made)),
         };
         let circle = under_wards_of(cantrip, &cast, run)?;
-        let past = self.past_at(cantrip, &made, before, made.entity.window).await?;
+        let past = self.history_at(cantrip, &made, before, made.entity.window).await?;
         let begun = self.loom().cast(cast.cast_id).await?;
         let cancelled = cancelled_before(&begun);
         let intent = begun.intent;
-        let (seed, context) = self.individual(&made).await?;
+        let (seed, context) = self.seed_and_context(&made).await?;
         let environment = match (&made.entity.origin, made.casts.first() == Some(&cast.cast_id)) {
             (Origin::Fork(fork), true) => Some(fork.environment),
             (Origin::Fork(_) | Origin::Root | Origin::Child { .. }, _) => None,
@@ -162,8 +162,8 @@ impl Runtime {
         // A run in which a person was asked has someone who can be asked, whoever goes on with it: a surface without a
         // terminal must not deny a call that waits for that person, or that they have approved.
         let askable = self.is_askable() || asked_a_person(&records);
-        Ok(Resumed::Goes(Box::new(Episode {
-            runtime: self.askable(askable),
+        Ok(ResumeOutcome::Goes(Box::new(Episode {
+            runtime: self.with_approvals(askable),
             cantrip: cantrip.clone(),
             circle,
             run,
@@ -177,34 +177,34 @@ impl Runtime {
             seed,
             context,
             past,
-            environs: Environs::default(),
+            sandbox_state: SandboxState::default(),
             cancel: cancel.clone(),
-            start: Start::TakesOver { lease, logs, bodies, cancelled: cancelling::is_asked_for(&records) },
+            start: Start::TakeOver { lease, logs, bodies, cancelled: cancel::is_asked_for(&records) },
         })))
     }
 
     /// What only this entity has: where its chance begins, and its context.
-    pub(crate) async fn individual(&self, made: &EntityView) -> Result<(u64, Option<Arc<Value>>), Unable> {
+    pub(crate) async fn seed_and_context(&self, made: &EntityView) -> Result<(u64, Option<Arc<Value>>), RuntimeError> {
         let seed = u64::from_str_radix(&made.entity.seed, 16).unwrap_or(0);
         let Some(held) = &made.entity.context else { return Ok((seed, None)) };
-        let mut loaded = Loaded::default();
+        let mut loaded = LoadedBodies::default();
         if let Some(reference) = held.reference() {
             self.load(reference.hash, &mut loaded).await?;
         }
         Ok((seed, Some(Arc::new(held.load(&loaded)?))))
     }
 
-    async fn load(&self, hash: Hash, into: &mut Loaded) -> Result<(), Error> {
+    async fn load(&self, hash: Hash, into: &mut LoadedBodies) -> Result<(), Error> {
         if let std::collections::hash_map::Entry::Vacant(free) = into.0.entry(hash) {
             free.insert(Arc::clone(self.loom().body(hash).await?.bytes()));
         }
         Ok(())
     }
 
-    pub(crate) async fn loaded(&self, logs: &HashMap<EntityId, Log>) -> Result<Loaded, Error> {
-        let mut loaded = Loaded::default();
+    pub(crate) async fn load_bodies(&self, logs: &HashMap<EntityId, EntityLog>) -> Result<LoadedBodies, Error> {
+        let mut loaded = LoadedBodies::default();
         for (_, event) in logs.values().flat_map(|log| &log.events) {
-            for reference in named(event) {
+            for reference in body_refs(event) {
                 self.load(reference.hash, &mut loaded).await?;
             }
         }
@@ -212,35 +212,35 @@ impl Runtime {
     }
 
     /// Where an entity stands behind turn `at`, in this window: none is before its first.
-    pub(crate) async fn past_at(
+    pub(crate) async fn history_at(
         &self,
         cantrip: &Cantrip,
         made: &EntityView,
         at: Option<TurnId>,
         window: Option<u64>,
-    ) -> Result<Past, Unable> {
+    ) -> Result<EntityHistory, RuntimeError> {
         let Some(at) = at else {
             let touched = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
-            return Ok(Past { touched, ..nothing_yet(cantrip, window) });
+            return Ok(EntityHistory { touched, ..empty_history(cantrip, window) });
         };
-        if let Some(past) = self.past_since(cantrip, made, at, window).await? {
+        if let Some(past) = self.history_since_fold(cantrip, made, at, window).await? {
             return Ok(past);
         }
         let thread = self.loom().thread(at).await?;
-        self.past_of(cantrip, made, &thread, window).await
+        self.history_of(cantrip, made, &thread, window).await
     }
 
     /// The same from the last fold on, where that says what it took away: those turns are not read. None where it does
     /// not, or where more is left than fits a page.
-    async fn past_since(
+    async fn history_since_fold(
         &self,
         cantrip: &Cantrip,
         made: &EntityView,
         at: TurnId,
         window: Option<u64>,
-    ) -> Result<Option<Past>, Unable> {
+    ) -> Result<Option<EntityHistory>, RuntimeError> {
         let Some(fold) = self.loom().last_fold(at).await? else { return Ok(None) };
-        let Some((gone, sum)) = Since::gone(&fold) else { return Ok(None) };
+        let Some((gone, sum)) = ThreadSinceFold::last_folded_turn(&fold) else { return Ok(None) };
         let sequence = self.loom().turn(at).await?.sequence;
         let most = usize::try_from(sequence.saturating_sub(gone)).unwrap_or(usize::MAX);
         if most == 0 || most > PAGE_ITEMS_MAX {
@@ -250,20 +250,29 @@ impl Runtime {
         let turns = render::own_turns(&end);
         let whole = turns.first().is_some_and(|first| first.sequence == gone + 1);
         let Some(casts) = self.casts_to(turns).await?.filter(|_| whole) else { return Ok(None) };
-        let since = Since { fold: &fold, turns, casts: &casts };
-        let Some(view) = View::since(frame(cantrip, window), since).map_err(|_| untold(made))? else {
+        let since = ThreadSinceFold { fold: &fold, turns, casts: &casts };
+        let Some(view) = MessageList::from_fold(frame(cantrip, window), since).map_err(|_| incoherent_path(made))?
+        else {
             return Ok(None);
         };
         let given = made.entity.labels.iter().chain(&sum.labels);
         let labels: Labels = given.filter_map(|label| label.parse().ok()).collect();
         let touched = labels.with(&self.touched(cantrip.circle(), &end).await?);
         let images = casts.iter().flat_map(intents).flat_map(images_of).collect();
-        Ok(Some(Past { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() }))
+        Ok(Some(EntityHistory {
+            view,
+            parent: Some(at),
+            own: Some(at),
+            sequence,
+            touched,
+            images,
+            cancelled: Vec::new(),
+        }))
     }
 
     /// The casts that have a turn on the own path to the last of these turns, oldest first. None where their records do not
     /// tell which have one.
-    async fn casts_to(&self, turns: &[Turn]) -> Result<Option<Vec<CastView>>, Unable> {
+    async fn casts_to(&self, turns: &[Turn]) -> Result<Option<Vec<CastView>>, RuntimeError> {
         let Some(leaf) = turns.last() else { return Ok(None) };
         let mut found: Vec<CastView> = Vec::new();
         let (mut entity, mut until) = (leaf.entity_id, leaf.cast_id);
@@ -290,25 +299,25 @@ impl Runtime {
     }
 
     /// Where an entity stands at the end of this thread of its own.
-    pub(crate) async fn past_of(
+    pub(crate) async fn history_of(
         &self,
         cantrip: &Cantrip,
         made: &EntityView,
         thread: &Thread,
         window: Option<u64>,
-    ) -> Result<Past, Unable> {
+    ) -> Result<EntityHistory, RuntimeError> {
         let at = thread.leaf;
         let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
-        let view = View::of(frame(cantrip, window), thread).map_err(|_| untold(made))?;
+        let view = MessageList::of(frame(cantrip, window), thread).map_err(|_| incoherent_path(made))?;
         let touched = labels.with(&self.touched(cantrip.circle(), thread).await?);
         let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
         let images = thread.casts.iter().flat_map(intents).flat_map(images_of).collect();
-        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() })
+        Ok(EntityHistory { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() })
     }
 
     /// Takes up an entity that was summoned before, perhaps by another process.
-    pub async fn entity(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Guarded> {
-        match self.taken_up(cantrip, id).await {
+    pub async fn entity(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, GuardedReply> {
+        match self.try_entity(cantrip, id).await {
             Ok(entity) => Ok(entity),
             Err(unable) => {
                 let refusal = unable.refusal();
@@ -317,12 +326,12 @@ impl Runtime {
         }
     }
 
-    pub(crate) async fn taken_up(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Unable> {
+    pub(crate) async fn try_entity(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, RuntimeError> {
         let made = self.loom().entity(id).await?;
-        belongs(cantrip, &made)?;
-        let cantrip = cantrip.in_mode(made.entity.mode).windowed(made.entity.window).knowing_windows().await;
-        let (seed, context) = self.individual(&made).await?;
-        let kept = self.kept(&cantrip, id).await?;
+        check_cantrip(cantrip, &made)?;
+        let cantrip = cantrip.with_mode(made.entity.mode).with_window(made.entity.window).with_learned_windows().await;
+        let (seed, context) = self.seed_and_context(&made).await?;
+        let kept = self.load_entity_state(&cantrip, id).await?;
         Ok(Entity::new(self.clone(), cantrip, id, seed, context, kept))
     }
 
@@ -333,7 +342,7 @@ impl Runtime {
     }
 
     /// Returns the intents that a new entity is told which takes the place of this one.
-    pub(crate) async fn left_to_tell(&self, followed: Option<EntityId>) -> Result<Vec<Cancelled>, Error> {
+    pub(crate) async fn left_to_tell(&self, followed: Option<EntityId>) -> Result<Vec<UnansweredIntent>, Error> {
         let Some(entity) = followed else { return Ok(Vec::new()) };
         let mut left = self.cancelled_last(&self.loom().entity(entity).await?).await?;
         let more = left.len().saturating_sub(CANCELLED_INTENTS_MAX);
@@ -341,8 +350,8 @@ impl Runtime {
         Ok(left)
     }
 
-    async fn cancelled_last(&self, made: &EntityView) -> Result<Vec<Cancelled>, Error> {
-        let mut found: Vec<Cancelled> = Vec::new();
+    async fn cancelled_last(&self, made: &EntityView) -> Result<Vec<UnansweredIntent>, Error> {
+        let mut found: Vec<UnansweredIntent> = Vec::new();
         for cast in made.casts.iter().rev() {
             let view = self.loom().cast(*cast).await?;
             let Some(outcome) = view.outcome.as_ref().filter(|outcome| outcome.turns == 0) else { break };
@@ -350,7 +359,7 @@ impl Runtime {
                 cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
                 cantrip_loom::Ending::Terminated { .. } => false,
             };
-            let own = is_cancelled.then(|| Cancelled::of(*cast, &view.cast.intent, &view.intent));
+            let own = is_cancelled.then(|| UnansweredIntent::from_cast(*cast, &view.cast.intent, &view.intent));
             // What it told of earlier ones was told to nobody else where they were said to an entity whose place this one
             // took.
             for told in own.into_iter().chain(cancelled_before(&view).into_iter().rev()) {
@@ -368,11 +377,11 @@ impl Runtime {
     }
 
     /// What an entity keeps between two casts, as its loom tells it.
-    pub(crate) async fn kept(&self, cantrip: &Cantrip, id: EntityId) -> Result<Kept, Unable> {
+    pub(crate) async fn load_entity_state(&self, cantrip: &Cantrip, id: EntityId) -> Result<EntityState, RuntimeError> {
         let made = self.loom().entity(id).await?;
-        let mut past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
+        let mut past = self.history_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
         past.cancelled = self.cancelled_last(&made).await?;
-        Ok(Kept { past, environs: Environs::default() })
+        Ok(EntityState { past, sandbox_state: SandboxState::default() })
     }
 }
 
@@ -381,12 +390,12 @@ fn asked_a_person(records: &[Record]) -> bool {
     records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
 }
 
-enum Resumed {
+enum ResumeOutcome {
     Goes(Box<Episode>),
     Over(Box<Outcome>, Box<Wards>),
 }
 
-fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
+fn check_cantrip(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
     if made.entity.cantrip_id == cantrip.id() {
         return Ok(());
     }
@@ -395,7 +404,7 @@ fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
     Err(codes::contract_invalid(fault).into())
 }
 
-fn untold(made: &EntityView) -> Error {
+fn incoherent_path(made: &EntityView) -> Error {
     let fault = "its path cannot be told as a list";
     Error::Incoherent { run: made.run_id, kind: "turn".to_owned(), fault }
 }
@@ -406,9 +415,9 @@ fn intents(cast: &CastView) -> impl Iterator<Item = &Content> {
 }
 
 /// What a cast told of intents that were cancelled before it.
-pub(crate) fn cancelled_before(cast: &CastView) -> Vec<Cancelled> {
+pub(crate) fn cancelled_before(cast: &CastView) -> Vec<UnansweredIntent> {
     let told = cast.cast.cancelled.iter().zip(&cast.cancelled);
-    told.map(|(record, intent)| Cancelled { cast: record.cast_id, intent: intent.clone() }).collect()
+    told.map(|(record, intent)| UnansweredIntent { cast: record.cast_id, intent: intent.clone() }).collect()
 }
 
 fn branched(made: &EntityView) -> Option<TurnId> {
@@ -421,7 +430,7 @@ fn branched(made: &EntityView) -> Option<TurnId> {
 /// The circle under the wards that a cast had: its own may have been narrower than its cantrip's.
 pub(crate) fn under_wards_of(cantrip: &Cantrip, cast: &Cast, run: RunId) -> Result<Circle, Error> {
     match Wards::parse(&cast.wards) {
-        Ok(wards) => Ok(cantrip.circle().warded(&wards)),
+        Ok(wards) => Ok(cantrip.circle().with_wards(&wards)),
         Err(_) => Err(Error::Incoherent { run, kind: "cast".to_owned(), fault: "its wards cannot be read" }),
     }
 }

@@ -21,9 +21,9 @@ use serde_json::{Map, Value, json};
 use tracing::field::{Empty, display};
 use tracing::{Level, Span, enabled, event, span};
 
+use crate::cantrip::Cantrip;
 use crate::driver::{MachineEntropy, Runtime};
 use crate::limits::{TOLD_CONTENT_BYTES_MAX, TOLD_NAME_CHARS_MAX};
-use crate::recipe::Cantrip;
 
 /// The target of every span; a subscriber that wants them, or does not, filters by it.
 pub const SPANS: &str = "cantrip::span";
@@ -33,14 +33,14 @@ pub const LINES: &str = "cantrip::crystal";
 
 /// Something that is under way: its span, and where it stands in a trace. Cheap to clone; all clones are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Scope {
+pub(crate) struct SpanScope {
     span: Span,
     /// None where nobody follows the trace: there is no span, and none of somebody else's above it.
     context: Option<TraceContext>,
 }
 
 /// A cast that is about to be told.
-pub(crate) struct About<'a> {
+pub(crate) struct CastSpan<'a> {
     pub cantrip: &'a Cantrip,
     pub run: RunId,
     pub entity: EntityId,
@@ -50,23 +50,23 @@ pub(crate) struct About<'a> {
 
 /// What a cast hangs below.
 #[derive(Clone, Copy)]
-pub(crate) enum Above<'a> {
+pub(crate) enum SpanParent<'a> {
     /// The call that it is the whole of.
     Call(&'a Trace),
     /// The delegation that it is a child of.
-    Scope(&'a Scope),
+    Scope(&'a SpanScope),
 }
 
 /// What a cast came to.
 #[derive(Default)]
-pub(crate) struct Ended<'a> {
+pub(crate) struct CastSpanEnd<'a> {
     pub usage: Option<Usage>,
     pub cost: Option<Money>,
     pub turns: Option<u64>,
     pub answer: Option<&'a Value>,
 }
 
-impl<'a> Ended<'a> {
+impl<'a> CastSpanEnd<'a> {
     pub(crate) fn of(outcome: &'a Outcome) -> Self {
         let Outcome { ending, usage, cost, turns, .. } = outcome;
         let answer = match ending {
@@ -92,7 +92,7 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl Scope {
+impl SpanScope {
     /// One that tells nobody anything.
     pub(crate) fn silent() -> Self {
         Self { span: Span::none(), context: None }
@@ -103,22 +103,22 @@ impl Scope {
     }
 
     /// A cast begins.
-    pub(crate) fn cast(runtime: &Runtime, about: &About<'_>, above: Above<'_>) -> Self {
+    pub(crate) fn cast(runtime: &Runtime, about: &CastSpan<'_>, above: SpanParent<'_>) -> Self {
         let (asks, parent, state) = match above {
-            Above::Call(trace) => (trace.above().cloned(), None, trace.above()),
-            Above::Scope(scope) => (scope.context.clone(), scope.span.id(), None),
+            SpanParent::Call(trace) => (trace.parent_context().cloned(), None, trace.parent_context()),
+            SpanParent::Scope(scope) => (scope.context.clone(), scope.span.id(), None),
         };
         if !listens() {
             return Self { span: Span::none(), context: asks };
         }
         let context = match (asks, above) {
-            (Some(asks), _) => asks.at(fresh()),
-            (None, Above::Call(trace)) => TraceContext::begins(trace.id(), fresh()),
-            (None, Above::Scope(_)) => return Self::silent(),
+            (Some(asks), _) => asks.with_span(fresh()),
+            (None, SpanParent::Call(trace)) => TraceContext::new_root(trace.id(), fresh()),
+            (None, SpanParent::Scope(_)) => return Self::silent(),
         };
-        let About { cantrip, run, entity, cast, intent } = about;
-        let name = cantrip.name().map(|name| shown(runtime, name));
-        let (provider, model) = named(&cantrip.record().crystal);
+        let CastSpan { cantrip, run, entity, cast, intent } = about;
+        let name = cantrip.name().map(|name| redacted_name(runtime, name));
+        let (provider, model) = provider_and_model(&cantrip.record().crystal);
         let span = span!(
             target: SPANS, parent: parent, Level::INFO, "invoke_agent",
             otel.name = match &name { Some(name) => format!("invoke_agent {name}"), None => "invoke_agent".to_owned() },
@@ -147,7 +147,7 @@ impl Scope {
             error.type = Empty,
         );
         let scope = Self { span, context: Some(context) };
-        if runtime.tells_content() {
+        if runtime.traces_content() {
             scope.content(runtime, "gen_ai.input.messages", || json!([{"role": "user", "parts": parts(intent)}]));
         }
         scope
@@ -162,9 +162,9 @@ impl Scope {
         arguments: Option<&Map<String, Value>>,
     ) -> Self {
         let Some(context) = self.below() else { return Self { span: Span::none(), context: self.context.clone() } };
-        let gate = shown(runtime, gate);
+        let gate = redacted_name(runtime, gate);
         let call = match &identity.tool_call_id {
-            Some(id) => shown(runtime, id),
+            Some(id) => redacted_name(runtime, id),
             None => identity.call_id.to_string(),
         };
         let span = span!(
@@ -190,51 +190,51 @@ impl Scope {
             error.type = Empty,
         );
         let scope = Self { span, context: Some(context) };
-        if let Some(arguments) = arguments.filter(|_| runtime.tells_content()) {
+        if let Some(arguments) = arguments.filter(|_| runtime.traces_content()) {
             scope.content(runtime, "gen_ai.tool.call.arguments", || Value::Object(arguments.clone()));
         }
         scope
     }
 
     /// The call of a gate has its reply.
-    pub(crate) fn settled(&self, runtime: &Runtime, reply: &ReplyMark, cost: Option<Money>, result: &Value) {
+    pub(crate) fn record_settled(&self, runtime: &Runtime, reply: &ReplyMark, cost: Option<Money>, result: &Value) {
         if self.is_silent() {
             return;
         }
-        self.replied(reply.reply_type, &reply.code);
-        self.costs(cost);
-        if runtime.tells_content() {
+        self.record_reply(reply.reply_type, &reply.code);
+        self.record_cost(cost);
+        if runtime.traces_content() {
             self.content(runtime, "gen_ai.tool.call.result", || result.clone());
         }
     }
 
     /// The cast has come to rest.
-    pub(crate) fn ended(&self, runtime: &Runtime, reply: &ReplyMark, ended: &Ended<'_>) {
+    pub(crate) fn record_end(&self, runtime: &Runtime, reply: &ReplyMark, ended: &CastSpanEnd<'_>) {
         if self.is_silent() {
             return;
         }
-        self.replied(reply.reply_type, &reply.code);
-        self.costs(ended.cost);
+        self.record_reply(reply.reply_type, &reply.code);
+        self.record_cost(ended.cost);
         if let Some(turns) = ended.turns {
             self.span.record("cantrip.turns", whole(turns));
         }
         if let Some(usage) = &ended.usage {
-            self.used(usage);
+            self.record_usage(usage);
         }
-        if let Some(answer) = ended.answer.filter(|_| runtime.tells_content()) {
+        if let Some(answer) = ended.answer.filter(|_| runtime.traces_content()) {
             let said = || json!([{"role": "assistant", "parts": [text(&answer.to_string())], "finish_reason": "stop"}]);
             self.content(runtime, "gen_ai.output.messages", said);
         }
     }
 
     /// A request is about to leave for a crystal.
-    pub(crate) fn chat(&self, runtime: &Runtime, asking: Asking<'_>) -> Chat {
+    pub(crate) fn chat(&self, runtime: &Runtime, asking: ChatSpanStart<'_>) -> ChatSpan {
         let line = enabled!(target: LINES, Level::ERROR);
         let context = self.below();
         if !line && context.is_none() {
-            return Chat { scope: Self { span: Span::none(), context: self.context.clone() }, line: None };
+            return ChatSpan { scope: Self { span: Span::none(), context: self.context.clone() }, line: None };
         }
-        let line = line.then(|| Line {
+        let line = line.then(|| ChatLogLine {
             began: runtime.now().monotonic,
             trace: asking.trace.clone(),
             run: asking.run,
@@ -243,9 +243,9 @@ impl Scope {
             crystal: asking.crystal.to_owned(),
         });
         let Some(context) = context else {
-            return Chat { scope: Self { span: Span::none(), context: self.context.clone() }, line };
+            return ChatSpan { scope: Self { span: Span::none(), context: self.context.clone() }, line };
         };
-        let (provider, model) = named(asking.crystal);
+        let (provider, model) = provider_and_model(asking.crystal);
         let sampling = asking.sampling;
         let span = span!(
             target: SPANS, parent: self.span.id(), Level::INFO, "chat",
@@ -278,11 +278,11 @@ impl Scope {
             error.type = Empty,
         );
         let scope = Self { span, context: Some(context) };
-        if runtime.tells_content() {
+        if runtime.traces_content() {
             let messages = || asking.messages.iter().map(message).collect();
             scope.content(runtime, "gen_ai.input.messages", messages);
         }
-        Chat { scope, line }
+        ChatSpan { scope, line }
     }
 
     /// The span, for whoever works inside it.
@@ -297,10 +297,10 @@ impl Scope {
 
     /// The place of a span below this one; none where nobody listens.
     fn below(&self) -> Option<TraceContext> {
-        if self.is_silent() { None } else { self.context.as_ref().map(|context| context.at(fresh())) }
+        if self.is_silent() { None } else { self.context.as_ref().map(|context| context.with_span(fresh())) }
     }
 
-    fn replied(&self, kind: ReplyType, code: &str) {
+    fn record_reply(&self, kind: ReplyType, code: &str) {
         self.span.record("cantrip.reply.type", kind.as_str());
         self.span.record("cantrip.reply.code", code);
         match kind {
@@ -315,12 +315,12 @@ impl Scope {
         }
     }
 
-    fn used(&self, usage: &Usage) {
+    fn record_usage(&self, usage: &Usage) {
         self.span.record("gen_ai.usage.input_tokens", whole(usage.prompt_tokens));
         self.span.record("gen_ai.usage.output_tokens", whole(usage.completion_tokens));
     }
 
-    fn costs(&self, cost: Option<Money>) {
+    fn record_cost(&self, cost: Option<Money>) {
         if let Some(cost) = cost {
             self.span.record("cantrip.cost", display(cost));
         }
@@ -329,7 +329,7 @@ impl Scope {
     /// What was said: without secrets, and no longer than may be.
     fn content(&self, runtime: &Runtime, key: &'static str, content: impl FnOnce() -> Value) {
         let redactor = runtime.guard().redactor();
-        let mut text = redactor.value(&content()).to_string();
+        let mut text = redactor.redact_value(&content()).to_string();
         if text.len() > TOLD_CONTENT_BYTES_MAX {
             text.truncate(text.floor_char_boundary(TOLD_CONTENT_BYTES_MAX));
         }
@@ -338,7 +338,7 @@ impl Scope {
 }
 
 /// A request to a crystal that is about to leave.
-pub(crate) struct Asking<'a> {
+pub(crate) struct ChatSpanStart<'a> {
     pub trace: &'a Trace,
     pub run: RunId,
     pub entity: EntityId,
@@ -352,14 +352,14 @@ pub(crate) struct Asking<'a> {
 /// A request to a crystal that is under way.
 #[derive(Debug)]
 #[must_use = "say what came of it"]
-pub(crate) struct Chat {
-    scope: Scope,
-    line: Option<Line>,
+pub(crate) struct ChatSpan {
+    scope: SpanScope,
+    line: Option<ChatLogLine>,
 }
 
 /// What its line in the log will say, if someone reads it.
 #[derive(Debug)]
-struct Line {
+struct ChatLogLine {
     began: Instant,
     trace: Trace,
     run: RunId,
@@ -368,7 +368,7 @@ struct Line {
     crystal: String,
 }
 
-impl Chat {
+impl ChatSpan {
     /// The span, for whoever works inside it.
     pub(crate) fn span(&self) -> Span {
         self.scope.span()
@@ -380,7 +380,7 @@ impl Chat {
     }
 
     /// What came of it.
-    pub(crate) fn answered(self, runtime: &Runtime, price: &Price, answered: &Result<Answer, Failure>) {
+    pub(crate) fn finish(self, runtime: &Runtime, price: &Price, answered: &Result<Answer, Failure>) {
         if self.scope.is_silent() && self.line.is_none() {
             return;
         }
@@ -390,7 +390,7 @@ impl Chat {
         };
         let cost = usage.and_then(|usage| price.cost(&usage));
         if !self.scope.is_silent() {
-            self.scope.told(
+            self.scope.record_answer(
                 runtime,
                 code,
                 usage.as_ref(),
@@ -404,10 +404,10 @@ impl Chat {
     }
 
     /// Nobody waits for its answer any more.
-    pub(crate) fn given_up(self, runtime: &Runtime) {
+    pub(crate) fn abandon(self, runtime: &Runtime) {
         let code = codes::ENDED_FROM_OUTSIDE.any();
         if !self.scope.is_silent() {
-            self.scope.replied(code.reply_type(), code.as_str());
+            self.scope.record_reply(code.reply_type(), code.as_str());
         }
         if let Some(line) = &self.line {
             line.write(runtime, code, None, None);
@@ -415,8 +415,8 @@ impl Chat {
     }
 }
 
-impl Scope {
-    fn told(
+impl SpanScope {
+    fn record_answer(
         &self,
         runtime: &Runtime,
         code: AnyCode,
@@ -424,10 +424,10 @@ impl Scope {
         cost: Option<Money>,
         said: Option<&Utterance>,
     ) {
-        self.replied(code.reply_type(), code.as_str());
-        self.costs(cost);
+        self.record_reply(code.reply_type(), code.as_str());
+        self.record_cost(cost);
         if let Some(usage) = usage {
-            self.used(usage);
+            self.record_usage(usage);
             let further = [
                 ("gen_ai.usage.cache_read.input_tokens", Some(usage.cached_tokens).filter(|tokens| *tokens > 0)),
                 ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens),
@@ -440,20 +440,20 @@ impl Scope {
             }
         }
         let Some(said) = said else { return };
-        self.span.record("gen_ai.response.model", shown(runtime, &said.model));
-        let finish = shown(runtime, finish_reason(&said.finish));
+        self.span.record("gen_ai.response.model", redacted_name(runtime, &said.model));
+        let finish = redacted_name(runtime, finish_reason(&said.finish));
         self.span.record("gen_ai.response.finish_reasons", finish.as_str());
-        if runtime.tells_content() {
+        if runtime.traces_content() {
             self.content(runtime, "gen_ai.output.messages", || {
                 let content = said.content.iter().map(|content| text(content));
-                let parts: Vec<Value> = content.chain(said.calls.iter().map(called)).collect();
+                let parts: Vec<Value> = content.chain(said.calls.iter().map(call_json)).collect();
                 json!([{"role": "assistant", "parts": parts, "finish_reason": finish}])
             });
         }
     }
 }
 
-impl Line {
+impl ChatLogLine {
     fn write(&self, runtime: &Runtime, code: AnyCode, usage: Option<&Usage>, cost: Option<Money>) {
         let took = runtime.now().monotonic.since(self.began);
         let turn = turn_of(&self.call);
@@ -465,7 +465,7 @@ impl Line {
                     run_id = %self.run,
                     entity_id = %self.entity,
                     turn_id = turn.map(display),
-                    model = shown(runtime, &self.crystal),
+                    model = redacted_name(runtime, &self.crystal),
                     input_tokens = usage.map(|usage| usage.prompt_tokens),
                     output_tokens = usage.map(|usage| usage.completion_tokens),
                     cost = cost.map(display),
@@ -493,13 +493,13 @@ fn turn_of(call: &CallId) -> Option<TurnId> {
 }
 
 /// A name that may come from a model or a file, without secrets and on one line.
-fn shown(runtime: &Runtime, name: &str) -> String {
-    let clean = runtime.guard().redactor().text(name).into_owned();
+fn redacted_name(runtime: &Runtime, name: &str) -> String {
+    let clean = runtime.guard().redactor().redact_text(name).into_owned();
     clean.chars().map(|char| if char.is_control() { ' ' } else { char }).take(TOLD_NAME_CHARS_MAX).collect()
 }
 
 /// The provider as the conventions call it, and the model as its provider does.
-fn named(crystal: &str) -> (&str, &str) {
+fn provider_and_model(crystal: &str) -> (&str, &str) {
     let (provider, model) = crystal.split_once('/').unwrap_or(("cantrip", crystal));
     // A server of one's own has its address behind it, which is no part of the model's name.
     let model = match model.split_once("@http") {
@@ -513,7 +513,7 @@ fn text(content: &str) -> Value {
     json!({"type": "text", "content": content})
 }
 
-fn called(call: &GateCall) -> Value {
+fn call_json(call: &GateCall) -> Value {
     json!({"type": "tool_call", "id": call.tool_call_id, "name": call.gate, "arguments": call.args})
 }
 
@@ -528,7 +528,7 @@ fn message(message: &Message) -> Value {
         Message::User { content } => json!({"role": "user", "parts": parts(content)}),
         Message::Assistant { content, calls, .. } => {
             let said = content.iter().flat_map(parts);
-            json!({"role": "assistant", "parts": said.chain(calls.iter().map(called)).collect::<Vec<_>>()})
+            json!({"role": "assistant", "parts": said.chain(calls.iter().map(call_json)).collect::<Vec<_>>()})
         }
         Message::Tool { tool_call_id, content, .. } => {
             let part = json!({"type": "tool_call_response", "id": tool_call_id, "response": content.text()});

@@ -5,6 +5,7 @@
 mod answers;
 mod approval;
 mod asking;
+mod building;
 mod code;
 mod composition;
 mod costs;
@@ -26,7 +27,6 @@ mod money;
 mod own_thread;
 mod parking;
 mod programs;
-mod recipe;
 mod servers;
 mod settling;
 mod shell;

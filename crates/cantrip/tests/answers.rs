@@ -7,23 +7,23 @@ use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip::recipe::Verdict;
-use cantrip::{AnswerFault, Cantrip, Casting, recipe};
+use cantrip::Verdict;
+use cantrip::{AnswerFault, Cantrip, CantripBuilder, CastOptions};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Loom, Memory, Page, Settlement, TruncationReason, Turn};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
+use cantrip_loom::{AnyLoom, Loom, MemoryLoom, PageRequest, Settlement, TruncationReason, Turn};
 use cantrip_reply::testing::{assert_code, guarded};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 use support::{Count, Dying, done, house_of, memory, script, talking, woven};
 
-fn coding(crystal: &Scripted) -> recipe::Builder {
+fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .gate(builtin::echo())
         .gate(builtin::call_agent())
@@ -57,9 +57,9 @@ async fn an_answer_that_fails_is_sent_back_and_the_score_of_one_that_passes_is_i
     // A text does not end the cast: only an answer can be verified.
     let crystal = script([Response::text("two, I think"), done(1), done(2)]);
     let cantrip = talking(&crystal).verify(looking(&looked)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!(turns.iter().map(|turn| turn.reward).collect::<Vec<_>>(), [None, None, Some(0.5)]);
     let (code, text) = settled(&turns[1], 0);
     assert_eq!(code, codes::DONE_MALFORMED.any().as_str());
@@ -74,9 +74,9 @@ async fn in_code_a_refused_answer_is_thrown_and_can_be_caught() {
     let (runtime, looked) = (memory(), Count::default());
     let program = "var told; try { done(1) } catch (e) { told = e.code + ' ' + e.message } console.log(told); done(2)";
     let cantrip = coding(&script([Response::code(program)])).verify(looking(&looked)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!((turns.len(), turns[0].reward, looked.get()), (1, Some(0.5), 2));
     let said = turns[0].outputs[0].console.join("\n");
     assert!(said.contains("WA-VAL-I-002") && said.contains("1 is not two"), "{said}");
@@ -87,7 +87,7 @@ async fn in_code_a_refused_answer_is_thrown_and_can_be_caught() {
         .build()
         .unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.starts_with("A1 done!WA-VAL-I-002 GateError: "), "{found}");
@@ -105,9 +105,9 @@ async fn a_verifier_that_breaks_or_cannot_look_is_an_error_and_ends_nothing() {
     let runtime = memory();
     let crystal = script([done(1), done(2), done(3)]);
     let cantrip = talking(&crystal).verify(broken).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!(3)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!(settled(&turns[0], 0).0, codes::CRASH.any().as_str());
     assert!(!settled(&turns[0], 0).1.contains("author"), "a panic's words are the log's");
     assert_eq!(settled(&turns[1], 0).0, codes::GATE_FAILED.any().as_str());
@@ -122,9 +122,9 @@ async fn the_deadline_is_over_the_verifier_too() {
     };
     let runtime = memory();
     let cantrip = talking(&script([done(1)])).verify(slow).ward("timeout", "10s").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::Timeout));
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!((settled(&turns[0], 0).0.as_str(), turns[0].reward), (codes::WARD_REACHED.any().as_str(), None));
 }
 
@@ -135,7 +135,7 @@ impl Crystal for Steady {
     fn name(&self) -> &str {
         "scripted/steady"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let answer = request.utterances + 1;
         let response = if self.0 { Response::code(format!("done({answer})")) } else { done(answer) };
         script([response]).ask(request, heard).await
@@ -149,28 +149,28 @@ async fn killed_while_it_looks_it_looks_again_and_the_score_comes_with_its_turn(
             let builder = if code { coding(&script([])) } else { talking(&script([])) };
             builder.crystal(Steady(code)).verify(looking(looked)).build().unwrap()
         };
-        let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+        let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
         let runtime = house_of(AnyLoom::new(store.clone()), 1);
         let cantrip = spell(&Count::default());
-        let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
         assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
         let wanted = woven(&runtime, cantrip.loom_id()).await;
         let mut again = 0;
         for dies_after in 1..store.taken() {
-            let memory = AnyLoom::new(Memory::new());
+            let memory = AnyLoom::new(MemoryLoom::new());
             let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
             let looked = Count::default();
             let cantrip = spell(&looked);
-            let died = dying.cast(&cantrip, Casting::on("count")).await;
+            let died = dying.cast(&cantrip, CastOptions::on("count")).await;
             assert_code(died.reply(), codes::STORE_UNAVAILABLE);
             // Whatever is there of the answer is there with its score.
-            let turns = memory.turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-            assert!(turns.iter().all(|turn| turn.terminated() == turn.reward.is_some()), "dead after {dies_after}");
+            let turns = memory.turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
+            assert!(turns.iter().all(|turn| turn.is_terminated() == turn.reward.is_some()), "dead after {dies_after}");
             let heir = house_of(memory, 2);
             let cast = heir.resume(&cantrip, died.run.unwrap()).await;
             assert_eq!(cast.answer(), Some(&json!(2)), "dead after {dies_after}: {:?}", cast.reply());
             assert_eq!(woven(&heir, cantrip.loom_id()).await, wanted, "dead after {dies_after}");
-            let turns = heir.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+            let turns = heir.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
             assert_eq!(turns.iter().filter_map(|turn| turn.reward).collect::<Vec<_>>(), [0.5]);
             again += looked.get() - 2;
             let replay = heir.replay(&cantrip, cast.outcome.unwrap().leaf.unwrap()).await;
@@ -205,10 +205,10 @@ async fn an_answer_against_its_schema_is_sent_back_with_its_faults_and_the_next_
     assert!(cantrip.requires_done_tool());
     let shown = &crystal_definition(&cantrip)["properties"]["answer"];
     assert_eq!(shown["properties"]["words"]["description"], "How many there are.");
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer_as::<Report>().unwrap(), serde_json::from_value::<Report>(right).unwrap());
     assert_eq!(cast.outcome.as_ref().unwrap().utterances, 3, "a text ends nothing");
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let (code, text) = settled(&turns[0], 0);
     assert_eq!(code, codes::DONE_MALFORMED.any().as_str());
     assert!(text.contains("/words"), "{text}");
@@ -216,7 +216,7 @@ async fn an_answer_against_its_schema_is_sent_back_with_its_faults_and_the_next_
     // Another shape than was promised, and no answer at all.
     assert!(matches!(cast.answer_as::<Vec<u8>>(), Err(AnswerFault::Misshapen(_))));
     let cantrip = talking(&script([Response::text("hm")])).answer::<Report>().ward("max_turns", 1).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("count")).await;
+    let cast = memory().cast(&cantrip, CastOptions::on("count")).await;
     let fault = cast.answer_as::<Report>().unwrap_err();
     assert!(fault.to_string().contains("EN-EXEC-D-001"), "{fault}");
     assert_code(cast.reply(), codes::WARD_REACHED);
@@ -235,11 +235,11 @@ async fn in_code_the_schema_is_shown_with_done_and_its_refusal_can_be_caught() {
     let crystal = script([Response::code(program)]);
     let cantrip = coding(&crystal).answer::<Report>().build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer_as::<Report>().unwrap().words, 3);
-    let shown = crystal.inputs()[0].definitions[0].description.clone();
+    let shown = crystal.requests()[0].definitions[0].description.clone();
     assert!(shown.contains("How many there are.") && shown.contains("\"longest\""), "{shown}");
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert!(turns[0].outputs[0].console[0].starts_with("WA-VAL-I-002 "), "{:?}", turns[0].outputs);
 }
 
@@ -248,7 +248,7 @@ async fn the_schema_is_asked_before_the_verifier() {
     let looked = Count::default();
     let crystal = script([done("two"), done(1), done(2)]);
     let cantrip = talking(&crystal).answer_schema(json!({"type": "integer"})).verify(looking(&looked)).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("count")).await;
+    let cast = memory().cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!((cast.answer(), looked.get()), (Some(&json!(2)), 2), "{:?}", cast.reply());
 }
 
@@ -264,20 +264,23 @@ async fn children_have_neither_schema_nor_verifier() {
         .build()
         .unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
     assert_eq!(looked.get(), 1);
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains("B1 <A1 done=\"anything\" terminated"), "{found}");
-    let tools: Vec<Value> =
-        crystal.inputs().iter().map(|input| input.definitions[0].parameters["properties"]["answer"].clone()).collect();
+    let tools: Vec<Value> = crystal
+        .requests()
+        .iter()
+        .map(|input| input.definitions[0].parameters["properties"]["answer"].clone())
+        .collect();
     assert_eq!(tools[0]["type"], "integer");
     assert_eq!(tools[1].get("type"), None, "the child is shown no schema");
 }
 
 #[tokio::test]
 async fn a_program_that_looks_at_answers_is_bounded_in_time_and_words() {
-    use cantrip::recipe::AnyVerifier;
+    use cantrip::AnyVerifier;
     use cantrip::spell::CommandVerifier;
     let folder = tempfile::tempdir().unwrap();
     let verifier = |code: &str| {

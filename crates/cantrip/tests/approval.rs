@@ -8,7 +8,7 @@ use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip::{Cancel, Cantrip, CastReply, Casting, Deciding, Runtime};
+use cantrip::{Cancel, Cantrip, CastOptions, CastReply, HumanDecision, Runtime};
 use cantrip_canon::{ApprovalId, Clock, IdSource, ManualClock, RunId, Timestamp};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Request, Response};
@@ -42,21 +42,21 @@ fn guarded(count: &Count) -> Cantrip {
 #[tokio::test(start_paused = true)]
 async fn a_decision_made_while_the_run_is_parked_counts_and_the_first_one_stands() {
     for (store, _folder) in stores() {
-        let (runtime, count) = (house_of(store, 1).askable(true), Count::default());
+        let (runtime, count) = (house_of(store, 1).with_approvals(true), Count::default());
         let cantrip = guarded(&count);
-        let (run, approval) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+        let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
         assert_eq!(runtime.loom().run(run).await.unwrap().state, RunState::Waiting);
         assert!(runtime.loom().holder(run).await.unwrap().is_none(), "its lease is free");
         // Going on with it before anyone said anything is waiting on, with the same question.
         assert_eq!(waits(&runtime.resume(&cantrip, run).await), (run, approval));
-        assert_code(&runtime.decide(run, approval, Deciding::approve(someone())).await.reply, codes::CHANGED);
-        let second = runtime.decide(run, approval, Deciding::refuse(someone(), "no")).await;
+        assert_code(&runtime.decide(run, approval, HumanDecision::approve(someone())).await.reply, codes::CHANGED);
+        let second = runtime.decide(run, approval, HumanDecision::refuse(someone(), "no")).await;
         assert_code(&second.reply, codes::WRONG_STATE);
         assert_eq!(count.get(), 0, "deciding runs nothing");
         let cast = runtime.resume(&cantrip, run).await;
         assert_eq!(cast.answer(), Some(&json!("on")), "{:?}", cast.reply());
         assert_eq!(count.get(), 1);
-        let late = runtime.decide(run, approval, Deciding::approve(someone())).await;
+        let late = runtime.decide(run, approval, HumanDecision::approve(someone())).await;
         assert_code(&late.reply, codes::WRONG_STATE);
         let requested = journal(&runtime, run)
             .await
@@ -71,14 +71,14 @@ async fn nobody_deciding_for_a_day_is_a_denial() {
     for (store, _folder) in stores() {
         let clock = Arc::new(ManualClock::starting("2026-02-19T02:00:00.000Z".parse().unwrap()));
         let ids = Arc::new(IdSource::seeded(1));
-        let runtime = Runtime::with(store, Arc::clone(&clock) as Arc<dyn Clock>, ids).askable(true);
+        let runtime = Runtime::from_parts(store, Arc::clone(&clock) as Arc<dyn Clock>, ids).with_approvals(true);
         let count = Count::default();
         let cantrip = guarded(&count);
-        let (run, approval) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+        let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
         clock.advance(Duration::from_secs(24 * 3_600 - 1));
         assert_eq!(waits(&runtime.resume(&cantrip, run).await), (run, approval));
         clock.advance(Duration::from_secs(1));
-        let late = runtime.decide(run, approval, Deciding::approve(someone())).await;
+        let late = runtime.decide(run, approval, HumanDecision::approve(someone())).await;
         assert_code(&late.reply, codes::WRONG_STATE);
         let cast = runtime.resume(&cantrip, run).await;
         assert_eq!(cast.answer(), Some(&json!("on")), "{:?}", cast.reply());
@@ -92,16 +92,16 @@ async fn nobody_deciding_for_a_day_is_a_denial() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_read_with_its_reason_and_an_unknown_approval_is_none() {
-    let (runtime, count) = (memory().askable(true), Count::default());
+    let (runtime, count) = (memory().with_approvals(true), Count::default());
     let cantrip = guarded(&count);
-    let (run, approval) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+    let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
     let other: ApprovalId = IdSource::seeded(99).next(Timestamp::EPOCH);
-    assert_code(&runtime.decide(run, other, Deciding::approve(someone())).await.reply, codes::NOT_FOUND);
-    let refused = runtime.decide(run, approval, Deciding::refuse(someone(), "not today")).await;
+    assert_code(&runtime.decide(run, other, HumanDecision::approve(someone())).await.reply, codes::NOT_FOUND);
+    let refused = runtime.decide(run, approval, HumanDecision::refuse(someone(), "not today")).await;
     assert_code(&refused.reply, codes::CHANGED);
     let cast = runtime.resume(&cantrip, run).await;
     assert_eq!(cast.answer(), Some(&json!("on")));
-    let turns = runtime.loom().turns(cantrip.loom_id(), cantrip_loom::Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), cantrip_loom::PageRequest::FIRST).await.unwrap().items;
     let cantrip_loom::Settlement::Settled(settled) = &turns[0].gate_calls[0].settlement else { panic!("settled") };
     assert_eq!(settled.reply.code, codes::APPROVAL_REFUSED.any().as_str());
     assert!(settled.result.as_str().unwrap().contains("user:1 refused count: not today"), "{}", settled.result);
@@ -131,10 +131,11 @@ fn family(count: &Count, overlap: &Overlap) -> Cantrip {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_waits_once_nothing_else_of_it_moves_and_its_deadline_stands_still() {
-    let (runtime, count, overlap): (Runtime, _, _) = (memory().askable(true), Count::default(), Overlap::default());
+    let (runtime, count, overlap): (Runtime, _, _) =
+        (memory().with_approvals(true), Count::default(), Overlap::default());
     let cantrip = family(&count, &overlap);
     let start = tokio::time::Instant::now();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let (run, _) = waits(&cast);
     assert_eq!(start.elapsed().as_secs(), 5, "the third child came to its end first");
     assert_eq!(overlap.ended(), [5_000]);
@@ -144,7 +145,7 @@ async fn a_run_waits_once_nothing_else_of_it_moves_and_its_deadline_stands_still
         // Each of them takes longer than the whole run may.
         tokio::time::sleep(Duration::from_secs(600)).await;
         let approval = approval.as_str().unwrap().parse().unwrap();
-        assert_code(&runtime.decide(run, approval, Deciding::approve(someone())).await.reply, codes::CHANGED);
+        assert_code(&runtime.decide(run, approval, HumanDecision::approve(someone())).await.reply, codes::CHANGED);
     }
     let cast = runtime.resume(&cantrip, run).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
@@ -154,9 +155,9 @@ async fn a_run_waits_once_nothing_else_of_it_moves_and_its_deadline_stands_still
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_run_can_be_cancelled_and_the_call_is_never_made() {
-    let (runtime, count) = (memory().askable(true), Count::default());
+    let (runtime, count) = (memory().with_approvals(true), Count::default());
     let cantrip = guarded(&count);
-    let (run, _) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+    let (run, _) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
     let cancel = Cancel::new();
     cancel.cancel();
     let cast = runtime.resume_with(&cantrip, run, &cancel).await;
@@ -172,11 +173,11 @@ async fn a_waiting_run_can_be_cancelled_and_the_call_is_never_made() {
 async fn a_parked_run_records_what_it_used_of_its_time_and_goes_on_with_the_rest() {
     let (runtime, overlap) = (memory(), Overlap::default());
     let down = || Response::error(503, "down");
-    let retry = cantrip_crystal::Retry { max_retries: 0, ..cantrip_crystal::Retry::default() };
+    let retry = cantrip_crystal::RetryPolicy { max_retries: 0, ..cantrip_crystal::RetryPolicy::default() };
     let long = call("slow", json!({"ms": 60_000}));
     let crystal = script([call("slow", json!({"ms": 30_000})), down(), long]);
     let cantrip = talking(&crystal).gate(slow("slow", &overlap)).retry(retry).ward("timeout", "50s").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reply().data()["reason"], "crystal_unavailable");
     let run = cast.run.unwrap();
     let elapsed = journal(&runtime, run).await.into_iter().find_map(|event| match event {

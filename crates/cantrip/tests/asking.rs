@@ -6,8 +6,8 @@ use crate::support;
 
 use std::time::Duration;
 
-use cantrip::{Call, Casting};
-use cantrip_crystal::{Answer, Choice, Crystal, Failure, Request, Response, Retry, ScriptedError, Sink};
+use cantrip::{Call, CastOptions};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, RetryPolicy, ScriptedError, ToolChoice};
 use cantrip_loom::{Finish, GateCall, Journal, Loom, Message, RunState, Seq, TruncationReason, Usage, Utterance};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, assert_code};
@@ -23,7 +23,7 @@ impl Crystal for Saying {
     fn name(&self) -> &str {
         "scripted/saying"
     }
-    async fn ask(&self, _: &Request, _: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, _: &Request, _: &dyn EventSink) -> Result<Answer, Failure> {
         Ok(Answer { utterance: self.0.clone(), usage: None, call_items: Vec::new() })
     }
 }
@@ -53,7 +53,7 @@ async fn the_runtime_itself_objects_to_an_answer_that_breaks_the_contract() {
     ] {
         let runtime = memory();
         let cantrip = talking(&script([])).crystal(Saying(utterance)).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_any(cast.reply(), code);
         assert_eq!(cast.reason(), Some(TruncationReason::CrystalError));
         assert_eq!(cast.outcome.unwrap().turns, 0);
@@ -73,13 +73,14 @@ async fn a_rate_limit_is_waited_out_inside_the_turn_and_leaves_no_trace_in_the_l
     let crystal = script([limited(20).with_usage(usage), call("echo", json!({"text": 1})).with_usage(usage), done(1)]);
     let cantrip = talking(&crystal).build().unwrap();
     let start = Instant::now();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)));
     assert_eq!(start.elapsed().as_secs(), 20);
     let outcome = cast.outcome.unwrap();
     assert_eq!((outcome.turns, outcome.usage.total_tokens()), (2, 24));
-    assert_eq!(crystal.inputs().iter().map(|input| input.messages.len()).collect::<Vec<_>>(), [1, 1, 3]);
-    let first = runtime.loom().turns(cantrip.loom_id(), cantrip_loom::Page::FIRST).await.unwrap().items.remove(0);
+    assert_eq!(crystal.requests().iter().map(|input| input.messages.len()).collect::<Vec<_>>(), [1, 1, 3]);
+    let first =
+        runtime.loom().turns(cantrip.loom_id(), cantrip_loom::PageRequest::FIRST).await.unwrap().items.remove(0);
     assert_eq!((first.metadata.attempts, first.metadata.tokens_prompt), (2, 10));
 }
 
@@ -88,16 +89,16 @@ async fn what_will_not_get_better_is_asked_once() {
     let runtime = memory();
     let crystal = script([Response::error(400, "bad request"), done(1)]);
     let cantrip = talking(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
-    assert_eq!(crystal.asked(), 1);
+    assert_eq!(crystal.request_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_script_that_ends_is_an_error_and_never_parks() {
     let runtime = memory();
     let cantrip = talking(&script([call("echo", json!({"text": 1}))])).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=1 truncated crystal_error");
 }
@@ -108,18 +109,18 @@ async fn a_provider_that_stays_down_parks_the_run_and_a_resume_goes_on_in_the_sa
     let down = || Response::error(503, "down");
     let crystal = script((0..6).map(|_| down()).chain([done("up again")]));
     let cantrip = talking(&crystal).ward("timeout", "10m").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CREATED);
     assert_eq!(cast.reply().data()["state"], "waiting");
     assert_eq!(cast.reply().data()["fault"]["code"], codes::UNREACHABLE.any().as_str());
     let run = cast.run.unwrap();
-    assert_eq!(crystal.asked(), 6);
+    assert_eq!(crystal.request_count(), 6);
     assert_eq!(runtime.loom().run(run).await.unwrap().state, RunState::Waiting);
     assert!(runtime.loom().holder(run).await.unwrap().is_none());
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     let resumed = runtime.resume(&cantrip, run).await;
     assert_eq!(resumed.answer(), Some(&json!("up again")), "{:?}", resumed.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), cantrip_loom::Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), cantrip_loom::PageRequest::FIRST).await.unwrap().items;
     assert_eq!((turns.len(), turns[0].metadata.attempts), (1, 7));
 }
 
@@ -128,7 +129,7 @@ async fn without_parking_a_provider_that_stays_down_ends_the_cast() {
     let runtime = memory();
     let crystal = script((0..6).map(|_| Response::error(429, "busy")));
     let cantrip = talking(&crystal).park(false).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::RATE_LIMITED);
     assert_eq!(cast.reason(), Some(TruncationReason::CrystalError));
 }
@@ -137,20 +138,20 @@ async fn without_parking_a_provider_that_stays_down_ends_the_cast() {
 async fn a_required_call_is_demanded_inside_the_turn_and_then_missed() {
     let runtime = memory();
     let crystal = script([Response::text("no"), done(1)]);
-    let required = Call::new().tool_choice(Choice::Required);
+    let required = Call::new().tool_choice(ToolChoice::Required);
     let cantrip = talking(&crystal).call(required.clone()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)));
     let asked: Vec<_> =
-        crystal.inputs().iter().map(|input| (input.messages.list_length(), input.messages.len())).collect();
+        crystal.requests().iter().map(|input| (input.messages.list_length(), input.messages.len())).collect();
     assert_eq!(asked, [(1, 1), (1, 3)]);
     assert_eq!(cast.outcome.unwrap().turns, 1);
 
     let crystal = script((0..5).map(|_| Response::text("no")));
     let cantrip = talking(&crystal).call(required).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("go")).await;
+    let cast = memory().cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CALL_MISSING);
-    assert_eq!(crystal.asked(), 3);
+    assert_eq!(crystal.request_count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +160,7 @@ async fn the_deadline_cuts_off_an_answer_a_gate_and_a_child() {
     let start = Instant::now();
     let runtime = memory();
     let cantrip = talking(&script([call("echo", json!({"text": 1})), thinking])).ward("timeout", "5s").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::WARD_REACHED);
     assert_eq!(cast.reason(), Some(TruncationReason::Timeout));
     assert_eq!(start.elapsed().as_secs(), 5);
@@ -168,7 +169,7 @@ async fn the_deadline_cuts_off_an_answer_a_gate_and_a_child() {
     let (runtime, overlap) = (memory(), Overlap::default());
     let crystal = script([call("slow", json!({"ms": 60_000})).and_call("c2", "echo", json!({"text": 1}))]);
     let cantrip = talking(&crystal).gate(slow("slow", &overlap)).ward("timeout", "5s").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::Timeout));
     let reached = codes::WARD_REACHED.any();
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, format!("A1 slow!{reached} truncated timeout"));
@@ -181,7 +182,7 @@ async fn the_deadline_cuts_off_an_answer_a_gate_and_a_child() {
         .ward("timeout", "5s")
         .build()
         .unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::Timeout));
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.ends_with(&format!("A2 <A1 continues call_agent!{reached} truncated timeout")), "{found}");
@@ -192,8 +193,8 @@ async fn the_deadline_cuts_off_an_answer_a_gate_and_a_child() {
 async fn every_attempt_is_on_record_before_it_leaves() {
     let runtime = memory();
     let crystal = script([Response::error(503, "down"), done(1)]);
-    let cantrip = talking(&crystal).retry(Retry { base_ms: 10, ..Retry::default() }).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cantrip = talking(&crystal).retry(RetryPolicy { base_ms: 10, ..RetryPolicy::default() }).build().unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let records: Vec<_> = runtime.loom().read(cast.run.unwrap(), Seq::START).try_collect().await.unwrap();
     let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str().to_owned()).collect();
     assert_eq!(kinds, ["root", "entity", "cast", "attempt", "settled", "attempt", "opened", "settled", "turn", "end"]);
@@ -205,13 +206,13 @@ async fn a_token_limit_ends_the_cast_before_an_answer_that_would_not_fit() {
     let usage = Usage { prompt_tokens: 700, completion_tokens: 200, ..Usage::default() };
     let crystal = script([call("echo", json!({"text": 1})).with_usage(usage), done(1)]);
     let cantrip = talking(&crystal).ward("max_tokens", 1_000).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::WARD_REACHED);
     assert_eq!(cast.reason(), Some(TruncationReason::MaxTokens));
-    assert_eq!(crystal.asked(), 1);
+    assert_eq!(crystal.request_count(), 1);
     assert!(
         crystal
-            .inputs()
+            .requests()
             .iter()
             .all(|input| input.messages.iter().all(|message| !matches!(message, Message::Tool { .. })))
     );
@@ -230,9 +231,9 @@ async fn each_way_a_crystal_fails_is_the_casts_own_code() {
         (failing(ScriptedError::ContextTooLong { tokens: Some(9), window: Some(5) }), codes::CONTEXT_TOO_LONG.any()),
         (Response { break_after: Some(1), ..Response::text("broken off") }, codes::STREAM_BROKEN.any()),
     ] {
-        let retry = Retry { max_retries: 0, ..Retry::default() };
+        let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
         let cantrip = talking(&script([response])).retry(retry).park(false).build().unwrap();
-        let cast = memory().cast(&cantrip, Casting::on("go")).await;
+        let cast = memory().cast(&cantrip, CastOptions::on("go")).await;
         assert_any(cast.reply(), code);
         assert_eq!(cast.reason(), Some(TruncationReason::CrystalError));
     }
@@ -248,7 +249,7 @@ async fn a_list_that_is_too_long_is_folded_once_and_asked_again_in_the_same_turn
     let crystal = script([echo(1), echo(2), too_long(), done("shorter")]);
     let runtime = memory();
     let cantrip = talking(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("shorter")), "{:?}", cast.reply());
     assert_eq!(cast.outcome.as_ref().unwrap().turns, 3);
     let folds = runtime.loom().folds(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
@@ -257,7 +258,7 @@ async fn a_list_that_is_too_long_is_folded_once_and_asked_again_in_the_same_turn
 
     let crystal = script([echo(1), echo(2), too_long(), too_long()]);
     let cantrip = talking(&crystal).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("go")).await;
+    let cast = memory().cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CONTEXT_TOO_LONG);
 }
 
@@ -265,12 +266,12 @@ async fn a_list_that_is_too_long_is_folded_once_and_asked_again_in_the_same_turn
 async fn a_folded_thread_goes_on_and_a_replay_of_it_is_identical() {
     let crystal = script((0..6).map(|n| call("echo", json!({ "text": n }))).chain([done("over")]));
     let runtime = memory();
-    let cantrip = talking(&crystal).folding(cantrip::fold::Folding::after_turns(3)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cantrip = talking(&crystal).folding(cantrip::fold::FoldOptions::after_turns(3)).build().unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")));
     let leaf = cast.outcome.unwrap().leaf.unwrap();
     assert!(!runtime.loom().folds(leaf).await.unwrap().is_empty());
-    assert!(crystal.inputs().last().unwrap().messages.iter().any(
+    assert!(crystal.requests().last().unwrap().messages.iter().any(
         |message| matches!(message, Message::User { content } if content.text().starts_with("[Folded: turns 1-")),
     ));
     assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);

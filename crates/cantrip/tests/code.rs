@@ -7,23 +7,23 @@ use crate::support;
 use std::sync::Arc;
 
 use cantrip::events::Channel;
-use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions, DivergenceKind, ForkOptions, ReplayOutcome};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page, TruncationReason};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
+use cantrip_loom::{AnyLoom, Environment, Loom, MemoryLoom, PageRequest, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_stream::{Options as StreamOptions, Processor};
 use serde_json::json;
 use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
 
-fn coding(crystal: &Scripted) -> recipe::Builder {
+fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .gate(builtin::echo())
         .gate(builtin::call_agent())
@@ -36,7 +36,7 @@ async fn variables_persist_and_the_value_comes_back() {
     let runtime = memory();
     let crystal = script([Response::code("var x = echo(20)"), Response::code("x + 22"), Response::code("done(x)")]);
     let cantrip = coding(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=20\nA2 <A1 => 42\nA3 <A2 done=20 terminated");
 }
@@ -48,7 +48,7 @@ async fn the_example_of_the_page_gives_its_tree_in_code() {
         var more = call_agent_batch(["x","y"]); done(out.concat(more).join())"#;
     let children = ["A", "B", "C", "X", "Y"].map(|answer| Response::code(format!("done({answer:?})")));
     let cantrip = coding(&script([Response::code(program)].into_iter().chain(children))).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("A,B,C,X,Y")), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     let lines: Vec<&str> = found.lines().collect();
@@ -64,7 +64,7 @@ async fn a_refusal_is_thrown_and_can_be_caught_and_done_cannot() {
                    try { done() } catch (e) { console.log(e.code) } \
                    try { done(1) } finally { echo('never') }";
     let cantrip = coding(&script([Response::code(program)])).ward("remove_gate", "echo").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains(&format!("done!{} done=1 terminated", codes::DONE_MALFORMED.any())), "{found}");
@@ -77,7 +77,7 @@ async fn a_child_sees_nothing_of_its_parents_variables() {
     let parent = "var secret = 42; try { call_agent('look') } catch (e) { done(e.message) }";
     let child = [Response::code("secret")];
     let cantrip = coding(&script([Response::code(parent)].into_iter().chain(child))).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert!(cast.answer().unwrap().as_str().unwrap().contains("MCP-EXEC-E-004"), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains("  B1 <A1 ReferenceError"), "{found}");
@@ -87,7 +87,7 @@ async fn a_child_sees_nothing_of_its_parents_variables() {
 async fn a_context_is_a_variable_in_code() {
     let runtime = memory();
     let cantrip = coding(&script([Response::code("done(context.docs.length)")])).build().unwrap();
-    let casting = Casting::on("go").context(json!({"docs": [1, 2, 3]}));
+    let casting = CastOptions::on("go").context(json!({"docs": [1, 2, 3]}));
     assert_eq!(runtime.cast(&cantrip, casting).await.answer(), Some(&json!(3)));
 }
 
@@ -115,15 +115,15 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
         Response::code("done(typeof x)"),
     ]);
     let cantrip = coding(&crystal).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-    let fork = runtime.fork(&cantrip, turns[0].id, Forking::on("another way")).await;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
+    let fork = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("another way")).await;
     assert_eq!(fork.answer(), Some(&json!([1, true])), "{:?}", fork.reply());
-    let fresh = runtime.fork(&cantrip, turns[0].id, Forking::on("anew").fresh()).await;
+    let fresh = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("anew").fresh()).await;
     assert_eq!(fresh.answer(), Some(&json!("undefined")), "{:?}", fresh.reply());
     assert_eq!(count.get(), 2);
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let environments: Vec<_> = turns.iter().filter_map(|turn| turn.forked_from).map(|fork| fork.environment).collect();
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
 }
@@ -135,7 +135,7 @@ impl Crystal for Steady {
     fn name(&self) -> &str {
         "scripted/steady"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let said = usize::try_from(request.utterances).unwrap();
         let child = request.caller.spawned_by.is_some();
         let code = if child { "done(count(100))" } else { self.0[said] };
@@ -156,17 +156,17 @@ fn steady(count: &Count) -> Cantrip {
 #[tokio::test]
 async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end() {
     let count = Count::default();
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
     let runtime = house_of(AnyLoom::new(store.clone()), 1);
     let cantrip = steady(&count);
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(["1,2,100,3", "number", true])), "{:?}", cast.reply());
     let wanted = woven(&runtime, cantrip.loom_id()).await;
     for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
         let cantrip = steady(&Count::default());
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(died.reply(), codes::STORE_UNAVAILABLE);
         let heir = house_of(memory, 2);
         let cast = heir.resume(&cantrip, died.run.unwrap()).await;
@@ -194,7 +194,7 @@ async fn a_failed_element_of_a_batch_is_a_gate_error_live_forked_and_replayed() 
         Response::code(look),
     ]);
     let cantrip = coding(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let failed = codes::CHILD_FAILED.any();
     let (kind, code) = (failed.reply_type().as_str(), failed.as_str());
     let rejected = codes::CRYSTAL_REJECTED.any().as_str();
@@ -205,7 +205,7 @@ async fn a_failed_element_of_a_batch_is_a_gate_error_live_forked_and_replayed() 
     let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
     assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     let thread = runtime.loom().thread(leaf).await.unwrap();
-    let fork = runtime.fork(&cantrip, thread.turns[1].id, Forking::on("look again")).await;
+    let fork = runtime.fork(&cantrip, thread.turns[1].id, ForkOptions::on("look again")).await;
     assert_eq!(fork.answer(), Some(&wanted), "{:?}", fork.reply());
 }
 
@@ -219,14 +219,14 @@ async fn an_error_that_code_catches_has_its_data_also_in_a_second_run() {
         Response::code("done([caught.data.child.code, caught.stack.includes('turn-1.js:1')])"),
     ]);
     let cantrip = coding(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let rejected = codes::CRYSTAL_REJECTED.any().as_str();
     let data = json!({"entity": true, "reason": "crystal_error", "child": {"type": "E", "code": rejected}});
     assert_eq!(cast.answer(), Some(&data), "{:?}", cast.reply());
     let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
     assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     let thread = runtime.loom().thread(leaf).await.unwrap();
-    let fork = runtime.fork(&cantrip, thread.turns[1].id, Forking::on("look again")).await;
+    let fork = runtime.fork(&cantrip, thread.turns[1].id, ForkOptions::on("look again")).await;
     assert_eq!(fork.answer(), Some(&json!([rejected, true])), "{:?}", fork.reply());
 }
 
@@ -235,14 +235,14 @@ async fn a_replay_with_another_circle_names_the_first_difference() {
     let (runtime, count) = (memory(), Count::default());
     let programs = || script([Response::code("var x = count(1)"), Response::code("done(x)")]);
     let cantrip = coding(&programs()).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let leaf = cast.outcome.unwrap().leaf.unwrap();
     let same = runtime.replay(&cantrip, leaf).await;
-    assert_eq!(same.replayed, Some(Replayed::Identical { turns: 2, calls: 2 }));
+    assert_eq!(same.replayed, Some(ReplayOutcome::Identical { turns: 2, calls: 2 }));
     let narrower = coding(&programs()).gate(counting("count", &count)).ward("remove_gate", "count").build().unwrap();
     let other = runtime.replay(&narrower, leaf).await;
     assert_code(other.reply(), codes::REPLAY_DIVERGED);
-    let Some(Replayed::Differs(differs)) = other.replayed else { panic!("it differs") };
+    let Some(ReplayOutcome::Differs(differs)) = other.replayed else { panic!("it differs") };
     assert_eq!((differs.sequence, differs.call, differs.kind), (1, Some(1), DivergenceKind::Verdict));
     assert_eq!(count.get(), 1);
 }
@@ -250,9 +250,9 @@ async fn a_replay_with_another_circle_names_the_first_difference() {
 #[tokio::test]
 async fn a_gate_called_from_code_is_shown_below_its_program() {
     let (channel, mut seen) = Channel::new();
-    let runtime = memory().watched_by(channel);
+    let runtime = memory().with_watcher(channel);
     let cantrip = coding(&script([Response::code("console.log(echo(1)); done(2)")])).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)));
     let mut processor = Processor::new(StreamOptions::default());
     let clock = cantrip_canon::ManualClock::starting(cantrip_canon::Timestamp::EPOCH);
@@ -284,7 +284,7 @@ async fn the_deadline_ends_a_program_whatever_it_catches() {
             .build()
             .unwrap();
         let start = std::time::Instant::now();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
         assert!(start.elapsed().as_secs() < 5, "{program}");
         let found = woven(&runtime, cantrip.loom_id()).await;

@@ -6,17 +6,17 @@ use crate::support;
 
 use std::time::Duration;
 
-use cantrip::{Cancel, Cantrip, Casting};
-use cantrip_circle::Delegates;
+use cantrip::{Cancel, Cantrip, CastOptions};
+use cantrip_circle::DelegationGrants;
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Response, Scripted};
+use cantrip_crystal::{Response, ScriptedCrystal};
 use cantrip_loom::{Message, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
 use support::{Overlap, call, done, memory, script, slow, woven};
 
-fn parent(crystal: &Scripted) -> cantrip::recipe::Builder {
+fn parent(crystal: &ScriptedCrystal) -> cantrip::CantripBuilder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .gate(builtin::done())
@@ -30,7 +30,7 @@ async fn a_child_hangs_from_the_turn_that_spawned_it() {
     let runtime = memory();
     let said = call("call_agent", json!({"intent": "count"})).and_call("c2", "done", json!({"answer": "sum"}));
     let cantrip = parent(&script([said, done(3)])).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("sum")));
     assert_eq!(
         woven(&runtime, cantrip.loom_id()).await,
@@ -49,7 +49,7 @@ async fn one_utterance_with_four_delegations_gives_exactly_the_tree_of_the_page(
         .and_call("c5", "done", json!({"answer": "all"}));
     let children = ["A", "B", "C", "X", "Y"].map(done);
     let cantrip = parent(&script([said].into_iter().chain(children))).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("all")));
     assert_eq!(
         woven(&runtime, cantrip.loom_id()).await,
@@ -67,7 +67,7 @@ A5 <A4 continues call_agent_batch=["X","Y"] done="all" terminated"#
 }
 
 /// A batch of children that each wait in a gate.
-fn batch(waits: &[u64], overlap: &Overlap) -> (Cantrip, Scripted) {
+fn batch(waits: &[u64], overlap: &Overlap) -> (Cantrip, ScriptedCrystal) {
     let requests: Vec<Value> = waits.iter().map(|ms| json!(format!("wait {ms}"))).collect();
     let said = call("call_agent_batch", json!({ "requests": requests }));
     let firsts = waits.iter().map(|ms| call("slow", json!({ "ms": ms })));
@@ -84,7 +84,7 @@ fn batch(waits: &[u64], overlap: &Overlap) -> (Cantrip, Scripted) {
 async fn children_that_finish_in_reverse_are_told_in_the_order_of_the_requests() {
     let (runtime, overlap) = (memory(), Overlap::default());
     let (cantrip, _) = batch(&[300, 200, 100], &overlap);
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_eq!(overlap.ended(), [100, 200, 300]);
     assert_eq!(overlap.most(), 3);
@@ -107,13 +107,13 @@ async fn of_twenty_children_never_more_than_eight_run_at_once() {
         async fn ask(
             &self,
             request: &cantrip_crystal::Request,
-            heard: &dyn cantrip_crystal::Sink,
+            heard: &dyn cantrip_crystal::EventSink,
         ) -> Result<cantrip_crystal::Answer, cantrip_crystal::Failure> {
             let back = request.messages.iter().any(|message| matches!(message, Message::Tool { .. }));
             script([if back { done("back") } else { call("slow", json!({"ms": 100})) }]).ask(request, heard).await
         }
     }
-    let delegates = Delegates { by_level: vec!["pair".to_owned()], ..Delegates::default() };
+    let delegates = DelegationGrants { crystal_by_level: vec!["pair".to_owned()], ..DelegationGrants::default() };
     let cantrip = Cantrip::builder()
         .crystal(script([said, done("over")]))
         .child_crystal("pair", Pair)
@@ -123,7 +123,7 @@ async fn of_twenty_children_never_more_than_eight_run_at_once() {
         .ward("max_turns", 10)
         .build()
         .unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_eq!((overlap.most(), overlap.ended().len()), (8, 20));
 }
@@ -141,7 +141,7 @@ async fn a_delegation_that_may_not_be_spawns_nothing_and_seals_no_turn() {
     ] {
         let runtime = memory();
         let cantrip = parent(&script([call(gate, args), done("lives on")])).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("lives on")));
         let found = woven(&runtime, cantrip.loom_id()).await;
         assert_eq!(found, format!("A1 {gate}!{code}\nA2 <A1 done=\"lives on\" terminated"));
@@ -154,11 +154,11 @@ async fn at_depth_zero_there_is_nobody_to_call() {
     let said = [call("call_agent", json!({"intent": "deeper"})), call("call_agent", json!({"intent": "deeper still"}))];
     let crystal = script(said.into_iter().chain([done("child"), done("root")]));
     let cantrip = parent(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("root")));
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains(&format!("  B1 <A1 call_agent!{}", codes::GATE_REMOVED.any())), "{found}");
-    let child = &crystal.inputs()[1];
+    let child = &crystal.requests()[1];
     assert!(child.definitions.iter().all(|definition| definition.name == "done"));
     assert_eq!(child.messages.len(), 1, "nothing of the parent's list");
 }
@@ -171,7 +171,7 @@ async fn a_child_that_fails_is_its_calls_error_and_the_parent_lives_on() {
     let child = call("echo", json!({"text": 1}));
     let crystal = script([said, child, call("call_agent", json!({"intent": "y"})), failing, done("root")]);
     let cantrip = parent(&crystal).gate(builtin::echo()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("root")), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     let failed = codes::CHILD_FAILED.any();
@@ -190,7 +190,7 @@ async fn a_batch_keeps_the_results_of_the_children_that_did_not_fail() {
     let said = call("call_agent_batch", json!({"requests": ["a", "b", "c"]}));
     let crystal = script([said, done(1), Response::error(400, "no"), done(3), done("over")]);
     let cantrip = parent(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")));
     let thread = cantrip_loom::Loom::thread(runtime.loom(), cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
     let cantrip_loom::Settlement::Settled(settled) = &thread.turns[1].gate_calls[0].settlement else {
@@ -213,7 +213,7 @@ async fn cancelling_ends_the_whole_tree_children_first() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         later.cancel();
     });
-    let cast = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)).await;
     assert_code(cast.reply(), codes::ENDED_FROM_OUTSIDE);
     assert_eq!(cast.reason(), Some(TruncationReason::Cancelled));
     let ended = codes::ENDED_FROM_OUTSIDE.any();
@@ -234,7 +234,7 @@ async fn a_childs_limit_is_the_least_of_both() {
     let echoes = (0..5).map(|n| call("echo", json!({"text": n})));
     let crystal = script([said].into_iter().chain(echoes).chain([done("root")]));
     let cantrip = parent(&crystal).gate(builtin::echo()).ward("max_turns", 5).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("root")));
     assert!(woven(&runtime, cantrip.loom_id()).await.contains("  B5 <B4 echo=4 truncated max_turns"));
 }
@@ -246,9 +246,9 @@ async fn a_context_is_read_through_a_gate_and_never_in_a_request() {
     let read = call("context", json!({"pointer": "/secret", "limit": 3}));
     let crystal = script([said, read, done("read"), done("root")]);
     let cantrip = parent(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("root")), "{:?}", cast.reply());
-    let child = &crystal.inputs()[2];
+    let child = &crystal.requests()[2];
     assert!(child.messages.iter().all(|message| format!("{message:?}").len() < 1_000));
     assert!(woven(&runtime, cantrip.loom_id()).await.contains("\"value\":\"xxx\""));
 }
@@ -267,7 +267,7 @@ async fn a_context_of_ten_megabytes_is_in_no_request_and_stored_once() {
         }
     });
     let cantrip = Cantrip::builder().crystal(crystal).gate(builtin::done()).ward("max_turns", 5).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go").context(context)).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").context(context)).await;
     assert_eq!(cast.answer(), Some(&json!("read")), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains("many rows") && found.contains("\"xxxxx\"") && found.len() < 2_000, "{}", found.len());

@@ -4,13 +4,14 @@
 
 use crate::support;
 
-use cantrip::Casting;
-use cantrip::recipe::Fault;
+use cantrip::CantripFault;
+use cantrip::CastOptions;
 use cantrip_canon::Money;
 use cantrip_crystal::{
-    Answer, Crystal, Failure, Price, Programmed, Rates, Request, Response, Retry, Script, Scripted, Sink,
+    Answer, Crystal, EventSink, Failure, Price, ProgramCrystal, Rates, Request, Response, RetryPolicy, Script,
+    ScriptedCrystal,
 };
-use cantrip_loom::{Event, Loom, Page, Usage};
+use cantrip_loom::{Event, Loom, PageRequest, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -45,11 +46,11 @@ async fn each_turn_has_its_cost_and_the_cast_the_sum_with_what_failed() {
         Response::default().with_usage(usage(1_200, 1_000, 2)),
         done("over").with_usage(usage(1_200, 1_000, 10)),
     ]);
-    let retry = Retry { empty_response: 1, ..Retry::default() };
+    let retry = RetryPolicy { empty_response: 1, ..RetryPolicy::default() };
     let cantrip = talking(&crystal).price(listed()).retry(retry).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let costs: Vec<_> = turns.iter().map(|turn| turn.metadata.cost.unwrap().micros()).collect();
     let (first, failed, second) = (3_000 + 1_500, 600 + 300 + 30, 600 + 300 + 150);
     assert_eq!(costs, [first, second], "what was thought is among the output, what was cached is cheaper");
@@ -69,9 +70,9 @@ async fn a_cost_that_nobody_knows_is_counted_and_not_guessed() {
     // The price is not known; what is known is that two requests have none.
     let crystal = script([call("echo", json!({"text": 1})).with_usage(usage(9, 0, 9)), done("over")]);
     let cantrip = talking(&crystal).price(Price::Unknown).build().unwrap();
-    let outcome = runtime.cast(&cantrip, Casting::on("go")).await.outcome.unwrap();
+    let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost, outcome.uncosted), (None, 2));
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert!(turns.iter().all(|turn| turn.metadata.cost.is_none()));
     // The price is known, and what one answer used is not: it broke off before its provider counted.
     let crystal = script([
@@ -80,7 +81,7 @@ async fn a_cost_that_nobody_knows_is_counted_and_not_guessed() {
         done("over").with_usage(usage(1_000, 0, 0)),
     ]);
     let cantrip = talking(&crystal).price(listed()).build().unwrap();
-    let outcome = runtime.cast(&cantrip, Casting::on("go")).await.outcome.unwrap();
+    let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost, outcome.uncosted), (Some(money("0.003 USD")), 1), "a refusal costs nothing");
 }
 
@@ -88,12 +89,12 @@ async fn a_cost_that_nobody_knows_is_counted_and_not_guessed() {
 async fn what_runs_here_costs_nothing_and_is_known_to() {
     let runtime = memory();
     let cantrip = talking(&script([done("over").with_usage(usage(9, 0, 9))])).build().unwrap();
-    let outcome = runtime.cast(&cantrip, Casting::on("go")).await.outcome.unwrap();
+    let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost.unwrap().micros(), outcome.uncosted), (0, 0));
 }
 
-fn named(name: &str, responses: impl IntoIterator<Item = Response>) -> Scripted {
-    Scripted::new(name, Script::new(responses))
+fn named(name: &str, responses: impl IntoIterator<Item = Response>) -> ScriptedCrystal {
+    ScriptedCrystal::new(name, Script::new(responses))
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,9 +103,9 @@ async fn a_crystal_that_stays_down_is_stood_in_for_in_the_same_turn() {
     let own = script((0..3).map(|_| Response::error(503, "down")).chain([call("echo", json!({"text": 2}))]));
     let first = named("scripted/first", [Response::error(429, "busy"), Response::error(429, "busy")]);
     let second = named("scripted/second", [call("echo", json!({"text": 1})), done("never asked")]);
-    let retry = Retry { max_retries: 1, ..Retry::default() };
+    let retry = RetryPolicy { max_retries: 1, ..RetryPolicy::default() };
     let cantrip = talking(&own).fallback(first.clone()).fallback(second.clone()).retry(retry).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     // The first turn: twice the own one, twice the first, once the second. The second turn begins with the own one again.
     let asked: Vec<_> = journal(&runtime, cast.run.unwrap())
         .await
@@ -119,10 +120,10 @@ async fn a_crystal_that_stays_down_is_stood_in_for_in_the_same_turn() {
     let expected =
         [of(1, None), of(2, None), of(3, one), of(4, one), of(5, two), of(1, None), of(2, None), of(1, None)];
     assert_eq!(asked, expected, "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let models: Vec<_> = turns.iter().map(|turn| turn.metadata.model.clone().unwrap()).collect();
     assert_eq!(models, ["scripted/second", "scripted/test"], "the turn has the model that answered");
-    assert_eq!((first.asked(), second.asked()), (2, 1));
+    assert_eq!((first.request_count(), second.request_count()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,36 +131,39 @@ async fn whoever_stands_in_costs_its_own_price_and_a_failure_that_is_final_is_no
     let runtime = memory();
     let own = script([Response::error(503, "down")]);
     let other = named("scripted/other", [done("over").with_usage(usage(1_000, 0, 0))]);
-    let retry = || Retry { max_retries: 0, ..Retry::default() };
+    let retry = || RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let cantrip = talking(&own).price(listed()).fallback(other).retry(retry()).build().unwrap();
-    let outcome = runtime.cast(&cantrip, Casting::on("go")).await.outcome.unwrap();
+    let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost.unwrap().micros(), outcome.uncosted), (0, 0), "a script is free, a refusal too");
     // Another model would not make a bad request good.
     let own = script([Response::error(400, "no such field")]);
     let other = named("scripted/other", [done("never asked")]);
     let cantrip = talking(&own).fallback(other.clone()).retry(retry()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
-    assert_eq!(other.asked(), 0);
+    assert_eq!(other.request_count(), 0);
     // Where all stay down the run waits, and begins with its own crystal again.
     let own = script([Response::error(503, "down"), done("back")]);
     let other = named("scripted/other", [Response::error(503, "down too")]);
     let cantrip = talking(&own).fallback(other.clone()).retry(retry()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reply().data()["state"], "waiting");
-    assert_eq!(other.asked(), 1);
+    assert_eq!(other.request_count(), 1);
     let resumed = runtime.resume(&cantrip, cast.run.unwrap()).await;
     assert_eq!(resumed.answer(), Some(&json!("back")), "{:?}", resumed.reply());
 }
 
 #[test]
 fn only_a_crystal_that_could_take_the_others_place_stands_in() {
-    let program = Programmed::new("program/flow.js", "done(1)");
+    let program = ProgramCrystal::new("program/flow.js", "done(1)");
     let faults = talking(&script([])).fallback(program).build().unwrap_err();
-    assert!(matches!(faults.first(), Fault::CannotStandIn { crystal } if crystal == "program/flow.js"), "{faults}");
+    assert!(
+        matches!(faults.first(), CantripFault::CannotStandIn { crystal } if crystal == "program/flow.js"),
+        "{faults}"
+    );
     let unpriced = Named("nobody/knows");
     let faults = talking(&script([])).ward("max_cost", "1 USD").fallback(unpriced).build().unwrap_err();
-    assert!(matches!(faults.first(), Fault::Unpriced { crystal, .. } if crystal == "nobody/knows"), "{faults}");
+    assert!(matches!(faults.first(), CantripFault::Unpriced { crystal, .. } if crystal == "nobody/knows"), "{faults}");
 }
 
 /// A crystal of which only the name is known.
@@ -169,7 +173,7 @@ impl Crystal for Named {
     fn name(&self) -> &str {
         self.0
     }
-    async fn ask(&self, _: &Request, _: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, _: &Request, _: &dyn EventSink) -> Result<Answer, Failure> {
         Err(Failure::rejected(self.0, "nobody asks it"))
     }
 }

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::events::Channel;
-use cantrip::{Cancel, Cantrip, CastReply, Casting, Runtime, recipe};
+use cantrip::{Cancel, Cantrip, CantripBuilder, CastOptions, CastReply, Runtime};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
-use cantrip_circle::medium::{Isolation, Presentation, Sandbox, Taken};
+use cantrip_circle::medium::{CallTarget, Presentation, Sandbox, SandboxOptions};
 use cantrip_circle::{Circle, Medium, MediumKind};
 use cantrip_crystal::{Crystal, Request, Response};
-use cantrip_loom::{Actor, AnyLoom, Event, GateCall, Loom, Memory, Mode, Page, RunState, TruncationReason};
+use cantrip_loom::{
+    Actor, AnyLoom, Event, GateCall, Loom, MemoryLoom, PageRequest, RunState, ToolMode, TruncationReason,
+};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
@@ -24,7 +26,7 @@ use support::{
     talking, woven,
 };
 
-fn family(crystal: impl Crystal + 'static) -> recipe::Builder {
+fn family(crystal: impl Crystal + 'static) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .gate(builtin::done())
@@ -72,7 +74,7 @@ async fn the_deadline_ends_a_gate_a_child_and_a_streaming_answer_at_once_and_lea
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let overlap = Overlap::default();
     let (channel, mut seen) = Channel::new();
-    let runtime = memory().watched_by(channel);
+    let runtime = memory().with_watcher(channel);
     // One child waits in a gate, one streams a long answer, one waits for a child of its own.
     let crystal = Acting(|request: &Request| match intent_of(request).as_str() {
         "go" => call("call_agent_batch", json!({"requests": ["gate", "stream", "child"]})),
@@ -82,14 +84,14 @@ async fn the_deadline_ends_a_gate_a_child_and_a_streaming_answer_at_once_and_lea
     });
     let cantrip = family(crystal).gate(slow("slow", &overlap)).ward("timeout", "5s").build().unwrap();
     let start = tokio::time::Instant::now();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!((cast.reason(), start.elapsed().as_secs()), (Some(TruncationReason::Timeout), 5), "{:?}", cast.reply());
     let ended = ends(&runtime, &cast).await;
     assert_eq!(ended.last().unwrap(), "0 timeout", "the parent's end is the last");
     assert_eq!(ended.iter().filter(|end| end.ends_with("parent_terminated")).count(), 4, "{ended:?}");
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-    assert!(turns.iter().all(|turn| !turn.said().contains("word")), "no turn is made of a partial answer");
-    assert!(turns.iter().all(|turn| turn.sealed() || turn.truncated()), "every turn is closed");
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
+    assert!(turns.iter().all(|turn| !turn.utterance_text().contains("word")), "no turn is made of a partial answer");
+    assert!(turns.iter().all(|turn| turn.is_sealed() || turn.is_truncated()), "every turn is closed");
     assert!(overlap.ended().is_empty(), "no gate came to its own end");
     none_left(before).await;
     let streamed = std::iter::from_fn(|| seen.try_recv().ok()).filter(|event| {
@@ -121,7 +123,7 @@ async fn cancelling_with_live_grandchildren_ends_them_first_and_keeps_their_turn
             }
             later.cancel();
         };
-        let mut casting = std::pin::pin!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)));
+        let mut casting = std::pin::pin!(runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)));
         let cast = tokio::select! {
             early = &mut casting => panic!("it ended before it was cancelled: {:?}", early.reply()),
             () = cancelling => casting.await,
@@ -151,10 +153,10 @@ async fn one_child_can_be_cancelled_and_a_batch_keeps_the_other_results() {
         while overlap.most() < 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let entities = runtime.loom().entities(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let entities = runtime.loom().entities(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         cancel.cancel_entity(entities[2].entity.entity_id);
     };
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), cancelling);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)), cancelling);
     assert_eq!(cast.answer(), Some(&json!("goes on")), "{:?}", cast.reply());
     assert_eq!(ends(&runtime, &cast).await, ["1 terminated", "3 terminated", "2 cancelled", "0 terminated"]);
     let found = woven(&runtime, cantrip.loom_id()).await;
@@ -181,7 +183,7 @@ async fn batches_inside_batches_never_have_more_under_way_than_they_may_and_come
     });
     let cantrip = family(crystal).gate(slow("slow", &overlap)).build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("joined")), "{:?}", cast.reply());
     assert_eq!(overlap.ended().len(), 144);
     // Eight of the twelve at once, and of each of their twelve eight: as many as one tree may have.
@@ -198,7 +200,7 @@ impl Crystal for Broken {
     async fn ask(
         &self,
         request: &Request,
-        heard: &dyn cantrip_crystal::Sink,
+        heard: &dyn cantrip_crystal::EventSink,
     ) -> Result<cantrip_crystal::Answer, cantrip_crystal::Failure> {
         let said = match intent_of(request).as_str() {
             "go" => call("call_agent_batch", json!({"requests": ["sound", "broken"]})),
@@ -214,7 +216,7 @@ async fn a_panic_in_a_child_fails_the_run_and_leaves_no_sibling_running() {
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let (runtime, overlap) = (memory(), Overlap::default());
     let cantrip = family(Broken).gate(slow("slow", &overlap)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRASH);
     assert_eq!(runtime.loom().run(cast.run.unwrap()).await.unwrap().state, RunState::Failed);
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 call_agent_batch.. sealed", "no turn shows it");
@@ -230,14 +232,14 @@ impl Medium for Faulty {
     fn kind(&self) -> MediumKind {
         MediumKind::Shell
     }
-    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, _: ToolMode) -> Presentation {
         Presentation { tools: circle.definitions(), text: None }
     }
-    fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+    fn interpret(&self, _: &Circle, call: &GateCall) -> CallTarget {
         assert_ne!(call.tool_call_id, "bad", "a bug in the machine");
-        Taken::Gate(call.args.clone())
+        CallTarget::Gate(call.args.clone())
     }
-    fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+    fn isolate(&self, _: &Circle, _: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         Ok(None)
     }
 }
@@ -250,11 +252,11 @@ async fn a_panic_in_the_machine_fails_the_run_and_no_turn_shows_it() {
         let crystal = script([call("count", json!({"n": 1})), bad]);
         let cantrip = talking(&crystal)
             .medium(MediumKind::Shell)
-            .served_by(Arc::new(Faulty))
+            .serve_medium(Arc::new(Faulty))
             .gate(counting("count", &count))
             .build()
             .unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(cast.reply(), codes::CRASH);
         assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 count=1");
         let run = cast.run.unwrap();
@@ -263,14 +265,14 @@ async fn a_panic_in_the_machine_fails_the_run_and_no_turn_shows_it() {
         assert_eq!((failed.count(), count.get()), (1, 1));
         // The entity is free, and the process lives.
         assert_eq!(
-            runtime.cast(&talking(&script([done(1)])).build().unwrap(), Casting::on("x")).await.answer(),
+            runtime.cast(&talking(&script([done(1)])).build().unwrap(), CastOptions::on("x")).await.answer(),
             Some(&json!(1))
         );
     }
 }
 
-fn coding(crystal: impl Crystal + 'static, medium: &Arc<Javascript>) -> recipe::Builder {
-    family(crystal).medium(MediumKind::Javascript).served_by(Arc::clone(medium) as Arc<dyn Medium>)
+fn coding(crystal: impl Crystal + 'static, medium: &Arc<Javascript>) -> CantripBuilder {
+    family(crystal).medium(MediumKind::Javascript).serve_medium(Arc::clone(medium) as Arc<dyn Medium>)
 }
 
 /// What a hostile program does around the gate that it waits in.
@@ -304,7 +306,7 @@ async fn whatever_ends_a_program_in_a_gate_nothing_of_it_runs_after() {
                     cancel.cancel();
                 }
             };
-            let casting = Casting::on("go").cancelled_by(&cancel);
+            let casting = CastOptions::on("go").cancelled_by(&cancel);
             let (cast, (), other) = tokio::join!(runtime.cast(&cantrip, casting), ending, other.send("count"));
             let wanted = if how == "deadline" { TruncationReason::Timeout } else { TruncationReason::Cancelled };
             assert_eq!(cast.reason(), Some(wanted), "{how}, {program}: {:?}", cast.reply());
@@ -368,7 +370,7 @@ async fn nothing_that_an_entity_throws_or_declares_ends_a_cast_or_takes_its_gate
         Response::code("done('mine')"),
     ]);
     let cantrip = coding(crystal, &medium).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("mine")), "{:?}", cast.reply());
     assert_eq!(cast.outcome.unwrap().turns, 4);
 }
@@ -378,11 +380,11 @@ async fn a_store_that_fails_stops_the_cast_and_nothing_more_is_executed() {
     let count = Count::default();
     let crystal = script([call("count", json!({"n": 1})), call("count", json!({"n": 2})), done(1)]);
     let cantrip = talking(&crystal).gate(counting("count", &count)).build().unwrap();
-    let memory = AnyLoom::new(Memory::new());
+    let memory = AnyLoom::new(MemoryLoom::new());
     let dying = house_of(AnyLoom::new(support::Dying::after(memory.clone(), 3)), 1);
-    let cast = dying.cast(&cantrip, Casting::on("go")).await;
+    let cast = dying.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::STORE_UNAVAILABLE);
-    assert_eq!((count.get(), crystal.asked()), (1, 1));
+    assert_eq!((count.get(), crystal.request_count()), (1, 1));
     assert!(cast.outcome.is_none());
 }
 
@@ -394,7 +396,7 @@ async fn whoever_knows_a_run_can_end_it_here_from_another_process_and_while_it_w
         talking(&crystal).gate(slow("slow", overlap)).build().unwrap()
     };
     for elsewhere in [false, true] {
-        let (store, overlap) = (AnyLoom::new(Memory::new()), Overlap::default());
+        let (store, overlap) = (AnyLoom::new(MemoryLoom::new()), Overlap::default());
         let runtime = house_of(store.clone(), 1);
         let other = if elsewhere { house_of(store, 2) } else { runtime.clone() };
         let cantrip = cantrip(&overlap);
@@ -402,12 +404,12 @@ async fn whoever_knows_a_run_can_end_it_here_from_another_process_and_while_it_w
             while overlap.most() < 1 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            let run = other.loom().runs(Page::FIRST).await.unwrap().items[0].run_id;
+            let run = other.loom().runs(PageRequest::FIRST).await.unwrap().items[0].run_id;
             assert_code(&other.cancel(run, &someone).await.reply, codes::CHANGED);
             assert_code(&other.cancel(run, &someone).await.reply, codes::CHANGED);
             tokio::time::Instant::now()
         };
-        let (cast, asked) = tokio::join!(runtime.cast(&cantrip, Casting::on("go")), cancelling);
+        let (cast, asked) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go")), cancelling);
         assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
         let most = if elsewhere { cantrip::limits::HEARTBEAT_MS } else { 0 };
         assert!(asked.elapsed().as_millis() <= u128::from(most), "{:?}", asked.elapsed());
@@ -415,11 +417,11 @@ async fn whoever_knows_a_run_can_end_it_here_from_another_process_and_while_it_w
         assert_code(&late.reply, codes::WRONG_STATE);
     }
 
-    let (runtime, count) = (memory().askable(true), Count::default());
+    let (runtime, count) = (memory().with_approvals(true), Count::default());
     let crystal = script([call("count", json!({"n": 1})), done("never")]);
     let builder = talking(&crystal).gate(counting("count", &count));
     let cantrip = builder.ward("require_approval", json!(["count"])).build().unwrap();
-    let waiting = runtime.cast(&cantrip, Casting::on("go")).await;
+    let waiting = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(waiting.reply().data()["state"], "waiting");
     assert_code(&runtime.cancel(waiting.run.unwrap(), &someone).await.reply, codes::CHANGED);
     let cast = runtime.resume(&cantrip, waiting.run.unwrap()).await;

@@ -6,13 +6,14 @@ use crate::support;
 
 use std::sync::{Arc, Mutex};
 
+use cantrip::Verdict;
 use cantrip::events::{Channel, Watcher};
-use cantrip::recipe::Verdict;
-use cantrip::{Cancel, Casting};
+use cantrip::{Cancel, CastOptions};
 use cantrip_circle::gate::gate_with_call;
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Sink};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response};
 use cantrip_loom::{
-    AnyLoom, Draft, Event, Journal, Loom, Memory, Page, RunState, Settlement, Step, StepId, TruncationReason,
+    AnyLoom, Event, Journal, Loom, MemoryLoom, PageRequest, RecordDraft, RunState, Settlement, Step, StepId,
+    TruncationReason,
 };
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
@@ -26,7 +27,7 @@ impl Crystal for Broken {
     fn name(&self) -> &str {
         "scripted/broken"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         assert_ne!(self.0.up(), 2, "a bug");
         let back = request.messages.len() > 1;
         script([if back { done("after all") } else { call("echo", json!({"text": 1})) }]).ask(request, heard).await
@@ -37,7 +38,7 @@ impl Crystal for Broken {
 async fn a_panic_outside_a_gate_fails_the_run_and_a_resume_reopens_it() {
     let runtime = memory();
     let cantrip = talking(&script([])).crystal(Broken(Count::default())).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRASH);
     let run = cast.run.unwrap();
     assert_eq!(runtime.loom().run(run).await.unwrap().state, RunState::Failed);
@@ -58,15 +59,15 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
         let gate = if idempotent { gate.idempotent() } else { gate };
         let crystal = script([call("count", json!({"n": 5})), done("on")]);
         let cantrip = talking(&crystal).gate(gate).build().unwrap();
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         // The run's first records, the attempt, the opened turn with the start of its call; then nothing more.
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1);
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(died.reply(), codes::STORE_UNAVAILABLE);
         let heir = house_of(memory, 2);
         let cast = heir.resume(&cantrip, died.run.unwrap()).await;
         assert_eq!(cast.answer(), Some(&json!("on")), "{:?}", cast.reply());
-        let turns = heir.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = heir.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         let Settlement::Settled(settled) = &turns[0].gate_calls[0].settlement else { panic!("settled") };
         let keys = keys.lock().unwrap().clone();
         if idempotent {
@@ -76,7 +77,10 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
             let decision = settled.decision.as_ref().expect("a decision");
             assert_eq!(decision.decision.reason_code.as_str(), "policy_allowed.default");
             let again = heir.redecide(died.run.unwrap()).await.unwrap();
-            assert!(matches!(again, cantrip::policy::Redecided::Same { decisions: 2 }), "the call and done: {again:?}");
+            assert!(
+                matches!(again, cantrip::policy::RedecideOutcome::Same { decisions: 2 }),
+                "the call and done: {again:?}"
+            );
         } else {
             assert_eq!((settled.reply.code.as_str(), keys.len()), (codes::OUTCOME_UNKNOWN.any().as_str(), 1));
         }
@@ -85,7 +89,7 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_was_overtaken_writes_nothing_more() {
-    let memory = AnyLoom::new(Memory::new());
+    let memory = AnyLoom::new(MemoryLoom::new());
     let runtime = house_of(memory.clone(), 1);
     let overlap = support::Overlap::default();
     let crystal = script([call("slow", json!({"ms": 20_000})), done("late")]);
@@ -93,13 +97,13 @@ async fn an_owner_that_was_overtaken_writes_nothing_more() {
     let thief = memory.clone();
     let stealing = async {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        let run = thief.runs(Page::FIRST).await.unwrap().items[0].run_id;
+        let run = thief.runs(PageRequest::FIRST).await.unwrap().items[0].run_id;
         let held = thief.holder(run).await.unwrap().unwrap();
         let later = held.expires_at.after(std::time::Duration::from_secs(1));
-        let owner = cantrip_loom::Owner::new("another").unwrap();
+        let owner = cantrip_loom::WorkerId::new("another").unwrap();
         thief.acquire(run, owner, later, std::time::Duration::from_secs(3_600)).await.unwrap();
     };
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go")), stealing);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go")), stealing);
     assert_code(cast.reply(), codes::LEASE_LOST);
     assert!(cast.outcome.is_none());
 }
@@ -115,9 +119,9 @@ async fn a_verifier_sends_a_bad_answer_back_and_its_score_is_the_turns_reward() 
         })
     };
     let cantrip = talking(&crystal).verify(verifier).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!((turns[0].reward, turns[1].reward), (None, Some(0.5)));
     let Settlement::Settled(settled) = &turns[0].gate_calls[0].settlement else { panic!("settled") };
     assert_eq!(settled.reply.code, codes::DONE_MALFORMED.any().as_str());
@@ -130,27 +134,27 @@ async fn going_round_in_circles_is_noticed_at_exactly_the_number_of_repeats() {
     let runtime = memory();
     let crystal = script((0..9).map(|_| same()));
     let cantrip = talking(&crystal).ward("loop_detected", json!({"repeats": 3, "cycles": 3})).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::LOOP_DETECTED);
-    assert_eq!((cast.reason(), crystal.asked()), (Some(TruncationReason::LoopDetected), 3));
+    assert_eq!((cast.reason(), crystal.request_count()), (Some(TruncationReason::LoopDetected), 3));
 
     let crystal = script((0..9).map(|n| call("echo", json!({"text": n % 2}))));
     let cantrip = talking(&crystal).ward("loop_detected", json!({"repeats": 3, "cycles": 3})).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("go")).await;
-    assert_eq!((cast.reason(), crystal.asked()), (Some(TruncationReason::LoopDetected), 6));
+    let cast = memory().cast(&cantrip, CastOptions::on("go")).await;
+    assert_eq!((cast.reason(), crystal.request_count()), (Some(TruncationReason::LoopDetected), 6));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_needs_an_approval_waits_for_it_and_then_runs() {
     for (decision, asked) in [("approved", 1), ("refused", 0)] {
-        let (runtime, count) = (memory().askable(true), Count::default());
+        let (runtime, count) = (memory().with_approvals(true), Count::default());
         let crystal = script([call("count", json!({"n": 1})), done("on")]);
         let cantrip = talking(&crystal)
             .gate(counting("count", &count))
             .ward("require_approval", json!(["count"]))
             .build()
             .unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(cast.reply(), codes::CREATED);
         let (run, approval) = (cast.run.unwrap(), cast.reply().data()["approval_id"].clone());
         assert_eq!(count.get(), 0);
@@ -158,8 +162,8 @@ async fn a_call_that_needs_an_approval_waits_for_it_and_then_runs() {
         let payload = json!({"approval_id": approval, "decision": decision, "actor": "user:1", "reason": "no"});
         let Value::Object(payload) = payload else { panic!("an object") };
         let event = Event::Other { kind: "approval.decided".to_owned(), payload };
-        let draft = Draft::new("2026-02-19T03:00:00.000Z".parse().unwrap(), event).unwrap();
-        let step = Step::beside(StepId::new("decided").unwrap(), run).record(draft);
+        let draft = RecordDraft::new("2026-02-19T03:00:00.000Z".parse().unwrap(), event).unwrap();
+        let step = Step::annotation(StepId::new("decided").unwrap(), run).record(draft);
         let _ = runtime.loom().append(step).await.unwrap();
         let cast = runtime.resume(&cantrip, run).await;
         assert_eq!(cast.answer(), Some(&json!("on")), "{:?}", cast.reply());
@@ -172,14 +176,14 @@ async fn a_call_that_needs_an_approval_waits_for_it_and_then_runs() {
 #[tokio::test(start_paused = true)]
 async fn what_happens_can_be_watched_in_order_and_a_full_watcher_changes_nothing() {
     let (channel, mut seen) = Channel::new();
-    let runtime = memory().watched_by(channel.clone());
+    let runtime = memory().with_watcher(channel.clone());
     let usage = cantrip_loom::Usage { prompt_tokens: 3, completion_tokens: 1, ..Default::default() };
     let crystal = script([
         Response { content: Some("I look.".to_owned()), ..call("echo", json!({"text": 1})) }.with_usage(usage),
         done("x"),
     ]);
     let cantrip = talking(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&Cancel::new())).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&Cancel::new())).await;
     assert_eq!(cast.answer(), Some(&json!("x")));
     let mut kinds = Vec::new();
     while let Ok(event) = seen.try_recv() {
@@ -202,7 +206,7 @@ async fn what_happens_can_be_watched_in_order_and_a_full_watcher_changes_nothing
     assert_eq!(kinds.last(), Some(&"response_done"));
     assert_eq!(kinds.iter().filter(|kind| **kind == "response_start").count(), 2);
     drop(seen);
-    channel.see(cantrip_stream::StreamEvent {
+    channel.on_event(cantrip_stream::StreamEvent {
         event_id: cantrip_stream::EventId::new("e").unwrap(),
         timestamp: "2026-02-15T10:00:00Z".parse().unwrap(),
         turn_id: cantrip_stream::TurnId::new("t").unwrap(),

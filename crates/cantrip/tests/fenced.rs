@@ -7,12 +7,12 @@ use crate::support;
 use std::sync::Arc;
 
 use cantrip::events::Channel;
-use cantrip::{Cantrip, Casting, Forking, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions, ForkOptions};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{Crystal, Request, Response};
-use cantrip_loom::{AnyLoom, Loom, Memory, Message, Mode, Page};
+use cantrip_loom::{AnyLoom, Loom, MemoryLoom, Message, PageRequest, ToolMode};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -20,12 +20,12 @@ use support::{
     Acting, Count, Dying, counting, counting_again, house_of, intent_of, memory, said_before, script, stores, woven,
 };
 
-fn coding(crystal: impl Crystal + 'static) -> recipe::Builder {
+fn coding(crystal: impl Crystal + 'static) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .fenced(true)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .gate(builtin::echo())
         .gate(builtin::call_agent())
@@ -57,13 +57,13 @@ async fn blocks_of_a_text_are_one_program_and_its_output_is_the_answer_of_a_pers
         ]);
         let call = cantrip::Call::new().system_prompt("You count.").require_done_tool();
         let cantrip = coding(crystal.clone()).call(call).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
         assert_eq!(
             woven(&runtime, cantrip.loom_id()).await,
             "A1 echo=20 => 42\nA2 <A1\nA3 <A2 \"I am nearly there.\"\nA4 <A3 done=20 terminated"
         );
-        let last = crystal.inputs().pop().unwrap();
+        let last = crystal.requests().pop().unwrap();
         assert!(last.definitions.is_empty(), "nothing is offered but words");
         let told = texts(&last.messages);
         assert_eq!(told[0], "system: You count.");
@@ -74,7 +74,7 @@ async fn blocks_of_a_text_are_one_program_and_its_output_is_the_answer_of_a_pers
         );
         assert!(told[8].starts_with("user: Continue."), "{told:?}");
         let entity = runtime.loom().entity(cast.entity.unwrap()).await.unwrap();
-        assert_eq!(entity.entity.mode, Mode::Fenced);
+        assert_eq!(entity.entity.mode, ToolMode::Fenced);
         let leaf = cast.outcome.unwrap().leaf.unwrap();
         assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     }
@@ -85,7 +85,7 @@ async fn a_text_without_a_program_ends_the_cast_and_two_untagged_blocks_are_none
     for text in ["All done.", "```\n1\n```\nor\n```\n2\n```", "```json\n{}\n```"] {
         let runtime = memory();
         let cantrip = coding(script([Response::text(text)])).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!(text)), "{:?}", cast.reply());
     }
 }
@@ -95,9 +95,9 @@ async fn where_a_tool_is_offered_a_fenced_block_is_plain_text() {
     let runtime = memory();
     let crystal = script([Response::text("```javascript\ndone(1)\n```")]);
     let cantrip = coding(crystal.clone()).fenced(false).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("```javascript\ndone(1)\n```")));
-    let input = &crystal.inputs()[0];
+    let input = &crystal.requests()[0];
     assert_eq!((input.definitions.len(), input.messages.len()), (1, 1));
 }
 
@@ -117,17 +117,17 @@ fn steady(count: &Count) -> Cantrip {
 
 #[tokio::test]
 async fn a_fenced_program_killed_between_any_two_appends_goes_on_and_is_run_once_for_its_variables() {
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
     let runtime = house_of(AnyLoom::new(store.clone()), 1);
     let cantrip = steady(&Count::default());
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let answer = json!("begun,1,2,asks,100,3");
     assert_eq!(cast.answer(), Some(&answer), "{:?}", cast.reply());
     let wanted = woven(&runtime, cantrip.loom_id()).await;
     for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-        let died = dying.cast(&steady(&Count::default()), Casting::on("go")).await;
+        let died = dying.cast(&steady(&Count::default()), CastOptions::on("go")).await;
         // Whoever resumes may believe that the model has tools by now: the entity was made without.
         let heir = house_of(memory, 2);
         let other = coding(Acting(|request: &Request| match intent_of(request).as_str() {
@@ -153,23 +153,23 @@ async fn a_fork_of_a_fenced_thread_has_its_variables_also_from_inside_an_utteran
         Response::code("done([x, y])"),
     ]);
     let cantrip = coding(crystal.clone()).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-    assert!(turns[0].sealed());
-    let fork = runtime.fork(&cantrip, turns[0].id, Forking::on("another way")).await;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
+    assert!(turns[0].is_sealed());
+    let fork = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("another way")).await;
     assert_eq!(fork.answer(), Some(&json!([1, 5])), "{:?}", fork.reply());
     assert_eq!(count.get(), 1);
-    let told = texts(&crystal.inputs().pop().unwrap().messages);
+    let told = texts(&crystal.requests().pop().unwrap().messages);
     assert_eq!(told[told.len() - 2..], ["user: [not run: forked here]", "user: another way"], "{told:?}");
 }
 
 #[tokio::test]
 async fn a_program_in_the_text_is_shown_as_a_call_with_its_gates_below_it() {
     let (channel, mut seen) = Channel::new();
-    let runtime = memory().watched_by(channel);
+    let runtime = memory().with_watcher(channel);
     let cantrip = coding(script([Response::text("So:\n```js\nconsole.log(echo(1)); done(2)\n```")])).build().unwrap();
-    assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(2)));
+    assert_eq!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer(), Some(&json!(2)));
     let mut items = Vec::new();
     while let Ok(event) = seen.try_recv() {
         let told = serde_json::to_value(&event).unwrap();

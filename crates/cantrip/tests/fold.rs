@@ -2,8 +2,8 @@
 
 use crate::woven;
 
-use cantrip::fold::{Folding, Made, Means, Trigger, window_text};
-use cantrip::list::{Frame, Measure, Pairing};
+use cantrip::fold::{FoldDraft, FoldOptions, RecallOptions, Trigger, window_text};
+use cantrip::list::{Frame, PairingCheck, TokenEstimator};
 use cantrip_canon::FoldId;
 use cantrip_loom::{Environment, Message, Strategy as By};
 use proptest::prelude::*;
@@ -16,12 +16,12 @@ fn read(n: u64) -> Says {
 }
 
 /// Folds if the time has come, as the loop does before it asks.
-fn fold_if_due(woven: &mut Woven, folding: Folding, output_cap: u64) -> Option<Made> {
+fn fold_if_due(woven: &mut Woven, folding: FoldOptions, output_cap: u64) -> Option<FoldDraft> {
     let trigger = folding.trigger(&woven.live, output_cap)?;
     let plan = folding.plan(&woven.live, trigger)?;
     let made = match folding.strategy {
-        By::Summary => Made::summary(&woven.live, plan, Means::default(), "notes"),
-        By::Window | By::Selective => folding.make(&woven.live, plan, Means::default(), output_cap),
+        By::Summary => FoldDraft::summary(&woven.live, plan, RecallOptions::default(), "notes"),
+        By::Window | By::Selective => folding.make(&woven.live, plan, RecallOptions::default(), output_cap),
     };
     woven.fold(&made);
     assert_eq!(woven.live.estimate(), made.estimate_after, "what was foreseen is what is there");
@@ -30,7 +30,7 @@ fn fold_if_due(woven: &mut Woven, folding: Folding, output_cap: u64) -> Option<M
 
 #[test]
 fn with_three_the_fourth_request_carries_a_fold() {
-    let folding = Folding::after_turns(3);
+    let folding = FoldOptions::after_turns(3);
     let mut woven = Woven::conversation();
     woven.cast("look");
     for n in 1..=3 {
@@ -49,7 +49,7 @@ fn with_three_the_fourth_request_carries_a_fold() {
 
 #[test]
 fn a_second_fold_takes_the_first_into_itself() {
-    let folding = Folding::after_turns(4);
+    let folding = FoldOptions::after_turns(4);
     let mut woven = Woven::conversation();
     woven.cast("look");
     for n in 1..=7 {
@@ -75,8 +75,8 @@ fn the_window_text_says_what_was_done_and_what_can_be_done() {
     woven.cast("and the lines");
     woven.turn(Says::calls(&[("c3", "write", json!({}))]).record(refused("c3", "write", "no")));
     woven.turn(read(4));
-    let plan = Folding::default().plan(&woven.live, Trigger::TooLong).expect("three groups can go");
-    let text = window_text(&woven.live, &plan, Means { loom: true, variables: true });
+    let plan = FoldOptions::default().plan(&woven.live, Trigger::TooLong).expect("three groups can go");
+    let text = window_text(&woven.live, &plan, RecallOptions { loom: true, variables: true });
     assert_eq!(
         text,
         "[Folded: turns 1-3] 3 turns are not shown. Earlier intents: \"count the \\\"words\\\"\". \
@@ -96,9 +96,9 @@ fn the_intent_of_a_cast_that_begins_after_a_fold_stays_where_it_is() {
     woven.turn(read(1));
     woven.turn(read(2).closing(TEXT));
     woven.cast("second");
-    let plan = Folding::default().plan(&woven.live, Trigger::TooLong).expect("one group can go");
+    let plan = FoldOptions::default().plan(&woven.live, Trigger::TooLong).expect("one group can go");
     assert_eq!((plan.from, plan.to), (1, 1));
-    let text = window_text(&woven.live, &plan, Means::default());
+    let text = window_text(&woven.live, &plan, RecallOptions::default());
     woven.folded(plan.to, &text);
     let list = woven.list();
     assert!(
@@ -112,7 +112,7 @@ fn the_intent_of_a_cast_that_begins_after_a_fold_stays_where_it_is() {
 }
 
 fn windowed(window: u64) -> Woven {
-    let measure = Measure { window: Some(window), ..Measure::default() };
+    let measure = TokenEstimator { window: Some(window), ..TokenEstimator::default() };
     let mut woven = Woven::new(Frame::new("scripted/test", "conversation").measured(measure));
     woven.cast("look");
     woven
@@ -131,13 +131,13 @@ fn the_window_folds_when_the_estimate_passes_its_share_or_leaves_no_room_to_answ
         woven.turn(read(1));
         // The answer itself is counted; the result behind it is estimated at 4 + 6 / 3.3.
         woven.turn(read(2).tokens(tokens - 6, 0));
-        let triggered = Folding::default().trigger(&woven.live, output_cap);
+        let triggered = FoldOptions::default().trigger(&woven.live, output_cap);
         assert_eq!(triggered, folds.then_some(Trigger::Window), "{tokens} {output_cap}: {}", woven.live.estimate());
     }
     let mut unknown = Woven::conversation();
     unknown.cast("look");
     unknown.turn(read(1).tokens(9_000_000, 0));
-    assert_eq!(Folding::default().trigger(&unknown.live, 0), None);
+    assert_eq!(FoldOptions::default().trigger(&unknown.live, 0), None);
 }
 
 #[test]
@@ -149,18 +149,18 @@ fn the_window_keeps_as_many_groups_as_fit_and_at_least_one() {
         woven.turn(Says::calls(&[(&id, "read", json!({}))]).record(settled(&id, "read", json!(long))));
     }
     // Some 1,010 tokens a group: two fit into 3,000.
-    let plan = Folding::default().plan(&woven.live, Trigger::Window).expect("most can go");
+    let plan = FoldOptions::default().plan(&woven.live, Trigger::Window).expect("most can go");
     assert_eq!((plan.to, plan.groups), (7, 7));
-    let made = Made::window(&woven.live, plan, Means::default());
+    let made = FoldDraft::window(&woven.live, plan, RecallOptions::default());
     assert!(made.estimate_before > 9_000 && made.estimate_after < 2_200, "{made:?}");
 
     let mut huge = windowed(1_000);
     huge.turn(read(1));
     huge.turn(Says::calls(&[("c2", "read", json!({}))]).record(settled("c2", "read", json!("x".repeat(60_000)))));
-    assert_eq!(Folding::default().plan(&huge.live, Trigger::Window).expect("one can go").to, 1);
+    assert_eq!(FoldOptions::default().plan(&huge.live, Trigger::Window).expect("one can go").to, 1);
     let mut single = windowed(1_000);
     single.turn(read(1));
-    assert_eq!(Folding::default().plan(&single.live, Trigger::Window), None);
+    assert_eq!(FoldOptions::default().plan(&single.live, Trigger::Window), None);
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn long_intents_count_in_what_is_kept_and_are_quoted_as_far_as_the_window_has_ro
     }
     woven.cast("now");
     // Some 210 tokens an intent: with what was said to it, one group fits into 300.
-    let plan = Folding::default().plan(&woven.live, Trigger::Window).expect("most can go");
+    let plan = FoldOptions::default().plan(&woven.live, Trigger::Window).expect("most can go");
     assert_eq!((plan.to, plan.groups), (5, 5));
-    let made = Made::window(&woven.live, plan, Means::default());
+    let made = FoldDraft::window(&woven.live, plan, RecallOptions::default());
     assert!(made.estimate_before > 1_000 && made.estimate_after < 500, "{made:?}");
     assert!(made.text.contains("\"look\", \"2 xxx") && !made.text.contains(&"x".repeat(100)), "{}", made.text);
     // A large window has room for all of them.
@@ -185,13 +185,13 @@ fn long_intents_count_in_what_is_kept_and_are_quoted_as_far_as_the_window_has_ro
     wide.turn(Says::text("so be it").closing(TEXT));
     wide.cast("now");
     wide.turn(Says::text("so be it").closing(TEXT));
-    let plan = Folding::default().plan(&wide.live, Trigger::TooLong).expect("two can go");
-    assert!(window_text(&wide.live, &plan, Means::default()).contains(&"x".repeat(660)));
+    let plan = FoldOptions::default().plan(&wide.live, Trigger::TooLong).expect("two can go");
+    assert!(window_text(&wide.live, &plan, RecallOptions::default()).contains(&"x".repeat(660)));
 }
 
 #[test]
 fn selective_folding_shortens_results_again_and_again_and_ends_in_a_window() {
-    let folding = Folding::after_turns(4).by(By::Selective);
+    let folding = FoldOptions::after_turns(4).with_strategy(By::Selective);
     let mut woven = Woven::new(Frame::new("scripted/test", "conversation").windowed(Some(6_000)));
     woven.cast("look");
     let mut strategies = Vec::new();
@@ -230,8 +230,8 @@ fn short_results_are_not_made_longer_by_being_shortened() {
     for n in 1..=3 {
         woven.turn(read(n));
     }
-    let plan = Folding::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
-    let made = Made::selective(&woven.live, plan, Means::default());
+    let plan = FoldOptions::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
+    let made = FoldDraft::selective(&woven.live, plan, RecallOptions::default());
     assert_eq!(made.estimate_after, made.estimate_before);
     woven.fold(&made);
     assert!(woven.list().ends_with("tool c2: text 2\nassistant:  read#c3{\"n\":3}\ntool c3: text 3"));
@@ -245,8 +245,8 @@ fn a_fold_is_recorded_with_what_it_stands_for() {
     for n in 1..=3 {
         woven.turn(read(n));
     }
-    let plan = Folding::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
-    let made = Made::window(&woven.live, plan, Means::default());
+    let plan = FoldOptions::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
+    let made = FoldDraft::window(&woven.live, plan, RecallOptions::default());
     let id: FoldId = woven.id();
     let record = made.record(id, woven.entity, &mut Vec::new()).expect("it is short");
     assert_eq!(
@@ -267,7 +267,7 @@ fn a_fork_from_before_a_fold_sees_plain_turns() {
     woven.folded(3, "[Folded: turns 1-3] ...");
     let casts = woven.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
     let frame = Frame::new("scripted/test", "conversation").prompted("You count.");
-    let before = cantrip::list::View::along(frame, &woven.turns[..3], &casts, &woven.folds);
+    let before = cantrip::list::MessageList::along(frame, &woven.turns[..3], &casts, &woven.folds);
     let before = shown(&before.expect("whole").request().expect("fits"));
     assert!(!before.contains("Folded") && before.contains("text 1") && before.ends_with("text 3"), "{before}");
 }
@@ -323,7 +323,7 @@ proptest! {
         strategy in prop_oneof![Just(By::Window), Just(By::Summary), Just(By::Selective)],
         window in proptest::option::of(4_000_u64..9_000),
     ) {
-        let folding = Folding { trigger_after_turns: after, ..Folding::default() }.by(strategy);
+        let folding = FoldOptions { trigger_after_turns: after, ..FoldOptions::default() }.with_strategy(strategy);
         let frame = Frame::new("scripted/test", "conversation").prompted("You count.").fenced("You may.");
         let mut woven = Woven::new(frame.windowed(window));
         let (mut casts, mut taken) = (1, 0);
@@ -377,7 +377,7 @@ proptest! {
             marks.sort();
             marks.dedup();
             prop_assert!(marks.len() <= 1, "{marks:?}: {list}");
-            prop_assert!(Pairing::check(messages.iter()).is_ok());
+            prop_assert!(PairingCheck::check(messages.iter()).is_ok());
             // Whatever was just said is there whole.
             match step {
                 Move::Cast | Move::GoOn => {}
@@ -401,7 +401,7 @@ proptest! {
             }
             // Only what is new is hashed and measured, and after a fold what stayed.
             let stayed = if folded { messages.len() as u64 } else { 0 };
-            let new = std::mem::replace(&mut taken, woven.live.taken()).abs_diff(taken);
+            let new = std::mem::replace(&mut taken, woven.live.measured_messages()).abs_diff(taken);
             prop_assert!(new <= 10 + stayed, "{new} messages were looked at");
             before = list;
         }

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::events::Channel;
-use cantrip::fold::Folding;
-use cantrip::list::View;
-use cantrip::spell::OwnThreadOf;
-use cantrip::{Call, Cantrip, Casting, Forking, Runtime, recipe};
+use cantrip::fold::FoldOptions;
+use cantrip::list::MessageList;
+use cantrip::spell::OwnThreadReader;
+use cantrip::{Call, Cantrip, CantripBuilder, CastOptions, ForkOptions, Runtime};
 use cantrip_canon::{RunId, TurnId};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{
-    Answer, Crystal, Failure, Input, Messages, Profile, ProfileRow, Request, Response, Retry, Scripted, ScriptedError,
-    Sink,
+    Answer, Crystal, EventSink, Failure, Messages, Profile, ProfileRow, RecordedRequest, Request, Response,
+    RetryPolicy, ScriptedCrystal, ScriptedError,
 };
 use cantrip_loom::{
-    AnyLoom, Attempt, CallSettled, Caller, Event, FoldView, Journal, Loom, Memory, Message, Seq, Strategy, Thread,
+    AnyLoom, Attempt, CallSettled, Caller, Event, FoldView, Journal, Loom, MemoryLoom, Message, Seq, Strategy, Thread,
     TruncationReason, Usage,
 };
 use cantrip_reply::codes;
@@ -38,8 +38,8 @@ fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
     Usage { prompt_tokens, completion_tokens, ..Usage::default() }
 }
 
-fn summary(after: u64) -> Folding {
-    Folding::after_turns(after).by(Strategy::Summary)
+fn summary(after: u64) -> FoldOptions {
+    FoldOptions::after_turns(after).with_strategy(Strategy::Summary)
 }
 
 fn text(message: &Message) -> String {
@@ -56,7 +56,7 @@ fn texts(messages: &Messages) -> Vec<String> {
     messages.iter().map(text).collect()
 }
 
-fn fold_shown(input: &Input) -> Option<String> {
+fn fold_shown(input: &RecordedRequest) -> Option<String> {
     texts(&input.messages).into_iter().find(|text| text.starts_with("[Folded: turns "))
 }
 
@@ -87,13 +87,13 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
         Response::text("and the lines").with_usage(usage(2_000, 60)),
     ]);
     let (channel, mut seen) = Channel::new();
-    let runtime = memory().watched_by(channel);
+    let runtime = memory().with_watcher(channel);
     let cantrip = talking(&crystal).folding(summary(3)).folding_crystal(notes.clone()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let outcome = cast.outcome.as_ref().unwrap();
 
-    let shown: Vec<_> = crystal.inputs().iter().map(fold_shown).collect();
+    let shown: Vec<_> = crystal.requests().iter().map(fold_shown).collect();
     let first = "[Folded: turns 1-2] the words are counted".to_owned();
     let second = "[Folded: turns 1-4] and the lines".to_owned();
     assert_eq!(shown, [None, None, None, Some(first.clone()), Some(first.clone()), Some(second)]);
@@ -118,7 +118,7 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
     assert_eq!(outcome.turns, 6);
 
     // It read what it folds, and what it, or another, wrote before.
-    let read: Vec<String> = notes.inputs().iter().map(|input| texts(&input.messages).join("\n")).collect();
+    let read: Vec<String> = notes.requests().iter().map(|input| texts(&input.messages).join("\n")).collect();
     assert!(
         read[0].contains("The task: count") && read[0].contains("text 1") && read[0].contains("text 2"),
         "{}",
@@ -126,7 +126,7 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
     );
     assert!(!read[0].contains("text 3"), "{}", read[0]);
     assert!(read[1].contains(&first) && read[1].contains("text 3") && !read[1].contains("text 1"), "{}", read[1]);
-    assert!(notes.inputs().iter().all(|input| input.definitions.is_empty()));
+    assert!(notes.requests().iter().all(|input| input.definitions.is_empty()));
 
     // Nobody was shown what it wrote.
     while let Ok(event) = seen.try_recv() {
@@ -134,7 +134,7 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
         assert!(!event.contains("the words are counted") && !event.contains("fold_"), "{event}");
     }
     assert_code(runtime.replay(&cantrip, outcome.leaf.unwrap()).await.reply(), codes::VERIFIED);
-    assert_eq!(notes.left(), 0, "a replay asks nobody");
+    assert_eq!(notes.remaining(), 0, "a replay asks nobody");
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,14 +142,14 @@ async fn the_own_crystal_writes_folds_where_no_other_is_named() {
     let crystal = script([echo(1), echo(2), Response::text("notes"), done("over")]);
     let runtime = memory();
     let cantrip = talking(&crystal).folding(summary(2)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let made = folds(&runtime, cast.outcome.unwrap().leaf.unwrap()).await;
     assert_eq!((made.len(), made[0].text.as_str()), (1, "[Folded: turns 1-1] notes"));
 }
 
 /// A script that takes so many tokens.
-struct Narrow(Scripted, u64);
+struct Narrow(ScriptedCrystal, u64);
 
 impl Crystal for Narrow {
     fn name(&self) -> &str {
@@ -158,7 +158,7 @@ impl Crystal for Narrow {
     fn profile(&self) -> Profile {
         Profile { window: Some(self.1), ..Profile::default() }
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         self.0.ask(request, heard).await
     }
 }
@@ -170,10 +170,10 @@ async fn what_is_longer_than_the_writers_window_is_read_in_pieces() {
     let notes = script((1..=9).map(|n| Response::text(format!("notes {n}")).with_usage(usage(10, 1))));
     let runtime = memory();
     let cantrip = talking(&crystal).folding(summary(3)).folding_crystal(Narrow(notes.clone(), 4_000)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let outcome = cast.outcome.as_ref().unwrap();
-    let inputs = notes.inputs();
+    let inputs = notes.requests();
     assert!(inputs.len() >= 2, "{}", inputs.len());
     let made = folds(&runtime, outcome.leaf.unwrap()).await;
     assert_eq!(made[0].text, format!("[Folded: turns 1-2] notes {}", inputs.len()));
@@ -214,7 +214,7 @@ async fn whatever_goes_wrong_with_a_summary_a_window_takes_its_place() {
         let crystal = script((1..=3).map(echo).chain([done("over")]));
         let runtime = memory();
         let cantrip = talking(&crystal).folding(summary(3)).folding_crystal(script([said])).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{name}: {:?}", cast.reply());
         let outcome = cast.outcome.as_ref().unwrap();
         let made = folds(&runtime, outcome.leaf.unwrap()).await;
@@ -241,7 +241,7 @@ async fn a_writer_that_is_down_for_a_moment_is_asked_again() {
     let down = || Response::error(503, "down");
     let notes = script([down(), Response::text("notes")]);
     let cantrip = talking(&crystal).folding(summary(3)).folding_crystal(notes).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     let made = folds(&runtime, cast.outcome.as_ref().unwrap().leaf.unwrap()).await;
     assert_eq!((made[0].fold.degraded, made[0].text.as_str()), (false, "[Folded: turns 1-2] notes"));
     let (attempts, _) = asked_for_folds(&runtime, cast.run.unwrap()).await;
@@ -249,11 +249,11 @@ async fn a_writer_that_is_down_for_a_moment_is_asked_again() {
 
     // One that stays down does not park the run.
     let crystal = script((1..=3).map(echo).chain([done("over")]));
-    let retry = Retry { max_retries: 1, ..Retry::default() };
+    let retry = RetryPolicy { max_retries: 1, ..RetryPolicy::default() };
     let cantrip =
         talking(&crystal).retry(retry).folding(summary(3)).folding_crystal(script([down(), down()])).build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert!(folds(&runtime, cast.outcome.unwrap().leaf.unwrap()).await[0].fold.degraded);
 }
@@ -265,7 +265,7 @@ async fn a_deadline_ends_a_cast_whose_fold_is_being_written() {
     let cantrip =
         talking(&crystal).folding(summary(3)).folding_crystal(script([slow])).ward("timeout", "10s").build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::Timeout));
     let (attempts, settled) = asked_for_folds(&runtime, cast.run.unwrap()).await;
     assert_eq!((attempts.len(), settled.len()), (1, 1), "what was given up is settled");
@@ -285,10 +285,10 @@ async fn a_limit_of_tokens_that_has_no_room_for_a_summary_folds_without_one() {
         .build()
         .unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let made = folds(&runtime, cast.outcome.unwrap().leaf.unwrap()).await;
-    assert_eq!((made[0].fold.degraded, made[0].fold.attempt, notes.asked()), (true, None, 0));
+    assert_eq!((made[0].fold.degraded, made[0].fold.attempt, notes.request_count()), (true, None, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,30 +296,30 @@ async fn a_list_that_is_too_long_is_summarised_to_its_last_group_in_the_same_tur
     let too_long = || failing(ScriptedError::ContextTooLong { tokens: Some(9_000), window: Some(8_000) });
     let crystal = script([echo(1), echo(2), echo(3), too_long(), done("shorter")]);
     let runtime = memory();
-    let folding = Folding::default().by(Strategy::Summary);
+    let folding = FoldOptions::default().with_strategy(Strategy::Summary);
     let notes = script([Response::text("notes")]);
     let cantrip = talking(&crystal).folding(folding).folding_crystal(notes).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("shorter")), "{:?}", cast.reply());
     let outcome = cast.outcome.unwrap();
     let thread = runtime.loom().thread(outcome.leaf.unwrap()).await.unwrap();
     assert_eq!((thread.turns.len(), thread.turns[3].metadata.attempts), (4, 2));
     assert_eq!((thread.folds.len(), thread.folds[0].text.as_str()), (1, "[Folded: turns 1-2] notes"));
-    assert_eq!(fold_shown(crystal.inputs().last().unwrap()).as_deref(), Some("[Folded: turns 1-2] notes"));
+    assert_eq!(fold_shown(crystal.requests().last().unwrap()).as_deref(), Some("[Folded: turns 1-2] notes"));
     assert_code(runtime.replay(&cantrip, thread.leaf).await.reply(), codes::VERIFIED);
 
     // Once a turn: the second time is the end, with what was said kept.
     let crystal = script([echo(1), echo(2), too_long(), too_long()]);
     let cantrip = talking(&crystal).build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_code(cast.reply(), codes::CONTEXT_TOO_LONG);
     assert_eq!(cast.outcome.unwrap().turns, 2);
     // With nothing to fold there is no second attempt.
     let crystal = script([echo(1), too_long(), done("never")]);
     let cantrip = talking(&crystal).build().unwrap();
-    assert_code(memory().cast(&cantrip, Casting::on("count")).await.reply(), codes::CONTEXT_TOO_LONG);
-    assert_eq!(crystal.left(), 1);
+    assert_code(memory().cast(&cantrip, CastOptions::on("count")).await.reply(), codes::CONTEXT_TOO_LONG);
+    assert_eq!(crystal.remaining(), 1);
 }
 
 fn windowed(window: u64) -> ProfileRow {
@@ -333,11 +333,11 @@ async fn a_known_window_folds_before_it_is_full() {
     let crystal = script((1..=9).map(says).chain([done("over")]));
     let runtime = memory();
     let cantrip = talking(&crystal).profile(windowed(8_000)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let made = folds(&runtime, cast.outcome.as_ref().unwrap().leaf.unwrap()).await;
     assert!(!made.is_empty());
-    for input in crystal.inputs() {
+    for input in crystal.requests() {
         let bytes: usize = texts(&input.messages).iter().map(String::len).sum();
         assert!(bytes as f64 / 3.3 < 0.8 * 8_000.0, "{bytes} bytes are too long for 8,000 tokens and an answer");
     }
@@ -357,9 +357,9 @@ async fn a_last_result_longer_than_the_window_is_cut_in_view_and_whole_in_the_lo
     let crystal = script([both, done("over")]);
     let runtime = memory();
     let cantrip = talking(&crystal).profile(windowed(4_000)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-    let inputs = crystal.inputs();
+    let inputs = crystal.requests();
     let shown = texts(&inputs[1].messages);
     let (cut, whole) = (&shown[shown.len() - 2], &shown[shown.len() - 1]);
     // 4,000 bytes for both, of which the short one leaves 3,995.
@@ -380,11 +380,11 @@ async fn selective_folding_leaves_what_was_said_and_shortens_what_came_back() {
     };
     let crystal = script((1..=8).map(says).chain([done("over")]));
     let runtime = memory();
-    let folding = Folding::after_turns(4).by(Strategy::Selective);
+    let folding = FoldOptions::after_turns(4).with_strategy(Strategy::Selective);
     let cantrip = talking(&crystal).folding(folding).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-    let inputs = crystal.inputs();
+    let inputs = crystal.requests();
     let last = texts(&inputs.last().unwrap().messages);
     for n in 1..=8 {
         assert!(last.iter().any(|text| text.starts_with(&format!("I look at {n}."))), "{last:?}");
@@ -409,7 +409,7 @@ impl Crystal for Steady {
     fn name(&self) -> &str {
         "scripted/steady"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let response = match request.caller.request.caller() {
             Caller::Fold(_) => {
                 let read = texts(&request.messages).join("\n");
@@ -427,7 +427,7 @@ impl Crystal for Steady {
     }
 }
 
-fn steady(turns: u64, count: &Count) -> recipe::Builder {
+fn steady(turns: u64, count: &Count) -> CantripBuilder {
     let crystal = Steady { turns, inputs: Mutex::default() };
     talking(&script([])).crystal(crystal).gate(counting_again("count", count)).ward("max_turns", 20)
 }
@@ -435,11 +435,13 @@ fn steady(turns: u64, count: &Count) -> recipe::Builder {
 #[tokio::test(start_paused = true)]
 async fn a_run_killed_at_any_place_of_a_fold_folds_again_and_comes_to_the_same_end() {
     for strategy in [Strategy::Summary, Strategy::Selective, Strategy::Window] {
-        let spell = || steady(5, &Count::default()).folding(Folding::after_turns(3).by(strategy)).build().unwrap();
-        let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+        let spell = || {
+            steady(5, &Count::default()).folding(FoldOptions::after_turns(3).with_strategy(strategy)).build().unwrap()
+        };
+        let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
         let runtime = house_of(AnyLoom::new(store.clone()), 1);
         let cantrip = spell();
-        let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
         let wanted = woven(&runtime, cantrip.loom_id()).await;
         let outcome = cast.outcome.unwrap();
@@ -447,10 +449,10 @@ async fn a_run_killed_at_any_place_of_a_fold_folds_again_and_comes_to_the_same_e
         let folded = texts_of(&folds(&runtime, outcome.leaf.unwrap()).await);
         assert!(folded.len() >= 2);
         for dies_after in 1..store.taken() {
-            let memory = AnyLoom::new(Memory::new());
+            let memory = AnyLoom::new(MemoryLoom::new());
             let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
             let cantrip = spell();
-            let died = dying.cast(&cantrip, Casting::on("count")).await;
+            let died = dying.cast(&cantrip, CastOptions::on("count")).await;
             assert_code(died.reply(), codes::STORE_UNAVAILABLE);
             tokio::time::sleep(Duration::from_secs(60)).await;
             let heir = house_of(memory, 2);
@@ -471,11 +473,11 @@ async fn a_run_killed_at_any_place_of_a_fold_folds_again_and_comes_to_the_same_e
     }
 }
 
-fn coding(crystal: &Scripted) -> recipe::Builder {
+fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .gate(builtin::echo())
         .ward("max_turns", 20)
@@ -483,7 +485,7 @@ fn coding(crystal: &Scripted) -> recipe::Builder {
 
 #[tokio::test]
 async fn after_folds_in_code_variables_are_there_and_the_loom_reads_what_is_folded() {
-    let store = AnyLoom::new(Memory::new());
+    let store = AnyLoom::new(MemoryLoom::new());
     let runtime = house_of(store.clone(), 3);
     let crystal = script([
         Response::code("var secret = echo('first')"),
@@ -494,13 +496,16 @@ async fn after_folds_in_code_variables_are_there_and_the_loom_reads_what_is_fold
         Response::code("done([secret, n, seen.said])"),
         Response::code("done([secret, n])"),
     ]);
-    let cantrip =
-        coding(&crystal).gate(builtin::loom(OwnThreadOf::new(store))).folding(Folding::after_turns(3)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cantrip = coding(&crystal)
+        .gate(builtin::loom(OwnThreadReader::new(store)))
+        .folding(FoldOptions::after_turns(3))
+        .build()
+        .unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     let answer = cast.answer().unwrap_or_else(|| panic!("{:?}", cast.reply())).clone();
     assert_eq!((&answer[0], &answer[1]), (&json!("first"), &json!(3)));
     assert!(answer[2].as_str().unwrap().contains("var secret"), "{answer}");
-    let inputs = crystal.inputs();
+    let inputs = crystal.requests();
     let shown = fold_shown(&inputs[4]).expect("folded");
     assert!(shown.contains("Call loom to read them.") && shown.ends_with("Variables are unchanged."), "{shown}");
     assert!(!texts(&inputs[4].messages).join("\n").contains("first"));
@@ -510,10 +515,10 @@ async fn after_folds_in_code_variables_are_there_and_the_loom_reads_what_is_fold
     // A fork from before the fold sees plain turns, and has the variables of its place.
     let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
     let before = thread.turns[1].id;
-    let fork = runtime.fork(&cantrip, before, Forking::on("another way")).await;
+    let fork = runtime.fork(&cantrip, before, ForkOptions::on("another way")).await;
     assert_eq!(fork.answer(), Some(&json!(["first", 1])), "{:?}", fork.reply());
-    let list = crystal.inputs().last().unwrap().messages.clone();
-    assert_eq!(fold_shown(&Input { messages: list.clone(), ..inputs[0].clone() }), None);
+    let list = crystal.requests().last().unwrap().messages.clone();
+    assert_eq!(fold_shown(&RecordedRequest { messages: list.clone(), ..inputs[0].clone() }), None);
     assert!(texts(&list).join("\n").contains("var secret = echo('first')"));
     assert_code(runtime.replay(&cantrip, thread.leaf).await.reply(), codes::VERIFIED);
 }
@@ -526,10 +531,10 @@ async fn capabilities_are_in_every_request_also_after_a_fold_and_a_missing_promp
         let ends = if code { Response::code("done(1)") } else { done(1) };
         let crystal = script((1..=5).map(says).chain([ends]));
         let builder = if code { coding(&crystal) } else { talking(&crystal) };
-        let cantrip = builder.folding(Folding::after_turns(2)).build().unwrap();
-        let cast = memory().cast(&cantrip, Casting::on("count")).await;
+        let cantrip = builder.folding(FoldOptions::after_turns(2)).build().unwrap();
+        let cast = memory().cast(&cantrip, CastOptions::on("count")).await;
         assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
-        let inputs = crystal.inputs();
+        let inputs = crystal.requests();
         assert!(inputs.iter().filter(|input| fold_shown(input).is_some()).count() >= 3);
         for input in &inputs {
             let messages: Vec<&Message> = input.messages.iter().collect();
@@ -555,7 +560,7 @@ impl Crystal for Family {
     fn name(&self) -> &str {
         "scripted/family"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let child = request.caller.spawned_by.is_some();
         let response = match (child, request.utterances) {
             (true, 0) | (false, 0 | 2 | 3) => call("echo", json!({ "text": request.utterances })),
@@ -568,7 +573,7 @@ impl Crystal for Family {
 
 fn without_turn(digest_of: &Thread) -> String {
     serde_json::to_string(&json!({
-        "turns": digest_of.turns.iter().map(|turn| (turn.id, turn.said(), turn.gate_calls.len())).collect::<Vec<_>>(),
+        "turns": digest_of.turns.iter().map(|turn| (turn.id, turn.utterance_text(), turn.gate_calls.len())).collect::<Vec<_>>(),
         "folds": digest_of.folds.iter().map(|fold| (&fold.text, fold.fold.to)).collect::<Vec<_>>(),
         "casts": digest_of.casts.iter().map(|cast| cast.cast.cast_id).collect::<Vec<_>>(),
     }))
@@ -579,7 +584,7 @@ fn without_turn(digest_of: &Thread) -> String {
 async fn a_fork_at_any_turn_begins_with_the_list_of_that_turn_and_leaves_the_original_alone() {
     let runtime = memory();
     let family = || talking(&script([])).gate(builtin::call_agent());
-    let cantrip = family().crystal(Family).folding(Folding::after_turns(3)).build().unwrap();
+    let cantrip = family().crystal(Family).folding(FoldOptions::after_turns(3)).build().unwrap();
     let entity = runtime.summon(&cantrip, None).await.unwrap();
     let mut leaf = None;
     for intent in ["first", "second", "third"] {
@@ -593,13 +598,13 @@ async fn a_fork_at_any_turn_begins_with_the_list_of_that_turn_and_leaves_the_ori
     let original = without_turn(&thread);
     for turn in &thread.turns {
         let shared = runtime.loom().thread(turn.id).await.unwrap();
-        let mut wanted = View::of(cantrip.frame(None), &shared).unwrap();
+        let mut wanted = MessageList::of(cantrip.frame(None), &shared).unwrap();
         let tape = script([done("forked")]);
         // It folds nothing of its own before it asks.
         let other = family().crystal(tape.clone()).build().unwrap();
-        let fork = runtime.fork(&other, turn.id, Forking::on("another way")).await;
+        let fork = runtime.fork(&other, turn.id, ForkOptions::on("another way")).await;
         assert_eq!(fork.answer(), Some(&json!("forked")), "turn {}: {:?}", turn.sequence, fork.reply());
-        let shown = texts(&tape.inputs()[0].messages);
+        let shown = texts(&tape.requests()[0].messages);
         let mut expected = texts(&wanted.request().unwrap());
         // What was said to go on belongs to the cast before.
         expected.retain(|text| !text.starts_with("Continue. "));
@@ -626,16 +631,21 @@ async fn a_fork_at_any_turn_begins_with_the_list_of_that_turn_and_leaves_the_ori
 async fn a_cast_that_goes_on_without_an_intent_begins_with_the_list_it_was_cut_off_from() {
     let runtime = memory();
     let tape = script((1..=7).map(echo));
-    let cantrip = talking(&tape).ward("max_turns", 5).folding(Folding::after_turns(3)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cantrip = talking(&tape).ward("max_turns", 5).folding(FoldOptions::after_turns(3)).build().unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::MaxTurns));
     let leaf = cast.outcome.unwrap().leaf.unwrap();
     let thread = runtime.loom().thread(leaf).await.unwrap();
-    let asked: Vec<Vec<String>> = tape.inputs().iter().map(|input| texts(&input.messages)).collect();
+    let asked: Vec<Vec<String>> = tape.requests().iter().map(|input| texts(&input.messages)).collect();
     for (at, turn) in thread.turns.iter().enumerate().take(4) {
         let other = script([done("forked")]);
-        let fork = runtime.fork(&cantrip.with_crystal(other.clone()).unwrap(), turn.id, Forking::new()).await;
+        let fork = runtime.fork(&cantrip.with_crystal(other.clone()).unwrap(), turn.id, ForkOptions::new()).await;
         assert_eq!(fork.answer(), Some(&json!("forked")), "{:?}", fork.reply());
-        assert_eq!(texts(&other.inputs()[0].messages), asked[at + 1], "a fork from turn {} goes on as it did", at + 1);
+        assert_eq!(
+            texts(&other.requests()[0].messages),
+            asked[at + 1],
+            "a fork from turn {} goes on as it did",
+            at + 1
+        );
     }
 }

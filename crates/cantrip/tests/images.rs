@@ -6,9 +6,9 @@ use crate::support;
 
 use std::sync::{Arc, Mutex};
 
-use cantrip::{Cantrip, Casting, Forking};
+use cantrip::{Cantrip, CastOptions, ForkOptions};
 use cantrip_crystal::Request;
-use cantrip_loom::{AnyLoom, Body, Content, Loom, Memory, Message, Part};
+use cantrip_loom::{AnyLoom, Body, Content, Loom, MemoryLoom, Message, Part};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -48,10 +48,13 @@ async fn every_request_carries_the_bytes_of_the_images_on_its_path() {
         let cantrip = looking(&seen);
         let entity = runtime.summon(&cantrip, None).await.unwrap();
         let ((one, first), (two, second)) = (picture(b"one"), picture(b"two"));
-        let cast = entity.send_casting(Casting::on(one).attach(first)).await;
+        let cast = entity.send_casting(CastOptions::on(one).attach(first)).await;
         assert_eq!(cast.answer(), Some(&json!("seen")), "{:?}", cast.reply());
         let leaf = cast.outcome.unwrap().leaf.unwrap();
-        assert_eq!(entity.send_casting(Casting::on(two.clone()).attach(second)).await.answer(), Some(&json!("seen")));
+        assert_eq!(
+            entity.send_casting(CastOptions::on(two.clone()).attach(second)).await.answer(),
+            Some(&json!("seen"))
+        );
         let only = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
         let wanted = [only(&["one"]), only(&["one"]), only(&["one", "two"]), only(&["one", "two"])];
         assert_eq!(*seen.lock().unwrap(), wanted);
@@ -60,7 +63,7 @@ async fn every_request_carries_the_bytes_of_the_images_on_its_path() {
         let taken = runtime.entity(&cantrip, entity.id()).await.unwrap();
         assert_eq!(taken.send("and now?").await.answer(), Some(&json!("seen")));
         assert_eq!(seen.lock().unwrap().last(), Some(&only(&["one", "two"])));
-        let fork = runtime.fork(&cantrip, leaf, Forking::on("another way")).await;
+        let fork = runtime.fork(&cantrip, leaf, ForkOptions::on("another way")).await;
         assert_eq!(fork.answer(), Some(&json!("seen")), "{:?}", fork.reply());
         assert_eq!(seen.lock().unwrap().last(), Some(&only(&["one"])));
         let leaf = fork.outcome.unwrap().leaf.unwrap();
@@ -73,11 +76,11 @@ async fn an_image_that_is_not_there_is_an_error_and_no_request_leaves() {
     let (runtime, seen) = (memory(), Seen::default());
     let cantrip = looking(&seen);
     let (content, body) = picture(b"gone");
-    let cast = runtime.cast(&cantrip, Casting::on(content.clone())).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on(content.clone())).await;
     assert_code(cast.reply(), codes::RECORD_ALTERED);
     assert!(seen.lock().unwrap().is_empty() && cast.outcome.is_none());
     // Nothing was lost by it: once the bytes are there the run goes on.
-    let other = runtime.cast(&cantrip, Casting::on(content).attach(body)).await;
+    let other = runtime.cast(&cantrip, CastOptions::on(content).attach(body)).await;
     assert_eq!(other.answer(), Some(&json!("seen")));
     let resumed = runtime.resume(&cantrip, cast.run.unwrap()).await;
     assert_eq!(resumed.answer(), Some(&json!("seen")), "{:?}", resumed.reply());
@@ -85,10 +88,10 @@ async fn an_image_that_is_not_there_is_an_error_and_no_request_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn an_entity_is_given_no_second_context() {
-    let runtime = house_of(AnyLoom::new(Memory::new()), 1);
+    let runtime = house_of(AnyLoom::new(MemoryLoom::new()), 1);
     let cantrip = talking(&script([done(1)])).build().unwrap();
     let entity = runtime.summon(&cantrip, None).await.unwrap();
-    let refused = entity.send_casting(Casting::on("go").context(json!({"more": 1}))).await;
+    let refused = entity.send_casting(CastOptions::on("go").context(json!({"more": 1}))).await;
     assert_code(refused.reply(), codes::CONTRACT_INVALID);
     assert_eq!(entity.send("go").await.answer(), Some(&json!(1)));
     assert_eq!(runtime.loom().casts(entity.id()).await.unwrap().len(), 1);

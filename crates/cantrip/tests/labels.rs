@@ -5,12 +5,12 @@
 
 use crate::support;
 
-use cantrip::{Cantrip, Casting, Deciding, Forking, Runtime, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions, ForkOptions, HumanDecision, Runtime};
 use cantrip_canon::ApprovalId;
 use cantrip_circle::gate::{builtin, gate};
 use cantrip_circle::{AnyGate, Label};
 use cantrip_crystal::{Crystal, Request, Response};
-use cantrip_loom::{Actor, AnyLoom, Event, Loom, Memory, Page, Settlement, TruncationReason};
+use cantrip_loom::{Actor, AnyLoom, Event, Loom, MemoryLoom, PageRequest, Settlement, TruncationReason};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
@@ -21,14 +21,14 @@ use support::{
 
 /// A gate that counts and brings these labels in.
 fn labelled(name: &str, count: &Count, labels: &[Label]) -> AnyGate {
-    support::counting(name, count).labelled(labels.iter().copied())
+    support::counting(name, count).with_labels(labels.iter().copied())
 }
 
 /// A gate that fails, and brings this label in all the same.
 fn failing(name: &str, label: Label) -> AnyGate {
     let failing =
         gate(name, "Fails.", |_: Numbered| async { Err::<u64, Refusal>(codes::gate_failed("x", "y").into()) });
-    AnyGate::from(failing).labelled([label])
+    AnyGate::from(failing).with_labels([label])
 }
 
 struct Seen {
@@ -42,7 +42,7 @@ impl Seen {
         Self { private: Count::default(), untrusted: Count::default(), out: Count::default() }
     }
 
-    fn circle(&self, crystal: impl Crystal + 'static) -> recipe::Builder {
+    fn circle(&self, crystal: impl Crystal + 'static) -> CantripBuilder {
         Cantrip::builder()
             .crystal(crystal)
             .gate(builtin::done())
@@ -61,7 +61,7 @@ fn n(gate: &str) -> Response {
 
 /// What the entity reads of the call of this gate.
 async fn read(runtime: &Runtime, cantrip: &Cantrip, gate: &str) -> (String, String) {
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let record = turns.iter().flat_map(|turn| &turn.gate_calls).rfind(|record| record.gate == gate);
     let Settlement::Settled(settled) = &record.unwrap().settlement else { panic!("settled") };
     (settled.reply.code.clone(), settled.result.as_str().unwrap_or_default().to_owned())
@@ -73,7 +73,7 @@ async fn the_call_that_joins_the_three_is_denied_with_the_line_that_labels_it() 
     let crystal = script([n("files"), n("mail"), n("post"), n("files"), done("stays callable")]);
     let cantrip = seen.circle(crystal).build().unwrap();
     assert!(cantrip.wards().trifecta, "all three are there, so the ward is on");
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("stays callable")), "{:?}", cast.reply());
     assert_eq!((seen.private.get(), seen.untrusted.get(), seen.out.get()), (2, 1, 0));
     let (code, text) = read(&runtime, &cantrip, "post").await;
@@ -89,14 +89,14 @@ async fn a_reason_lifts_it_and_a_gate_that_was_entered_counts_whatever_it_answer
     let crystal = script([n("files"), n("mail"), n("post"), done(1)]);
     let lifted = seen.circle(crystal).ward("allow_trifecta", "all of it is ours").build().unwrap();
     assert!(!lifted.wards().trifecta);
-    assert_eq!(runtime.cast(&lifted, Casting::on("go")).await.answer(), Some(&json!(1)));
+    assert_eq!(runtime.cast(&lifted, CastOptions::on("go")).await.answer(), Some(&json!(1)));
     assert_eq!(seen.out.get(), 1);
     let root = runtime.loom().roots(lifted.loom_id()).await.unwrap().remove(0);
     assert_eq!(root.cantrip.wards["allow_trifecta"], "all of it is ours");
 
     let (runtime, seen) = (memory(), Seen::new());
     let cantrip = seen.circle(script([n("broken"), n("mail"), n("post"), done(1)])).build().unwrap();
-    assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(1)));
+    assert_eq!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer(), Some(&json!(1)));
     assert_eq!((seen.untrusted.get(), seen.out.get()), (1, 0));
     assert_eq!(read(&runtime, &cantrip, "post").await.0, codes::TRIFECTA.any().as_str());
 
@@ -104,16 +104,16 @@ async fn a_reason_lifts_it_and_a_gate_that_was_entered_counts_whatever_it_answer
     let (runtime, seen) = (memory(), Seen::new());
     let crystal = script([call("files", json!({"n": "none"})), n("mail"), n("post"), done(1)]);
     let cantrip = seen.circle(crystal).build().unwrap();
-    assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(1)));
+    assert_eq!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer(), Some(&json!(1)));
     assert_eq!((seen.private.get(), seen.out.get()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_someone_can_be_asked_the_completing_call_waits_for_them() {
     for (store, _folder) in stores() {
-        let (runtime, seen) = (house_of(store, 1).askable(true), Seen::new());
+        let (runtime, seen) = (house_of(store, 1).with_approvals(true), Seen::new());
         let cantrip = seen.circle(script([n("files"), n("mail"), n("post"), n("post"), done(1)])).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         let run = cast.run.unwrap();
         let mut next = cast;
         for posted in 0..2 {
@@ -127,7 +127,7 @@ async fn where_someone_can_be_asked_the_completing_call_waits_for_them() {
             let reasons = asked.next_back().unwrap()["reasons"].clone();
             assert_eq!(reasons[0]["ward"], "trifecta");
             assert_eq!(reasons[0]["toml"], r#"gates.post.labels = ["external_comm"]"#);
-            let approve = Deciding::approve(Actor::new("user:1").unwrap());
+            let approve = HumanDecision::approve(Actor::new("user:1").unwrap());
             assert_code(&runtime.decide(run, approval, approve).await.reply, codes::CHANGED);
             next = runtime.resume(&cantrip, run).await;
         }
@@ -157,7 +157,7 @@ async fn what_was_touched_goes_down_to_a_child_and_comes_back_with_its_end() {
     for child_posts in [true, false] {
         let (runtime, seen) = (memory(), Seen::new());
         let cantrip = family(&seen, child_posts);
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("parent")), "{:?}", cast.reply());
         assert_eq!((seen.private.get(), seen.untrusted.get(), seen.out.get()), (1, 1, 0), "{child_posts}");
         assert_eq!(read(&runtime, &cantrip, "post").await.0, codes::TRIFECTA.any().as_str());
@@ -169,15 +169,16 @@ async fn what_was_touched_goes_down_to_a_child_and_comes_back_with_its_end() {
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_at_any_place_the_same_call_is_denied() {
     for child_posts in [true, false] {
-        let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+        let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
         let seen = Seen::new();
-        let whole = house_of(AnyLoom::new(store.clone()), 1).cast(&family(&seen, child_posts), Casting::on("go")).await;
+        let whole =
+            house_of(AnyLoom::new(store.clone()), 1).cast(&family(&seen, child_posts), CastOptions::on("go")).await;
         assert_eq!(whole.answer(), Some(&json!("parent")));
         for dies_after in 1..store.taken() {
-            let (memory, seen) = (AnyLoom::new(Memory::new()), Seen::new());
+            let (memory, seen) = (AnyLoom::new(MemoryLoom::new()), Seen::new());
             let cantrip = family(&seen, child_posts);
             let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-            let died = dying.cast(&cantrip, Casting::on("go")).await;
+            let died = dying.cast(&cantrip, CastOptions::on("go")).await;
             let heir = house_of(memory, 2);
             let cast = heir.resume(&cantrip, died.run.unwrap()).await;
             let found = woven(&heir, cantrip.loom_id()).await;
@@ -193,22 +194,22 @@ async fn a_fork_has_touched_what_its_turns_touched_and_no_more() {
     for (store, _folder) in stores() {
         let (runtime, seen) = (house_of(store, 1), Seen::new());
         let cantrip = family(&seen, false);
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("parent")));
-        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         let own: Vec<_> = turns.iter().filter(|turn| Some(turn.entity_id) == cast.entity).collect();
         // 1 mail, 2 the delegation, 3 its answer: only there has the child's label come up.
         for (at, posts) in [(0, true), (1, true), (2, false)] {
             let before = seen.out.get();
             let posting = cantrip.with_crystal(script([n("post"), done("forked")])).unwrap();
-            let fork = runtime.fork(&posting, own[at].id, Forking::on("post it")).await;
+            let fork = runtime.fork(&posting, own[at].id, ForkOptions::on("post it")).await;
             assert_eq!(fork.answer(), Some(&json!("forked")), "{:?}", fork.reply());
             assert_eq!(seen.out.get() - before, usize::from(posts), "fork from turn {}", own[at].sequence);
             // And so has a fork of the fork: where it has posted, it is the files that would join the three.
             let before = (seen.private.get(), seen.out.get());
             let again = cantrip.with_crystal(script([n("files"), n("post"), done("again")])).unwrap();
             let leaf = fork.outcome.unwrap().leaf.unwrap();
-            let fork = runtime.fork(&again, leaf, Forking::on("files first")).await;
+            let fork = runtime.fork(&again, leaf, ForkOptions::on("files first")).await;
             assert_eq!(fork.answer(), Some(&json!("again")), "{:?}", fork.reply());
             let after = (seen.private.get() - before.0, seen.out.get() - before.1);
             assert_eq!(after, if posts { (0, 1) } else { (1, 0) }, "fork from turn {}", own[at].sequence);
@@ -231,7 +232,7 @@ async fn what_an_entity_touched_lasts_over_its_sends_and_a_labelled_context_coun
 
     let (runtime, seen) = (memory(), Seen::new());
     let cantrip = seen.circle(script([n("mail"), n("post"), done(1)])).build().unwrap();
-    let casting = Casting::on("go").context(json!({"salaries": [1]})).context_labels([Label::PrivateData]);
+    let casting = CastOptions::on("go").context(json!({"salaries": [1]})).context_labels([Label::PrivateData]);
     assert_eq!(runtime.cast(&cantrip, casting).await.answer(), Some(&json!(1)));
     assert_eq!((seen.untrusted.get(), seen.out.get()), (1, 0));
 }
@@ -247,7 +248,7 @@ fn polling() -> AnyGate {
     gate("status", "Asks how far it is.", same).polling().into()
 }
 
-fn circling(crystal: &cantrip_crystal::Scripted, count: &Count) -> recipe::Builder {
+fn circling(crystal: &cantrip_crystal::ScriptedCrystal, count: &Count) -> CantripBuilder {
     talking(crystal).gate(changing(count)).gate(polling()).ward("max_turns", 12)
 }
 
@@ -260,11 +261,11 @@ async fn ends(responses: Vec<Response>, ward: Option<Value>) -> (Option<Truncati
     };
     let cantrip = builder.build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     if let Some(leaf) = cast.outcome.as_ref().and_then(|outcome| outcome.leaf) {
         assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     }
-    (cast.reason(), crystal.asked())
+    (cast.reason(), crystal.request_count())
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,9 +296,9 @@ async fn words_can_go_round_in_circles_too() {
     let runtime = memory();
     let crystal = script([Response::text("I think."), Response::text(" I think.\n"), Response::text("I think.")]);
     let cantrip = requiring(&crystal).ward("loop_detected", json!({"repeats": 3, "cycles": 3})).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::LOOP_DETECTED);
-    assert_eq!(crystal.asked(), 3);
+    assert_eq!(crystal.request_count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,13 +307,13 @@ async fn circles_are_counted_over_a_crash() {
         let crystal = Acting(|_: &Request| call("echo", json!({"text": 1})));
         talking(&script([])).crystal(crystal).ward("loop_detected", json!({"repeats": 4, "cycles": 4})).build().unwrap()
     };
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
-    let whole = house_of(AnyLoom::new(store.clone()), 1).cast(&cantrip(), Casting::on("go")).await;
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
+    let whole = house_of(AnyLoom::new(store.clone()), 1).cast(&cantrip(), CastOptions::on("go")).await;
     assert_eq!((whole.reason(), whole.outcome.unwrap().turns), (Some(TruncationReason::LoopDetected), 4));
     for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-        let died = dying.cast(&cantrip(), Casting::on("go")).await;
+        let died = dying.cast(&cantrip(), CastOptions::on("go")).await;
         let cast = house_of(memory, 2).resume(&cantrip(), died.run.unwrap()).await;
         assert_eq!((cast.reason(), cast.outcome.unwrap().turns), (Some(TruncationReason::LoopDetected), 4));
     }

@@ -47,7 +47,7 @@ async fn refuse() -> Result<(), Refusal> {
 }
 
 fn promises_of(gate: &AnyGate) -> (String, String, Value) {
-    let promises = gate.promises();
+    let promises = gate.spec();
     (promises.name.to_string(), promises.description.clone(), promises.parameters.clone())
 }
 
@@ -60,10 +60,10 @@ fn a_gate_function_describes_itself() {
     assert_eq!(parameters["properties"]["name"]["description"], "Who is greeted.");
     assert_eq!(parameters["additionalProperties"], false);
     assert!(parameters["properties"].get("greeting").is_none(), "what is given is not asked for");
-    assert!(greet.promises().labels.contains(Label::PrivateData));
-    assert_eq!(greet.promises().purity, Purity::ReadOnly);
+    assert!(greet.spec().labels.contains(Label::PrivateData));
+    assert_eq!(greet.spec().purity, Purity::ReadOnly);
     assert_eq!(promises_of(&quotient()).0, "divide");
-    assert!(key().promises().ephemeral);
+    assert!(key().spec().ephemeral);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn gate_functions_are_called_with_their_arguments() {
     ]);
     let cantrip = requiring(&crystal).gate(greet("Hello".into())).gate(quotient()).gate(refuse()).build().unwrap();
     let house = memory();
-    let reply = house.cast(&cantrip, cantrip::Casting::on("go")).await;
+    let reply = house.cast(&cantrip, cantrip::CastOptions::on("go")).await;
     assert_eq!(reply.answer(), Some(&json!("end")));
     let woven = woven(&house, cantrip.loom_id()).await;
     let lines: Vec<_> = woven.lines().collect();
@@ -128,7 +128,7 @@ async fn a_live_cast_is_cancelled_from_outside_or_by_dropping_it() {
     let house = memory();
     let cantrip = |crystal| -> Cantrip { requiring(&crystal).gate(wait(Arc::clone(&begun))).build().unwrap() };
 
-    let live = house.live(&cantrip(crystal()), cantrip::Casting::on("wait"));
+    let live = house.live(&cantrip(crystal()), cantrip::CastOptions::on("wait"));
     begun.notified().await;
     live.cancel().cancel();
     let reply = live.reply().await;
@@ -136,7 +136,7 @@ async fn a_live_cast_is_cancelled_from_outside_or_by_dropping_it() {
     assert_eq!(reply.reason(), Some(TruncationReason::Cancelled));
 
     let cantrip = cantrip(crystal());
-    let live = house.live(&cantrip, cantrip::Casting::on("wait again"));
+    let live = house.live(&cantrip, cantrip::CastOptions::on("wait again"));
     begun.notified().await;
     drop(live);
     while !woven(&house, cantrip.loom_id()).await.ends_with("truncated cancelled") {

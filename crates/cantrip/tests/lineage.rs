@@ -4,18 +4,18 @@
 
 use crate::support;
 
-use cantrip::{Call, Cantrip, Casting, Forking, Runtime};
-use cantrip_circle::Delegates;
+use cantrip::{Call, Cantrip, CastOptions, ForkOptions, Runtime};
+use cantrip_circle::DelegationGrants;
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Response, Scripted};
-use cantrip_loom::{EntityView, Loom, Page};
+use cantrip_crystal::{Response, ScriptedCrystal};
+use cantrip_loom::{EntityView, Loom, PageRequest};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
 use support::{call, done, memory, script};
 
-fn parent(crystal: &Scripted, other: &Scripted) -> Cantrip {
-    let delegates = Delegates { crystals: ["scripted/other".to_owned()].into(), ..Delegates::default() };
+fn parent(crystal: &ScriptedCrystal, other: &ScriptedCrystal) -> Cantrip {
+    let delegates = DelegationGrants { crystals: ["scripted/other".to_owned()].into(), ..DelegationGrants::default() };
     Cantrip::builder()
         .crystal(crystal.clone())
         .call(Call::new().system_prompt("You are the first."))
@@ -31,7 +31,7 @@ fn parent(crystal: &Scripted, other: &Scripted) -> Cantrip {
 }
 
 async fn entities(runtime: &Runtime, cantrip: &Cantrip) -> Vec<EntityView> {
-    runtime.loom().entities(cantrip.loom_id(), Page::FIRST).await.unwrap().items
+    runtime.loom().entities(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items
 }
 
 /// Each entity's cantrip is found by its id, and its thread is what its records say.
@@ -53,7 +53,7 @@ async fn children_and_their_children_whatever_they_were_given() {
         "wards": {"max_turns": 4}, "crystal": "scripted/other",
     });
     let crystal = script([call("call_agent", narrow), done("over")]);
-    let other = Scripted::new(
+    let other = ScriptedCrystal::new(
         "scripted/other",
         cantrip_crystal::Script::new([
             call("call_agent_batch", json!({"requests": ["x", {"intent": "y", "max_turns": 2}]})),
@@ -63,7 +63,7 @@ async fn children_and_their_children_whatever_they_were_given() {
         ]),
     );
     let cantrip = parent(&crystal, &other);
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_all(&runtime, &cantrip, 4).await;
 }
@@ -75,12 +75,12 @@ async fn a_fork_of_a_child_has_the_cantrip_of_the_child() {
         call("call_agent", json!({"intent": "a", "gates": ["echo"]})).and_call("d", "done", json!({"answer": 1}));
     let crystal = script([said, call("echo", json!({"text": "hm"})), done("a"), done("another way")]);
     let cantrip = parent(&crystal, &script([Response::default()]));
-    runtime.cast(&cantrip, Casting::on("go")).await.answer().unwrap();
+    runtime.cast(&cantrip, CastOptions::on("go")).await.answer().unwrap();
     let child = entities(&runtime, &cantrip).await.pop().unwrap();
     let own = runtime.descendant(&cantrip, child.entity.entity_id).await.unwrap();
     assert_ne!(own.id(), cantrip.id());
     let first = runtime.loom().path(child.leaf.unwrap()).await.unwrap()[1].id;
-    let fork = runtime.fork(&own, first, Forking::on("otherwise")).await;
+    let fork = runtime.fork(&own, first, ForkOptions::on("otherwise")).await;
     assert_eq!(fork.answer(), Some(&json!("another way")), "{:?}", fork.reply());
     assert_all(&runtime, &cantrip, 3).await;
 }
@@ -90,7 +90,7 @@ async fn what_a_circle_would_not_grant_is_not_made_again() {
     let runtime = memory();
     let crystal = script([call("call_agent", json!({"intent": "a", "gates": ["echo"]})), done("a"), done("over")]);
     let cantrip = parent(&crystal, &script([Response::default()]));
-    runtime.cast(&cantrip, Casting::on("go")).await.answer().unwrap();
+    runtime.cast(&cantrip, CastOptions::on("go")).await.answer().unwrap();
     let child = entities(&runtime, &cantrip).await.pop().unwrap();
     let without = Cantrip::builder()
         .crystal(crystal)

@@ -4,7 +4,7 @@ use crate::woven;
 
 use std::collections::HashMap;
 
-use cantrip::list::{Frame, Pairing, View};
+use cantrip::list::{Frame, MessageList, PairingCheck};
 use cantrip_loom::{Closing, Environment, Maker, Message, ProgramError, ProviderParts, TruncationReason, render};
 use cantrip_reply::{codes, testing};
 use proptest::prelude::*;
@@ -394,7 +394,7 @@ fn a_result_without_its_call_is_refused_before_it_is_sent() {
     let result = |id: &str| Message::Tool { tool_call_id: id.into(), gate: "read".into(), content: "x".into() };
     let user = || Message::User { content: "go on".into() };
     for fits in [vec![], vec![call(&["a", "b"]), result("a"), result("b"), user()], vec![user(), user()]] {
-        assert_eq!(Pairing::check(&fits), Ok(()));
+        assert_eq!(PairingCheck::check(&fits), Ok(()));
     }
     for broken in [
         vec![result("a")],
@@ -404,7 +404,7 @@ fn a_result_without_its_call_is_refused_before_it_is_sent() {
         vec![call(&["a", "b"]), result("a")],
         vec![call(&["a", "a"]), result("a"), result("a")],
     ] {
-        let unpaired = Pairing::check(&broken).expect_err("it does not fit");
+        let unpaired = PairingCheck::check(&broken).expect_err("it does not fit");
         assert!(unpaired.to_string().starts_with("tool result without matching tool call"));
         let guarded = testing::guarded(|rb| rb.error(unpaired.filled("scripted/test")));
         testing::assert_code(&guarded.reply, codes::CRYSTAL_REJECTED);
@@ -586,7 +586,7 @@ proptest! {
         let casts: HashMap<_, _> = woven.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
         for (at, list) in lists.iter().enumerate() {
             let frame = Frame::new("scripted/test", "conversation").prompted("You count.");
-            let mut fork = View::along(frame, &woven.turns[..=at], &casts, &[]).expect("whole");
+            let mut fork = MessageList::along(frame, &woven.turns[..=at], &casts, &[]).expect("whole");
             let forked = shown(&fork.request().expect("fits"));
             match list {
                 Some(list) => prop_assert_eq!(list, &forked),

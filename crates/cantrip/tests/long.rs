@@ -10,11 +10,11 @@ mod support;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use cantrip::fold::Folding;
-use cantrip::list::View;
-use cantrip::{Call, Cantrip, Casting, Forking, Replayed, Runtime};
+use cantrip::fold::FoldOptions;
+use cantrip::list::MessageList;
+use cantrip::{Call, Cantrip, CastOptions, ForkOptions, ReplayOutcome, Runtime};
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Answer, Crystal, Failure, Messages, ProfileRow, Request, Response, Sink};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Messages, ProfileRow, Request, Response};
 use cantrip_loom::{Caller, Journal, Loom, Message, Record, Seq, Strategy, Thread};
 use futures_util::TryStreamExt;
 use serde_json::json;
@@ -34,7 +34,7 @@ impl Crystal for Worker {
     fn name(&self) -> &str {
         "scripted/worker"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let response = match request.caller.request.caller() {
             Caller::Fold(_) => Response::text("it counts on"),
             Caller::Turn(_) => {
@@ -50,7 +50,7 @@ impl Crystal for Worker {
 }
 
 /// A cast of so many turns, in a window that holds some dozen of them.
-async fn worked(turns: u64, folding: Folding) -> (Runtime, Cantrip, Worker, Thread) {
+async fn worked(turns: u64, folding: FoldOptions) -> (Runtime, Cantrip, Worker, Thread) {
     let worker = Worker { turns: turns - 1, asked: Arc::default() };
     let cantrip = Cantrip::builder()
         .crystal(worker.clone())
@@ -63,7 +63,7 @@ async fn worked(turns: u64, folding: Folding) -> (Runtime, Cantrip, Worker, Thre
         .build()
         .unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on(INTENT)).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on(INTENT)).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
     assert_eq!(thread.turns.len() as u64, turns);
@@ -104,15 +104,18 @@ fn bytes(records: &[Record]) -> usize {
 async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() {
     let given = std::env::var("CANTRIP_TURNS").ok();
     let turns: u64 = given.map_or(1_000, |given| given.parse().expect("a number of turns"));
-    let (runtime, cantrip, worker, thread) = worked(turns, Folding::after_turns(20)).await;
+    let (runtime, cantrip, worker, thread) = worked(turns, FoldOptions::after_turns(20)).await;
     let asked = std::mem::take(&mut *worker.asked.lock().unwrap());
     assert_eq!(asked.len() as u64, turns, "nobody was asked but for a turn");
     nothing_is_lost(&asked);
 
     // Work: what is hashed and estimated grows with the turns and not with their square.
     let casts = thread.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
-    let taken =
-        |turns: usize| View::along(cantrip.frame(None), &thread.turns[..turns], &casts, &thread.folds).unwrap().taken();
+    let taken = |turns: usize| {
+        MessageList::along(cantrip.frame(None), &thread.turns[..turns], &casts, &thread.folds)
+            .unwrap()
+            .measured_messages()
+    };
     let (all, tenth) = (thread.turns.len(), thread.turns.len() / 10);
     let (first, last) = (taken(tenth), taken(all) - taken(all - tenth));
     assert!(last <= first + first / 10, "the first tenth of the turns took {first} messages, the last {last}");
@@ -135,29 +138,33 @@ async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() 
     assert!(last <= first + first / 10, "the first tenth of the records has {first} bytes, the last {last}");
 
     let replay = runtime.replay(&cantrip, thread.leaf).await;
-    assert_eq!(replay.replayed, Some(Replayed::Identical { turns, calls: turns }));
+    assert_eq!(replay.replayed, Some(ReplayOutcome::Identical { turns, calls: turns }));
 
     // A fork at its end begins with what its last turn was told.
     let tape = script([done("forked")]);
     let at = thread.turns[thread.turns.len() - 2].id;
-    let fork = runtime.fork(&cantrip.with_crystal(tape.clone()).unwrap(), at, Forking::new()).await;
+    let fork = runtime.fork(&cantrip.with_crystal(tape.clone()).unwrap(), at, ForkOptions::new()).await;
     assert_eq!(fork.answer(), Some(&json!("forked")), "{:?}", fork.reply());
-    let (forked, last) = (tape.inputs()[0].messages.clone(), asked.last().unwrap());
+    let (forked, last) = (tape.requests()[0].messages.clone(), asked.last().unwrap());
     assert!(forked.iter().eq(last.iter()), "it shares the list");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_strategy_loses_anything_in_hundreds_of_turns() {
     for strategy in [Strategy::Window, Strategy::Summary, Strategy::Selective] {
-        let (runtime, cantrip, worker, thread) = worked(500, Folding::default().by(strategy)).await;
+        let (runtime, cantrip, worker, thread) = worked(500, FoldOptions::default().with_strategy(strategy)).await;
         let asked = std::mem::take(&mut *worker.asked.lock().unwrap());
         nothing_is_lost(&asked);
         assert!(thread.folds.len() > 1, "the window folds by itself");
         let longest = asked.iter().map(Messages::len).max();
         assert!(longest < Some(600), "{strategy:?}: {longest:?} messages");
-        let view = View::of(cantrip.frame(None), &thread).unwrap();
-        assert!(view.taken() < 20 * 500, "{strategy:?}: {} messages were looked at", view.taken());
+        let view = MessageList::of(cantrip.frame(None), &thread).unwrap();
+        assert!(
+            view.measured_messages() < 20 * 500,
+            "{strategy:?}: {} messages were looked at",
+            view.measured_messages()
+        );
         let replay = runtime.replay(&cantrip, thread.leaf).await;
-        assert_eq!(replay.replayed, Some(Replayed::Identical { turns: 500, calls: 500 }), "{strategy:?}");
+        assert_eq!(replay.replayed, Some(ReplayOutcome::Identical { turns: 500, calls: 500 }), "{strategy:?}");
     }
 }

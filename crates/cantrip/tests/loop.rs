@@ -4,7 +4,7 @@
 
 use crate::support;
 
-use cantrip::Casting;
+use cantrip::CastOptions;
 use cantrip_crystal::Response;
 use cantrip_loom::{Message, TruncationReason};
 use cantrip_reply::codes;
@@ -16,7 +16,7 @@ use support::{Count, call, counting, done, memory, requiring, script, talking, w
 async fn a_text_ends_a_cast() {
     let runtime = memory();
     let cantrip = talking(&script([Response::text("hello")])).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("greet")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("greet")).await;
     assert_code(cast.reply(), codes::TERMINATED);
     assert_eq!(cast.answer(), Some(&json!("hello")));
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, r#"A1 "hello" terminated by text"#);
@@ -32,7 +32,7 @@ async fn calls_after_done_leave_no_record() {
         json!({"n": 2}),
     );
     let cantrip = talking(&script([said])).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;
     assert_eq!(cast.answer(), Some(&json!({"n": 1})));
     assert_eq!(count.get(), 1);
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, r#"A1 count=1 done={"n":1} terminated"#);
@@ -43,13 +43,13 @@ async fn under_require_done_a_text_is_a_turn_and_the_nudge_stands_only_in_the_li
     let runtime = memory();
     let crystal = script([Response::text("thinking"), Response::text("still"), done("x")]);
     let cantrip = requiring(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("x")));
     assert_eq!(
         woven(&runtime, cantrip.loom_id()).await,
         "A1 \"thinking\"\nA2 <A1 \"still\"\nA3 <A2 done=\"x\" terminated"
     );
-    let last = crystal.inputs().pop().unwrap();
+    let last = crystal.requests().pop().unwrap();
     let nudges = last
         .messages
         .iter()
@@ -62,10 +62,10 @@ async fn max_turns_makes_no_further_request_and_leaves_a_summary() {
     let runtime = memory();
     let crystal = script((0..5).map(|n| call("echo", json!({"text": n}))));
     let cantrip = talking(&crystal).ward("max_turns", 2).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::WARD_REACHED);
     assert_eq!(cast.reason(), Some(TruncationReason::MaxTurns));
-    assert_eq!((crystal.asked(), crystal.left()), (2, 3));
+    assert_eq!((crystal.request_count(), crystal.remaining()), (2, 3));
     let cantrip_loom::Ending::Truncated { summary, .. } = cast.outcome.unwrap().ending else { panic!("truncated") };
     assert_eq!(summary, "2 utterances in 2 turns. Gates: echo x2.");
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=0\nA2 <A1 echo=1 truncated max_turns");
@@ -75,14 +75,14 @@ async fn max_turns_makes_no_further_request_and_leaves_a_summary() {
 async fn done_in_the_last_turn_terminates() {
     let runtime = memory();
     let cantrip = talking(&script([done(1)])).ward("max_turns", 1).build().unwrap();
-    assert_code(runtime.cast(&cantrip, Casting::on("go")).await.reply(), codes::TERMINATED);
+    assert_code(runtime.cast(&cantrip, CastOptions::on("go")).await.reply(), codes::TERMINATED);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_blank_intent_is_refused_and_nothing_is_written() {
     let runtime = memory();
     let cantrip = talking(&script([done(1)])).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("  \n")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("  \n")).await;
     assert_code(cast.reply(), codes::CONTRACT_INVALID);
     assert!(cantrip_loom::Loom::looms(runtime.loom()).await.unwrap().is_empty());
 }
@@ -92,7 +92,7 @@ async fn a_malformed_done_is_an_observation_and_null_is_an_answer() {
     let runtime = memory();
     let crystal = script([Response::call("d", "done", json!({})), done(json!(null))]);
     let cantrip = talking(&crystal).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(null)));
     assert_eq!(
         woven(&runtime, cantrip.loom_id()).await,
@@ -105,7 +105,7 @@ async fn a_turn_of_only_unavailable_gates_goes_on() {
     let runtime = memory();
     let crystal = script([call("fetch", json!({})).and_call("c2", "echo", json!({"text": 1})), done(2)]);
     let cantrip = talking(&crystal).ward("remove_gate", "echo").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)));
     assert_eq!(
         woven(&runtime, cantrip.loom_id()).await,

@@ -7,23 +7,23 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip::{Cantrip, Casting, Runtime, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions, Runtime};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Crystal, Request, Response};
-use cantrip_loom::{Loom, Memory, Page};
+use cantrip_loom::{Loom, MemoryLoom, PageRequest};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::future::join_all;
 use serde_json::json;
 use support::{Acting, Count, Overlap, counting, intent_of, memory, said_before, slow, stores};
 
-fn coding(crystal: impl Crystal + 'static, medium: &Arc<Javascript>) -> recipe::Builder {
+fn coding(crystal: impl Crystal + 'static, medium: &Arc<Javascript>) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::clone(medium) as Arc<dyn Medium>)
+        .serve_medium(Arc::clone(medium) as Arc<dyn Medium>)
         .gate(builtin::done())
         .gate(builtin::call_agent())
         .gate(builtin::call_agent_batch())
@@ -39,10 +39,10 @@ async fn a_thousand_parents_that_wait_for_their_children_all_come_to_their_end()
         number => Response::code(format!("done([{number}, call_agent('child')])")),
     });
     let cantrip = coding(crystal, &medium).gate(slow("slow", &children)).build().unwrap();
-    let runtime = Runtime::new(Memory::new());
+    let runtime = Runtime::new(MemoryLoom::new());
     let casts = (0..1_000).map(|n| {
         let (runtime, cantrip) = (runtime.clone(), cantrip.clone());
-        tokio::spawn(async move { runtime.cast(&cantrip, Casting::on(n.to_string())).await })
+        tokio::spawn(async move { runtime.cast(&cantrip, CastOptions::on(n.to_string())).await })
     });
     for (n, cast) in join_all(casts).await.into_iter().enumerate() {
         let cast = cast.unwrap();
@@ -66,7 +66,7 @@ async fn parents_of_one_tree_that_wait_hold_no_place_and_no_batch_has_more_than_
         }
     });
     let cantrip = coding(crystal, &medium).gate(slow("slow", &children)).build().unwrap();
-    let cast = memory().cast(&cantrip, Casting::on("root")).await;
+    let cast = memory().cast(&cantrip, CastOptions::on("root")).await;
     assert_eq!(cast.answer(), Some(&json!(vec!["20"; 50].join(","))), "{:?}", cast.reply());
     assert_eq!((parents.get(), children.ended().len()), (50, 1_000));
     assert!(children.most() <= 64 && children.most() > 8, "{}", children.most());
@@ -93,7 +93,7 @@ async fn settles_at(medium: &Arc<Javascript>, most: usize) {
 async fn idle_sandboxes_beyond_the_bound_are_given_up_longest_idle_first_and_come_back_as_they_were() {
     for (store, _folder) in stores() {
         let medium = Arc::new(Javascript::start(Options::default()).unwrap());
-        let (runtime, count) = (support::house_of(store, 1).keeping_sandboxes(3), Count::default());
+        let (runtime, count) = (support::house_of(store, 1).with_idle_sandboxes_max(3), Count::default());
         let crystal = Acting(|request: &Request| match said_before(request) {
             0 => Response::code("var mine = [count(context), Math.random(), Date.now()]; done(mine)"),
             _ => Response::code("done(mine)"),
@@ -117,7 +117,7 @@ async fn idle_sandboxes_beyond_the_bound_are_given_up_longest_idle_first_and_com
             settles_at(&medium, 3).await;
         }
         assert_eq!(count.get(), 8, "no gate ran again");
-        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         assert!(turns.iter().flat_map(|turn| &turn.outputs).all(|output| output.environment_lost.is_none()));
 
         // Disposed ones make room at once, and dropped ones too.
@@ -134,7 +134,7 @@ async fn idle_sandboxes_beyond_the_bound_are_given_up_longest_idle_first_and_com
 #[tokio::test]
 async fn a_sandbox_that_would_take_too_long_to_build_again_is_lost_and_its_entity_is_told() {
     let medium = Arc::new(Javascript::start(Options::default()).unwrap());
-    let runtime = memory().keeping_sandboxes(0).rebuilding_within(Duration::from_millis(1));
+    let runtime = memory().with_idle_sandboxes_max(0).with_rebuild_cpu_max(Duration::from_millis(1));
     let crystal = Acting(|request: &Request| match said_before(request) {
         0 => Response::code("var n = 0; for (let i = 0; i < 2000000; i++) n += i; done(1)"),
         1 => Response::code("typeof n"),
@@ -146,12 +146,12 @@ async fn a_sandbox_that_would_take_too_long_to_build_again_is_lost_and_its_entit
     settles_at(&medium, 0).await;
     let cast = entity.send("and now?").await;
     assert_eq!(cast.answer(), Some(&json!("undefined")), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let lost = "[environment lost: rebuild too long]";
     assert_eq!(turns[1].outputs[0].environment_lost.as_deref(), Some(lost));
     assert!(cantrip_loom::render::observation(&turns[1], "javascript").starts_with(lost));
     // With the time it needs it comes back as it was.
-    let patient = memory().keeping_sandboxes(0);
+    let patient = memory().with_idle_sandboxes_max(0);
     let entity = patient.summon(&cantrip, None).await.unwrap();
     assert_eq!(entity.send("count").await.answer(), Some(&json!(1)));
     settles_at(&medium, 0).await;

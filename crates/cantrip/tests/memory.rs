@@ -13,7 +13,7 @@ use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Request, Response};
-use cantrip_loom::Memory;
+use cantrip_loom::MemoryLoom;
 use serde_json::json;
 use support::Acting;
 
@@ -29,7 +29,7 @@ fn coding(medium: &Arc<Javascript>) -> Cantrip {
     Cantrip::builder()
         .crystal(crystal)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::clone(medium) as Arc<dyn Medium>)
+        .serve_medium(Arc::clone(medium) as Arc<dyn Medium>)
         .gate(builtin::done())
         .gate(builtin::echo())
         .ward("max_turns", 5)
@@ -57,9 +57,9 @@ async fn ten_thousand_entities_that_wait_would_fit_in_two_gibibytes() {
     let medium = Arc::new(Javascript::start(Options::default()).unwrap());
     let cantrip = coding(&medium);
     let mut kept = Vec::new();
-    let with = each(&Runtime::new(Memory::new()), &cantrip, &mut kept).await;
+    let with = each(&Runtime::new(MemoryLoom::new()), &cantrip, &mut kept).await;
     assert!(format!("{medium:?}").contains("sandboxes: 350"), "each keeps its sandbox");
-    let without = each(&Runtime::new(Memory::new()).keeping_sandboxes(1), &cantrip, &mut kept).await;
+    let without = each(&Runtime::new(MemoryLoom::new()).with_idle_sandboxes_max(1), &cantrip, &mut kept).await;
     let sandboxes = IDLE_SANDBOXES_MAX as u64;
     let all = sandboxes * with + (10_000 - sandboxes) * without;
     assert!(all < 2 << 30, "{with} bytes with a sandbox and {without} without make {} MiB", all >> 20);

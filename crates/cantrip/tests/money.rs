@@ -6,18 +6,18 @@ use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip::policy::Redecided;
-use cantrip::{Call, Cantrip, Casting, Runtime};
+use cantrip::policy::RedecideOutcome;
+use cantrip::{Call, Cantrip, CastOptions, Runtime};
 use cantrip_canon::{IdSource, Money, Timestamp};
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Crystal, Price, Rates, Request, Response, Retry};
+use cantrip_crystal::{Crystal, Price, Rates, Request, Response, RetryPolicy};
 use cantrip_loom::{
-    Actor, Answer, AnyLoom, Contracts, Journal, Ledger, Loom, Memory, Page, ReceiptsWanted, Settlement, Step, StepId,
-    TruncationReason, Usage, Wanted,
+    Actor, AnyLoom, AppendOutcome, Contracts, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter,
+    ReservationFilter, Settlement, Step, StepId, TruncationReason, Usage,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
-use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
+use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Scope, Terms};
 use serde_json::json;
 use support::{
     Acting, Count, Dying, call, counting_again, done, house_of, intent_of, memory, said_before, script, talking,
@@ -38,15 +38,16 @@ pub(crate) fn used(prompt: u64, completion: u64) -> Usage {
 
 /// Each reservation: its state, the number of its attempt, what was booked, what was held.
 pub(crate) async fn rows(runtime: &Runtime) -> Vec<(&'static str, u32, i64, i64)> {
-    let rows = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
-    let told =
-        |row: &cantrip_spend::Row| (row.state_name(), row.terms().attempt, row.spent(), row.terms().amount.micros());
+    let rows = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
+    let told = |row: &cantrip_spend::AnyReservation| {
+        (row.state_name(), row.terms().attempt, row.spent_micros(), row.terms().amount.micros())
+    };
     rows.iter().map(|booked| told(&booked.row)).collect()
 }
 
 pub(crate) async fn adds_up(runtime: &Runtime) {
     let findings = runtime.loom().audit().await.unwrap();
-    assert!(findings.adds_up(), "{findings:?}");
+    assert!(findings.is_balanced(), "{findings:?}");
 }
 
 /// Gives the cantrip of this name so much, and no more.
@@ -54,15 +55,15 @@ pub(crate) async fn grant(runtime: &Runtime, name: &str, change: impl FnOnce(&mu
     let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
     let id = AuthorizationRef::Issued(IdSource::seeded(99).next(at));
     let mut terms = Terms {
-        mode: Mode::DelegatedBudget,
+        mode: AuthorizationMode::DelegatedBudget,
         scope: Scope { autopilot_id: Some(name.to_owned()), ..Scope::default() },
         issued_at: at,
         ..Terms::local()
     };
     change(&mut terms);
     let issue = Authorize { authorization: id, terms, actor: "a person".to_owned(), reason: "a test".to_owned(), at };
-    let step = Step::apart(StepId::new("grant").unwrap()).money(Operation::Authorize(Box::new(issue)));
-    assert!(matches!(runtime.loom().append(step).await.unwrap(), Answer::Committed(_)));
+    let step = Step::outside_runs(StepId::new("grant").unwrap()).money(Operation::Authorize(Box::new(issue)));
+    assert!(matches!(runtime.loom().append(step).await.unwrap(), AppendOutcome::Committed(_)));
     id
 }
 
@@ -75,7 +76,7 @@ async fn every_request_is_held_before_and_booked_with_its_answer() {
         done("over").with_usage(used(200, 20)),
     ]);
     let cantrip = talking(&crystal).price(listed()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let rows = rows(&runtime).await;
     let states: Vec<_> = rows.iter().map(|(state, attempt, spent, _)| (*state, *attempt, *spent)).collect();
@@ -96,22 +97,22 @@ async fn a_cast_with_a_budget_has_an_authorization_of_its_own_and_no_other_pays(
         done("later").with_usage(used(100, 10)),
     ]);
     let cantrip = talking(&crystal).price(listed()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("0.022 USD"))).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").budget(money("0.022 USD"))).await;
     assert_eq!(cast.answer(), None, "2,000 tokens are 20,000 micros: what is left pays for no answer");
     assert_code(cast.reply(), codes::BUDGET_SPENT);
     let told = cast.reply().data();
     assert_eq!(told["reason_code"], "policy_denied.budget_exhausted", "{told:?}");
     assert_eq!(told["run_id"], json!(cast.run), "and whose reply it is: {told:?}");
-    let all = runtime.loom().authorizations(Page::FIRST).await.unwrap().items;
+    let all = runtime.loom().authorizations(PageRequest::FIRST).await.unwrap().items;
     let own = all.iter().find(|row| row.id != AuthorizationRef::Local).expect("one of its own");
     let terms = own.terms();
     assert_eq!(terms.scope.run_id, cast.run.map(|run| run.to_string()));
-    assert_eq!((&terms.mode, terms.max_total), (&Mode::DelegatedBudget, Some(22_000)));
+    assert_eq!((&terms.mode, terms.max_total), (&AuthorizationMode::DelegatedBudget, Some(22_000)));
     assert_eq!((own.totals.spent, own.totals.reserved), (20_100, 0));
     let local = runtime.loom().authorization(AuthorizationRef::Local).await.unwrap();
     assert_eq!((local.totals.spent, local.totals.reserved), (0, 0), "the one without limits was not touched");
 
-    let next = runtime.cast(&cantrip, Casting::on("go")).await;
+    let next = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert!(next.answer().is_some(), "another cast is paid for as ever: {:?}", next.reply());
     adds_up(&runtime).await;
 }
@@ -127,7 +128,7 @@ async fn answers_get_shorter_as_an_authorization_runs_out() {
         call("echo", json!({"text": said_before(request)})).with_usage(used(100, answer))
     });
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("0.05 USD"))).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").budget(money("0.05 USD"))).await;
     assert_code(cast.reply(), codes::BUDGET_SPENT);
     let caps = caps.lock().unwrap().clone();
     assert_eq!(caps.len(), 3, "the third is short, and a fourth cannot be paid: {caps:?}");
@@ -139,7 +140,7 @@ async fn answers_get_shorter_as_an_authorization_runs_out() {
 async fn a_budget_in_a_currency_that_the_crystal_is_not_priced_in_is_refused() {
     let runtime = memory();
     let cantrip = talking(&script([done("never")])).price(listed()).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("5 EUR"))).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go").budget(money("5 EUR"))).await;
     assert_eq!(cast.answer(), None);
     assert_code(cast.reply(), codes::NOT_AUTHORIZED);
     assert!(cast.reply().message().contains("currency_mismatch"), "{:?}", cast.reply());
@@ -151,7 +152,7 @@ async fn a_budget_in_a_currency_that_the_crystal_is_not_priced_in_is_refused() {
 async fn what_is_free_holds_nothing() {
     let runtime = memory();
     let cantrip = talking(&script([done("over").with_usage(used(100, 10))])).build().unwrap();
-    assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+    assert!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer().is_some());
     assert_eq!(rows(&runtime).await, []);
 }
 
@@ -166,7 +167,7 @@ async fn a_limit_on_cost_shortens_answers_and_then_ends_the_cast() {
         call("echo", json!({"text": said_before(request)})).with_usage(used(100, answer))
     });
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).ward("max_cost", "0.05 USD").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
     assert_code(cast.reply(), codes::WARD_REACHED);
     let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
@@ -197,7 +198,7 @@ async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked()
             }),
             codes::REVOKED,
         ),
-        (Box::new(|terms: &mut Terms| terms.mode = Mode::Deny), codes::NOT_AUTHORIZED),
+        (Box::new(|terms: &mut Terms| terms.mode = AuthorizationMode::Deny), codes::NOT_AUTHORIZED),
         (
             Box::new(|terms: &mut Terms| {
                 terms.max_total = Some(1_000_000);
@@ -231,13 +232,13 @@ async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked()
         let crystal = script([done("never said").with_usage(used(100, 10))]);
         let cantrip = talking(&crystal).name("spender").price(listed()).build().unwrap();
         let id = grant(&runtime, "spender", change).await;
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         // An amount in the way is a limit of money; whatever else policy says is its denial.
         let amount = [codes::BUDGET_SPENT.any(), codes::PER_DAY.any()].contains(&code.any());
         let reason = if amount { TruncationReason::MaxCost } else { TruncationReason::PolicyDenied };
         assert_eq!(cast.reason(), Some(reason), "{:?}", cast.reply());
         assert_code(cast.reply(), code);
-        assert_eq!(crystal.asked(), 0, "nothing left");
+        assert_eq!(crystal.request_count(), 0, "nothing left");
         assert_eq!(rows(&runtime).await, []);
         let authorization = runtime.loom().authorization(id).await.unwrap();
         assert_eq!((authorization.totals.spent, authorization.totals.reserved), (0, 0));
@@ -254,18 +255,18 @@ async fn a_crystal_without_a_price_is_not_asked_under_a_limit_and_is_without_one
         if limited {
             grant(&runtime, "spender", |terms| terms.max_total = Some(1_000_000)).await;
         }
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         if limited {
             assert_code(cast.reply(), codes::PRICE_UNKNOWN);
         }
-        assert_eq!((cast.answer().is_some(), crystal.asked()), (!limited, u64::from(!limited)));
+        assert_eq!((cast.answer().is_some(), crystal.request_count()), (!limited, u64::from(!limited)));
         assert_eq!(rows(&runtime).await, []);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_dies_during_a_request_leaves_it_to_be_reconciled_and_the_next_one_is_held_anew() {
-    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let (memory, requests) = (AnyLoom::new(MemoryLoom::new()), Count::default());
     let seen = requests.clone();
     let crystal = Acting(move |request: &Request| {
         if said_before(request) > 0 {
@@ -276,7 +277,7 @@ async fn an_owner_that_dies_during_a_request_leaves_it_to_be_reconciled_and_the_
     });
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
     let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 2)), 1);
-    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    let died = dying.cast(&cantrip, CastOptions::on("go")).await;
     let heir = house_of(memory, 2);
     let cast = heir.resume(&cantrip, died.run.unwrap()).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
@@ -301,40 +302,40 @@ fn echoing(requests: &Count) -> Cantrip {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_goes_on_with_a_run_its_owner_pays_for_it() {
-    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let (memory, requests) = (AnyLoom::new(MemoryLoom::new()), Count::default());
     let (cantrip, ann) = (echoing(&requests), Actor::new("ann").unwrap());
     let hers = grant(&house_of(memory.clone(), 3), "any", |terms| {
         (terms.owner, terms.scope) = ("user:ann".parse().unwrap(), Scope::default());
         terms.max_total = Some(1_000_000);
     })
     .await;
-    let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).acting_for(ann);
-    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).with_actor(ann);
+    let died = dying.cast(&cantrip, CastOptions::on("go")).await;
     let heir = house_of(memory, 2);
     let cast = heir.resume(&cantrip, died.run.unwrap()).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-    let paid = heir.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+    let paid = heir.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
     let payers: Vec<AuthorizationRef> = paid.iter().map(|booked| booked.row.terms().authorization).collect();
     assert_eq!((payers.len(), payers.iter().all(|payer| *payer == hers)), (2, true), "{payers:?}");
-    let receipt = heir.loom().receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items.remove(0);
+    let receipt = heir.loom().receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items.remove(0);
     assert_eq!(receipt.owner, "ann");
     adds_up(&heir).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_pays_for_enters_no_gate_and_asks_no_crystal() {
-    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let (memory, requests) = (AnyLoom::new(MemoryLoom::new()), Count::default());
     let cantrip = echoing(&requests);
-    let nobody = house_of(memory.clone(), 3).acting_for(Actor::new("service:night").unwrap());
+    let nobody = house_of(memory.clone(), 3).with_actor(Actor::new("service:night").unwrap());
     let missing = "policy_denied.authorization_missing";
     for budget in [None, Some(money("5 USD"))] {
-        let casting = budget.into_iter().fold(Casting::on("go"), Casting::budget);
+        let casting = budget.into_iter().fold(CastOptions::on("go"), CastOptions::budget);
         let cast = nobody.cast(&cantrip, casting).await;
         assert_code(cast.reply(), codes::NOT_AUTHORIZED);
         assert_eq!((&cast.reply().data()["reason_code"], requests.get()), (&json!(missing), 0));
         let made = nobody.loom().decisions(cast.run.unwrap()).await.unwrap();
         assert_eq!(made.iter().map(|made| made.decision.reason_code.as_str()).collect::<Vec<_>>(), [missing]);
-        assert_eq!(nobody.redecide(cast.run.unwrap()).await.unwrap(), Redecided::Same { decisions: 1 });
+        assert_eq!(nobody.redecide(cast.run.unwrap()).await.unwrap(), RedecideOutcome::Same { decisions: 1 });
     }
     assert_eq!(rows(&nobody).await, []);
     // Begun by the person at the machine, gone on with where callers elsewhere are served: the call that was open and could
@@ -342,8 +343,8 @@ async fn what_nobody_pays_for_enters_no_gate_and_asks_no_crystal() {
     let looks = Count::default();
     let crystal = script([call("look", json!({"n": 5})).with_usage(used(100, 10)), done("never")]);
     let cantrip = talking(&crystal).gate(counting_again("look", &looks)).price(listed()).build().unwrap();
-    let died = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).cast(&cantrip, Casting::on("go")).await;
-    let beyond = house_of(memory, 2).open_beyond_this_machine();
+    let died = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).cast(&cantrip, CastOptions::on("go")).await;
+    let beyond = house_of(memory, 2).for_remote_callers();
     let cast = beyond.resume(&cantrip, died.run.unwrap()).await;
     assert_code(cast.reply(), codes::NOT_AUTHORIZED);
     assert_eq!((&cast.reply().data()["reason_code"], looks.get()), (&json!(missing), 1));
@@ -351,7 +352,7 @@ async fn what_nobody_pays_for_enters_no_gate_and_asks_no_crystal() {
     let Settlement::Settled(look) = &turn.gate_calls[0].settlement else { panic!("{turn:?}") };
     let decided = look.decision.as_ref().expect("policy was asked");
     assert_eq!((decided.decision.reason_code.as_str(), decided.authorization_id), (missing, None));
-    assert_eq!(beyond.redecide(died.run.unwrap()).await.unwrap(), Redecided::Same { decisions: 3 });
+    assert_eq!(beyond.redecide(died.run.unwrap()).await.unwrap(), RedecideOutcome::Same { decisions: 3 });
     adds_up(&beyond).await;
 }
 
@@ -362,16 +363,16 @@ async fn a_cut_answer_keeps_its_hold_and_the_retry_has_its_own() {
         Response { break_after: Some(1), usage: None, ..Response::text("I was ab") },
         done("over").with_usage(used(100, 10)),
     ]);
-    let retry = Retry { max_retries: 2, ..Retry::default() };
+    let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::default() };
     let cantrip = talking(&crystal).price(listed()).retry(retry).build().unwrap();
-    assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+    assert!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer().is_some());
     let states: Vec<_> = rows(&runtime).await.iter().map(|(state, attempt, _, _)| (*state, *attempt)).collect();
     assert_eq!(states, [("reconcile_required", 1), ("committed", 2)]);
     adds_up(&runtime).await;
 }
 
 /// A conversation that may delegate; each answer has at most so many tokens.
-fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::recipe::Builder {
+fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .call(Call::new().max_tokens(answer_tokens))
@@ -401,10 +402,10 @@ async fn children_that_run_at_once_never_spend_more_than_their_tree_may() {
             Response { delay: Duration::from_millis(50), ..said.with_usage(used(200, answer)) }
         });
         let cantrip = tree(crystal, 300).ward("max_cost", "0.10 USD").build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
         if let Ok(findings) = runtime.loom().audit().await {
-            assert!(findings.adds_up(), "{findings:?}");
+            assert!(findings.is_balanced(), "{findings:?}");
             let spent: i64 = rows(&runtime).await.iter().map(|(_, _, spent, _)| spent).sum();
             assert!(spent <= 100_000 && spent > 80_000, "nearly all of it, and no more: {spent}");
         }
@@ -424,7 +425,7 @@ async fn a_wide_tree_with_twice_what_it_needs_comes_to_its_end() {
     });
     // 1 + 8 + 64 entities; those that delegate answer twice: 82 requests of 6,000 micros.
     let cantrip = tree(crystal, 500).ward("max_depth", 2).ward("max_cost", "0.984 USD").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let rows = rows(&runtime).await;
     assert_eq!((rows.len(), rows.iter().map(|(_, _, spent, _)| spent).sum::<i64>()), (82, 82 * 6_000));
@@ -438,9 +439,9 @@ async fn an_answer_beyond_its_bound_is_booked_in_full_and_ends_the_cast() {
     let crystal = script([call("echo", json!({"text": 1})).with_usage(used(100, 9_000)), done("never said")]);
     let cantrip = talking(&crystal).call(Call::new().max_tokens(300)).price(listed()).ward("max_cost", "0.05 USD");
     let cantrip = cantrip.build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
-    assert_eq!(crystal.asked(), 1);
+    assert_eq!(crystal.request_count(), 1);
     let rows = rows(&runtime).await;
     assert_eq!((rows[0].0, rows[0].2), ("committed", 90_100), "in full, beyond what was held: {rows:?}");
     let leaf = cast.outcome.unwrap().leaf.unwrap();
@@ -462,7 +463,7 @@ async fn two_orphans(store: AnyLoom, cap: i64) -> (Runtime, Cantrip, cantrip_can
     let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
     // The run, the root's request, its answer with both children, a request of each.
     let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 5)), 1);
-    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    let died = dying.cast(&cantrip, CastOptions::on("go")).await;
     (house_of(store, 2), cantrip, died.run.unwrap())
 }
 
@@ -484,7 +485,7 @@ async fn orphans_go_on(store: AnyLoom, patience: Duration, root: i64, child: i64
 
 /// What the root's request cost, and what is held for each child's.
 async fn prices() -> (i64, i64) {
-    let (before, _, _) = two_orphans(AnyLoom::new(Memory::new()), 1_000_000).await;
+    let (before, _, _) = two_orphans(AnyLoom::new(MemoryLoom::new()), 1_000_000).await;
     let rows = rows(&before).await;
     let states: Vec<_> = rows.iter().map(|(state, ..)| *state).collect();
     assert_eq!(states, ["committed", "reserved", "reserved"], "both are on their way: {rows:?}");
@@ -496,7 +497,7 @@ async fn orphaned_children_are_marked_before_anything_is_asked_for_and_never_wai
     let (root, child) = prices().await;
     // Room for what was lost, and: for nothing more; for half a request; for one; for both.
     for (more, answers) in [(0, false), (child / 2, false), (child + child / 4, true), (2 * child, true)] {
-        orphans_go_on(AnyLoom::new(Memory::new()), Duration::from_secs(600), root, child, more, answers).await;
+        orphans_go_on(AnyLoom::new(MemoryLoom::new()), Duration::from_secs(600), root, child, more, answers).await;
     }
 }
 
@@ -510,7 +511,7 @@ async fn orphaned_children_in_a_database_do_not_wait_for_each_other_either() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ends_without_asking_again_marks_what_its_lost_owner_held() {
-    let (heir, cantrip, run) = two_orphans(AnyLoom::new(Memory::new()), 1_000_000).await;
+    let (heir, cantrip, run) = two_orphans(AnyLoom::new(MemoryLoom::new()), 1_000_000).await;
     assert_code(&heir.cancel(run, &cantrip_loom::Actor::new("someone").unwrap()).await.reply, codes::CHANGED);
     let cast = heir.resume(&cantrip, run).await;
     assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
@@ -521,7 +522,7 @@ async fn a_run_that_ends_without_asking_again_marks_what_its_lost_owner_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fold_that_was_being_written_when_its_owner_died_is_marked_too() {
-    let (memory, folds) = (AnyLoom::new(Memory::new()), Count::default());
+    let (memory, folds) = (AnyLoom::new(MemoryLoom::new()), Count::default());
     let seen = folds.clone();
     let crystal = Acting(move |request: &Request| {
         let fold = request.definitions.is_empty();
@@ -535,7 +536,7 @@ async fn a_fold_that_was_being_written_when_its_owner_died_is_marked_too() {
         };
         said.with_usage(used(200, 20))
     });
-    let folding = cantrip::fold::Folding {
+    let folding = cantrip::fold::FoldOptions {
         strategy: cantrip_loom::Strategy::Summary,
         trigger_after_turns: Some(2),
         ..Default::default()
@@ -543,18 +544,18 @@ async fn a_fold_that_was_being_written_when_its_owner_died_is_marked_too() {
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).folding(folding).build().unwrap();
     let mut marked = 0;
     for dies_after in 2..12 {
-        let memory = if dies_after == 2 { memory.clone() } else { AnyLoom::new(Memory::new()) };
+        let memory = if dies_after == 2 { memory.clone() } else { AnyLoom::new(MemoryLoom::new()) };
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         if died.answer().is_some() {
             break;
         }
         let heir = house_of(memory, 2);
         let cast = heir.resume(&cantrip, died.run.unwrap()).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "dead after {dies_after}: {:?}", cast.reply());
-        let listed = heir.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        let listed = heir.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
         assert!(listed.iter().all(|booked| booked.row.state_name() != "reserved"), "dead after {dies_after}");
-        let of_fold = |booked: &cantrip_spend::Booked| {
+        let of_fold = |booked: &cantrip_spend::ReservationRow| {
             booked.row.state_name() == "reconcile_required" && booked.row.terms().call.to_string().starts_with("fold_")
         };
         marked += listed.iter().filter(|booked| of_fold(booked)).count();
@@ -566,19 +567,19 @@ async fn a_fold_that_was_being_written_when_its_owner_died_is_marked_too() {
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_process_held_is_marked_by_a_sweep_and_what_a_living_one_holds_is_not() {
     {
-        let store = AnyLoom::new(Memory::new());
+        let store = AnyLoom::new(MemoryLoom::new());
         let crystal = Acting(|_: &Request| Response { delay: Duration::from_secs(600), ..done("over") });
         let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
         let living = house_of(store.clone(), 1);
         let under_way = tokio::spawn({
             let (living, cantrip) = (living.clone(), cantrip.clone());
-            async move { living.cast(&cantrip, Casting::on("live")).await }
+            async move { living.cast(&cantrip, CastOptions::on("live")).await }
         });
         tokio::time::sleep(Duration::from_secs(2)).await;
         // Another process: it dies during its request, and nobody goes on with its run.
         let quick = talking(&script([done("never heard").with_usage(used(1, 1))])).price(listed()).build().unwrap();
         let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 2)), 2);
-        assert!(dying.cast(&quick, Casting::on("die")).await.outcome.is_none());
+        assert!(dying.cast(&quick, CastOptions::on("die")).await.outcome.is_none());
         let sweeper = house_of(store, 3);
         assert_eq!(sweeper.recover().await.ok(), Some(0), "its time is not over");
         // The living one looks every half minute, and renews its lease: a call that takes ten minutes is never touched.
@@ -589,14 +590,14 @@ async fn what_a_dead_process_held_is_marked_by_a_sweep_and_what_a_living_one_hol
         adds_up(&sweeper).await;
         let cast = under_way.await.unwrap();
         assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-        let listed = sweeper.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        let listed = sweeper.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
         let why: Vec<_> = listed
             .iter()
             .map(|booked| match &booked.row {
-                cantrip_spend::Row::ReconcileRequired(unknown) => unknown.state().why.as_str(),
-                cantrip_spend::Row::Reserved(_)
-                | cantrip_spend::Row::Committed(_)
-                | cantrip_spend::Row::Released(_) => "known",
+                cantrip_spend::AnyReservation::ReconcileRequired(unknown) => unknown.state().why.as_str(),
+                cantrip_spend::AnyReservation::Reserved(_)
+                | cantrip_spend::AnyReservation::Committed(_)
+                | cantrip_spend::AnyReservation::Released(_) => "known",
             })
             .collect();
         // The answer of the living one came without its usage.
@@ -613,7 +614,7 @@ async fn a_request_that_is_dropped_because_the_run_rests_is_marked_with_its_park
     });
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
     let cancel = cantrip::Cancel::new();
-    let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+    let casting = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel));
     let parking = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         cancel.park();
@@ -630,19 +631,19 @@ async fn a_request_that_is_dropped_because_the_run_rests_is_marked_with_its_park
 
 /// Why nobody knows what became of each hold, or how it ended.
 async fn ends(runtime: &Runtime) -> Vec<&'static str> {
-    let listed = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
-    let told = |booked: &cantrip_spend::Booked| match &booked.row {
-        cantrip_spend::Row::ReconcileRequired(unknown) => match unknown.state().why {
-            cantrip_spend::Unknown::TimedOut => "timed_out",
-            cantrip_spend::Unknown::StreamCut => "stream_cut",
-            cantrip_spend::Unknown::Crashed => "crashed",
-            cantrip_spend::Unknown::UsageNotReported => "usage_not_reported",
-            cantrip_spend::Unknown::Failed => "failed",
-            cantrip_spend::Unknown::MissingProviderCorrelationId => "missing_provider_correlation_id",
+    let listed = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
+    let told = |booked: &cantrip_spend::ReservationRow| match &booked.row {
+        cantrip_spend::AnyReservation::ReconcileRequired(unknown) => match unknown.state().why {
+            cantrip_spend::UnknownOutcome::TimedOut => "timed_out",
+            cantrip_spend::UnknownOutcome::StreamCut => "stream_cut",
+            cantrip_spend::UnknownOutcome::Crashed => "crashed",
+            cantrip_spend::UnknownOutcome::UsageNotReported => "usage_not_reported",
+            cantrip_spend::UnknownOutcome::Failed => "failed",
+            cantrip_spend::UnknownOutcome::MissingProviderCorrelationId => "missing_provider_correlation_id",
         },
-        cantrip_spend::Row::Reserved(_) | cantrip_spend::Row::Committed(_) | cantrip_spend::Row::Released(_) => {
-            booked.row.state_name()
-        }
+        cantrip_spend::AnyReservation::Reserved(_)
+        | cantrip_spend::AnyReservation::Committed(_)
+        | cantrip_spend::AnyReservation::Released(_) => booked.row.state_name(),
     };
     listed.iter().map(told).collect()
 }
@@ -656,7 +657,7 @@ async fn the_deadline_during_an_answer_and_during_a_childs_marks_what_they_held(
             _ => Response { delay: Duration::from_secs(60), ..done("late").with_usage(used(100, 10)) },
         });
         let cantrip = tree(crystal, 300).ward("timeout", "10s").build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
         // What ends a child is the end of its parent.
         let expected = if child { vec!["committed", "stream_cut", "stream_cut"] } else { vec!["timed_out"] };
@@ -681,7 +682,7 @@ async fn cancelling_with_live_grandchildren_leaves_no_hold_open() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         cancel.cancel();
     };
-    let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+    let casting = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel));
     let (cast, ()) = tokio::join!(casting, cancelling);
     assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
     // The root and its two children have delegated; four grandchildren were on their way.
@@ -709,7 +710,7 @@ async fn a_summary_that_comes_to_nothing_is_paid_for_and_its_cast_goes_on() {
             };
             said.with_usage(used(100, 10))
         });
-        let folding = cantrip::fold::Folding {
+        let folding = cantrip::fold::FoldOptions {
             strategy: cantrip_loom::Strategy::Summary,
             trigger_after_turns: Some(2),
             ..Default::default()
@@ -721,11 +722,11 @@ async fn a_summary_that_comes_to_nothing_is_paid_for_and_its_cast_goes_on() {
             terms.max_per_day = per_day;
         })
         .await;
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{empty} {per_day:?}: {:?}", cast.reply());
-        let listed = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        let listed = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
         let of_folds = listed.iter().filter(|booked| booked.row.terms().call.to_string().starts_with("fold_"));
-        let paid: Vec<i64> = of_folds.map(|booked| booked.row.spent()).collect();
+        let paid: Vec<i64> = of_folds.map(|booked| booked.row.spent_micros()).collect();
         if per_day.is_some() {
             assert_eq!((folds.get(), paid.len()), (0, 0), "nothing is asked for that cannot be paid");
         } else {
@@ -739,14 +740,14 @@ async fn a_summary_that_comes_to_nothing_is_paid_for_and_its_cast_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_stays_down_costs_nothing_and_the_run_is_paid_for_when_it_goes_on() {
-    let (memory, down) = (AnyLoom::new(Memory::new()), Count::default());
+    let (memory, down) = (AnyLoom::new(MemoryLoom::new()), Count::default());
     let tries = down.clone();
     let crystal = Acting(move |_: &Request| match tries.up() {
         1..=6 => Response::error(503, "down"),
         _ => done("over").with_usage(used(100, 10)),
     });
     let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
-    let parked = house_of(memory.clone(), 1).cast(&cantrip, Casting::on("go")).await;
+    let parked = house_of(memory.clone(), 1).cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(parked.reply().data()["state"], "waiting", "{:?}", parked.reply());
     let heir = house_of(memory, 2);
     assert!(rows(&heir).await.iter().all(|(state, ..)| *state == "released"));
@@ -778,7 +779,7 @@ async fn where_money_for_one_worst_case_is_left_at_a_time_all_children_answer() 
     let cap = Money::new(root * 2 + 8 * 400 + child + child / 2, cantrip_canon::Currency::USD).unwrap();
     let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
     let started = tokio::time::Instant::now();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("go")), "{:?}", cast.reply());
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 9, "each child once, and the root: {asked:?}");
@@ -804,7 +805,7 @@ async fn cancelling_while_a_turn_closes_gives_one_end_and_leaves_no_money_withou
             tokio::time::sleep(Duration::from_millis(at)).await;
             cancel.cancel();
         };
-        let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+        let casting = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel));
         let (cast, ()) = tokio::join!(casting, cancelling);
         let events = support::journal(&runtime, cast.run.unwrap()).await;
         let count = |is: fn(&cantrip_loom::Event) -> bool| events.iter().filter(|event| is(event)).count();

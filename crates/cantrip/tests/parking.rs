@@ -6,11 +6,11 @@ use crate::support;
 
 use std::time::Duration;
 
-use cantrip::{Cancel, Cantrip, CastReply, Casting, Runtime};
+use cantrip::{Cancel, Cantrip, CastOptions, CastReply, Runtime};
 use cantrip_canon::Timestamp;
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::Response;
-use cantrip_loom::{Journal, Loom, Page, RunState, TruncationReason};
+use cantrip_loom::{Journal, Loom, PageRequest, RunState, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -19,7 +19,7 @@ use support::{Count, Overlap, call, counting, done, memory, script, slow, talkin
 /// Casts, and asks it to rest after so long.
 async fn rested(runtime: &Runtime, cantrip: &Cantrip, after: u64) -> CastReply {
     let cancel = Cancel::new();
-    let casting = Casting::on("go").cancelled_by(&cancel);
+    let casting = CastOptions::on("go").cancelled_by(&cancel);
     let asked = async {
         tokio::time::sleep(Duration::from_millis(after)).await;
         cancel.park();
@@ -111,7 +111,7 @@ async fn a_cast_that_rests_can_still_be_ended() {
         cancel.park();
     };
     let start = tokio::time::Instant::now();
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), asked);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)), asked);
     assert_code(cast.reply(), codes::ENDED_FROM_OUTSIDE);
     assert_eq!((cast.reason(), start.elapsed().as_millis()), (Some(TruncationReason::Cancelled), 200));
 }
@@ -146,12 +146,12 @@ async fn a_run_that_its_process_hands_back_waits_for_nobody_and_goes_on_where_it
         tokio::time::sleep(Duration::from_millis(500)).await;
         cancel.hand_back();
     };
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), asked);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)), asked);
     assert_code(cast.reply(), codes::CREATED);
     assert_eq!(cast.reply().data()["reason"], "handed_back");
     let run = cast.run.unwrap();
     assert!(runtime.loom().holder(run).await.unwrap().is_none(), "its lease is free");
-    let orphans = runtime.loom().orphans(Timestamp::EPOCH, Page::FIRST).await.unwrap();
+    let orphans = runtime.loom().orphans(Timestamp::EPOCH, PageRequest::FIRST).await.unwrap();
     assert_eq!(orphans.items.iter().map(|view| view.run_id).collect::<Vec<_>>(), [run]);
     let resumed = runtime.resume(&cantrip, run).await;
     assert_eq!(resumed.answer(), Some(&json!("heard")), "{:?}", resumed.reply());
@@ -169,6 +169,6 @@ async fn who_was_asked_to_rest_by_a_person_waits_for_one_though_its_process_ends
         cancel.park();
         cancel.hand_back();
     };
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), asked);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel)), asked);
     assert_waits(&runtime, &cast).await;
 }

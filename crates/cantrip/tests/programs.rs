@@ -6,13 +6,13 @@ use crate::support;
 
 use std::sync::Arc;
 
-use cantrip::recipe::Fault;
-use cantrip::{Cantrip, Casting, Forking, recipe};
+use cantrip::CantripFault;
+use cantrip::{Cantrip, CantripBuilder, CastOptions, ForkOptions};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
-use cantrip_circle::{Delegates, MediumKind};
-use cantrip_crystal::{Answer, Crystal, Failure, Programmed, Request, Sink};
-use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page, TruncationReason};
+use cantrip_circle::{DelegationGrants, MediumKind};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, ProgramCrystal, Request};
+use cantrip_loom::{AnyLoom, Environment, Loom, MemoryLoom, PageRequest, TruncationReason};
 use cantrip_reply::testing::{assert_code, guarded};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
@@ -25,7 +25,7 @@ impl Crystal for Says {
     fn name(&self) -> &str {
         "scripted/child"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let intent = request.messages.iter().last().map(|message| match message {
             cantrip_loom::Message::User { content } => content.text(),
             cantrip_loom::Message::System { .. }
@@ -36,18 +36,18 @@ impl Crystal for Says {
     }
 }
 
-fn flow(code: &str, count: &Count) -> recipe::Builder {
-    let child = || Delegates {
+fn flow(code: &str, count: &Count) -> CantripBuilder {
+    let child = || DelegationGrants {
         crystals: ["scripted/child".to_owned()].into(),
-        by_level: vec!["scripted/child".to_owned()],
+        crystal_by_level: vec!["scripted/child".to_owned()],
         mediums: [MediumKind::Conversation].into(),
-        ..Delegates::default()
+        ..DelegationGrants::default()
     };
     Cantrip::builder()
-        .crystal(Programmed::new("program/flow.js", code))
+        .crystal(ProgramCrystal::new("program/flow.js", code))
         .child_crystal("scripted/child", Says)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .delegating(builtin::call_agent(), child())
         .delegating(builtin::call_agent_batch(), child())
@@ -66,20 +66,20 @@ const FLOW: &str = r"
 
 #[tokio::test]
 async fn a_program_killed_at_every_boundary_ends_with_the_same_result_and_makes_each_call_once() {
-    let (count, store) = (Count::default(), Dying::after(AnyLoom::new(Memory::new()), u64::MAX));
+    let (count, store) = (Count::default(), Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX));
     let runtime = house_of(AnyLoom::new(store.clone()), 1);
     let cantrip = flow(FLOW, &count).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("1,one,two,three,2")), "{:?}", cast.reply());
     assert_eq!(cast.outcome.as_ref().unwrap().usage.total_tokens(), 0, "it costs nothing");
     let wanted = woven(&runtime, cantrip.loom_id()).await;
     let mut unknown = 0;
     for dies_after in 1..store.taken() {
         let count = Count::default();
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
         let cantrip = flow(FLOW, &count).build().unwrap();
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(died.reply(), codes::STORE_UNAVAILABLE);
         let heir = house_of(memory, 2);
         let cast = heir.resume(&cantrip, died.run.unwrap()).await;
@@ -113,13 +113,13 @@ async fn a_program_forked_in_its_middle_has_its_variables_and_is_said_anew() {
     let code = "if (typeof seen === 'undefined') var seen = []; seen.push(count({n: seen.length})); \
                 if (seen.length < 3) call_agent({intent: 'look', medium: 'conversation'}); seen.push('after'); done(seen.join())";
     let cantrip = flow(code, &count).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("0,after")), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let sealed = turns.iter().find(|turn| turn.sequence == 1 && turn.spawned_by.is_none()).unwrap();
     assert_eq!(count.get(), 1);
     // What the program had done when it delegated is there; the rest of it is not, and it is said once more.
-    let fork = runtime.fork(&cantrip, sealed.id, Forking::on("again")).await;
+    let fork = runtime.fork(&cantrip, sealed.id, ForkOptions::on("again")).await;
     assert_eq!(fork.answer(), Some(&json!("0,1,after")), "{:?}", fork.reply());
     assert_eq!(count.get(), 2, "forking ran no gate, the program ran one");
     let forked = runtime.loom().entity(fork.entity.unwrap()).await.unwrap().entity.origin;
@@ -130,7 +130,7 @@ async fn a_program_forked_in_its_middle_has_its_variables_and_is_said_anew() {
 async fn a_program_that_does_not_say_done_ends_when_it_is_asked_again() {
     let (runtime, count) = (memory(), Count::default());
     let cantrip = flow("count({n: 7})", &count).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
     assert_eq!((cast.reason(), count.get()), (Some(TruncationReason::CrystalError), 1));
     assert!(cast.reply().message().contains("script exhausted"));
@@ -140,12 +140,12 @@ async fn a_program_that_does_not_say_done_ends_when_it_is_asked_again() {
 #[tokio::test]
 async fn a_program_needs_a_circle_that_runs_code() {
     let faults = Cantrip::builder()
-        .crystal(Programmed::new("program/flow.js", FLOW))
+        .crystal(ProgramCrystal::new("program/flow.js", FLOW))
         .gate(builtin::done())
         .ward("max_turns", 5)
         .build()
         .unwrap_err();
-    assert_eq!(faults.first(), &Fault::NeedsCode { crystal: "program/flow.js".to_owned() });
+    assert_eq!(faults.first(), &CantripFault::NeedsCode { crystal: "program/flow.js".to_owned() });
     let guarded = guarded(|rb| rb.refuse(Refusal::from(faults)));
     assert_code(&guarded.reply, codes::CONFIG_INVALID);
 }

@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions, DivergenceKind, ForkOptions, ReplayOutcome};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::medium::{Isolation, Presentation, Running, Sandbox, Taken};
-use cantrip_circle::python::{Counting, Options, Python};
-use cantrip_circle::{Circle, Delegates, Medium, MediumKind};
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
+use cantrip_circle::medium::{BoxFuture, CallTarget, Presentation, Sandbox, SandboxOptions};
+use cantrip_circle::python::{CountingAllocator, Options, Python};
+use cantrip_circle::{Circle, DelegationGrants, Medium, MediumKind};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
 use cantrip_loom::export::{Format, Redaction, export, import_journal};
-use cantrip_loom::{AnyLoom, Environment, GateCall, Journal, Loom, Memory, Mode, Page, TruncationReason};
+use cantrip_loom::{
+    AnyLoom, Environment, GateCall, Journal, Loom, MemoryLoom, PageRequest, ToolMode, TruncationReason,
+};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use futures_util::TryStreamExt;
@@ -23,19 +25,19 @@ use serde_json::{Value, json};
 use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 static PYTHON: LazyLock<Python> = LazyLock::new(|| Python::start(Options::in_process()).unwrap());
 
-fn coding(crystal: &Scripted) -> recipe::Builder {
+fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
     circle(crystal).ward("max_turns", 10)
 }
 
-fn circle(crystal: &Scripted) -> recipe::Builder {
+fn circle(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .medium(MediumKind::Python)
-        .served_by(Arc::new(PYTHON.clone()))
+        .serve_medium(Arc::new(PYTHON.clone()))
         .gate(builtin::done())
         .gate(builtin::echo())
         .gate(builtin::call_agent())
@@ -45,7 +47,7 @@ fn circle(crystal: &Scripted) -> recipe::Builder {
 async fn told(programs: &[&str]) -> (Option<Value>, String) {
     let runtime = memory();
     let cantrip = coding(&script(programs.iter().map(|code| Response::code(*code)))).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     (cast.answer().cloned(), woven(&runtime, cantrip.loom_id()).await)
 }
 
@@ -93,9 +95,9 @@ finally:
     call_agent('never')
 print('never')";
     let cantrip = coding(&script([Response::code(program)])).ward("remove_gate", "echo").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let console = &turns[0].outputs[0].console;
     assert_eq!(console.len(), 3, "{console:?}");
     assert!(
@@ -139,9 +141,9 @@ async fn a_limit_is_told_and_the_next_program_finds_the_variables_as_before() {
         let bomb = format!("print('before')\nechoed = echo(1)\n{bomb}");
         let programs = ["x = 41", bomb.as_str(), "done(x + 1)"];
         let cantrip = coding(&script(programs.map(Response::code))).wards(&wards).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!(42)), "{bomb}: {:?}", cast.reply());
-        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         let output = &turns[1].outputs[0];
         assert_eq!((output.limit.as_deref(), output.rolled_back), (Some(limit), rolled_back), "{bomb}");
         assert_eq!(turns[1].gate_calls.len(), 1, "the call it made stands");
@@ -158,7 +160,7 @@ async fn a_second_program_of_one_utterance_that_is_rolled_back_leaves_the_first(
         .and_call("c2", "python", code("n = 100\nwhile True: pass"))
         .and_call("c3", "python", code("n"));
     let cantrip = coding(&script([both, Response::code("done(n)")])).ward("cpu", "200ms").build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
 }
 
@@ -179,10 +181,10 @@ async fn a_context_is_a_variable_and_never_in_a_request() {
     ]);
     let cantrip = coding(&crystal).build().unwrap();
     let big = "x".repeat(10 << 20);
-    let casting = Casting::on("go").context(json!({"docs": [1, 2, big]}));
+    let casting = CastOptions::on("go").context(json!({"docs": [1, 2, big]}));
     assert_eq!(runtime.cast(&cantrip, casting).await.answer(), Some(&json!(3)));
-    assert_eq!(crystal.asked(), 2);
-    for input in crystal.inputs() {
+    assert_eq!(crystal.request_count(), 2);
+    for input in crystal.requests() {
         let text: usize = input.messages.iter().map(|message| serde_json::to_string(message).unwrap().len()).sum();
         assert!(text < 10_000, "{text}");
     }
@@ -196,18 +198,18 @@ async fn a_child_may_have_another_medium_where_its_parent_offers_it() {
         Response::code("r = call_agent({'intent': 'add', 'medium': 'javascript', 'context': [1, 2]})\ndone(r)"),
         Response::code("done(context.map(x => x + 1))"),
     ]);
-    let delegates = Delegates { mediums: [MediumKind::Javascript].into(), ..Delegates::default() };
+    let delegates = DelegationGrants { mediums: [MediumKind::Javascript].into(), ..DelegationGrants::default() };
     let cantrip = Cantrip::builder()
         .crystal(crystal)
         .medium(MediumKind::Python)
-        .served_by(Arc::new(PYTHON.clone()))
-        .served_by(Arc::new(Javascript::start(Threads::default()).unwrap()))
+        .serve_medium(Arc::new(PYTHON.clone()))
+        .serve_medium(Arc::new(Javascript::start(Threads::default()).unwrap()))
         .gate(builtin::done())
         .delegating(builtin::call_agent(), delegates)
         .ward("max_turns", 5)
         .build()
         .unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!([2, 3])), "{:?}", cast.reply());
 }
 
@@ -240,7 +242,7 @@ async fn one_cantrip_cast_twice_has_an_empty_sandbox_each_time() {
     let program = "try:\n    done(['old', n])\nexcept NameError:\n    n = 1\n    done(['new', n])";
     let cantrip = coding(&script([Response::code(program), Response::code(program)])).build().unwrap();
     for _ in 0..2 {
-        assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(["new", 1])));
+        assert_eq!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer(), Some(&json!(["new", 1])));
     }
 }
 
@@ -256,15 +258,15 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
         Response::code(look),
     ]);
     let cantrip = coding(&crystal).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-    let fork = runtime.fork(&cantrip, turns[0].id, Forking::on("another way")).await;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
+    let fork = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("another way")).await;
     assert_eq!(fork.answer(), Some(&json!([1, true])), "{:?}", fork.reply());
-    let fresh = runtime.fork(&cantrip, turns[0].id, Forking::on("anew").fresh()).await;
+    let fresh = runtime.fork(&cantrip, turns[0].id, ForkOptions::on("anew").fresh()).await;
     assert_eq!(fresh.answer(), Some(&json!("nothing")), "{:?}", fresh.reply());
     assert_eq!(count.get(), 2);
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let environments: Vec<_> = turns.iter().filter_map(|turn| turn.forked_from).map(|fork| fork.environment).collect();
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
 }
@@ -276,7 +278,7 @@ impl Crystal for Steady {
     fn name(&self) -> &str {
         "scripted/steady"
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let said = usize::try_from(request.utterances).unwrap();
         let child = request.caller.spawned_by.is_some();
         let code = if child { "done(count(100))" } else { self.0[said] };
@@ -297,18 +299,18 @@ fn steady(count: &Count) -> Cantrip {
 #[tokio::test]
 async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end() {
     let count = Count::default();
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
     let runtime = house_of(AnyLoom::new(store.clone()), 1);
     let cantrip = steady(&count);
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let answer = json!([[1, 2, 100, 3], true, true, 1]);
     assert_eq!(cast.answer(), Some(&answer), "{:?}", cast.reply());
     let wanted = woven(&runtime, cantrip.loom_id()).await;
     for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
         let cantrip = steady(&Count::default());
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(died.reply(), codes::STORE_UNAVAILABLE);
         let heir = house_of(memory, 2);
         let cast = heir.resume(&cantrip, died.run.unwrap()).await;
@@ -325,14 +327,14 @@ async fn a_replay_with_another_circle_names_the_first_difference() {
     let (runtime, count) = (memory(), Count::default());
     let programs = || script([Response::code("x = count(1)"), Response::code("done(x)")]);
     let cantrip = coding(&programs()).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     let leaf = cast.outcome.unwrap().leaf.unwrap();
     let same = runtime.replay(&cantrip, leaf).await;
-    assert_eq!(same.replayed, Some(Replayed::Identical { turns: 2, calls: 2 }));
+    assert_eq!(same.replayed, Some(ReplayOutcome::Identical { turns: 2, calls: 2 }));
     let narrower = coding(&programs()).gate(counting("count", &count)).ward("remove_gate", "count").build().unwrap();
     let other = runtime.replay(&narrower, leaf).await;
     assert_code(other.reply(), codes::REPLAY_DIVERGED);
-    let Some(Replayed::Differs(differs)) = other.replayed else { panic!("it differs") };
+    let Some(ReplayOutcome::Differs(differs)) = other.replayed else { panic!("it differs") };
     assert_eq!((differs.sequence, differs.call, differs.kind), (1, Some(1), DivergenceKind::Verdict));
     assert_eq!(count.get(), 1);
 }
@@ -350,7 +352,7 @@ async fn the_deadline_ends_a_program_whatever_it_catches() {
             .ward("timeout", "400ms")
             .build()
             .unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
         let found = woven(&runtime, cantrip.loom_id()).await;
         assert!(found.ends_with("truncated timeout") && !found.contains("echo"), "{found}");
@@ -378,24 +380,24 @@ impl Medium for Watched {
     fn kind(&self) -> MediumKind {
         PYTHON.kind()
     }
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         PYTHON.present(circle, mode)
     }
-    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
-        PYTHON.take(circle, call)
+    fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget {
+        PYTHON.interpret(circle, call)
     }
-    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+    fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         PYTHON.isolate(circle, isolation)
     }
-    fn reads(&self, snapshot: &[u8]) -> bool {
-        self.reads && PYTHON.reads(snapshot)
+    fn can_restore(&self, snapshot: &[u8]) -> bool {
+        self.reads && PYTHON.can_restore(snapshot)
     }
     fn restore<'a>(
         &'a self,
         circle: &'a Circle,
-        isolation: Isolation,
+        isolation: SandboxOptions,
         snapshot: Arc<[u8]>,
-    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+    ) -> BoxFuture<'a, Option<Box<dyn Sandbox>>> {
         self.restored.fetch_add(1, Ordering::Relaxed);
         PYTHON.restore(circle, isolation, snapshot)
     }
@@ -411,10 +413,10 @@ fn long_life(turns: usize) -> Vec<Response> {
     (0..turns).map(|at| Response::code(turn(at))).collect()
 }
 
-fn living(script: &Scripted, count: &Count, medium: &Watched) -> Cantrip {
+fn living(script: &ScriptedCrystal, count: &Count, medium: &Watched) -> Cantrip {
     circle(script)
         .gate(counting("count", count))
-        .served_by(Arc::new(medium.clone()))
+        .serve_medium(Arc::new(medium.clone()))
         .ward("max_turns", 60)
         .build()
         .unwrap()
@@ -428,10 +430,10 @@ async fn a_fork_at_any_turn_has_its_variables_by_snapshot_and_runs_no_gate() {
     let forks = (0..TURNS).map(|_| look());
     let crystal = script(long_life(TURNS).into_iter().chain([look()]).chain(forks));
     let cantrip = living(&crystal, &count, &medium);
-    let cast = runtime.cast(&cantrip, Casting::on("live")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("live")).await;
     assert!(cast.answer().is_some(), "{:?}", cast.reply());
     assert_eq!((count.get(), medium.restored()), (TURNS, 0), "a sandbox that stands is not restored");
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let snapshots: Vec<u64> = turns.iter().filter_map(|turn| turn.snapshot).map(|kept| kept.bytes).collect();
     assert!(snapshots.len() >= 2, "{snapshots:?}");
     let said: u64 = turns.iter().map(|turn| serde_json::to_vec(turn).unwrap().len() as u64).sum();
@@ -439,7 +441,7 @@ async fn a_fork_at_any_turn_has_its_variables_by_snapshot_and_runs_no_gate() {
     let first = turns.iter().position(|turn| turn.snapshot.is_some()).unwrap();
     for (at, turn) in turns.iter().take(TURNS).enumerate() {
         let before = medium.restored();
-        let fork = runtime.fork(&cantrip, turn.id, Forking::on("look")).await;
+        let fork = runtime.fork(&cantrip, turn.id, ForkOptions::on("look")).await;
         let total: usize = (0..=at).sum();
         assert_eq!(fork.answer(), Some(&json!([total, at + 1])), "at {at}: {:?}", fork.reply());
         assert_eq!(medium.restored() - before, usize::from(at >= first), "at {at}");
@@ -458,14 +460,14 @@ async fn a_snapshot_that_cannot_be_read_is_left_and_the_programs_are_run_again()
     let crystal =
         script(long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total)")]));
     let cantrip = living(&crystal, &count, &Watched::new(true));
-    let cast = runtime.cast(&cantrip, Casting::on("live")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("live")).await;
     assert_eq!(cast.answer(), Some(&json!(66)), "{:?}", cast.reply());
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert!(turns.iter().any(|turn| turn.snapshot.is_some()));
     let blind = Watched::new(false);
     let later = living(&crystal, &count, &blind);
     assert_eq!(later.id(), cantrip.id(), "what serves a medium is no part of a cantrip");
-    let fork = runtime.fork(&later, turns[11].id, Forking::on("look")).await;
+    let fork = runtime.fork(&later, turns[11].id, ForkOptions::on("look")).await;
     assert_eq!((fork.answer(), blind.restored(), count.get()), (Some(&json!(66)), 0, 12), "{:?}", fork.reply());
     let leaf = runtime.loom().turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
     assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(Environment::Replay));
@@ -473,7 +475,7 @@ async fn a_snapshot_that_cannot_be_read_is_left_and_the_programs_are_run_again()
 
 #[tokio::test]
 async fn an_entity_taken_up_elsewhere_goes_on_from_its_snapshot() {
-    let store = AnyLoom::new(Memory::new());
+    let store = AnyLoom::new(MemoryLoom::new());
     let (count, medium) = (Count::default(), Watched::new(true));
     let programs = long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total + 1)")]);
     let cantrip = living(&script(programs), &count, &medium);
@@ -488,20 +490,20 @@ async fn an_entity_taken_up_elsewhere_goes_on_from_its_snapshot() {
 
 #[tokio::test]
 async fn a_snapshot_that_came_with_an_import_is_not_loaded_and_its_programs_are_run_again() {
-    let (store, count, medium) = (AnyLoom::new(Memory::new()), Count::default(), Watched::new(true));
+    let (store, count, medium) = (AnyLoom::new(MemoryLoom::new()), Count::default(), Watched::new(true));
     let crystal =
         script(long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total)")]));
     let cantrip = living(&crystal, &count, &medium);
-    let cast = house_of(store.clone(), 1).cast(&cantrip, Casting::on("live")).await;
+    let cast = house_of(store.clone(), 1).cast(&cantrip, CastOptions::on("live")).await;
     assert_eq!(cast.answer(), Some(&json!(66)), "{:?}", cast.reply());
     let journal = export(&store, cantrip.loom_id(), Format::Journal, Redaction::Off);
     let journal: Vec<String> = journal.try_collect().await.unwrap();
-    let elsewhere = AnyLoom::new(Memory::new());
+    let elsewhere = AnyLoom::new(MemoryLoom::new());
     import_journal(&elsewhere, &journal).await.unwrap();
-    let turns = elsewhere.turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = elsewhere.turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let kept = turns.iter().find_map(|turn| turn.snapshot).unwrap();
-    assert!(medium.reads(elsewhere.body(kept.hash).await.unwrap().bytes()), "it is there, and whole");
-    let fork = house_of(elsewhere.clone(), 2).fork(&cantrip, turns[11].id, Forking::on("look")).await;
+    assert!(medium.can_restore(elsewhere.body(kept.hash).await.unwrap().bytes()), "it is there, and whole");
+    let fork = house_of(elsewhere.clone(), 2).fork(&cantrip, turns[11].id, ForkOptions::on("look")).await;
     assert_eq!((fork.answer(), medium.restored(), count.get()), (Some(&json!(66)), 0, 12), "{:?}", fork.reply());
     let leaf = elsewhere.turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
     assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(Environment::Replay));
@@ -515,10 +517,10 @@ async fn without_tools_the_blocks_of_a_text_are_one_program() {
     ]);
     let cantrip = coding(&crystal).fenced(true).build().unwrap();
     let runtime = memory();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=20 => 42\nA2 <A1 done=20 terminated");
-    let first = &crystal.inputs()[0];
+    let first = &crystal.requests()[0];
     assert!(first.definitions.is_empty(), "nothing is offered but words");
     let told: Vec<String> = first
         .messages
@@ -546,13 +548,13 @@ async fn a_sandbox_that_would_take_too_long_to_build_again_is_lost_and_its_entit
         (Duration::from_millis(1), json!("gone"), Some("[environment lost: rebuild too long]")),
         (Duration::from_secs(60), json!(19_999_900_000_u64), None),
     ] {
-        let runtime = memory().keeping_sandboxes(0).rebuilding_within(within);
+        let runtime = memory().with_idle_sandboxes_max(0).with_rebuild_cpu_max(within);
         let cantrip = coding(&script(programs.map(Response::code))).build().unwrap();
         let entity = runtime.summon(&cantrip, None).await.unwrap();
         assert_eq!(entity.send("count").await.answer(), Some(&json!(1)));
         let cast = entity.send("and now?").await;
         assert_eq!(cast.answer(), Some(&answer), "{:?}", cast.reply());
-        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         assert_eq!(turns[1].outputs[0].environment_lost.as_deref(), lost);
     }
 }

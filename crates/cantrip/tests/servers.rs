@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use cantrip::Cantrip;
-use cantrip::spell::{Spell, Surroundings};
+use cantrip::spell::{BuildContext, Spell};
 use cantrip_circle::Labels;
-use cantrip_loom::{AnyLoom, Memory};
+use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, guarded};
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ fn spell(folder: &TempDir, more: &str) -> Spell {
 }
 
 fn built(folder: &TempDir, more: &str) -> Cantrip {
-    let around = Surroundings { store: Some(AnyLoom::new(Memory::new())), ..Surroundings::default() };
+    let around = BuildContext { store: Some(AnyLoom::new(MemoryLoom::new())), ..BuildContext::default() };
     spell(folder, more).build(&around).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
@@ -40,11 +40,11 @@ fn the_tools_of_a_server_are_gates_behind_all_others_and_by_name() {
     let cantrip = built(&folder, "tools = ['sum', 'add']\nlabels = ['private_data']\nephemeral = true");
     let names: Vec<String> = cantrip.circle().definitions().iter().map(|gate| gate.name.clone()).collect();
     assert_eq!(&names[names.len() - 2..], ["small_add", "small_sum"], "{names:?}");
-    let promises = cantrip.circle().gate("small_add").unwrap().promises().clone();
+    let promises = cantrip.circle().gate("small_add").unwrap().spec().clone();
     assert_eq!(promises.labels, Labels::of(["private_data".parse().unwrap()]));
     assert!(promises.ephemeral);
     let unlabelled = built(&other, "tools = ['add']");
-    assert_eq!(unlabelled.circle().gate("small_add").unwrap().promises().labels, Labels::all());
+    assert_eq!(unlabelled.circle().gate("small_add").unwrap().spec().labels, Labels::all());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_changed_list_of_tools_is_another_cantrip() {
 fn what_cannot_be_had_of_a_server_is_told_with_its_line() {
     let folder = folder();
     let told = |more: &str| {
-        let fault = spell(&folder, more).build(&Surroundings::default()).unwrap_err();
+        let fault = spell(&folder, more).build(&BuildContext::default()).unwrap_err();
         let guarded = guarded(|rb| rb.refuse(fault.into()));
         assert_any(&guarded.reply, codes::CONFIG_INVALID.any());
         guarded.reply.message()
@@ -70,7 +70,7 @@ fn what_cannot_be_had_of_a_server_is_told_with_its_line() {
     assert!(told("environment = { KEY = '${NO_SUCH_VARIABLE}' }").contains("NO_SUCH_VARIABLE is not set"));
     let absent = "crystal = 'scripted/s.yaml'\n[gates.docs]\nmcp = ['no-such-mcp-server']\n";
     let absent = Spell::read(absent, "test.toml", folder.path()).unwrap();
-    let fault = absent.build(&Surroundings::default()).unwrap_err();
+    let fault = absent.build(&BuildContext::default()).unwrap_err();
     assert_any(&guarded(|rb| rb.refuse(fault.into())).reply, codes::UNREACHABLE.any());
 }
 

@@ -8,20 +8,21 @@ use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip::policy::Redecided;
-use cantrip::{Cantrip, CastReply, Casting, Continuing, Deciding, Runtime, recipe};
+use cantrip::policy::RedecideOutcome;
+use cantrip::{Cantrip, CantripBuilder, CastOptions, CastReply, ContinueOptions, HumanDecision, Runtime};
 use cantrip_canon::{ApprovalId, Clock, IdSource, ManualClock, Money, RunId};
 use cantrip_circle::gate::{Call, Settlement as Settles, builtin, gate, gate_with_call};
 use cantrip_circle::{AnyGate, Label};
 use cantrip_crystal::{Request, Response};
 use cantrip_loom::{
-    Actor, Answer, AnyLoom, Event, GateRecord, Journal, Ledger, Loom, Memory, Page, RunState, Settled, Settlement,
-    Step, StepId, TruncationReason, Wanted,
+    Actor, AnyLoom, AppendOutcome, Event, GateRecord, Journal, Ledger, Loom, MemoryLoom, PageRequest,
+    ReservationFilter, RunState, SettledCall, Settlement, Step, StepId, TruncationReason,
 };
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{AnyCode, Refusal, codes};
 use cantrip_spend::{
-    ApprovalState, AuthorizationRef, Constraints, Mode, Operation, Reconciliation, Revoke, Row, Terms, Verdict,
+    AnyReservation, ApprovalState, AuthorizationMode, AuthorizationRef, Constraints, Operation, Reconciliation, Revoke,
+    Terms, Verdict,
 };
 use serde_json::{Value, json};
 use support::{
@@ -60,7 +61,7 @@ impl Shop {
                 answer(asked.n)
             }
         });
-        gate.settling(settles).into()
+        gate.with_settlement(settles).into()
     }
 }
 
@@ -68,7 +69,7 @@ fn up_to(text: &str) -> Settles {
     Settles::up_to(money(text))
 }
 
-fn buying(crystal: impl cantrip_crystal::Crystal + 'static, gate: AnyGate) -> recipe::Builder {
+fn buying(crystal: impl cantrip_crystal::Crystal + 'static, gate: AnyGate) -> CantripBuilder {
     talking(&script([])).crystal(crystal).gate(gate).name("spender")
 }
 
@@ -80,8 +81,8 @@ fn buys_once() -> Acting<impl Fn(&Request) -> Response + Send + Sync> {
     })
 }
 
-async fn settled_calls(runtime: &Runtime, cantrip: &Cantrip) -> Vec<(GateRecord, Settled)> {
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+async fn settled_calls(runtime: &Runtime, cantrip: &Cantrip) -> Vec<(GateRecord, SettledCall)> {
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let records = turns.into_iter().flat_map(|turn| turn.gate_calls);
     records
         .filter_map(|record| match record.settlement.clone() {
@@ -98,20 +99,22 @@ async fn first_call(runtime: &Runtime, cantrip: &Cantrip) -> (String, Option<Str
 }
 
 async fn why(runtime: &Runtime) -> Vec<(&'static str, Option<String>)> {
-    let rows = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+    let rows = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
     rows.iter()
         .map(|booked| match &booked.row {
-            Row::ReconcileRequired(unknown) => ("reconcile_required", Some(unknown.state().why.as_str().to_owned())),
-            Row::Committed(paid) => ("committed", paid.state().provider_correlation_id.clone()),
-            Row::Reserved(_) => ("reserved", None),
-            Row::Released(_) => ("released", None),
+            AnyReservation::ReconcileRequired(unknown) => {
+                ("reconcile_required", Some(unknown.state().why.as_str().to_owned()))
+            }
+            AnyReservation::Committed(paid) => ("committed", paid.state().provider_correlation_id.clone()),
+            AnyReservation::Reserved(_) => ("reserved", None),
+            AnyReservation::Released(_) => ("released", None),
         })
         .collect()
 }
 
 async fn same_again(runtime: &Runtime, run: RunId) -> u64 {
     match runtime.redecide(run).await {
-        Ok(Redecided::Same { decisions }) => decisions,
+        Ok(RedecideOutcome::Same { decisions }) => decisions,
         other => panic!("{other:?}"),
     }
 }
@@ -123,11 +126,12 @@ async fn a_gate_that_moves_money_is_held_before_and_booked_with_its_reply() {
         Ok(json!({"cost": "0.75 USD", "provider_correlation_id": format!("order-{n}")}))
     });
     let cantrip = buying(buys_once(), gate).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_eq!(rows(&runtime).await, [("committed", 1, 750_000, 2_000_000)]);
     assert_eq!(why(&runtime).await, [("committed", Some("order-1".to_owned()))]);
-    let booked = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items.remove(0);
+    let booked =
+        runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items.remove(0);
     assert_eq!(shop.keys(), [booked.row.terms().provider_key().as_str()], "it is given the key of the payment");
     let (_, settled) = settled_calls(&runtime, &cantrip).await.remove(0);
     assert_eq!(settled.cost, Some(money("0.75 USD")));
@@ -200,7 +204,7 @@ async fn only_an_answer_that_says_so_settles_and_nothing_is_released_without_kno
         let (runtime, shop) = (memory(), Shop::default());
         let gate = shop.gate(up_to("1.00 USD").cost_at("/cost"), Duration::ZERO, answer);
         let cantrip = buying(buys_once(), gate).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{name}: {:?}", cast.reply());
         assert_eq!(first_call(&runtime, &cantrip).await.0, code.as_str(), "{name}");
         assert_eq!(why(&runtime).await, [state], "{name}");
@@ -219,10 +223,10 @@ async fn a_purchase_cut_off_by_the_deadline_is_unknown_and_not_made_again_when_t
         _ => done("over"),
     });
     let cantrip = buying(crystal, gate).ward("timeout", "30s").build().unwrap();
-    let cut = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cut = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cut.reason(), Some(TruncationReason::Timeout), "{:?}", cut.reply());
     assert_eq!(why(&runtime).await, [("reconcile_required", Some("timed_out".to_owned()))]);
-    let cast = runtime.continue_run(&cantrip, cut.run.unwrap(), Continuing::new()).await;
+    let cast = runtime.continue_run(&cantrip, cut.run.unwrap(), ContinueOptions::new()).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_eq!(settled_calls(&runtime, &cantrip).await[1].1.reply.code, codes::RECONCILE_FIRST.any().as_str());
     assert_eq!(shop.sold(), [1]);
@@ -231,14 +235,14 @@ async fn a_purchase_cut_off_by_the_deadline_is_unknown_and_not_made_again_when_t
 
 /// Someone finds out what became of every call of unknown outcome.
 async fn reconcile_all(runtime: &Runtime, verdict: Verdict) {
-    let wanted = Wanted { state: Some("reconcile_required"), ..Wanted::default() };
-    for booked in runtime.loom().reservations(wanted, Page::FIRST).await.unwrap().items {
+    let wanted = ReservationFilter { state: Some("reconcile_required"), ..ReservationFilter::default() };
+    for booked in runtime.loom().reservations(wanted, PageRequest::FIRST).await.unwrap().items {
         let terms = booked.row.terms();
         let (by, reason) = ("a person".to_owned(), "on the invoice".to_owned());
         let found = Reconciliation { verdict: verdict.clone(), by, reason, at: terms.at, estimated: false };
         let id = StepId::new(format!("reconcile-{}", terms.id())).unwrap();
-        let step = Step::beside(id, terms.run).money(Operation::reconcile(terms.id(), found));
-        assert!(matches!(runtime.loom().append(step).await.unwrap(), Answer::Committed(_)));
+        let step = Step::annotation(id, terms.run).money(Operation::reconcile(terms.id(), found));
+        assert!(matches!(runtime.loom().append(step).await.unwrap(), AppendOutcome::Committed(_)));
     }
 }
 
@@ -276,18 +280,18 @@ async fn reconciling_lets_the_same_purchase_be_made() {
 #[tokio::test(start_paused = true)]
 async fn a_purchase_cut_off_by_a_crash_is_unknown_and_one_that_may_be_repeated_is_made_again_by_its_key() {
     for (repeats, sold, state) in [(false, 1, "reconcile_required"), (true, 2, "committed")] {
-        let (store, shop) = (AnyLoom::new(Memory::new()), Shop::default());
+        let (store, shop) = (AnyLoom::new(MemoryLoom::new()), Shop::default());
         let sells = shop.clone();
         let made = gate_with_call("buy", "Buys.", move |call: Call, asked: Numbered| {
             sells.0.lock().unwrap().push((asked.n, call.idempotency_key.clone()));
             std::future::ready(Ok::<_, Refusal>(json!({"provider_correlation_id": "one"})))
         })
-        .settling(up_to("1.00 USD"));
+        .with_settlement(up_to("1.00 USD"));
         let made: AnyGate = if repeats { made.idempotent().into() } else { made.into() };
         let cantrip = buying(buys_once(), made).build().unwrap();
         // The run, the request, its answer, the start with its hold: it dies before the reply is on record.
         let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 4)), 1);
-        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert!(died.outcome.is_none(), "{:?}", died.reply());
         assert_eq!(shop.sold(), [1]);
         let heir = house_of(store, 2);
@@ -355,7 +359,11 @@ async fn what_an_authorization_does_not_cover_is_denied_with_its_code_and_never_
             codes::REVOKED.any(),
             "policy_denied.authorization_revoked",
         ),
-        (Box::new(|terms| terms.mode = Mode::Deny), codes::NOT_AUTHORIZED.any(), "policy_denied.explicit_deny"),
+        (
+            Box::new(|terms| terms.mode = AuthorizationMode::Deny),
+            codes::NOT_AUTHORIZED.any(),
+            "policy_denied.explicit_deny",
+        ),
         (
             Box::new(move |terms| {
                 million(terms);
@@ -387,7 +395,7 @@ async fn what_an_authorization_does_not_cover_is_denied_with_its_code_and_never_
             };
             let cantrip = buying(buys_once(), gate).ward("max_turns", 3).build().unwrap();
             grant(&runtime, "spender", |terms| change(terms)).await;
-            let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+            let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
             let run = cast.run.unwrap();
             assert_eq!(
                 first_call(&runtime, &cantrip).await,
@@ -421,8 +429,8 @@ async fn what_an_authorization_does_not_cover_is_denied_with_its_code_and_never_
 async fn a_day_begins_anew_at_midnight_and_a_total_does_not() {
     for (per_day, bought) in [(true, 2), (false, 1)] {
         let clock = Arc::new(ManualClock::starting("2026-02-19T23:59:00.000Z".parse().unwrap()));
-        let runtime = Runtime::with(
-            AnyLoom::new(Memory::new()),
+        let runtime = Runtime::from_parts(
+            AnyLoom::new(MemoryLoom::new()),
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::new(IdSource::seeded(3)),
         );
@@ -440,10 +448,10 @@ async fn a_day_begins_anew_at_midnight_and_a_total_does_not() {
             terms.max_per_day = per_day.then_some(1_500_000);
         })
         .await;
-        assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+        assert!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer().is_some());
         assert_eq!(shop.sold(), [1], "the second is beyond the limit");
         clock.advance(Duration::from_secs(120));
-        assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+        assert!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer().is_some());
         assert_eq!(shop.sold().len(), bought);
         adds_up(&runtime).await;
     }
@@ -467,10 +475,10 @@ async fn taking_an_authorization_back_in_the_middle_of_a_run_stops_its_gates() {
             reason: "enough".to_owned(),
             at: "2026-02-19T02:00:07.000Z".parse().unwrap(),
         };
-        let step = Step::apart(StepId::new("revoke").unwrap()).money(Operation::Revoke(revoke));
-        assert!(matches!(runtime.loom().append(step).await.unwrap(), Answer::Committed(_)));
+        let step = Step::outside_runs(StepId::new("revoke").unwrap()).money(Operation::Revoke(revoke));
+        assert!(matches!(runtime.loom().append(step).await.unwrap(), AppendOutcome::Committed(_)));
     };
-    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go")), revoking);
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go")), revoking);
     assert_eq!(count.get(), 1, "{:?}", cast.reply());
     let calls = settled_calls(&runtime, &cantrip).await;
     assert_eq!(calls[1].1.reply.code, codes::REVOKED.any().as_str());
@@ -511,10 +519,10 @@ async fn what_joins_the_three_labels_is_denied_by_policy_through_a_child_too() {
         let (runtime, count) = (memory(), Count::default());
         let read = gate("look", "Looks.", |asked: Numbered| std::future::ready(Ok::<_, Refusal>(asked.n)))
             .labels([Label::PrivateData, Label::UntrustedContent]);
-        let send: AnyGate = counting("send", &count).labelled([Label::ExternalComm]);
+        let send: AnyGate = counting("send", &count).with_labels([Label::ExternalComm]);
         let dear = gate("send", "Sends.", |asked: Numbered| std::future::ready(Ok::<_, Refusal>(asked.n)))
             .labels([Label::ExternalComm])
-            .settling(up_to("1.00 USD"));
+            .with_settlement(up_to("1.00 USD"));
         let send = if costs { dear.into() } else { send };
         let crystal = Acting(move |request: &Request| {
             let sends = support::intent_of(request) == "send it";
@@ -528,7 +536,7 @@ async fn what_joins_the_three_labels_is_denied_by_policy_through_a_child_too() {
         });
         let cantrip =
             talking(&script([])).crystal(crystal).gate(read).gate(send).gate(builtin::call_agent()).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
         assert_eq!(count.get(), 0, "nothing left");
         let denied =
@@ -549,7 +557,7 @@ async fn a_changed_decision_is_found_when_it_is_made_again() {
         _ => done("over"),
     });
     let cantrip = talking(&script([])).crystal(crystal).gate(counting("count", &count)).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(same_again(&runtime, cast.run.unwrap()).await, 2);
     // The journal of another run, with another argument than the one that was judged.
     let export = journal(&runtime, cast.run.unwrap()).await;
@@ -583,11 +591,11 @@ fn interactive(shop: &Shop) -> Cantrip {
 
 #[tokio::test(start_paused = true)]
 async fn an_interactive_authorization_asks_a_person_about_every_spend_and_survives_a_restart() {
-    let (store, shop) = (AnyLoom::new(Memory::new()), Shop::default());
+    let (store, shop) = (AnyLoom::new(MemoryLoom::new()), Shop::default());
     let cantrip = interactive(&shop);
     let runtime = house_of(store.clone(), 1);
-    grant(&runtime, "spender", |terms| terms.mode = Mode::Interactive).await;
-    let (run, first) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+    grant(&runtime, "spender", |terms| terms.mode = AuthorizationMode::Interactive).await;
+    let (run, first) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
     assert_eq!(rows(&runtime).await, [], "a question holds no money");
     let asked = runtime.pending(run).await.unwrap().remove(0);
     assert_eq!(
@@ -601,14 +609,14 @@ async fn an_interactive_authorization_asks_a_person_about_every_spend_and_surviv
     assert_eq!(heir.pending(run).await.unwrap().len(), 1);
     // The entity cannot answer for itself.
     let entity = heir.loom().run(run).await.unwrap().entity_id.unwrap();
-    let own = Deciding::approve(Actor::new(entity.to_string()).unwrap());
+    let own = HumanDecision::approve(Actor::new(entity.to_string()).unwrap());
     assert_code(&heir.decide(run, first, own).await.reply, codes::NOT_AUTHORIZED);
     let mut approvals = vec![first];
     for _ in 0..3 {
         let approval = *approvals.last().unwrap();
-        assert_code(&heir.decide(run, approval, Deciding::approve(someone())).await.reply, codes::CHANGED);
+        assert_code(&heir.decide(run, approval, HumanDecision::approve(someone())).await.reply, codes::CHANGED);
         let row = heir.loom().approval(approval).await.unwrap();
-        assert_eq!((row.state(), row.granted()), (ApprovalState::Approved, Some(row.request.requested)));
+        assert_eq!((row.state(), row.granted_amount()), (ApprovalState::Approved, Some(row.request.requested)));
         let cast = heir.resume(&cantrip, run).await;
         if cast.answer().is_some() {
             break;
@@ -631,8 +639,8 @@ async fn a_person_who_says_no_or_nothing_ends_a_request_and_refuses_a_purchase()
     for expires in [false, true] {
         for purchase in [false, true] {
             let clock = Arc::new(ManualClock::starting("2026-02-19T02:00:00.000Z".parse().unwrap()));
-            let runtime = Runtime::with(
-                AnyLoom::new(Memory::new()),
+            let runtime = Runtime::from_parts(
+                AnyLoom::new(MemoryLoom::new()),
                 Arc::clone(&clock) as Arc<dyn Clock>,
                 Arc::new(IdSource::seeded(3)),
             );
@@ -641,25 +649,25 @@ async fn a_person_who_says_no_or_nothing_ends_a_request_and_refuses_a_purchase()
             // Above a threshold that only the purchase passes, or every time.
             grant(&runtime, "spender", |terms| match purchase {
                 true => {
-                    terms.mode = Mode::DelegatedBudgetWithThreshold;
+                    terms.mode = AuthorizationMode::DelegatedBudgetWithThreshold;
                     (terms.max_total, terms.threshold) = (Some(10_000_000), Some(999_999));
                 }
-                false => terms.mode = Mode::Interactive,
+                false => terms.mode = AuthorizationMode::Interactive,
             })
             .await;
-            let (run, approval) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+            let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
             let asked = runtime.pending(run).await.unwrap().remove(0);
             assert_eq!(asked.gate, if purchase { "buy" } else { "scripted/acting" });
             if expires {
                 clock.advance(Duration::from_secs(24 * 3_600));
                 assert_code(
-                    &runtime.decide(run, approval, Deciding::approve(someone())).await.reply,
+                    &runtime.decide(run, approval, HumanDecision::approve(someone())).await.reply,
                     codes::WRONG_STATE,
                 );
             } else {
                 assert_eq!(asked.cost.map(Money::micros).unwrap() >= 1_000_000, purchase);
                 assert_code(
-                    &runtime.decide(run, approval, Deciding::refuse(someone(), "too dear")).await.reply,
+                    &runtime.decide(run, approval, HumanDecision::refuse(someone(), "too dear")).await.reply,
                     codes::CHANGED,
                 );
             }
@@ -687,11 +695,11 @@ async fn a_person_who_says_no_or_nothing_ends_a_request_and_refuses_a_purchase()
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_of_a_ward_is_kept_where_an_authorization_is_in_force_and_withdrawn_with_its_run() {
-    let (runtime, count) = (memory().askable(true), Count::default());
+    let (runtime, count) = (memory().with_approvals(true), Count::default());
     let crystal = script([call("count", json!({"n": 1})), done("on")]);
     let cantrip =
         talking(&crystal).gate(counting("count", &count)).ward("require_approval", json!(["count"])).build().unwrap();
-    let (run, approval) = waits(&runtime.cast(&cantrip, Casting::on("go")).await);
+    let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
     let row = runtime.loom().approval(approval).await.unwrap();
     assert_eq!((row.state(), row.request.authorization), (ApprovalState::Pending, AuthorizationRef::Local));
     assert_eq!(runtime.pending(run).await.unwrap()[0].reason_code.as_deref(), Some("approval_required.ward"));

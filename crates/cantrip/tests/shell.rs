@@ -1,9 +1,9 @@
 //! A shell in a cast: it lasts as long as its entity, and no fork or second process believes that it lasted longer.
 
-use cantrip::{Casting, Forking};
+use cantrip::{CastOptions, ForkOptions};
 use cantrip_circle::MediumKind;
 use cantrip_circle::shell::Shell;
-use cantrip_loom::{Loom, Page, Settlement};
+use cantrip_loom::{Loom, PageRequest, Settlement};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn ran(result: &Value) -> &str {
 }
 
 async fn results(runtime: &cantrip::Runtime, cantrip: &cantrip::Cantrip) -> Vec<Value> {
-    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let records = turns.iter().flat_map(|turn| &turn.gate_calls);
     records
         .filter(|record| record.gate == "shell")
@@ -42,7 +42,7 @@ async fn a_shell_lasts_through_a_cast_and_through_the_sends_of_one_entity() {
     let found = results(&runtime, &cantrip).await;
     assert_eq!((ran(&found[1]), ran(&found[2])), ("1 /tmp\n", "1 again\n"));
     // The shell stands first among the tools.
-    let asked = crystal.inputs();
+    let asked = crystal.requests();
     assert_eq!(asked[0].definitions.iter().map(|tool| &*tool.name).collect::<Vec<_>>()[0], "shell");
 }
 
@@ -53,10 +53,10 @@ async fn a_fork_of_a_shell_begins_anew_or_not_at_all_and_says_so() {
         let crystal = script([shell("x=1"), done(1), shell("echo x=$x"), done(2)]);
         let cantrip = talking(&crystal).medium(medium).gate(Shell::over(folder.path()).gate()).build().unwrap();
         let runtime = memory();
-        assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(1)));
-        let first = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items[0].id;
-        assert_code(runtime.fork(&cantrip, first, Forking::on("on")).await.reply(), codes::NOT_RESTORABLE);
-        let fresh = runtime.fork(&cantrip, first, Forking::on("on").fresh()).await;
+        assert_eq!(runtime.cast(&cantrip, CastOptions::on("go")).await.answer(), Some(&json!(1)));
+        let first = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items[0].id;
+        assert_code(runtime.fork(&cantrip, first, ForkOptions::on("on")).await.reply(), codes::NOT_RESTORABLE);
+        let fresh = runtime.fork(&cantrip, first, ForkOptions::on("on").fresh()).await;
         assert_eq!(fresh.answer(), Some(&json!(2)));
         let found = results(&runtime, &cantrip).await;
         assert_eq!(ran(&found[1]), "[environment lost: a shell cannot be restored]\nx=\n");

@@ -12,11 +12,11 @@ use crate::support;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cantrip::{Cantrip, Casting};
+use cantrip::{Cantrip, CastOptions};
 use cantrip_canon::{EntityId, Entropy, SeededEntropy};
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Answer as Said, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Jsonl, Loom, Memory, Message, Page};
+use cantrip_crystal::{Answer as Said, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
+use cantrip_loom::{AnyLoom, Jsonl, Loom, MemoryLoom, Message, PageRequest};
 use cantrip_store::Store;
 use serde_json::{Value, json};
 use support::{Count, Dying, counting, house_of, woven};
@@ -43,7 +43,7 @@ impl Crystal for Steady {
         "scripted/steady"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Said, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Said, Failure> {
         let mut users = request.messages.iter().filter_map(|message| match message {
             Message::User { content } => Some(content.text()),
             Message::System { .. } | Message::Assistant { .. } | Message::Tool { .. } => None,
@@ -52,7 +52,7 @@ impl Crystal for Steady {
         let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
         let plan = self.plans.iter().find(|(of, _)| *of == intent).map(|(_, plan)| plan.as_slice());
         let response = plan.and_then(|plan| plan.get(said)).cloned();
-        let tape = Scripted::new("scripted/steady", Script::new(response));
+        let tape = ScriptedCrystal::new("scripted/steady", Script::new(response));
         tape.ask(request, heard).await
     }
 }
@@ -144,7 +144,7 @@ enum Lasting {
 
 impl Lasting {
     fn in_memory() -> Self {
-        Self::Memory(AnyLoom::new(Memory::new()))
+        Self::Memory(AnyLoom::new(MemoryLoom::new()))
     }
 
     fn in_a_folder() -> Self {
@@ -178,9 +178,9 @@ impl Lasting {
 async fn killed_between_any_two_appends(seed: u64, store_of: fn() -> Lasting) {
     let whole = Count::default();
     let (spell, calls) = cantrip(seed, &whole);
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
     let runtime = house_of(AnyLoom::new(store.clone()), seed);
-    let cast = runtime.cast(&spell, Casting::on("root")).await;
+    let cast = runtime.cast(&spell, CastOptions::on("root")).await;
     assert_eq!(cast.answer(), Some(&json!("root")), "seed {seed}: {:?}", cast.reply());
     assert_eq!(whole.get() as u64, calls, "seed {seed}");
     let wanted = sorted(&woven(&runtime, spell.loom_id()).await);
@@ -191,7 +191,7 @@ async fn killed_between_any_two_appends(seed: u64, store_of: fn() -> Lasting) {
         let lasting = store_of();
         let died = {
             let dying = house_of(AnyLoom::new(Dying::after(lasting.open(), dies_after)), seed);
-            dying.cast(&spell, Casting::on("root")).await
+            dying.cast(&spell, CastOptions::on("root")).await
         };
         let place = format!("seed {seed}, dead after {dies_after} of {steps} steps");
         assert!(died.outcome.is_none(), "{place}: {:?}", died.reply());
@@ -207,7 +207,7 @@ async fn killed_between_any_two_appends(seed: u64, store_of: fn() -> Lasting) {
             assert_eq!(sorted(&found), wanted, "{place}");
             assert_eq!(count.get() as u64, calls, "{place}");
         }
-        let turns = heir.loom().turns(spell.loom_id(), Page::FIRST).await.unwrap().items;
+        let turns = heir.loom().turns(spell.loom_id(), PageRequest::FIRST).await.unwrap().items;
         let mut places: Vec<(EntityId, u64)> = turns.iter().map(|turn| (turn.entity_id, turn.sequence)).collect();
         places.sort();
         places.dedup();
@@ -247,8 +247,8 @@ async fn the_same_holds_for_a_server_that_another_process_connects_to() {
 async fn a_run_that_ended_is_only_read() {
     let count = Count::default();
     let (spell, calls) = cantrip(3, &count);
-    let runtime = house_of(AnyLoom::new(Memory::new()), 3);
-    let cast = runtime.cast(&spell, Casting::on("root")).await;
+    let runtime = house_of(AnyLoom::new(MemoryLoom::new()), 3);
+    let cast = runtime.cast(&spell, CastOptions::on("root")).await;
     let again = runtime.resume(&spell, cast.run.unwrap()).await;
     assert_eq!(again.answer(), cast.answer());
     assert_eq!(count.get() as u64, calls);

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use cantrip::spell::{self, Spell, SpellFault, Surroundings};
+use cantrip::spell::{self, BuildContext, Spell, SpellFault};
 use cantrip_circle::gate::{Schema, gate};
 use cantrip_circle::{AnyGate, Label, MediumKind};
 use cantrip_crystal::Crystal;
-use cantrip_loom::{AnyLoom, Memory};
+use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_reply::{AnyCode, Refusal, codes, testing};
 use cantrip_tests::garble;
 use proptest::prelude::*;
@@ -61,8 +61,12 @@ fn asked() -> AnyGate {
     AnyGate::from(gate("ask_human", "Asks.", |asked: Question| async move { Ok::<_, Refusal>(asked.question) }))
 }
 
-fn surroundings() -> Surroundings {
-    Surroundings { ask_human: Some(asked()), store: Some(AnyLoom::new(Memory::default())), ..Surroundings::default() }
+fn surroundings() -> BuildContext {
+    BuildContext {
+        ask_human: Some(asked()),
+        store: Some(AnyLoom::new(MemoryLoom::default())),
+        ..BuildContext::default()
+    }
 }
 
 #[test]
@@ -154,7 +158,10 @@ fn a_spell_says_how_it_folds_and_what_it_knows_of_its_crystal() {
     let cantrip = spell.build(&surroundings()).expect("sound");
     let folding = cantrip.folding();
     assert_eq!((folding.strategy, folding.trigger_after_turns), (cantrip_loom::Strategy::Summary, Some(20)));
-    assert_eq!((cantrip.summarises().name(), cantrip.crystal().name()), ("scripted/notes.yaml", "scripted/s.yaml"));
+    assert_eq!(
+        (cantrip.folding_crystal().name(), cantrip.crystal().name()),
+        ("scripted/notes.yaml", "scripted/s.yaml")
+    );
     let measure = cantrip.measure();
     assert_eq!((measure.window, measure.bytes_per_token, cantrip.output_tokens()), (Some(8_000), 4.0, 1_000));
     assert_eq!(sound(&spell.resolved_toml()).resolved(), spell.resolved());
@@ -207,7 +214,7 @@ fn a_spells_name_is_its_loom_and_comes_from_its_file_if_it_says_none() {
     let spell = Spell::open(&files.path().join("count.toml")).expect("sound");
     assert_eq!(spell.name, "count");
     let cantrip = spell.build(&surroundings()).expect("sound");
-    assert_eq!(cantrip.loom_id(), cantrip::loom_named("count"));
+    assert_eq!(cantrip.loom_id(), cantrip::loom_id_for("count"));
     for name in ["", " ", "../up", "a/b", "-x", "a\\nb"] {
         assert!(issues(&format!("name = \"{name}\"\ncrystal = 'scripted/a.yaml'\n"))[0].starts_with("name: line 1"));
     }
@@ -234,8 +241,8 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
     assert_eq!(cantrip.crystal().name(), "scripted/scripts/s.yaml");
     assert!(cantrip.requires_done_tool(), "a typed answer needs done");
     let checked = cantrip.circle().gate("check").expect("there");
-    assert_eq!(checked.promises().parameters["properties"]["n"]["type"], "integer");
-    assert!(checked.promises().labels.is_trifecta(), "a command carries all three until told otherwise");
+    assert_eq!(checked.spec().parameters["properties"]["n"]["type"], "integer");
+    assert!(checked.spec().labels.is_trifecta(), "a command carries all three until told otherwise");
     assert!(cantrip.wards().trifecta);
 
     for (missing, key) in [
@@ -262,11 +269,11 @@ fn labels_descriptions_and_hidden_results_are_the_spells_to_say() {
                 ephemeral = true\ntimeout = '2s'\noutput = '64KiB'\non_error = 'error'\nenvironment = { LANG = 'C' }\n";
     let spell = Spell::read(text, "a.toml", files.path()).expect("sound");
     let cantrip = spell.build(&surroundings()).expect("sound");
-    let weather = cantrip.circle().gate("weather").expect("there").promises();
+    let weather = cantrip.circle().gate("weather").expect("there").spec();
     assert_eq!(weather.labels.iter().collect::<Vec<_>>(), [Label::UntrustedContent]);
     assert!(weather.ephemeral && !cantrip.wards().trifecta);
     assert!(cantrip.circle().gate("loom").is_some());
-    let bare = Surroundings::default();
+    let bare = BuildContext::default();
     let told = message(spell.build(&bare).expect_err("no store to read"), codes::CONFIG_INVALID.any());
     assert!(told.contains("gates.loom"), "{told}");
     assert!(issues("crystal = 'scripted/s.yaml'\n[gates.read]\nlabels = 'private'\n")[0].contains("private_data"));
@@ -279,9 +286,9 @@ fn children_may_have_the_crystals_that_are_offered() {
                 crystals = ['local/tiny@http://localhost:1/v1']\nmediums = ['javascript']\n";
     let cantrip = Spell::read(text, "a.toml", files.path()).expect("sound").build(&surroundings()).expect("sound");
     for name in ["scripted/small.yaml", "local/tiny@http://localhost:1/v1", "scripted/s.yaml"] {
-        assert_eq!(cantrip.crystal_named(name).map(|crystal| crystal.name().to_owned()).as_deref(), Some(name));
+        assert_eq!(cantrip.find_crystal(name).map(|crystal| crystal.name().to_owned()).as_deref(), Some(name));
     }
-    assert!(cantrip.crystal_named("scripted/other.yaml").is_none());
+    assert!(cantrip.find_crystal("scripted/other.yaml").is_none());
 }
 
 #[test]
@@ -294,7 +301,7 @@ fn a_model_that_nothing_here_can_reach_is_refused_before_anything_is_asked() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_verifier_is_a_program_beside_the_spell() {
-    use cantrip::recipe::Verdict;
+    use cantrip::Verdict;
     use std::os::unix::fs::PermissionsExt;
 
     let script = "#!/bin/sh\nread answer\ncase \"$answer\" in\n3) echo '{\"score\": 0.5}' ;;\n4) ;;\n\
@@ -337,16 +344,16 @@ fn the_faults_of_the_cantrip_are_told_as_the_builder_tells_them() {
 
 #[tokio::test]
 async fn what_new_writes_can_be_cast_as_it_is() {
-    let files = spell::fresh("analyst").unwrap_or_else(|_| panic!("a sound name"));
+    let files = spell::new_spell_files("analyst").unwrap_or_else(|_| panic!("a sound name"));
     let texts: Vec<(&str, &str)> = files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
     let folder = folder(&texts);
     let spell = Spell::open(&folder.path().join("analyst.toml")).expect("sound");
-    let cantrip = spell.build(&Surroundings::default()).expect("it needs nothing");
+    let cantrip = spell.build(&BuildContext::default()).expect("it needs nothing");
     assert_eq!((cantrip.name(), cantrip.wards().max_turns), (Some("analyst"), Some(10)));
     let cast = cantrip.cast("say hello").await;
     testing::assert_code(cast.reply(), codes::TERMINATED);
     assert_eq!(cast.answer(), Some(&json!("hello from analyst")));
-    let Err(refusal) = spell::fresh("../up") else { panic!("no name of a spell") };
+    let Err(refusal) = spell::new_spell_files("../up") else { panic!("no name of a spell") };
     let guarded = testing::guarded(|rb| rb.refuse(refusal));
     testing::assert_code(&guarded.reply, codes::CONFIG_INVALID);
 }
@@ -359,17 +366,17 @@ fn the_built_in_spell_looks_around_and_asks_before_it_changes() {
     let cantrip = spell.build(&surroundings()).expect("sound");
     assert!(cantrip.call().prompt().is_some_and(|prompt| prompt.ends_with("We write in British English.")));
     let wards = cantrip.wards();
-    assert!(wards.require_approval.asks_for("write") && wards.require_approval.asks_for("edit"));
-    assert!(!wards.require_approval.asks_for("read"));
+    assert!(wards.require_approval.requires("write") && wards.require_approval.requires("edit"));
+    assert!(!wards.require_approval.requires("read"));
     assert_eq!((wards.max_turns, wards.timeout), (Some(50), Some(std::time::Duration::from_secs(900))));
     for there in ["read", "list", "search", "write", "edit", "ask_human", "call_agent", "call_agent_batch", "done"] {
         assert!(cantrip.circle().gate(there).is_some(), "{there}");
     }
     assert!(cantrip.circle().gate("fetch").is_none());
     // A shell only where it can be caged, and never without a word.
-    let caged = cantrip_circle::shell::Shell::over(files.path()).available().is_ok();
+    let caged = cantrip_circle::shell::Shell::over(files.path()).check_available().is_ok();
     assert_eq!(cantrip.circle().gate("shell").is_some(), caged);
-    assert_eq!(wards.require_approval.asks_for("shell"), caged);
+    assert_eq!(wards.require_approval.requires("shell"), caged);
 }
 
 const FULL: &str = r#"

@@ -7,10 +7,10 @@ use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip::{Call, Cantrip, Casting};
+use cantrip::{Call, Cantrip, CastOptions};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Crystal, Request, Response};
-use cantrip_loom::{AnyLoom, Memory, TruncationReason, Usage};
+use cantrip_loom::{AnyLoom, MemoryLoom, TruncationReason, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn used(tokens: u64) -> Usage {
     Usage { prompt_tokens: tokens / 2, completion_tokens: tokens - tokens / 2, ..Usage::default() }
 }
 
-fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::recipe::Builder {
+fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .call(Call::new().max_tokens(answer_tokens))
@@ -49,7 +49,7 @@ async fn children_that_run_at_once_never_use_more_than_their_tree_may() {
             Response { delay: Duration::from_millis(50), ..said.with_usage(used(300)) }
         });
         let cantrip = tree(crystal, 300).ward("max_tokens", 6_000).build().unwrap();
-        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(cast.reply(), codes::WARD_REACHED);
         assert_eq!(cast.reason(), Some(TruncationReason::MaxTokens));
         let spent = tokens_of(&runtime, cast.run.unwrap()).await;
@@ -79,7 +79,7 @@ async fn an_answer_beyond_its_own_bound_is_booked_in_full_and_stops_the_tree() {
     });
     let runtime = memory();
     let cantrip = tree(crystal, 300).ward("max_tokens", 5_000).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::MaxTokens), "{:?}", cast.reply());
     assert_eq!(tokens_of(&runtime, cast.run.unwrap()).await, 100 + 9_000 + 2 * 100);
     assert_eq!(asked.lock().unwrap().len(), 4, "nobody asked again once the tree had used up its tokens");
@@ -102,7 +102,7 @@ async fn where_one_worst_case_fits_at_a_time_all_answer_in_the_order_of_asking()
     let runtime = memory();
     let cantrip = tree(crystal, 700).ward("max_tokens", 1_600).build().unwrap();
     let start = tokio::time::Instant::now();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let wanted: Vec<String> = (0..8).map(|n| format!("child {n}")).collect();
     assert_eq!(*order.lock().unwrap(), wanted);
@@ -123,7 +123,7 @@ async fn one_that_waits_at_its_deadline_ends_by_it_without_asking() {
     });
     let runtime = memory();
     let cantrip = tree(crystal, 700).ward("max_tokens", 1_600).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let found = woven(&runtime, cantrip.loom_id()).await;
     assert!(found.contains(r#"call_agent_batch=["long",{"error""#) && found.contains("failed: timeout"), "{found}");
@@ -139,7 +139,7 @@ async fn caps_shrink_with_what_is_left_and_too_little_ends_the_cast_without_aski
     });
     let runtime = memory();
     let cantrip = tree(crystal, 5_000).ward("max_tokens", 2_000).build().unwrap();
-    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.reason(), Some(TruncationReason::MaxTokens));
     let caps = caps.lock().unwrap().clone();
     assert!(caps.windows(2).all(|pair| pair[1] < pair[0]) && caps[0] < 2_000, "{caps:?}");
@@ -156,13 +156,13 @@ async fn a_run_that_was_taken_over_counts_what_was_used_before() {
         });
         tree(crystal, 300).ward("max_tokens", 3_000).build().unwrap()
     };
-    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
-    let whole = house_of(AnyLoom::new(store.clone()), 5).cast(&cantrip(), Casting::on("go")).await;
+    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
+    let whole = house_of(AnyLoom::new(store.clone()), 5).cast(&cantrip(), CastOptions::on("go")).await;
     assert_eq!(whole.reason(), Some(TruncationReason::MaxTokens));
     for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(Memory::new());
+        let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 5);
-        let died = dying.cast(&cantrip(), Casting::on("go")).await;
+        let died = dying.cast(&cantrip(), CastOptions::on("go")).await;
         let heir = house_of(memory, 6);
         let cast = heir.resume(&cantrip(), died.run.unwrap()).await;
         assert_eq!(cast.reason(), Some(TruncationReason::MaxTokens), "dead after {dies_after}: {:?}", cast.reply());

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::events::{Channel, Watcher};
-use cantrip::{Cantrip, Casting, recipe};
+use cantrip::{Cantrip, CantripBuilder, CastOptions};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{Request, Response};
-use cantrip_loom::{AnyLoom, Memory};
+use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_stream::StreamEvent;
 use serde_json::{Value, json};
 use support::{
@@ -58,11 +58,11 @@ async fn whoever_joins_a_run_that_was_taken_over_sees_the_open_turn_from_its_beg
         talking(&script([])).crystal(crystal()).gate(counting_again("count", &count)).build().unwrap()
     };
     // Dead once the first call is settled and the second has begun.
-    let store = AnyLoom::new(Memory::new());
+    let store = AnyLoom::new(MemoryLoom::new());
     let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 4)), 1);
-    let died = dying.cast(&cantrip(), Casting::on("go")).await;
+    let died = dying.cast(&cantrip(), CastOptions::on("go")).await;
     let (channel, mut seen) = Channel::new();
-    let heir = house_of(store, 2).watched_by(channel);
+    let heir = house_of(store, 2).with_watcher(channel);
     let cast = heir.resume(&cantrip(), died.run.unwrap()).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     let events = drained(&mut seen);
@@ -88,11 +88,11 @@ async fn whoever_joins_a_run_that_was_taken_over_sees_the_open_turn_from_its_beg
     assert_eq!(starts.count(), 2, "the turn that was taken over, and the next one");
 }
 
-fn coding(crystal: impl cantrip_crystal::Crystal + 'static) -> recipe::Builder {
+fn coding(crystal: impl cantrip_crystal::Crystal + 'static) -> CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
         .medium(MediumKind::Javascript)
-        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .serve_medium(Arc::new(Javascript::start(Options::default()).unwrap()))
         .gate(builtin::done())
         .gate(builtin::call_agent())
         .ward("max_turns", 10)
@@ -101,7 +101,7 @@ fn coding(crystal: impl cantrip_crystal::Crystal + 'static) -> recipe::Builder {
 #[tokio::test]
 async fn a_gate_called_from_code_is_shown_when_it_begins() {
     let (channel, mut seen) = Channel::new();
-    let (runtime, overlap) = (memory().watched_by(channel), Overlap::default());
+    let (runtime, overlap) = (memory().with_watcher(channel), Overlap::default());
     let crystal = script([Response::code("slow(300); call_agent('child'); done(1)"), Response::code("done(2)")]);
     let cantrip = coding(crystal).gate(slow("slow", &overlap)).build().unwrap();
     let watching = async {
@@ -122,7 +122,7 @@ async fn a_gate_called_from_code_is_shown_when_it_begins() {
         }
         (shown, while_it_runs)
     };
-    let (cast, (shown, while_it_runs)) = tokio::join!(runtime.cast(&cantrip, Casting::on("go")), watching);
+    let (cast, (shown, while_it_runs)) = tokio::join!(runtime.cast(&cantrip, CastOptions::on("go")), watching);
     assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
     assert_eq!(while_it_runs, Some(true), "it was shown before it was over");
     assert_eq!(shown, ["javascript", "slow", "call_agent", "javascript", "done", "done"]);
@@ -137,11 +137,11 @@ async fn a_program_that_was_taken_over_is_shown_with_the_calls_it_made_before() 
         })
     };
     let cantrip = || coding(crystal()).gate(counting_again("count", &Count::default())).build().unwrap();
-    let store = AnyLoom::new(Memory::new());
+    let store = AnyLoom::new(MemoryLoom::new());
     let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 4)), 1);
-    let died = dying.cast(&cantrip(), Casting::on("go")).await;
+    let died = dying.cast(&cantrip(), CastOptions::on("go")).await;
     let (channel, mut seen) = Channel::new();
-    let heir = house_of(store, 2).watched_by(channel);
+    let heir = house_of(store, 2).with_watcher(channel);
     let cast = heir.resume(&cantrip(), died.run.unwrap()).await;
     assert_eq!(cast.answer(), Some(&json!(3)), "{:?}", cast.reply());
     let events = drained(&mut seen);
@@ -158,17 +158,18 @@ async fn a_program_that_was_taken_over_is_shown_with_the_calls_it_made_before() 
 struct Hostile;
 
 impl Watcher for Hostile {
-    fn see(&self, _: StreamEvent) {
+    fn on_event(&self, _: StreamEvent) {
         panic!("a bug of the watcher's");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watcher_with_a_bug_changes_nothing() {
-    let runtime = memory().watched_by(Hostile);
+    let runtime = memory().with_watcher(Hostile);
     let overlap = Overlap::default();
     let crystal = script([call("slow", json!({"ms": 10})), done("over")]);
     let cantrip = talking(&crystal).gate(slow("slow", &overlap)).build().unwrap();
-    let cast = tokio::time::timeout(Duration::from_secs(60), runtime.cast(&cantrip, Casting::on("go"))).await.unwrap();
+    let cast =
+        tokio::time::timeout(Duration::from_secs(60), runtime.cast(&cantrip, CastOptions::on("go"))).await.unwrap();
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::arguments::Property;
-use cantrip_circle::javascript::{Answer, Event, Finished, Gate, Host, Options, Program, ProgramLimits, Sandbox, Spec};
+use cantrip_circle::javascript::{
+    Answer, Event, FinishedProgram, Gate, Host, Options, Program, ProgramLimits, Sandbox, SandboxSpec,
+};
 
 const MANY: usize = 10_000;
 const STARTS: u32 = 500;
@@ -38,10 +40,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn spec(limits: ProgramLimits) -> Arc<Spec> {
+fn spec(limits: ProgramLimits) -> Arc<SandboxSpec> {
     let properties = || vec![Property::new("value", true), Property::new("more", true)];
     let gates = GATES.iter().map(|name| Gate { name: (*name).into(), properties: properties() }).collect();
-    Arc::new(Spec { seed: 7, limits, gates })
+    Arc::new(SandboxSpec { seed: 7, limits, gates })
 }
 
 fn program(source: &str) -> Result<Program, Box<dyn std::error::Error>> {
@@ -64,7 +66,7 @@ fn resident() -> u64 {
     pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-async fn finished(sandbox: Sandbox, program: Program) -> Result<Finished, Box<dyn std::error::Error>> {
+async fn finished(sandbox: Sandbox, program: Program) -> Result<FinishedProgram, Box<dyn std::error::Error>> {
     match sandbox.run(program).await? {
         Event::Finished(finished) => Ok(finished),
         Event::Call(_) => Err("a program of this measurement calls no gate".into()),

@@ -70,7 +70,7 @@ pub enum Rule {
 /// 1. No argument is `{}`.
 /// 2. One object is named arguments if the first property cannot be an object, or if it has a key and all are declared.
 /// 3. Else arguments are positional; from two on, a last object whose keys are all declared and still free is merged.
-pub fn named(declared: &[Property], mut passed: Vec<Option<Value>>) -> Result<Map<String, Value>, Fault> {
+pub fn bind_arguments(declared: &[Property], mut passed: Vec<Option<Value>>) -> Result<Map<String, Value>, Fault> {
     while let Some(None) = passed.last() {
         passed.pop();
     }
@@ -93,12 +93,12 @@ pub fn named(declared: &[Property], mut passed: Vec<Option<Value>>) -> Result<Ma
 }
 
 /// The same for a language that has keywords as well: they name properties that are declared and still free.
-pub fn with_keywords(
+pub fn bind_with_keywords(
     declared: &[Property],
     passed: Vec<Option<Value>>,
     keywords: Vec<(String, Value)>,
 ) -> Result<Map<String, Value>, Fault> {
-    let mut mapped = named(declared, passed)?;
+    let mut mapped = bind_arguments(declared, passed)?;
     for (name, value) in keywords {
         let fault = |rule| Fault { path: format!("/{}", name.replace('~', "~0").replace('/', "~1")), rule };
         if !declared.iter().any(|property| property.name == name) {
@@ -124,7 +124,7 @@ fn names(declared: &[Property], before: usize, last: &Map<String, Value>) -> boo
 
 #[cfg(test)]
 mod tests {
-    use super::{Property, Rule, named, with_keywords};
+    use super::{Property, Rule, bind_arguments, bind_with_keywords};
     use serde_json::{Value, json};
 
     fn declared(names: &str) -> Vec<Property> {
@@ -135,7 +135,7 @@ mod tests {
     fn map(names: &str, passed: Value) -> Value {
         let Value::Array(passed) = passed else { panic!("a list of arguments") };
         let passed = passed.into_iter().map(|value| (value != json!("-")).then_some(value)).collect();
-        match named(&declared(names), passed) {
+        match bind_arguments(&declared(names), passed) {
             Ok(mapped) => Value::Object(mapped),
             Err(fault) => json!(format!("{fault}")),
         }
@@ -178,7 +178,8 @@ mod tests {
         ] {
             assert_eq!(map(names, passed.clone()), wanted, "{names} {passed}");
         }
-        let fault = named(&declared("path"), vec![Some(json!("a")), Some(json!("b"))]).expect_err("one too many");
+        let fault =
+            bind_arguments(&declared("path"), vec![Some(json!("a")), Some(json!("b"))]).expect_err("one too many");
         assert_eq!(fault.rule, Rule::TooMany { given: 2, declared: 1 });
     }
 
@@ -188,7 +189,7 @@ mod tests {
         let map = |passed: &[Value], keywords: &[(&str, Value)]| {
             let passed = passed.iter().cloned().map(Some).collect();
             let keywords = keywords.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-            with_keywords(&declared(AGENT), passed, keywords)
+            bind_with_keywords(&declared(AGENT), passed, keywords)
                 .map(Value::Object)
                 .map_err(|fault| (fault.path, fault.rule))
         };

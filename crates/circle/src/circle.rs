@@ -14,7 +14,7 @@ use crate::gate::builtin;
 use crate::gate::{ALIASES, AnyGate, Schema, SchemaFault, canonical_name};
 use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::ward::{Restriction, WardFault, Wards};
-use crate::{Definition, Labels, MediumKind};
+use crate::{Labels, MediumKind, ToolDefinition};
 
 /// What is wrong with a circle. The order of the variants is the order in which faults are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,11 +74,11 @@ impl std::error::Error for CircleFault {}
 
 /// What a delegation gate may hand to children beyond the parent's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Delegates {
+pub struct DelegationGrants {
     /// Crystals that a child may ask for by name.
     pub crystals: BTreeSet<String>,
     /// The crystal of a child that asks for none, by level from 1; the last one repeats, and empty means the parent's.
-    pub by_level: Vec<String>,
+    pub crystal_by_level: Vec<String>,
     /// Mediums that a child may ask for beside the parent's and `conversation`.
     pub mediums: BTreeSet<MediumKind>,
     /// The medium of a child that asks for none; without one, the parent's.
@@ -88,7 +88,7 @@ pub struct Delegates {
     /// Utterances of a child, at most.
     pub max_turns: Option<u64>,
     /// Children of one cast, through whichever gate; a batch that does not fit is refused whole.
-    pub most: Option<u64>,
+    pub max_children: Option<u64>,
     /// The signatures that the built-in gate `predict` may ask; none for every other gate.
     pub signatures: Option<Vec<String>>,
 }
@@ -100,7 +100,7 @@ pub(crate) enum Role {
     Done,
     Delegate {
         batch: bool,
-        delegates: Delegates,
+        delegates: DelegationGrants,
     },
     /// It asks these signatures.
     Predict {
@@ -110,7 +110,7 @@ pub(crate) enum Role {
 
 /// A gate as a circle holds it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct CircleGate {
     pub(crate) gate: AnyGate,
     pub(crate) schema: Schema,
     pub(crate) role: Role,
@@ -137,7 +137,7 @@ pub struct Circle {
 #[derive(Clone)]
 pub(crate) struct Inner {
     /// What the wards leave, in declared order.
-    pub(crate) gates: Vec<Arc<Held>>,
+    pub(crate) gates: Vec<Arc<CircleGate>>,
     /// What was taken away, and by which ward.
     pub(crate) removed: BTreeMap<String, &'static str>,
     pub(crate) wards: Wards,
@@ -164,8 +164,8 @@ impl fmt::Debug for Circle {
 /// Collects what a circle is made of.
 #[derive(Debug, Default)]
 #[must_use = "a circle is made by build()"]
-pub struct Builder {
-    gates: Vec<(AnyGate, Delegates)>,
+pub struct CircleBuilder {
+    gates: Vec<(AnyGate, DelegationGrants)>,
     wards: Wards,
     ward_faults: Vec<WardFault>,
     mediums: Vec<MediumKind>,
@@ -178,8 +178,8 @@ pub struct Builder {
 }
 
 impl Circle {
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> CircleBuilder {
+        CircleBuilder::default()
     }
 
     pub fn medium(&self) -> MediumKind {
@@ -208,7 +208,7 @@ impl Circle {
 
     /// A gate that the wards leave.
     pub fn gate(&self, name: &str) -> Option<&AnyGate> {
-        self.held(canonical_name(name)).map(|held| &held.gate)
+        self.find_gate(canonical_name(name)).map(|held| &held.gate)
     }
 
     /// The names that wards took away, each with its ward. In code they are bound all the same, so that calling one is
@@ -231,7 +231,7 @@ impl Circle {
 
     /// A gate's properties in declared order, for mediums that call it as a function.
     pub fn properties(&self, name: &str) -> Option<Vec<crate::arguments::Property>> {
-        self.held(canonical_name(name)).map(|held| held.schema.properties())
+        self.find_gate(canonical_name(name)).map(|held| held.schema.properties())
     }
 
     /// All dangers that its gates and its medium bring in.
@@ -240,31 +240,31 @@ impl Circle {
     }
 
     /// One tool per gate, in declared order: what a crystal is offered in a conversation.
-    pub fn definitions(&self) -> Vec<Definition> {
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
         self.inner.gates.iter().map(|held| self.definition(held)).collect()
     }
 
-    fn definition(&self, held: &Held) -> Definition {
-        let promises = held.gate.promises();
+    fn definition(&self, held: &CircleGate) -> ToolDefinition {
+        let promises = held.gate.spec();
         let mut parameters = promises.parameters.clone();
         if let (Role::Done, Some(answer)) = (&held.role, &self.inner.answer) {
-            let mut shape = answer.written().clone();
+            let mut shape = answer.source().clone();
             // What it refers to within itself is found from the top, where it no longer stands.
             if let Some(parts) = shape.as_object_mut().and_then(|shape| shape.shift_remove("$defs")) {
                 parameters["$defs"] = parts;
             }
             parameters["properties"]["answer"] = shape;
         }
-        Definition { name: promises.name.clone(), description: promises.description.clone(), parameters }
+        ToolDefinition { name: promises.name.clone(), description: promises.description.clone(), parameters }
     }
 
     /// One line a gate, in declared order: what code is told of the functions it may call.
     pub fn signatures(&self) -> Vec<String> {
-        let line = |held: &Arc<Held>| {
-            let promises = held.gate.promises();
+        let line = |held: &Arc<CircleGate>| {
+            let promises = held.gate.spec();
             let names: Vec<String> = held.schema.properties().into_iter().map(|property| property.name).collect();
             let answer = match (&held.role, &self.inner.answer) {
-                (Role::Done, Some(answer)) => format!(" The answer must fit this JSON Schema: {}", answer.written()),
+                (Role::Done, Some(answer)) => format!(" The answer must fit this JSON Schema: {}", answer.source()),
                 (Role::Done | Role::Plain | Role::Delegate { .. } | Role::Predict { .. }, _) => String::new(),
             };
             format!("{}({}): {}{answer}", promises.name, names.join(", "), promises.description)
@@ -274,8 +274,8 @@ impl Circle {
 
     /// As the root record keeps it.
     pub fn to_value(&self) -> Value {
-        let gate = |held: &Arc<Held>| {
-            let promises = held.gate.promises();
+        let gate = |held: &Arc<CircleGate>| {
+            let promises = held.gate.spec();
             json!({
                 "name": promises.name,
                 "labels": promises.labels,
@@ -288,7 +288,7 @@ impl Circle {
             "medium": self.inner.medium,
             "gates": self.inner.gates.iter().map(gate).collect::<Vec<_>>(),
             "removed": self.inner.removed,
-            "answer_schema": self.inner.answer.as_ref().map(|answer| answer.written()),
+            "answer_schema": self.inner.answer.as_ref().map(|answer| answer.source()),
         })
     }
 
@@ -299,22 +299,22 @@ impl Circle {
             return self.clone();
         }
         let gate = builtin::context(context);
-        let held = match Schema::of_arguments(gate.promises().parameters.clone()) {
-            Ok(schema) => Arc::new(Held { gate, schema, role: Role::Plain }),
+        let held = match Schema::compile_arguments(gate.spec().parameters.clone()) {
+            Ok(schema) => Arc::new(CircleGate { gate, schema, role: Role::Plain }),
             Err(fault) => unreachable!("our own schema compiles: {fault}"),
         };
         let mut gates: Vec<_> = self.inner.gates.iter().filter(|held| held.gate.name() != "context").cloned().collect();
         gates.push(held);
-        self.changed(|inner| inner.gates = gates)
+        self.with_change(|inner| inner.gates = gates)
     }
 
     /// The same circle under further wards: each kind at its narrowest.
     #[must_use]
-    pub fn warded(&self, further: &Wards) -> Self {
+    pub fn with_wards(&self, further: &Wards) -> Self {
         let mut wards = self.wards().and(further);
-        self.changed(|inner| {
+        self.with_change(|inner| {
             let gates = std::mem::take(&mut inner.gates);
-            inner.gates = ward_off(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
+            inner.gates = apply_wards(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
             inner.restrict = Arc::new(wards.restrict.clone());
             inner.wards = wards;
         })
@@ -338,28 +338,28 @@ impl Circle {
         variables
     }
 
-    pub(crate) fn held(&self, name: &str) -> Option<&Arc<Held>> {
+    pub(crate) fn find_gate(&self, name: &str) -> Option<&Arc<CircleGate>> {
         self.inner.gates.iter().find(|held| held.gate.name() == name)
     }
 
-    pub(crate) fn changed(&self, change: impl FnOnce(&mut Inner)) -> Self {
+    pub(crate) fn with_change(&self, change: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner::clone(&self.inner);
         change(&mut inner);
         Self { inner: Arc::new(inner) }
     }
 }
 
-fn labels(gates: &[Arc<Held>], medium: &Labels) -> Labels {
-    gates.iter().fold(medium.clone(), |labels, held| labels.with(&held.gate.promises().labels))
+fn labels(gates: &[Arc<CircleGate>], medium: &Labels) -> Labels {
+    gates.iter().fold(medium.clone(), |labels, held| labels.with(&held.gate.spec().labels))
 }
 
 /// Takes away what the wards name, and switches on the ward `trifecta` where what is left calls for it.
-pub(crate) fn ward_off(
-    gates: Vec<Arc<Held>>,
+pub(crate) fn apply_wards(
+    gates: Vec<Arc<CircleGate>>,
     removed: &mut BTreeMap<String, &'static str>,
     wards: &mut Wards,
     medium_labels: &Labels,
-) -> Vec<Arc<Held>> {
+) -> Vec<Arc<CircleGate>> {
     let childless = wards.depth() == 0;
     let mut left = Vec::with_capacity(gates.len());
     for held in gates {
@@ -380,9 +380,9 @@ pub(crate) fn ward_off(
     left
 }
 
-impl Builder {
+impl CircleBuilder {
     pub fn gate(self, gate: impl Into<AnyGate>) -> Self {
-        self.delegating(gate, Delegates::default())
+        self.delegation_gate(gate, DelegationGrants::default())
     }
 
     pub fn gates(self, gates: impl IntoIterator<Item = AnyGate>) -> Self {
@@ -390,12 +390,12 @@ impl Builder {
     }
 
     /// `call_agent` or `call_agent_batch`, with what it may hand on.
-    pub fn delegating(mut self, gate: impl Into<AnyGate>, delegates: Delegates) -> Self {
-        self.gates.push((gate.into().canonical(), delegates));
+    pub fn delegation_gate(mut self, gate: impl Into<AnyGate>, delegates: DelegationGrants) -> Self {
+        self.gates.push((gate.into().with_canonical_name(), delegates));
         self
     }
 
-    /// Wards as they are written; what cannot be read is told by [`Builder::build`].
+    /// Wards as they are written; what cannot be read is told by [`CircleBuilder::build`].
     pub fn wards(mut self, written: &Value) -> Self {
         // One that cannot be read must not make those beside it seem absent.
         let (wards, faults) = Wards::read(written);
@@ -405,7 +405,7 @@ impl Builder {
     }
 
     /// Wards that were read already.
-    pub fn warded(mut self, wards: &Wards) -> Self {
+    pub fn parsed_wards(mut self, wards: &Wards) -> Self {
         self.wards = self.wards.and(wards);
         self
     }
@@ -481,8 +481,8 @@ impl Builder {
                 faults.push(CircleFault::DuplicateGate(name));
                 continue;
             }
-            match Schema::of_arguments(gate.promises().parameters.clone()) {
-                Ok(schema) => held.push(Arc::new(Held { role: role(&name, delegates), gate, schema })),
+            match Schema::compile_arguments(gate.spec().parameters.clone()) {
+                Ok(schema) => held.push(Arc::new(CircleGate { role: role(&name, delegates), gate, schema })),
                 Err(fault) => faults.push(CircleFault::Schema { gate: name, fault }),
             }
         }
@@ -514,7 +514,7 @@ impl Builder {
         }
         let medium_labels = medium_labels.unwrap_or_else(|| medium.labels());
         let mut removed = BTreeMap::new();
-        let gates = ward_off(held, &mut removed, &mut wards, &medium_labels);
+        let gates = apply_wards(held, &mut removed, &mut wards, &medium_labels);
         let restrict = Arc::new(wards.restrict.clone());
         let level = 0;
         let inner =
@@ -523,7 +523,7 @@ impl Builder {
     }
 }
 
-fn role(name: &str, mut delegates: Delegates) -> Role {
+fn role(name: &str, mut delegates: DelegationGrants) -> Role {
     match name {
         "predict" => delegates.signatures.take().map_or(Role::Plain, |signatures| Role::Predict { signatures }),
         "done" => Role::Done,

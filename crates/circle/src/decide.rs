@@ -7,28 +7,31 @@
 use std::sync::Arc;
 
 use cantrip_canon::{Money, json};
-use cantrip_reply::{Denied, Filled, Guard, Invalid, Refusal, Trace, codes};
+use cantrip_reply::{Denied, Guard, Invalid, Refusal, ReplyDraft, Trace, codes};
 use serde_json::{Map, Value};
 
 use crate::arguments;
-use crate::circle::{Circle, Held, Role};
-use crate::delegation::{Delegation, PredictCall, delegation};
-use crate::gate::{AnyGate, Belongings, Danger, Executed, Identity, Listener, Stop, canonical_name, run::Crossing};
+use crate::circle::{Circle, CircleGate, Role};
+use crate::delegation::{Delegation, PredictCall, parse_children};
+use crate::gate::{
+    AnyGate, GateOutcome, GateSessions, Identity, ProgressListener, ProtectedChange, StopSignal, canonical_name,
+    run::GateInvocation,
+};
 use crate::limits::NEAREST_MAX;
-use crate::ward::{MediumLimits, Reach, Restriction};
+use crate::ward::{MediumLimits, ResourceAccess, Restriction};
 use crate::{Labels, MediumKind};
 
 /// A call as it reached the circle.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked<'a> {
+pub struct CallRequest<'a> {
     /// As the entity wrote it.
     pub gate: &'a str,
-    pub given: Given,
+    pub arguments: CallArguments,
 }
 
 /// Its arguments, and the way they came.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Given {
+pub enum CallArguments {
     /// As a tool of the crystal's: an object if it kept to the contract, a text where its JSON could not be read.
     Tool(Value),
     /// As a function in code, mapped to names.
@@ -37,13 +40,13 @@ pub enum Given {
 
 /// What the circle has to know of the entity that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct CallerState {
     /// Calls of this utterance before this one.
     pub calls: u64,
     /// The labels it has touched so far.
     pub touched: Labels,
     /// Whether there is someone who could approve.
-    pub askable: bool,
+    pub can_ask_person: bool,
     /// Children that its cast has spawned before.
     pub children: u64,
 }
@@ -73,7 +76,7 @@ pub enum ApprovalReason {
         remedy: String,
     },
     /// The call would change what decides about later casts.
-    Protected(Danger),
+    Protected(ProtectedChange),
 }
 
 /// What the loop is to carry out.
@@ -100,7 +103,7 @@ impl Effect {
     /// What the entity has touched once this has begun.
     pub fn labels(&self) -> Labels {
         match self {
-            Self::Execute(permit) => permit.gate().promises().labels.clone(),
+            Self::Execute(permit) => permit.gate().spec().labels.clone(),
             Self::Delegate(_) | Self::Done { .. } => Labels::none(),
         }
     }
@@ -109,12 +112,12 @@ impl Effect {
 /// A call that passed every check, and the only way to enter a gate.
 #[derive(Debug)]
 pub struct Permit {
-    held: Arc<Held>,
+    held: Arc<CircleGate>,
     arguments: Map<String, Value>,
     restrict: Arc<Restriction>,
     limits: MediumLimits,
-    belongings: Belongings,
-    listener: Listener,
+    sessions: GateSessions,
+    listener: ProgressListener,
 }
 
 impl Permit {
@@ -134,14 +137,14 @@ impl Permit {
 
     /// With what gates keep for the entity that asks; without, nothing outlasts the call.
     #[must_use]
-    pub fn with(mut self, belongings: &Belongings) -> Self {
-        self.belongings = belongings.clone();
+    pub fn with_sessions(mut self, belongings: &GateSessions) -> Self {
+        self.sessions = belongings.clone();
         self
     }
 
     /// With someone who hears how far the call has come.
     #[must_use]
-    pub fn heard_by(mut self, listener: Listener) -> Self {
+    pub fn with_listener(mut self, listener: ProgressListener) -> Self {
         self.listener = listener;
         self
     }
@@ -153,69 +156,82 @@ impl Permit {
         trace: &Trace,
         identity: Option<Identity>,
         idempotency_key: Option<String>,
-        stop: Stop,
-    ) -> Executed {
-        let Self { held, arguments, restrict, limits, belongings, listener } = self;
+        stop: StopSignal,
+    ) -> GateOutcome {
+        let Self { held, arguments, restrict, limits, sessions: belongings, listener } = self;
         let gate = held.gate.clone();
-        let crossing = Crossing { gate, arguments, restrict, limits, belongings, listener, identity, idempotency_key };
+        let crossing = GateInvocation {
+            gate,
+            arguments,
+            restrict,
+            limits,
+            sessions: belongings,
+            listener,
+            identity,
+            idempotency_key,
+        };
         crossing.run(guard, trace, stop).await
     }
 }
 
 impl Circle {
     /// Decides about a call. The same call of the same entity is always decided the same way.
-    pub fn decide(&self, asked: Asked<'_>, standing: &Standing) -> Decision {
-        match self.examined(asked, standing) {
+    pub fn decide(&self, asked: CallRequest<'_>, standing: &CallerState) -> Decision {
+        match self.examine(asked, standing) {
             Err(refusal) => Decision::Refused(refusal),
             Ok((reasons, effect)) if reasons.is_empty() => Decision::Allowed(effect),
             Ok((reasons, then)) => Decision::NeedsApproval { reasons, then },
         }
     }
 
-    fn examined(&self, asked: Asked<'_>, standing: &Standing) -> Result<(Vec<ApprovalReason>, Effect), Refusal> {
-        let held = self.named(&asked)?;
+    fn examine(
+        &self,
+        asked: CallRequest<'_>,
+        standing: &CallerState,
+    ) -> Result<(Vec<ApprovalReason>, Effect), Refusal> {
+        let held = self.resolve_gate(&asked)?;
         let gate = &held.gate;
         let name = gate.name();
-        let arguments = match asked.given {
-            Given::Tool(value) => from_tool(name, value)?,
-            Given::Code(mapped) => {
-                mapped.map_err(|fault| Refusal::from(misfit(held, fault.path, fault.rule.to_string())))?
+        let arguments = match asked.arguments {
+            CallArguments::Tool(value) => parse_tool_arguments(name, value)?,
+            CallArguments::Code(mapped) => {
+                mapped.map_err(|fault| Refusal::from(schema_violation(held, fault.path, fault.rule.to_string())))?
             }
         };
-        let arguments = self.fitting(held, arguments)?;
-        self.within_reach(gate, &arguments)?;
+        let arguments = self.validate_arguments(held, arguments)?;
+        self.check_restrictions(gate, &arguments)?;
         let limit = self.wards().gate_calls();
         if standing.calls >= limit {
             return Err(codes::calls_spent(limit, "utterance").into());
         }
-        let danger = gate.danger(&arguments);
+        let danger = gate.protected_change(&arguments);
         let effect = self.effect(held, arguments, standing.children)?;
         let mut reasons = Vec::new();
-        if self.wards().require_approval.asks_for(name) {
+        if self.wards().require_approval.requires(name) {
             reasons.push(ApprovalReason::Required);
         }
         if let Some(danger) = danger {
-            if !standing.askable {
-                return Err(codes::write_protected(danger.path, name, danger.why).into());
+            if !standing.can_ask_person {
+                return Err(codes::write_protected(danger.path, name, danger.reason).into());
             }
             reasons.push(ApprovalReason::Protected(danger));
         }
-        let labels = &gate.promises().labels;
+        let labels = &gate.spec().labels;
         if self.wards().trifecta && standing.touched.completed_by(labels) {
             let (touched, toml) = (standing.touched.clone(), label_line(name, labels));
             let remedy = remedy(gate, &toml);
-            if !standing.askable {
-                return Err(unasked(name, &touched, &toml, &remedy).into());
+            if !standing.can_ask_person {
+                return Err(trifecta_denial(name, &touched, &toml, &remedy).into());
             }
             reasons.push(ApprovalReason::Trifecta { touched, toml, remedy });
         }
         Ok((reasons, effect))
     }
 
-    fn named(&self, asked: &Asked<'_>) -> Result<&Arc<Held>, Refusal> {
-        let in_code = match &asked.given {
-            Given::Code(_) => true,
-            Given::Tool(_) => false,
+    fn resolve_gate(&self, asked: &CallRequest<'_>) -> Result<&Arc<CircleGate>, Refusal> {
+        let in_code = match &asked.arguments {
+            CallArguments::Code(_) => true,
+            CallArguments::Tool(_) => false,
         };
         let name = match canonical_name(asked.gate) {
             "submit_answer" if in_code => "done",
@@ -224,7 +240,7 @@ impl Circle {
         if let Some(ward) = self.inner.removed.get(name) {
             return Err(codes::gate_removed(name, ward).into());
         }
-        let Some(held) = self.held(name) else {
+        let Some(held) = self.find_gate(name) else {
             let data = serde_json::json!({ "nearest": self.nearest(name) });
             return Err(codes::gate_unknown(name).data(data).into());
         };
@@ -244,7 +260,11 @@ impl Circle {
         known
     }
 
-    fn fitting(&self, held: &Held, arguments: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+    fn validate_arguments(
+        &self,
+        held: &CircleGate,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, Refusal> {
         let value = Value::Object(arguments);
         match held.role {
             Role::Plain | Role::Delegate { .. } | Role::Predict { .. } => {
@@ -252,7 +272,7 @@ impl Circle {
             }
             Role::Done => {
                 if let Some(first) = held.schema.violations(&value).into_iter().next() {
-                    return Err(misfit(held, first.path, first.rule).into());
+                    return Err(schema_violation(held, first.path, first.rule).into());
                 }
                 let answered = value.get("answer").zip(self.inner.answer.as_ref());
                 let violations = answered.map(|(answer, schema)| schema.violations(answer)).unwrap_or_default();
@@ -271,26 +291,29 @@ impl Circle {
         }
     }
 
-    fn within_reach(&self, gate: &AnyGate, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+    fn check_restrictions(&self, gate: &AnyGate, arguments: &Map<String, Value>) -> Result<(), Refusal> {
         let restrict = &self.inner.restrict;
         if restrict.is_empty() {
             return Ok(());
         }
-        for reach in gate.reaches(arguments) {
+        for reach in gate.resource_accesses(arguments) {
             match reach {
-                Reach::Read { written, path } if !restrict.allows_path(&path) => {
+                ResourceAccess::Read { written, path } if !restrict.allows_path(&path) => {
                     return Err(codes::read_refused(written, gate.name(), "restrict").into());
                 }
-                Reach::Write { written, path } if !restrict.allows_path(&path) => {
+                ResourceAccess::Write { written, path } if !restrict.allows_path(&path) => {
                     return Err(codes::write_refused(written, gate.name(), "restrict").into());
                 }
-                Reach::Host { host, port } if !restrict.allows_host(&host, port) => {
+                ResourceAccess::Host { host, port } if !restrict.allows_host(&host, port) => {
                     return Err(codes::address_refused(host, "host_not_allowed").into());
                 }
-                Reach::Method(method) if !restrict.allows_method(&method) => {
+                ResourceAccess::Method(method) if !restrict.allows_method(&method) => {
                     return Err(codes::address_refused(method, "method_not_allowed").into());
                 }
-                Reach::Read { .. } | Reach::Write { .. } | Reach::Host { .. } | Reach::Method(_) => {}
+                ResourceAccess::Read { .. }
+                | ResourceAccess::Write { .. }
+                | ResourceAccess::Host { .. }
+                | ResourceAccess::Method(_) => {}
             }
         }
         Ok(())
@@ -298,7 +321,7 @@ impl Circle {
 
     fn effect(
         &self,
-        held: &Arc<Held>,
+        held: &Arc<CircleGate>,
         mut arguments: Map<String, Value>,
         children_before: u64,
     ) -> Result<Effect, Refusal> {
@@ -306,8 +329,8 @@ impl Circle {
             Role::Done => Ok(Effect::Done { answer: arguments.remove("answer").unwrap_or_default() }),
             Role::Plain => Ok(self.permit(held, arguments)),
             Role::Delegate { batch, delegates } => {
-                let children = delegation(self, held, &arguments)?;
-                if let Some(most) = delegates.most
+                let children = parse_children(self, held, &arguments)?;
+                if let Some(most) = delegates.max_children
                     && children_before.saturating_add(children.len() as u64) > most
                 {
                     return Err(codes::calls_spent(most, "cast").into());
@@ -335,7 +358,7 @@ impl Circle {
         }
     }
 
-    fn permit(&self, held: &Arc<Held>, arguments: Map<String, Value>) -> Effect {
+    fn permit(&self, held: &Arc<CircleGate>, arguments: Map<String, Value>) -> Effect {
         let (held, restrict) = (Arc::clone(held), Arc::clone(&self.inner.restrict));
         let limits = match self.medium() {
             MediumKind::Shell | MediumKind::Browser => self.wards().medium,
@@ -349,14 +372,14 @@ impl Circle {
             arguments,
             restrict,
             limits,
-            belongings: Belongings::default(),
-            listener: Listener::default(),
+            sessions: GateSessions::default(),
+            listener: ProgressListener::default(),
         })
     }
 }
 
 /// Arguments that break a schema, in the words of the gate they were meant for.
-fn misfit(held: &Held, path: String, rule: String) -> Filled<Invalid> {
+fn schema_violation(held: &CircleGate, path: String, rule: String) -> ReplyDraft<Invalid> {
     match held.role {
         Role::Done if path.is_empty() => codes::done_malformed(rule),
         Role::Done => codes::done_malformed(format!("{rule} at {path}")),
@@ -367,7 +390,7 @@ fn misfit(held: &Held, path: String, rule: String) -> Filled<Invalid> {
 }
 
 /// The object that a crystal's arguments are, or mean.
-fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
+fn parse_tool_arguments(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
     let subject = || format!("arguments of {gate}");
     let value = match value {
         Value::String(text) if text.trim().is_empty() => Value::Null,
@@ -389,7 +412,7 @@ fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
 
 /// Returns what a spell can say so that the gate is not counted as it was.
 fn remedy(gate: &AnyGate, toml: &str) -> String {
-    match &gate.promises().unlabelled_in {
+    match &gate.spec().unlabelled_in {
         Some(table) => format!(
             "gates without labels count as risky; if this one touches nothing sensitive, write labels = [] in \
              [gates.{table}]"
@@ -399,7 +422,7 @@ fn remedy(gate: &AnyGate, toml: &str) -> String {
 }
 
 /// Returns the denial of a call that would join the three where nobody can be asked.
-pub fn unasked(gate: &str, touched: &Labels, toml: &str, remedy: &str) -> Filled<Denied> {
+pub fn trifecta_denial(gate: &str, touched: &Labels, toml: &str, remedy: &str) -> ReplyDraft<Denied> {
     codes::trifecta(gate, remedy).data(serde_json::json!({ "touched": touched, "toml": toml }))
 }
 

@@ -6,11 +6,11 @@
 use std::sync::{Arc, LazyLock};
 
 use cantrip_loom::Content;
-use cantrip_reply::{Filled, Outcome, Refusal, codes};
+use cantrip_reply::{Outcome, Refusal, ReplyDraft, codes};
 use serde_json::{Map, Value, json};
 
 use crate::MediumKind;
-use crate::circle::{Circle, Delegates, Held, Role, ward_off};
+use crate::circle::{Circle, CircleGate, DelegationGrants, Role, apply_wards};
 use crate::gate::{Schema, builtin, canonical_name};
 use crate::limits::{BATCH_REQUESTS_MAX, CONTEXT_BYTES_MAX};
 use crate::ward::Wards;
@@ -60,11 +60,15 @@ pub enum SystemPrompt {
 }
 
 /// Reads the arguments of a delegation; they fit the gate's schema already.
-pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, Value>) -> Result<Vec<Child>, Refusal> {
+pub(crate) fn parse_children(
+    circle: &Circle,
+    held: &CircleGate,
+    arguments: &Map<String, Value>,
+) -> Result<Vec<Child>, Refusal> {
     let Role::Delegate { batch, delegates } = &held.role else { return Ok(Vec::new()) };
     let gate = held.gate.name();
     if !batch {
-        return Ok(vec![Asking { circle, delegates, gate, index: None }.child(arguments)?]);
+        return Ok(vec![ChildRequest { circle, delegates, gate, index: None }.child(arguments)?]);
     }
     let requests = arguments.get("requests").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if requests.len() > BATCH_REQUESTS_MAX {
@@ -72,7 +76,7 @@ pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, V
     }
     let mut children = Vec::with_capacity(requests.len());
     for (index, request) in requests.iter().enumerate() {
-        let asking = Asking { circle, delegates, gate, index: Some(index) };
+        let asking = ChildRequest { circle, delegates, gate, index: Some(index) };
         let request = if request.is_object() { request.clone() } else { json!({ "intent": request }) };
         if let Some(violation) = SINGLE_REQUEST.violations(&request).into_iter().next() {
             return Err(asking.misfit(&violation.path, &violation.rule));
@@ -86,23 +90,23 @@ pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, V
 
 /// One request of a batch as `call_agent` would take it.
 static SINGLE_REQUEST: LazyLock<Schema> = LazyLock::new(|| {
-    let parameters = builtin::call_agent().promises().parameters.clone();
-    Schema::of_arguments(parameters).unwrap_or_else(|fault| unreachable!("our own schema compiles: {fault}"))
+    let parameters = builtin::call_agent().spec().parameters.clone();
+    Schema::compile_arguments(parameters).unwrap_or_else(|fault| unreachable!("our own schema compiles: {fault}"))
 });
 
 /// One request, and where it stands.
-struct Asking<'a> {
+struct ChildRequest<'a> {
     circle: &'a Circle,
-    delegates: &'a Delegates,
+    delegates: &'a DelegationGrants,
     gate: &'a str,
     /// In a batch.
     index: Option<usize>,
 }
 
-impl Asking<'_> {
-    fn refuse<T: Outcome>(&self, filled: Filled<T>) -> Refusal
+impl ChildRequest<'_> {
+    fn refuse<T: Outcome>(&self, filled: ReplyDraft<T>) -> Refusal
     where
-        Refusal: From<Filled<T>>,
+        Refusal: From<ReplyDraft<T>>,
     {
         match self.index {
             Some(index) => filled.data(json!({ "index": index })).into(),
@@ -133,7 +137,7 @@ impl Asking<'_> {
         let medium = self.medium(text("medium"))?;
         let gates = self.gates(request)?;
         let crystal = self.crystal(text("crystal"))?;
-        let circle = carve(self.circle, gates, &wards, medium, crystal.clone());
+        let circle = child_circle(self.circle, gates, &wards, medium, crystal.clone());
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
@@ -166,16 +170,16 @@ impl Asking<'_> {
     }
 
     /// The parent's gates that are kept, all of them if none are named; `done` always.
-    fn gates(&self, request: &Map<String, Value>) -> Result<Vec<Arc<Held>>, Refusal> {
+    fn gates(&self, request: &Map<String, Value>) -> Result<Vec<Arc<CircleGate>>, Refusal> {
         // What the parent was told is its own.
-        let own = |held: &&Arc<Held>| held.gate.name() != "context";
+        let own = |held: &&Arc<CircleGate>| held.gate.name() != "context";
         let parents = self.circle.inner.gates.iter().filter(own);
         let Some(named) = request.get("gates").and_then(Value::as_array) else { return Ok(parents.cloned().collect()) };
         let named: Vec<&str> = named.iter().filter_map(Value::as_str).map(canonical_name).collect();
-        if let Some(missing) = named.iter().find(|name| !self.circle.held(name).as_ref().is_some_and(own)) {
+        if let Some(missing) = named.iter().find(|name| !self.circle.find_gate(name).as_ref().is_some_and(own)) {
             return Err(self.refuse(codes::cannot_grant(missing)));
         }
-        let kept = |held: &&Arc<Held>| matches!(held.role, Role::Done) || named.contains(&held.gate.name());
+        let kept = |held: &&Arc<CircleGate>| matches!(held.role, Role::Done) || named.contains(&held.gate.name());
         Ok(parents.filter(kept).cloned().collect())
     }
 
@@ -186,7 +190,7 @@ impl Asking<'_> {
             Some(name) => Err(self.refuse(codes::not_found("crystal", name))),
             None => {
                 let level = usize::try_from(self.circle.level()).unwrap_or(usize::MAX);
-                let by_level = self.delegates.by_level.get(level).or(self.delegates.by_level.last());
+                let by_level = self.delegates.crystal_by_level.get(level).or(self.delegates.crystal_by_level.last());
                 Ok(by_level.map(String::as_str).or(own).map(str::to_owned))
             }
         }
@@ -202,14 +206,20 @@ impl Asking<'_> {
 }
 
 /// The circle of a child: what is granted, under the parent's wards and its own.
-fn carve(parent: &Circle, gates: Vec<Arc<Held>>, asked: &Wards, medium: MediumKind, crystal: Option<String>) -> Circle {
+fn child_circle(
+    parent: &Circle,
+    gates: Vec<Arc<CircleGate>>,
+    asked: &Wards,
+    medium: MediumKind,
+    crystal: Option<String>,
+) -> Circle {
     let mut wards = parent.wards().for_child_in(parent.medium(), asked);
-    parent.changed(|inner| {
+    parent.with_change(|inner| {
         if inner.medium != medium {
             inner.medium = medium;
             inner.medium_labels = medium.labels();
         }
-        inner.gates = ward_off(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
+        inner.gates = apply_wards(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
         inner.restrict = Arc::new(wards.restrict.clone());
         inner.wards = wards;
         inner.crystal = crystal;

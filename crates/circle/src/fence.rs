@@ -22,7 +22,7 @@ struct Block {
 /// assert_eq!(fence::program(MediumKind::Javascript, said).as_deref(), Some("var x = 1\ndone(x)"));
 /// assert_eq!(fence::program(MediumKind::Javascript, "just words"), None);
 /// ```
-pub fn program(medium: MediumKind, text: &str) -> Option<String> {
+pub fn extract_program(medium: MediumKind, text: &str) -> Option<String> {
     let names: &[&str] = match medium {
         MediumKind::Javascript => &["javascript", "js"],
         MediumKind::Python => &["python", "py", "python3"],
@@ -75,36 +75,36 @@ fn blocks(text: &str) -> Vec<Block> {
     for line in text.lines() {
         match &mut open {
             None => open = fence(line).map(|fence| (fence, Vec::new())),
-            Some((fence, _)) if closes(line, fence) => blocks.extend(open.take().map(ended)),
+            Some((fence, _)) if closes(line, fence) => blocks.extend(open.take().map(close_block)),
             Some((fence, lines)) => {
                 let spaces = line.len() - line.trim_start_matches(' ').len();
                 lines.push(&line[spaces.min(fence.indent)..]);
             }
         }
     }
-    blocks.extend(open.map(ended));
+    blocks.extend(open.map(close_block));
     blocks
 }
 
-fn ended((fence, lines): (Fence, Vec<&str>)) -> Block {
+fn close_block((fence, lines): (Fence, Vec<&str>)) -> Block {
     Block { tag: fence.tag, text: lines.join("\n") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::program;
+    use super::extract_program;
     use crate::MediumKind::{Conversation, Javascript, Python};
 
     fn js(text: &str) -> Option<String> {
-        program(Javascript, text)
+        extract_program(Javascript, text)
     }
 
     #[test]
     fn tagged_blocks_are_joined_and_others_are_words() {
         let said = "a\n```javascript\nvar a = 1\n```\nb\n```json\n{}\n```\n```js\na\n```\n```\nloose\n```";
         assert_eq!(js(said).as_deref(), Some("var a = 1\na"));
-        assert_eq!(program(Python, "```py\nx = 1\n```\n~~~python\nx\n~~~").as_deref(), Some("x = 1\nx"));
-        assert_eq!(program(Python, said), Some("loose".to_owned()));
+        assert_eq!(extract_program(Python, "```py\nx = 1\n```\n~~~python\nx\n~~~").as_deref(), Some("x = 1\nx"));
+        assert_eq!(extract_program(Python, said), Some("loose".to_owned()));
     }
 
     #[test]
@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(js("I would call `done`. ```js done(1)``` is how."), None);
         assert_eq!(js("``js\n1\n``"), None);
         assert_eq!(js(""), None);
-        assert_eq!(program(Conversation, "```js\n1\n```"), None);
+        assert_eq!(extract_program(Conversation, "```js\n1\n```"), None);
     }
 }

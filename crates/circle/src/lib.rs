@@ -8,6 +8,7 @@
 //! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
 
 pub mod arguments;
+pub mod batch;
 pub mod fence;
 pub mod gate;
 pub mod javascript;
@@ -16,23 +17,22 @@ pub mod mcp;
 pub mod medium;
 pub mod python;
 pub mod shell;
-pub mod stretch;
 pub mod ward;
 
 mod child_process;
 mod circle;
 mod decide;
-mod definition;
 mod delegation;
 mod label;
 mod program_end;
+mod tool_definition;
 
-pub use circle::{Builder, Circle, CircleFault, Delegates};
-pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing, unasked};
-pub use definition::Definition;
+pub use circle::{Circle, CircleBuilder, CircleFault, DelegationGrants};
+pub use decide::{ApprovalReason, CallArguments, CallRequest, CallerState, Decision, Effect, Permit, trifecta_denial};
 pub use delegation::{Child, Delegation, PredictCall, SystemPrompt};
 pub use gate::{AnyGate, Gate};
 pub use label::{Label, LabelFault, Labels};
 pub use medium::{Medium, MediumKind};
 pub use program_end::{Position, ProgramEnd};
+pub use tool_definition::ToolDefinition;
 pub use ward::Wards;

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Timestamp;
-use cantrip_loom::{GateCall, Mode, Output, render};
-use cantrip_reply::{Refusal, Thrown};
+use cantrip_loom::{GateCall, OutputRecord, ToolMode, render};
+use cantrip_reply::{Refusal, ReplyException};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::arguments;
-use crate::{Circle, Definition, Label, Labels, ProgramEnd};
+use crate::{Circle, Label, Labels, ProgramEnd, ToolDefinition};
 
 /// Which medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -90,14 +90,14 @@ impl FromStr for MediumKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Presentation {
     /// In stable order.
-    pub tools: Vec<Definition>,
+    pub tools: Vec<ToolDefinition>,
     /// The capabilities in words, for a crystal that is offered no tools.
     pub text: Option<String>,
 }
 
 /// What one call of an utterance asks for.
 #[derive(Debug)]
-pub enum Taken {
+pub enum CallTarget {
     /// A gate, with the arguments as they came.
     Gate(Value),
     /// A program to be run.
@@ -107,7 +107,7 @@ pub enum Taken {
 
 /// What an entity's sandbox is made from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Isolation {
+pub struct SandboxOptions {
     /// Where its random numbers begin.
     pub seed: u64,
     /// The variable `context`.
@@ -173,21 +173,21 @@ pub trait Medium: Send + Sync + 'static {
     fn kind(&self) -> MediumKind;
 
     /// Presents: the tools a crystal is offered. A pure function of the circle and the mode.
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation;
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation;
 
     /// Executes: what a call of the utterance asks for.
-    fn take(&self, circle: &Circle, call: &GateCall) -> Taken;
+    fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget;
 
     /// Observes: how the output of a program in turn `sequence` reads. A pure function.
-    fn observe(&self, sequence: u64, output: &Output) -> String {
+    fn observe(&self, sequence: u64, output: &OutputRecord) -> String {
         render::output_text(output, sequence, self.kind().as_str())
     }
 
     /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
-    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
+    fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
 
     /// Whether these bytes are a [`Sandbox::snapshot`] that this version can load.
-    fn reads(&self, snapshot: &[u8]) -> bool {
+    fn can_restore(&self, snapshot: &[u8]) -> bool {
         let _ = snapshot;
         false
     }
@@ -197,16 +197,16 @@ pub trait Medium: Send + Sync + 'static {
     fn restore<'a>(
         &'a self,
         circle: &'a Circle,
-        isolation: Isolation,
+        isolation: SandboxOptions,
         snapshot: Arc<[u8]>,
-    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+    ) -> BoxFuture<'a, Option<Box<dyn Sandbox>>> {
         let _ = (circle, isolation, snapshot);
         Box::pin(std::future::ready(None))
     }
 }
 
 /// A future that may be sent, of something that lives as long as it must.
-pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A sandbox at rest.
 ///
@@ -215,23 +215,27 @@ pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// runs no further.
 pub trait Sandbox: Send + fmt::Debug {
     /// Runs a program until it calls a gate or ends.
-    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>>;
+    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 
     /// Everything a program can find in it, as bytes; none where programs have to be run again instead.
-    fn snapshot(&mut self) -> Running<'_, Option<Arc<[u8]>>> {
+    fn snapshot(&mut self) -> BoxFuture<'_, Option<Arc<[u8]>>> {
         Box::pin(std::future::ready(None))
     }
 }
 
 /// A program that waits for the answer to a call.
-pub trait Paused: Send + fmt::Debug {
+pub trait PausedProgram: Send + fmt::Debug {
     fn call(&self) -> &ProgramCall;
 
     /// Answers at this reading of the clock, and runs the program on.
-    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>>;
+    fn resume(
+        self: Box<Self>,
+        answer: Answer,
+        now: Timestamp,
+    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 
     /// Ends the program here; what it printed so far is its output.
-    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>>;
+    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 }
 
 /// A program, with the name its errors show and the reading of the clock it starts at.
@@ -245,15 +249,15 @@ pub struct Program {
 /// How far a program has come.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one for each call of a program, moved once and matched at once")]
-pub enum Next {
-    Call(Box<dyn Paused>),
-    Finished(Finished),
+pub enum ProgramEvent {
+    Call(Box<dyn PausedProgram>),
+    Finished(FinishedProgram),
 }
 
 /// A program that has ended.
 #[derive(Debug)]
-pub struct Finished {
-    pub output: Output,
+pub struct FinishedProgram {
+    pub output: OutputRecord,
     pub end: ProgramEnd,
     /// Processor time that it took since it started, the time spent in gates not counted.
     pub cpu: Duration,
@@ -274,10 +278,10 @@ pub enum Answer {
     /// It returns this.
     Value(Value),
     /// It returns a list in which some places hold an error instead of a value: the answer of a batch. A medium whose
-    /// language has no errors that are values shows them as [`Answer::plain`] does.
-    List(Vec<Result<Value, Thrown>>),
+    /// language has no errors that are values shows them as [`Answer::with_plain_errors`] does.
+    List(Vec<Result<Value, ReplyException>>),
     /// It throws this.
-    Throw(Thrown),
+    Throw(ReplyException),
     /// The program stops where it stands: `done` was accepted, or a fork leaves it here. Nothing can catch that.
     Stop,
 }
@@ -285,7 +289,7 @@ pub enum Answer {
 impl Answer {
     /// With every error in a list as the value `{"error": {type, code, message}}`, which is how records have it.
     #[must_use]
-    pub fn plain(self) -> Self {
+    pub fn with_plain_errors(self) -> Self {
         match self {
             Self::List(places) => Self::Value(places.into_iter().map(|place| place.unwrap_or_else(plain)).collect()),
             Self::Value(_) | Self::Throw(_) | Self::Stop => self,
@@ -293,13 +297,13 @@ impl Answer {
     }
 }
 
-fn plain(error: Thrown) -> Value {
+fn plain(error: ReplyException) -> Value {
     json!({"error": {"type": error.reply_type, "code": error.code, "message": error.message}})
 }
 
 /// The sandbox cannot go on, through no fault of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum SandboxError {
     /// There is no room for it now.
     #[error("no sandbox can be started now")]
     Overloaded,
@@ -320,22 +324,22 @@ impl Medium for Conversation {
         MediumKind::Conversation
     }
 
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         match mode {
-            Mode::Tool => Presentation { tools: circle.definitions(), text: None },
+            ToolMode::Tool => Presentation { tools: circle.definitions(), text: None },
             // Nothing can be called without a tool or a program: naming gates would only invite to try.
-            Mode::Fenced => Presentation {
+            ToolMode::Fenced => Presentation {
                 tools: Vec::new(),
                 text: Some("You have no tools here. Answer in plain text: your text is the answer.".to_owned()),
             },
         }
     }
 
-    fn take(&self, _: &Circle, call: &GateCall) -> Taken {
-        Taken::Gate(call.args.clone())
+    fn interpret(&self, _: &Circle, call: &GateCall) -> CallTarget {
+        CallTarget::Gate(call.args.clone())
     }
 
-    fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+    fn isolate(&self, _: &Circle, _: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         Ok(None)
     }
 }

@@ -71,7 +71,7 @@ impl LimitMet {
 }
 
 /// The end of a program that does not compile: nothing of it ran.
-pub(crate) fn unparsable(medium: MediumKind, detail: &str, position: Option<Position>) -> ProgramEnd {
+pub(crate) fn syntax_error_end(medium: MediumKind, detail: &str, position: Option<Position>) -> ProgramEnd {
     let refusal = codes::code_syntax(medium.as_str(), line(position, None), detail).into();
     ProgramEnd::Failed { refusal, position }
 }
@@ -83,7 +83,12 @@ pub(crate) fn too_long(bytes: usize) -> ProgramEnd {
 }
 
 /// The end of a program that threw. `elsewhere` names the line of an earlier program, for a function that stands there.
-pub(crate) fn threw(name: &str, message: &str, position: Option<Position>, elsewhere: Option<String>) -> ProgramEnd {
+pub(crate) fn exception_end(
+    name: &str,
+    message: &str,
+    position: Option<Position>,
+    elsewhere: Option<String>,
+) -> ProgramEnd {
     let error = if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") };
     ProgramEnd::Failed { refusal: codes::code_threw(error, line(position, elsewhere)).into(), position }
 }

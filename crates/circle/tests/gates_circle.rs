@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use cantrip_canon::Money;
 use cantrip_circle::gate::builtin::{
-    self, Human, OwnThread, Passage, Question, TurnName, Unanswered, Unreadable, call_agent, call_agent_batch,
+    self, AskError, Human, OwnThread, Question, ThreadQuery, ThreadReadError, TurnName, call_agent, call_agent_batch,
 };
-use cantrip_circle::gate::{Gate, Halt, Identity, NoArguments, Promises, Stop, Stopper, gate, gate_with_call};
-use cantrip_circle::medium::{Conversation, Medium, Taken};
+use cantrip_circle::gate::{
+    Gate, GateSpec, Identity, NoArguments, StopReason, StopSignal, Stopper, gate, gate_with_call,
+};
+use cantrip_circle::medium::{CallTarget, Conversation, Medium};
 use cantrip_circle::{
-    ApprovalReason, Asked, Circle, CircleFault, Decision, Delegates, Effect, Given, Label, Labels, MediumKind,
-    Standing, SystemPrompt,
+    ApprovalReason, CallArguments, CallRequest, CallerState, Circle, CircleFault, Decision, DelegationGrants, Effect,
+    Label, Labels, MediumKind, SystemPrompt,
 };
-use cantrip_loom::{GateCall, Mode};
+use cantrip_loom::{GateCall, ToolMode};
 use cantrip_reply::testing::assert_code;
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use gates::{call, circle, decide, execute, refused, value};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,8 +31,8 @@ fn texts(faults: &[CircleFault]) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-fn nowhere() -> Standing {
-    Standing::default()
+fn nowhere() -> CallerState {
+    CallerState::default()
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn the_first_check_that_fails_answers() {
         [builtin::read(None)],
         json!({"restrict": {"paths": ["data"]}, "max_gate_calls": 2, "require_approval": "read"}),
     );
-    let spent = Standing { calls: 2, askable: true, touched: Labels::none(), children: 0 };
+    let spent = CallerState { calls: 2, can_ask_person: true, touched: Labels::none(), children: 0 };
     assert_code(&refused(&circle, "none", json!(1), &spent), codes::GATE_UNKNOWN);
     assert_code(&refused(&circle, "read", json!("{"), &spent), codes::UNPARSABLE);
     assert_code(&refused(&circle, "read", json!({}), &spent), codes::SCHEMA);
@@ -148,8 +150,9 @@ fn the_first_check_that_fails_answers() {
     let calls = refused(&circle, "read", json!({"path": "data/a"}), &spent);
     assert_code(&calls, codes::CALLS_SPENT);
     assert_eq!(calls.data()["limit"], 2);
-    let allowed = Standing { calls: 1, ..spent };
-    let decided = circle.decide(Asked { gate: "read", given: Given::Tool(json!({"path": "data/a"})) }, &allowed);
+    let allowed = CallerState { calls: 1, ..spent };
+    let decided = circle
+        .decide(CallRequest { gate: "read", arguments: CallArguments::Tool(json!({"path": "data/a"})) }, &allowed);
     let Decision::NeedsApproval { reasons, then: Effect::Execute(permit) } = decided else {
         panic!("a person has to be asked: {decided:?}")
     };
@@ -174,7 +177,7 @@ fn done_ends_with_any_value_and_a_malformed_one_ends_nothing() {
         path: String::new(),
         rule: cantrip_circle::arguments::Rule::TooMany { given: 2, declared: 1 },
     };
-    let asked = Asked { gate: "done", given: Given::Code(Err(too_many)) };
+    let asked = CallRequest { gate: "done", arguments: CallArguments::Code(Err(too_many)) };
     assert!(
         matches!(circle.decide(asked, &nowhere()), Decision::Refused(refusal) if refusal.code() == codes::DONE_MALFORMED)
     );
@@ -210,7 +213,7 @@ fn in_code_gates_are_functions_and_submit_answer_is_done() {
         .expect("it builds");
     assert_code(&refused(&circle, "read", json!({"path": "a"}), &nowhere()), codes::TARGET_UNUSABLE);
     let arguments = Map::from_iter([("answer".to_owned(), json!(1))]);
-    let asked = Asked { gate: "submit_answer", given: Given::Code(Ok(arguments)) };
+    let asked = CallRequest { gate: "submit_answer", arguments: CallArguments::Code(Ok(arguments)) };
     assert!(
         matches!(circle.decide(asked, &nowhere()), Decision::Allowed(Effect::Done { answer }) if answer == json!(1))
     );
@@ -222,7 +225,7 @@ fn in_code_gates_are_functions_and_submit_answer_is_done() {
 }
 
 fn trifecta(wards: Value) -> Circle {
-    let both = builtin::echo().labelled([Label::UntrustedContent, Label::ExternalComm]);
+    let both = builtin::echo().with_labels([Label::UntrustedContent, Label::ExternalComm]);
     circle([builtin::read(None), both], wards)
 }
 
@@ -231,20 +234,22 @@ fn three_labels_switch_the_ward_on_and_the_call_that_joins_them_needs_a_person()
     let circle = trifecta(json!({}));
     assert!(circle.wards().trifecta);
     let touched = Labels::of([Label::PrivateData]);
-    let nobody = Standing { touched: touched.clone(), ..Standing::default() };
+    let nobody = CallerState { touched: touched.clone(), ..CallerState::default() };
     let denied = refused(&circle, "echo", json!({"text": 1}), &nobody);
     assert_code(&denied, codes::TRIFECTA);
     assert_eq!(denied.data()["toml"], "gates.echo.labels = [\"untrusted_content\", \"external_comm\"]");
     assert_eq!(denied.data()["touched"], json!(["private_data"]));
-    let someone = Standing { askable: true, ..nobody.clone() };
-    let decided = circle.decide(Asked { gate: "echo", given: Given::Tool(json!({"text": 1})) }, &someone);
+    let someone = CallerState { can_ask_person: true, ..nobody.clone() };
+    let decided =
+        circle.decide(CallRequest { gate: "echo", arguments: CallArguments::Tool(json!({"text": 1})) }, &someone);
     let Decision::NeedsApproval { reasons, then } = decided else { panic!("a person has to be asked: {decided:?}") };
     assert!(matches!(&reasons[..], [ApprovalReason::Trifecta { touched: told, .. }] if *told == touched));
     assert_eq!(then.labels(), Labels::of([Label::UntrustedContent, Label::ExternalComm]));
-    let all = Standing { touched: Labels::all(), ..nobody };
-    let done = circle.decide(Asked { gate: "done", given: Given::Tool(json!({"answer": 1})) }, &all);
+    let all = CallerState { touched: Labels::all(), ..nobody };
+    let done = circle.decide(CallRequest { gate: "done", arguments: CallArguments::Tool(json!({"answer": 1})) }, &all);
     assert!(matches!(done, Decision::Allowed(Effect::Done { .. })), "done stays callable");
-    let first = circle.decide(Asked { gate: "read", given: Given::Tool(json!({"path": "a"})) }, &nowhere());
+    let first =
+        circle.decide(CallRequest { gate: "read", arguments: CallArguments::Tool(json!({"path": "a"})) }, &nowhere());
     assert!(matches!(first, Decision::Allowed(_)), "one alone joins nothing");
 }
 
@@ -256,7 +261,7 @@ fn a_reason_lifts_the_trifecta_and_a_child_cannot() {
         .gate(builtin::done())
         .gate(call_agent())
         .gate(builtin::read(None))
-        .gate(builtin::echo().labelled([Label::UntrustedContent, Label::ExternalComm]))
+        .gate(builtin::echo().with_labels([Label::UntrustedContent, Label::ExternalComm]))
         .wards(&json!({"max_turns": 5}))
         .build()
         .expect("it builds");
@@ -271,22 +276,22 @@ fn a_reason_lifts_the_trifecta_and_a_child_cannot() {
 
 #[test]
 fn labels_from_outside_are_raised_and_never_lowered() {
-    let gate = builtin::read(None).raised([Label::ExternalComm]);
-    assert_eq!(gate.promises().labels, Labels::of([Label::PrivateData, Label::ExternalComm]));
-    assert_eq!(gate.raised([]).promises().labels, Labels::of([Label::PrivateData, Label::ExternalComm]));
+    let gate = builtin::read(None).with_added_labels([Label::ExternalComm]);
+    assert_eq!(gate.spec().labels, Labels::of([Label::PrivateData, Label::ExternalComm]));
+    assert_eq!(gate.with_added_labels([]).spec().labels, Labels::of([Label::PrivateData, Label::ExternalComm]));
 }
 
 fn delegating(wards: Value) -> Circle {
-    let delegates = Delegates {
+    let delegates = DelegationGrants {
         crystals: ["scripted/small".to_owned()].into(),
-        by_level: vec!["scripted/one".into(), "scripted/two".into()],
+        crystal_by_level: vec!["scripted/one".into(), "scripted/two".into()],
         mediums: [MediumKind::Python].into(),
-        ..Delegates::default()
+        ..DelegationGrants::default()
     };
     Circle::builder()
         .gate(builtin::done())
-        .delegating(call_agent(), delegates.clone())
-        .delegating(call_agent_batch(), delegates)
+        .delegation_gate(call_agent(), delegates.clone())
+        .delegation_gate(call_agent_batch(), delegates)
         .gate(builtin::echo())
         .gate(builtin::read(None))
         .crystal("scripted/own")
@@ -508,14 +513,14 @@ async fn a_gate_sees_who_asks_and_what_it_notes_survives_its_failure() {
     let pays = gate_with_call("pays", "x", |call: cantrip_circle::gate::Call, _: NoArguments| async move {
         assert_eq!(call.idempotency_key.as_deref(), Some("key"));
         let cost: Money = "0.25 USD".parse().expect("an amount");
-        call.effects.cost(cost);
+        call.effects.record_cost(cost);
         assert!(call.identity.is_none(), "this fails after it has paid");
         Ok::<_, Refusal>(1)
     });
     let circle = circle([pays.idempotent().into()], json!({}));
-    let executed = execute(&circle, "pays", json!({}), Stop::never()).await;
+    let executed = execute(&circle, "pays", json!({}), StopSignal::never()).await;
     assert_code(&executed.guarded.reply, codes::CRASH);
-    assert_eq!(executed.entered.cost, Some("0.25 USD".parse().expect("an amount")));
+    assert_eq!(executed.effects.cost, Some("0.25 USD".parse().expect("an amount")));
 }
 
 #[tokio::test]
@@ -532,24 +537,24 @@ async fn a_stop_ends_a_gate_that_waits_with_the_reason_it_was_given() {
         while entered.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
         }
-        stopper.stop(Halt::Ward { ward: "timeout".into(), limit: "5 s".into() });
+        stopper.stop(StopReason::Ward { ward: "timeout".into(), limit: "5 s".into() });
     };
     let (executed, ()) = tokio::join!(execute(&circle, "waits", json!({}), stop), stopping);
     assert_code(&executed.guarded.reply, codes::WARD_REACHED);
 }
 
 struct Brief {
-    promises: Promises,
+    promises: GateSpec,
     begun: Arc<Notify>,
     finish: Arc<Notify>,
 }
 
 impl Gate for Brief {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, _: cantrip_circle::gate::Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, _: cantrip_circle::gate::Call) -> Result<ReplyDraft<Success>, Refusal> {
         self.begun.notify_one();
         self.finish.notified().await;
         Ok(codes::gate_ok("brief").value("finished"))
@@ -559,12 +564,12 @@ impl Gate for Brief {
 #[tokio::test]
 async fn a_gate_that_promises_to_be_brief_finishes_what_it_has_begun() {
     let (begun, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let promises = Promises::new("brief", "x", json!({"type": "object"})).brief();
+    let promises = GateSpec::new("brief", "x", json!({"type": "object"})).brief();
     let circle = circle([Brief { promises, begun: begun.clone(), finish: finish.clone() }.into()], json!({}));
     let (stopper, stop) = Stopper::new();
     let stopping = async {
         begun.notified().await;
-        stopper.stop(Halt::Outside { actor: "operator".into(), reason: "cancelled".into() });
+        stopper.stop(StopReason::Outside { actor: "operator".into(), reason: "cancelled".into() });
         finish.notify_one();
     };
     let (executed, ()) = tokio::join!(execute(&circle, "brief", json!({}), stop), stopping);
@@ -574,12 +579,12 @@ async fn a_gate_that_promises_to_be_brief_finishes_what_it_has_begun() {
 struct Person;
 
 impl Human for Person {
-    async fn ask(&self, identity: Option<&Identity>, question: Question) -> Result<String, Unanswered> {
+    async fn ask(&self, identity: Option<&Identity>, question: Question) -> Result<String, AskError> {
         assert!(identity.is_some());
         match question.question.as_str() {
-            "late" => Err(Unanswered::Expired { seconds: 60 }),
-            "rude" => Err(Unanswered::Refused { actor: "ada".into(), reason: "no".into() }),
-            "gone" => Err(Unanswered::Failed { cause: "the line is down".into() }),
+            "late" => Err(AskError::Expired { seconds: 60 }),
+            "rude" => Err(AskError::Refused { actor: "ada".into(), reason: "no".into() }),
+            "gone" => Err(AskError::Failed { cause: "the line is down".into() }),
             _ => Ok(question.choices.first().cloned().unwrap_or_else(|| "yes".into())),
         }
     }
@@ -600,13 +605,13 @@ async fn a_person_answers_refuses_or_stays_away() {
 struct Thread;
 
 impl OwnThread for Thread {
-    async fn read(&self, _: &Identity, passage: Passage) -> Result<Value, Unreadable> {
+    async fn read(&self, _: &Identity, passage: ThreadQuery) -> Result<Value, ThreadReadError> {
         match passage.turn {
             None => Ok(json!([{"turn": passage.from.unwrap_or(1)}])),
             Some(TurnName::Number(1)) => Ok(json!({"turn": 1})),
-            Some(TurnName::Number(2)) => Err(Unreadable::Failed { cause: "locked".into() }),
-            Some(TurnName::Number(_)) => Err(Unreadable::NotFound),
-            Some(TurnName::Id(_)) => Err(Unreadable::NotOwn),
+            Some(TurnName::Number(2)) => Err(ThreadReadError::Failed { cause: "locked".into() }),
+            Some(TurnName::Number(_)) => Err(ThreadReadError::NotFound),
+            Some(TurnName::Id(_)) => Err(ThreadReadError::NotOwn),
         }
     }
 }
@@ -626,11 +631,11 @@ async fn an_entity_reads_its_own_thread_and_no_other() {
 #[test]
 fn a_conversation_shows_one_tool_per_gate_in_a_stable_order() {
     let circle = circle([builtin::echo(), builtin::read(None)], json!({}));
-    let shown = Conversation.present(&circle, Mode::Tool);
+    let shown = Conversation.present(&circle, ToolMode::Tool);
     assert_eq!(shown.tools, circle.definitions());
-    assert_eq!(shown, Conversation.present(&circle.clone(), Mode::Tool));
+    assert_eq!(shown, Conversation.present(&circle.clone(), ToolMode::Tool));
     let names: Vec<_> = shown.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["done", "echo", "read"]);
     let said = GateCall { tool_call_id: "c1".into(), gate: "echo".into(), args: json!({"text": 1}) };
-    assert!(matches!(Conversation.take(&circle, &said), Taken::Gate(args) if args == json!({"text": 1})));
+    assert!(matches!(Conversation.interpret(&circle, &said), CallTarget::Gate(args) if args == json!({"text": 1})));
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin::{Command, OnError};
-use cantrip_circle::gate::{Halt, Stop, Stopper};
+use cantrip_circle::gate::{StopReason, StopSignal, Stopper};
 use cantrip_circle::{Circle, Labels};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Reply, codes};
@@ -136,7 +136,7 @@ async fn a_cancelled_call_kills_its_program() {
         while !begun.exists() {
             tokio::task::yield_now().await;
         }
-        stopper.stop(Halt::Outside { actor: "operator".into(), reason: "cancelled".into() });
+        stopper.stop(StopReason::Outside { actor: "operator".into(), reason: "cancelled".into() });
     };
     let (executed, ()) = tokio::join!(execute(&circle, "tool", json!({}), stop), stopping);
     assert_code(&executed.guarded.reply, codes::ENDED_FROM_OUTSIDE);
@@ -153,9 +153,9 @@ async fn ended(reading: tokio::task::JoinHandle<String>) -> String {
 async fn arguments_are_checked_against_the_schema_the_spell_gave() {
     let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let circle = holding(shell("cat").parameters(parameters));
-    assert_code(&execute(&circle, "tool", json!({"n": "x"}), Stop::never()).await.guarded.reply, codes::SCHEMA);
+    assert_code(&execute(&circle, "tool", json!({"n": "x"}), StopSignal::never()).await.guarded.reply, codes::SCHEMA);
     assert_code(&call(&circle, "tool", json!({"n": 1})).await, codes::GATE_OK);
-    let promises = circle.gate("tool").expect("it is there").promises();
+    let promises = circle.gate("tool").expect("it is there").spec();
     assert_eq!(promises.labels, Labels::all(), "a program carries every danger until told otherwise");
     assert!(!promises.is_idempotent());
 }

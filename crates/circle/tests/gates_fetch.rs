@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cantrip_circle::Circle;
 use cantrip_circle::gate::builtin::{Endpoint, Fetch, OnError, Resolver};
-use cantrip_circle::medium::Running;
+use cantrip_circle::medium::BoxFuture;
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Reply, codes};
 use gates::{call, circle, value};
@@ -96,7 +96,7 @@ impl Names {
 }
 
 impl Resolver for Names {
-    fn resolve<'a>(&'a self, host: &'a str) -> Running<'a, io::Result<Vec<IpAddr>>> {
+    fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move { self.0.get(host).cloned().ok_or_else(|| io::Error::other("no such name")) })
     }
 }

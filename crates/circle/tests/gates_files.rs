@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cantrip_canon::bytes_hash;
 use cantrip_circle::gate::builtin::{self, Root};
-use cantrip_circle::gate::{Halt, Stop, Stopper};
+use cantrip_circle::gate::{StopReason, StopSignal, Stopper};
 use cantrip_circle::{Circle, Label};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Reply, codes};
@@ -153,8 +153,8 @@ async fn links_inside_the_root_are_followed_and_endless_ones_are_not() {
         assert_eq!(value(&call(&circle, "read", json!({"path": path})).await), text, "{path}");
     }
     assert_code(&call(&circle, "read", json!({"path": "loop"})).await, codes::TARGET_UNUSABLE);
-    let written = execute(&circle, "write", json!({"path": "one", "content": "new"}), Stop::never()).await;
-    assert_eq!(written.entered.changes[0].path, "a.txt", "the change names the real file");
+    let written = execute(&circle, "write", json!({"path": "one", "content": "new"}), StopSignal::never()).await;
+    assert_eq!(written.effects.changes[0].path, "a.txt", "the change names the real file");
     assert_eq!(fs::read_to_string(files.path("a.txt")).expect("it is there"), "new");
 }
 
@@ -249,20 +249,20 @@ async fn write_keeps_what_was_there_and_tells_what_changed() {
     let files = Files::new(&[("a.txt", "before")]);
     fs::set_permissions(files.path("a.txt"), fs::Permissions::from_mode(0o4640)).expect("rights can be set");
     let circle = files.circle(json!({}));
-    let first = execute(&circle, "write", json!({"path": "a.txt", "content": "after"}), Stop::never()).await;
+    let first = execute(&circle, "write", json!({"path": "a.txt", "content": "after"}), StopSignal::never()).await;
     assert_code(&first.guarded.reply, codes::WRITTEN);
     assert_eq!(fs::read_to_string(files.path("a.txt")).expect("it is there"), "after");
-    let [change] = first.entered.changes.as_slice() else { panic!("one change") };
+    let [change] = first.effects.changes.as_slice() else { panic!("one change") };
     assert_eq!(change.path, "a.txt");
     assert_eq!(change.before.map(|body| body.hash), Some(bytes_hash(b"before")));
     assert_eq!(change.after, Some(bytes_hash(b"after")));
-    assert_eq!(&**first.entered.bodies[0].bytes(), b"before");
+    assert_eq!(&**first.effects.bodies[0].bytes(), b"before");
     let mode = fs::metadata(files.path("a.txt")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o640, "its rights stay, but not that to run as its owner");
 
-    let new = execute(&circle, "write", json!({"path": "b.txt", "content": ""}), Stop::never()).await;
-    assert_eq!(new.entered.changes[0].before, None, "there was no file");
-    assert!(new.entered.bodies.is_empty());
+    let new = execute(&circle, "write", json!({"path": "b.txt", "content": ""}), StopSignal::never()).await;
+    assert_eq!(new.effects.changes[0].before, None, "there was no file");
+    assert!(new.effects.bodies.is_empty());
     let left: Vec<_> =
         fs::read_dir(files.path("")).expect("a folder").map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "nothing is left beside them: {left:?}");
@@ -273,9 +273,9 @@ async fn what_cannot_be_written_says_why_and_changes_nothing() {
     let files = Files::new(&[("folder/a.txt", "a")]);
     let circle = files.circle(json!({}));
     for path in ["folder", ".", "no/b.txt", "folder/a.txt/b"] {
-        let written = execute(&circle, "write", json!({"path": path, "content": "x"}), Stop::never()).await;
+        let written = execute(&circle, "write", json!({"path": path, "content": "x"}), StopSignal::never()).await;
         assert_code(&written.guarded.reply, codes::TARGET_UNUSABLE);
-        assert!(written.entered.changes.is_empty());
+        assert!(written.effects.changes.is_empty());
     }
     let read_only = rooted(files.root().read_only(), json!({}));
     let refused = call(&read_only, "write", json!({"path": "folder/a.txt", "content": "x"})).await;
@@ -311,9 +311,9 @@ async fn edit_replaces_a_text_only_if_it_is_there_as_often_as_was_thought() {
         assert_code(&mismatch, codes::EDIT_MISMATCH);
     }
     assert_eq!(fs::read_to_string(files.path("a.txt")).expect("it is there"), "one two two");
-    let edited = execute(&circle, "edit", edit("two", Some(2)), Stop::never()).await;
+    let edited = execute(&circle, "edit", edit("two", Some(2)), StopSignal::never()).await;
     assert_code(&edited.guarded.reply, codes::WRITTEN);
-    assert_eq!(&**edited.entered.bodies[0].bytes(), b"one two two");
+    assert_eq!(&**edited.effects.bodies[0].bytes(), b"one two two");
     assert_eq!(fs::read_to_string(files.path("a.txt")).expect("it is there"), "one X X");
     assert_code(&call(&circle, "edit", json!({"path": "b", "old": "x", "new": ""})).await, codes::FILE_MISSING);
     assert_code(&call(&circle, "edit", json!({"path": "a.txt", "old": "", "new": ""})).await, codes::SCHEMA);
@@ -357,7 +357,7 @@ async fn what_gitignore_names_is_left_out_where_that_was_asked_for() {
         ("local.txt", "needle"),
     ]);
     let found = |reply: Reply| paths(&reply, "matches");
-    let honouring = rooted(files.root().honouring_gitignore(), json!({}));
+    let honouring = rooted(files.root().with_gitignore(), json!({}));
     let all = call(&honouring, "search", json!({"pattern": "needle"})).await;
     assert_eq!(found(all), ["local.txt", "sub/keep.log"]);
     let below = call(&honouring, "search", json!({"pattern": "needle", "path": "sub"})).await;
@@ -394,11 +394,11 @@ async fn a_stopped_cast_lets_no_gate_begin_and_its_first_reason_counts() {
     let files = Files::new(&[("a.txt", "a")]);
     let circle = files.circle(json!({}));
     let (stopper, stop) = Stopper::new();
-    stopper.stop(Halt::Ward { ward: "timeout".into(), limit: "5 s".into() });
-    stopper.stop(Halt::Outside { actor: "operator".into(), reason: "cancelled".into() });
+    stopper.stop(StopReason::Ward { ward: "timeout".into(), limit: "5 s".into() });
+    stopper.stop(StopReason::Outside { actor: "operator".into(), reason: "cancelled".into() });
     let executed = execute(&circle, "write", json!({"path": "a.txt", "content": "b"}), stop).await;
     assert_code(&executed.guarded.reply, codes::WARD_REACHED);
-    assert!(executed.entered.changes.is_empty());
+    assert!(executed.effects.changes.is_empty());
     assert_eq!(fs::read_to_string(files.path("a.txt")).expect("it is there"), "a");
 }
 
@@ -412,7 +412,7 @@ fn file_gates_say_beforehand_what_they_bring_in() {
         ("write", false, false, true),
         ("edit", false, false, false),
     ] {
-        let promises = circle.gate(gate).expect("it is there").promises();
+        let promises = circle.gate(gate).expect("it is there").spec();
         assert_eq!(promises.labels.contains(Label::PrivateData), private, "{gate}");
         assert_eq!(promises.is_read_only(), read_only, "{gate}");
         assert_eq!(promises.is_idempotent(), idempotent, "{gate}");

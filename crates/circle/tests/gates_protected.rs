@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use cantrip_circle::gate::Stop;
+use cantrip_circle::gate::StopSignal;
 use cantrip_circle::gate::builtin::{Root, edit, read, write};
-use cantrip_circle::{ApprovalReason, Circle, Decision, Effect, Standing};
+use cantrip_circle::{ApprovalReason, CallerState, Circle, Decision, Effect};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
@@ -41,9 +41,9 @@ async fn writing_what_decides_about_later_casts_needs_an_approval_that_names_the
             };
             let [ApprovalReason::Protected(danger)] = reasons.as_slice() else { panic!("{reasons:?}") };
             assert_eq!(danger.path, name);
-            assert!(!danger.why.is_empty());
+            assert!(!danger.reason.is_empty());
             // Where nobody can be asked it is denied.
-            let reply = refused(&circle, gate, arguments, &Standing::default());
+            let reply = refused(&circle, gate, arguments, &CallerState::default());
             assert_code(&reply, codes::WRITE_PROTECTED);
         }
         assert_eq!(fs::read_to_string(folder.path().join(name)).unwrap(), "as it was");
@@ -52,7 +52,7 @@ async fn writing_what_decides_about_later_casts_needs_an_approval_that_names_the
     let allowed = decide(&circle, "write", json!({"path": "AGENTS.md", "content": "agreed"}));
     let Decision::NeedsApproval { then: Effect::Execute(permit), .. } = allowed else { panic!("{allowed:?}") };
     let guard = guard();
-    let executed = permit.execute(&guard, &trace(&guard), Some(identity()), None, Stop::never()).await;
+    let executed = permit.execute(&guard, &trace(&guard), Some(identity()), None, StopSignal::never()).await;
     assert_code(&executed.guarded.reply, codes::WRITTEN);
     assert_eq!(fs::read_to_string(folder.path().join("AGENTS.md")).unwrap(), "agreed");
     assert_code(&call(&circle, "write", json!({"path": "notes.md", "content": "free"})).await, codes::WRITTEN);

@@ -99,7 +99,7 @@ fn narrower(narrow: &Wards, wide: &Wards) -> bool {
         && paths.iter().all(|host| !narrow.restrict.allows_host(host, None) || wide.restrict.allows_host(host, None))
         && paths.iter().all(|name| !narrow.restrict.allows_method(name) || wide.restrict.allows_method(name))
         && narrow.require_done_tool >= wide.require_done_tool
-        && gates.iter().all(|gate| narrow.require_approval.asks_for(gate) >= wide.require_approval.asks_for(gate))
+        && gates.iter().all(|gate| narrow.require_approval.requires(gate) >= wide.require_approval.requires(gate))
         && within(narrow.loop_detected.map(|loops| loops.repeats), wide.loop_detected.map(|loops| loops.repeats))
         && narrow.trifecta >= wide.trifecta
         && within(narrow.medium.memory_bytes, wide.medium.memory_bytes)
@@ -174,14 +174,14 @@ fn wards_are_read_as_people_write_them() {
     assert_eq!(wards.timeout, Some(Duration::from_secs(300)));
     assert_eq!(wards.max_cost[0].to_string(), "0.50 USD");
     assert!(wards.remove_gate.contains("call_agent"), "an older name means the same gate");
-    assert!(wards.require_approval.asks_for("edit") && !wards.require_approval.asks_for("read"));
+    assert!(wards.require_approval.requires("edit") && !wards.require_approval.requires("read"));
     assert_eq!(wards.loop_detected, Some(Loops { repeats: 4, cycles: 3 }));
     assert_eq!((wards.medium.stack_bytes, wards.medium.output_bytes), (Some(4096), Some(16 << 10)));
     assert_eq!(wards.max_tokens, Some(1_000_000));
     assert_eq!(read(json!({"timeout": 90})).timeout, Some(Duration::from_secs(90)));
     assert_eq!(read(json!(null)), Wards::default());
     let every = read(json!({"require_approval": true})).require_approval;
-    assert!(every.asks_for("read") && !every.asks_for("done"));
+    assert!(every.requires("read") && !every.requires("done"));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use crate::support;
 
-use cantrip_circle::javascript::{Answer, Event, Limit, Lost, Output, ProgramLimits};
+use cantrip_circle::javascript::{Answer, Event, Limit, ProgramLimits, ProgramOutput, SandboxError};
 use support::{World, at};
 
 /// Runs a program that calls no gate, and then another one in the same world.
-async fn attack(world: &mut World, code: &str) -> Output {
+async fn attack(world: &mut World, code: &str) -> ProgramOutput {
     let program = world.program(code);
     let sandbox = world.sandbox.take().unwrap_or_else(|| world.host.sandbox(world.spec.clone()));
     let finished = match sandbox.run(program).await {
@@ -211,9 +211,9 @@ async fn a_thread_that_does_not_come_back_costs_the_program_it_is_in_and_nobody_
     let Ok(Event::Finished(finished)) = stuck else { panic!("an end: {stuck:?}") };
     assert_eq!((finished.output.limit, finished.output.rolled_back), (Some(Limit::Cpu), true));
     assert!(finished.sandbox.is_none());
-    assert!(matches!(answered, Err(Lost::Gone)), "{answered:?}");
+    assert!(matches!(answered, Err(SandboxError::Gone)), "{answered:?}");
     let program = idle.program("x");
     let asked = idle.sandbox.take().expect("a sandbox").run(program).await;
-    assert!(matches!(asked, Err(Lost::Gone)), "{asked:?}");
+    assert!(matches!(asked, Err(SandboxError::Gone)), "{asked:?}");
     assert_eq!(world.value("echo(20) + 1").await, "21", "another thread serves");
 }

@@ -5,7 +5,8 @@ use crate::support;
 use std::time::Duration;
 
 use cantrip_circle::javascript::{
-    Answer, Divergence, Event, Limit, Output, Program, ProgramLimits, Rebuilt, RecordedCall, RecordedProgram,
+    Answer, Divergence, Event, Limit, Program, ProgramLimits, ProgramOutput, RebuildResult, RecordedCall,
+    RecordedProgram,
 };
 use cantrip_circle::limits;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ const PROGRAMS: &[&str] = &[
     "console.log(seen, box, Math.random(), new Date())",
 ];
 
-async fn outputs() -> Vec<Output> {
+async fn outputs() -> Vec<ProgramOutput> {
     let mut world = World::new();
     let mut outputs = Vec::new();
     for program in PROGRAMS {
@@ -94,7 +95,7 @@ async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
         let mut event = world.sandbox.take().expect("kept").run(program.clone()).await.expect("stands");
         while let Event::Call(suspended) = event {
             world.now += 7;
-            let args = suspended.call.recorded();
+            let args = suspended.call.recorded_arguments();
             let answer = match suspended.call.gate.as_str() {
                 "done" => Answer::Stop,
                 "refuse" => support::thrown("D", "EN-VIS-D-001", "no", Value::Null),
@@ -115,7 +116,7 @@ async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
     (record, world)
 }
 
-async fn rebuilt(record: Vec<RecordedProgram>) -> Rebuilt {
+async fn rebuilt(record: Vec<RecordedProgram>) -> RebuildResult {
     let sandbox = host(1).sandbox(std::sync::Arc::new(spec(1, ProgramLimits::default())));
     sandbox.rebuild(record, Duration::from_millis(limits::REBUILD_CPU_MS)).await.expect("stands")
 }
@@ -125,7 +126,7 @@ async fn a_rebuilt_sandbox_is_the_one_that_was_lost_and_no_gate_runs_for_it() {
     let (record, mut world) = recorded(&PROGRAMS[..5]).await;
     let look = "console.log(seen, box, typeof note, Math.random())";
     let there = world.run(look).await;
-    let Rebuilt::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
+    let RebuildResult::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
     let mut again = World::new();
     again.now = world.now;
     again.sandbox = Some(sandbox);
@@ -138,7 +139,7 @@ async fn a_rebuild_that_asks_for_something_else_names_the_call() {
     let (record, _) = recorded(&PROGRAMS[..5]).await;
     let mut changed = record.clone();
     changed[3].calls[1].args = json!({"value": 99});
-    let Rebuilt::Diverged(difference) = rebuilt(changed).await else { panic!("diverged") };
+    let RebuildResult::Diverged(difference) = rebuilt(changed).await else { panic!("diverged") };
     assert_eq!(
         difference,
         Divergence {
@@ -150,12 +151,12 @@ async fn a_rebuild_that_asks_for_something_else_names_the_call() {
     );
     let mut fewer = record.clone();
     fewer[1].calls.pop();
-    let Rebuilt::Diverged(difference) = rebuilt(fewer).await else { panic!("diverged") };
+    let RebuildResult::Diverged(difference) = rebuilt(fewer).await else { panic!("diverged") };
     assert_eq!((difference.program, difference.call, difference.recorded), (1, 0, None));
     let mut more = record;
     let extra = more[1].calls[0].clone();
     more[1].calls.push(extra);
-    let Rebuilt::Diverged(difference) = rebuilt(more).await else { panic!("diverged") };
+    let RebuildResult::Diverged(difference) = rebuilt(more).await else { panic!("diverged") };
     assert_eq!((difference.program, difference.call, difference.found), (1, 1, None));
 }
 
@@ -168,18 +169,18 @@ async fn a_rebuild_over_its_limit_is_too_long() {
     ];
     let sandbox = host(1).sandbox(std::sync::Arc::new(spec(1, ProgramLimits::default())));
     let rebuilt = sandbox.rebuild(record, Duration::from_millis(200)).await.expect("stands");
-    assert!(matches!(rebuilt, Rebuilt::TooLong), "{rebuilt:?}");
+    assert!(matches!(rebuilt, RebuildResult::TooLong), "{rebuilt:?}");
 }
 
 #[tokio::test]
 async fn after_a_roll_back_the_sandbox_is_rebuilt_as_it_was_before_the_program() {
     let (record, _) = recorded(&["var x = 1; var kept = echo('a')", "x = 2"]).await;
-    let Rebuilt::Restored(sandbox) = rebuilt(record.clone()).await else { panic!("restored") };
+    let RebuildResult::Restored(sandbox) = rebuilt(record.clone()).await else { panic!("restored") };
     let mut world = World::with(ProgramLimits::default());
     world.sandbox = Some(sandbox);
     let output = world.run("x = 3; kept = null; var a = []; for (;;) a.push('y'.repeat(1e5) + a.length)").await;
     assert_eq!((output.limit, output.rolled_back), (Some(Limit::Memory), true));
-    let Rebuilt::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
+    let RebuildResult::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
     world.sandbox = Some(sandbox);
     assert_eq!(world.value("[x, kept.n, typeof a]").await, "[2, 0, \"undefined\"]");
 }

@@ -4,7 +4,7 @@ use crate::support;
 
 use std::sync::Arc;
 
-use cantrip_circle::javascript::{Answer, Event, Limit, ProgramLimits, Suspended};
+use cantrip_circle::javascript::{Answer, Event, Limit, ProgramLimits, SuspendedProgram};
 use support::{World, at, host, spec};
 
 const PREPARED: &[&str] = &[
@@ -21,7 +21,7 @@ const PREPARED: &[&str] = &[
     "echo({get a() { try { return echo(1) } finally { for (;;); } }})",
 ];
 
-async fn waiting(world: &mut World, source: &str) -> Suspended {
+async fn waiting(world: &mut World, source: &str) -> SuspendedProgram {
     let program = world.program(source);
     let sandbox = world.sandbox.take().unwrap_or_else(|| world.host.sandbox(Arc::clone(&world.spec)));
     match sandbox.run(program).await.expect("the sandbox stands") {

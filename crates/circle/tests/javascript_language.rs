@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use cantrip_circle::javascript::{Error, Fault, Place};
+use cantrip_circle::javascript::{Error, Fault, SourceLocation};
 use serde_json::json;
 use support::World;
 
@@ -77,7 +77,7 @@ async fn an_error_names_its_line_and_column_in_what_the_entity_wrote() {
     assert_eq!(error.place.map(|place| (place.line, place.column)), Some((3, Some(3))));
     world.run("function late() {\n  null.x\n}").await;
     let error = world.run("1;\nlate()").await.error.expect("an error");
-    assert_eq!(error.place, Some(Place { program: "turn-13.js".into(), line: 2, column: None }));
+    assert_eq!(error.place, Some(SourceLocation { program: "turn-13.js".into(), line: 2, column: None }));
 }
 
 #[tokio::test]

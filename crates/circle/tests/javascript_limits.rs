@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use cantrip_circle::javascript::{Event, Fault, Limit, Output, ProgramLimits};
+use cantrip_circle::javascript::{Event, Fault, Limit, ProgramLimits, ProgramOutput};
 use support::{World, at};
 
 /// Small enough to be hit at once.
@@ -10,7 +10,7 @@ fn tight() -> ProgramLimits {
     ProgramLimits { memory_bytes: 8 << 20, cpu_ms: 200, wall_ms: 20_000, ..ProgramLimits::default() }
 }
 
-async fn stopped_at(limits: ProgramLimits, code: &str) -> Output {
+async fn stopped_at(limits: ProgramLimits, code: &str) -> ProgramOutput {
     let mut world = World::with(limits);
     let (output, kept) = world.finish(&format!("console.log('before'); {code}")).await;
     assert_eq!(output.console, "before\n", "{code}");

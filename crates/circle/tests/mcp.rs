@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip_circle::gate::{Halt, Listener, Progress, Stop, Stopper};
+use cantrip_circle::gate::{Progress, ProgressListener, StopReason, StopSignal, Stopper};
 use cantrip_circle::limits::MCP_LISTED_MAX;
-use cantrip_circle::mcp::{Connected, Server};
+use cantrip_circle::mcp::{Connection, Server};
 use cantrip_circle::{Circle, Label, Labels};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Call, Refusal, Reply, codes};
@@ -64,11 +64,11 @@ impl Small {
     }
 }
 
-fn connected(server: &Server) -> Connected {
+fn connected(server: &Server) -> Connection {
     server.connect().unwrap_or_else(|refusal| panic!("{:?}", refusal.code()))
 }
 
-fn holding(server: &Connected) -> Circle {
+fn holding(server: &Connection) -> Circle {
     let gates = server.gates(None, &Labels::none()).expect("gates can be made of it");
     circle(gates, json!({}))
 }
@@ -136,11 +136,11 @@ async fn an_error_of_a_tool_is_the_entitys_to_mend() {
 async fn what_is_no_text_is_kept_as_a_body() {
     let small = Small::new();
     let held = holding(&connected(&small.server()));
-    let executed = execute(&held, "small_mixed", json!({}), Stop::never()).await;
+    let executed = execute(&held, "small_mixed", json!({}), StopSignal::never()).await;
     assert_code(&executed.guarded.reply, codes::GATE_OK);
-    let kept: Vec<&[u8]> = executed.entered.bodies.iter().map(|body| &**body.bytes()).collect();
+    let kept: Vec<&[u8]> = executed.effects.bodies.iter().map(|body| &**body.bytes()).collect();
     assert_eq!(kept, [b"a picture"]);
-    let hash = executed.entered.bodies[0].hash().to_string();
+    let hash = executed.effects.bodies[0].hash().to_string();
     let image = json!({"type": "image", "mime_type": "image/png", "bytes": 9, "body": hash});
     let link = json!({"type": "resource_link", "uri": "file:///notes", "name": "notes"});
     assert_eq!(value(&executed.guarded.reply), &json!([{"type": "text", "text": "look"}, image, link]));
@@ -164,7 +164,7 @@ async fn a_call_that_is_stopped_is_given_up_at_once() {
     let (stopper, stop) = Stopper::new();
     let stopping = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        stopper.stop(Halt::Outside { actor: "a test".to_owned(), reason: "enough".to_owned() });
+        stopper.stop(StopReason::Outside { actor: "a test".to_owned(), reason: "enough".to_owned() });
     };
     let (executed, ()) = tokio::join!(execute(&held, "small_hang", json!({}), stop), stopping);
     assert_code(&executed.guarded.reply, codes::ENDED_FROM_OUTSIDE);
@@ -177,8 +177,8 @@ async fn a_call_that_is_stopped_is_given_up_at_once() {
 async fn slow(held: &Circle) -> Vec<Progress> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let hearing = Arc::clone(&told);
-    let listener = Listener::new(move |progress| hearing.lock().expect("nobody panicked").push(progress));
-    let slow = heard(held, "small_slow", json!({}), Stop::never(), listener).await.guarded.reply;
+    let listener = ProgressListener::new(move |progress| hearing.lock().expect("nobody panicked").push(progress));
+    let slow = heard(held, "small_slow", json!({}), StopSignal::never(), listener).await.guarded.reply;
     assert_code(&slow, codes::GATE_OK);
     assert_eq!(value(&slow), "at last");
     let told = told.lock().expect("nobody panicked").clone();
@@ -257,14 +257,14 @@ async fn annotations_raise_labels_and_never_lower_them() {
     let server = connected(&small.server());
     let labelled = |labels: Labels, tool: &str| {
         let gates = server.gates(Some(&[tool.to_owned()]), &labels).expect("a gate");
-        gates[0].promises().labels.clone()
+        gates[0].spec().labels.clone()
     };
     assert_eq!(labelled(Labels::all(), "harmless"), Labels::all());
     assert_eq!(labelled(Labels::none(), "harmless"), Labels::none());
     let raised = Labels::of([Label::PrivateData, Label::UntrustedContent, Label::ExternalComm]);
     assert_eq!(labelled(Labels::of([Label::PrivateData]), "open"), raised);
     let read_only = server.gates(Some(&["harmless".to_owned()]), &Labels::none()).expect("a gate");
-    assert!(!read_only[0].promises().is_read_only(), "that is a stranger's word");
+    assert!(!read_only[0].spec().is_read_only(), "that is a stranger's word");
 }
 
 #[tokio::test]
@@ -410,7 +410,7 @@ async fn a_server_that_wants_another_key_says_so_and_the_key_is_in_no_message() 
 #[tokio::test]
 async fn what_a_server_offers_can_be_shown() {
     let small = Small::new();
-    let shown = connected(&small.server()).shown();
+    let shown = connected(&small.server()).to_value();
     assert_eq!(shown["server"], "small");
     let tools = shown["tools"].as_array().expect("a list");
     let add =

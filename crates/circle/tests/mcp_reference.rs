@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cantrip_circle::gate::Stop;
+use cantrip_circle::gate::StopSignal;
 use cantrip_circle::mcp::Server;
 use cantrip_circle::{Circle, Labels};
 use cantrip_reply::codes;
@@ -45,9 +45,9 @@ async fn has_everything(server: &Server) {
     let weather = call(&held, "everything_get_structured_content", json!({"location": "Chicago"})).await;
     assert_code(&weather, codes::GATE_OK);
     assert!(value(&weather)["temperature"].is_number(), "{weather:?}");
-    let image = execute(&held, "everything_get_tiny_image", json!({}), Stop::never()).await;
+    let image = execute(&held, "everything_get_tiny_image", json!({}), StopSignal::never()).await;
     assert_code(&image.guarded.reply, codes::GATE_OK);
-    assert_eq!(&image.entered.bodies[0].bytes()[1..4], b"PNG");
+    assert_eq!(&image.effects.bodies[0].bytes()[1..4], b"PNG");
     let links = call(&held, "everything_get_resource_links", json!({"count": 2})).await;
     let kinds: Vec<_> = value(&links).as_array().expect("a list").iter().map(|part| part["type"].clone()).collect();
     assert_eq!(kinds, ["text", "resource_link", "resource_link"], "{links:?}");

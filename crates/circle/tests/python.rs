@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
-use cantrip_circle::python::Counting;
+use cantrip_circle::python::CountingAllocator;
 
 mod python_attacks;
 mod python_determinism;
@@ -12,4 +12,4 @@ mod python_limits;
 mod python_support;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;

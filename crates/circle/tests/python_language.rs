@@ -3,7 +3,7 @@
 use crate::python_support;
 
 use cantrip_circle::medium::{Medium, Program};
-use cantrip_loom::Mode;
+use cantrip_loom::ToolMode;
 use python_support::{World, at};
 use serde_json::{Value, json};
 
@@ -214,7 +214,7 @@ async fn a_gate_that_a_ward_took_away_is_bound_and_denied() {
     assert_eq!(name, "RuntimeError");
     assert!(message.starts_with("Denied EN-VIS-D-001"), "{message}");
     assert_eq!(world.calls, [("taken".to_owned(), json!({}))]);
-    let text = world.medium.present(&world.circle, Mode::Tool).text.expect("words");
+    let text = world.medium.present(&world.circle, ToolMode::Tool).text.expect("words");
     assert!(text.contains("\nread(path") && !text.contains("\ntaken("), "{text}");
 }
 
@@ -236,7 +236,7 @@ async fn a_program_may_take_a_gates_name_for_its_own_length() {
 async fn awaiting_what_a_gate_gives_is_a_type_error_and_the_presentation_says_so() {
     let mut world = World::new();
     assert_eq!(world.error("await give(1)").await.0, "TypeError");
-    let text = world.medium.present(&world.circle, Mode::Tool).text.expect("words");
+    let text = world.medium.present(&world.circle, ToolMode::Tool).text.expect("words");
     assert!(text.contains("Awaiting what they return is a TypeError"), "{text}");
     assert_eq!(world.value("async def f(): return give(2)\nawait f()").await, "2");
 }

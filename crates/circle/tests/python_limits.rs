@@ -5,8 +5,8 @@
 
 use crate::python_support;
 
-use cantrip_circle::medium::{Next, Program};
-use cantrip_loom::Output;
+use cantrip_circle::medium::{Program, ProgramEvent};
+use cantrip_loom::OutputRecord;
 use python_support::{World, at};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn tight() -> Value {
     json!({"memory": "8 MiB", "cpu": "200ms", "wall": "20s"})
 }
 
-async fn stopped_at(wards: &Value, code: &str) -> Output {
+async fn stopped_at(wards: &Value, code: &str) -> OutputRecord {
     let mut world = World::with(wards);
     let output = world.run(&format!("print('before')\n{code}")).await;
     assert_eq!(output.console.first().map(String::as_str), Some("before"), "{code}");
@@ -195,8 +195,8 @@ async fn a_program_that_waits_can_be_cancelled_and_one_that_runs_can_be_dropped(
     let source = "print('so far')\ntry:\n    give(1)\nfinally:\n    while True: pass".to_owned();
     let next =
         world.take().start(Program { name: "turn-1.py".to_owned(), source, now: at(1) }).await.expect("it starts");
-    let Next::Call(paused) = next else { panic!("it waits") };
-    let Next::Finished(finished) = paused.cancel().await.expect("it ends") else { panic!("it is over") };
+    let ProgramEvent::Call(paused) = next else { panic!("it waits") };
+    let ProgramEvent::Finished(finished) = paused.cancel().await.expect("it ends") else { panic!("it is over") };
     assert_eq!((finished.output.limit.as_deref(), finished.output.rolled_back), (Some("cancelled"), true));
     assert_eq!(finished.output.console, ["so far"]);
     assert!(finished.sandbox.is_none());
@@ -213,10 +213,10 @@ async fn time_spent_in_a_gate_is_not_the_programs() {
     let source = "give(1)\n'went on'".to_owned();
     let next =
         world.take().start(Program { name: "turn-1.py".to_owned(), source, now: at(1) }).await.expect("it starts");
-    let Next::Call(paused) = next else { panic!("it waits") };
+    let ProgramEvent::Call(paused) = next else { panic!("it waits") };
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
     let answer = cantrip_circle::medium::Answer::Value(json!(1));
-    let Next::Finished(finished) = paused.resume(answer, at(2)).await.expect("it goes on") else {
+    let ProgramEvent::Finished(finished) = paused.resume(answer, at(2)).await.expect("it goes on") else {
         panic!("it is over")
     };
     assert_eq!(finished.output.value.as_deref(), Some("'went on'"));

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cantrip_circle::gate::{Belongings, Halt, Stop, Stopper};
+use cantrip_circle::gate::{GateSessions, StopReason, StopSignal, Stopper};
 use cantrip_circle::shell::{Bounds, Shell};
 use cantrip_circle::{Circle, Decision, Effect};
 use cantrip_reply::testing::assert_code;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 pub(crate) struct Entity {
     pub(crate) folder: TempDir,
     circle: Circle,
-    belongings: Belongings,
+    belongings: GateSessions,
 }
 
 impl Entity {
@@ -37,7 +37,7 @@ impl Entity {
         let folder = TempDir::new().unwrap();
         let shell = change(folder.path(), Shell::over(folder.path()));
         let wards = json!({"allow_trifecta": "this test has nothing to steal"});
-        Self { circle: circle([shell.gate()], wards), folder, belongings: Belongings::default() }
+        Self { circle: circle([shell.gate()], wards), folder, belongings: GateSessions::default() }
     }
 
     fn bounded(change: impl FnOnce(&mut Bounds)) -> Self {
@@ -51,17 +51,17 @@ impl Entity {
         self.folder.path().join(name)
     }
 
-    async fn until(&self, command: &str, stop: Stop) -> Reply {
+    async fn until(&self, command: &str, stop: StopSignal) -> Reply {
         let guard = guard();
         let trace = trace(&guard);
         let decided = decide(&self.circle, "shell", json!({ "command": command }));
         let Decision::Allowed(Effect::Execute(permit)) = decided else { panic!("{decided:?}") };
-        let permit = permit.with(&self.belongings);
+        let permit = permit.with_sessions(&self.belongings);
         permit.execute(&guard, &trace, Some(identity()), None, stop).await.guarded.reply
     }
 
     async fn call(&self, command: &str) -> Reply {
-        self.until(command, Stop::never()).await
+        self.until(command, StopSignal::never()).await
     }
 
     /// What a command that must come to its end came to.
@@ -203,7 +203,7 @@ async fn a_stop_from_outside_ends_the_command_and_the_cage() {
     let (stopper, stop) = Stopper::new();
     let ended = async {
         counted("sleep 98762", |there| there > 0).await;
-        stopper.stop(Halt::Outside { actor: "test".to_owned(), reason: "cancelled".to_owned() });
+        stopper.stop(StopReason::Outside { actor: "test".to_owned(), reason: "cancelled".to_owned() });
     };
     let (reply, ()) = tokio::join!(entity.until("sleep 98762", stop), ended);
     assert_code(&reply, codes::ENDED_FROM_OUTSIDE);

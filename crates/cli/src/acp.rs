@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
 use cantrip_reply::{Call, Guard, Refusal, codes};
-use cantrip_serve::acp::{Agent, Desk, Noted, Person};
-use cantrip_serve::{Grimoire, House};
+use cantrip_serve::acp::{Agent, EditorUser, SessionRecord, SessionStore};
+use cantrip_serve::{SpellCatalog, SpellHost};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::grimoire::{BUILT_IN, Shelf};
 use crate::interrupt;
 use crate::present::Present;
 use crate::process;
+use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
 use crate::store::{self, Store};
 use crate::tap::Tap;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Be the agent of an editor that speaks the Agent Client Protocol, over standard input and output.
 ///
@@ -57,7 +57,7 @@ impl Acp {
             Ok(agent) => agent,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("acp"), |rb| async { rb.refuse(refusal) }).await;
-                return ExitCode::from(present.shown(guarded, || {}));
+                return ExitCode::from(present.show_reply(guarded, || {}));
             }
         };
         let served = tokio::select! {
@@ -65,8 +65,8 @@ impl Acp {
                 Tap::incoming(tokio::io::stdin(), self.debug),
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.message),
-            () = interrupt::asked_to_end() => {
-                house.rested().await;
+            () = interrupt::wait_for_end_signal() => {
+                house.park_all().await;
                 Ok(())
             }
         };
@@ -76,42 +76,44 @@ impl Acp {
                 Err(cause) => rb.error(codes::unreachable("the editor", cause)),
             }
         });
-        ExitCode::from(present.shown(guarded.await, || {}))
+        ExitCode::from(present.show_reply(guarded.await, || {}))
     }
 
-    fn agent(&self, guard: &Guard) -> Result<(Agent, House), Refusal> {
+    fn agent(&self, guard: &Guard) -> Result<(Agent, SpellHost), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = Arc::new(store::open(self.store.as_deref(), &here)?);
-        let person = Person::default();
-        let shelf = Shelf::new(Arc::clone(&store))?.asking(person.clone()).beginning_with(Some(self.spell.clone()));
+        let person = EditorUser::default();
+        let shelf = FileSpellCatalog::new(Arc::clone(&store))?
+            .with_human(person.clone())
+            .with_first_spell(Some(self.spell.clone()));
         if !shelf.spells().iter().any(|card| card.name == self.spell) {
             return Err(codes::not_found("spell", self.spell.as_str()).into());
         }
-        let runtime = Viewer::new(Shows::Nothing).house(&store, guard).askable(true);
-        let house = House::open(runtime, shelf.clone());
+        let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
+        let house = SpellHost::open(runtime, shelf.clone());
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
-        let drawer = Drawer { shelf, store, unwritten: Mutex::default() };
+        let drawer = SessionFiles { shelf, store, unwritten: Mutex::default() };
         Ok((Agent::new(house.clone(), drawer, person, owner), house))
     }
 }
 
 /// What is kept of sessions, in files beside the loom; in memory where nothing outlives the process.
-struct Drawer {
-    shelf: Shelf,
+struct SessionFiles {
+    shelf: FileSpellCatalog,
     store: Arc<Store>,
-    unwritten: Mutex<HashMap<RunId, Noted>>,
+    unwritten: Mutex<HashMap<RunId, SessionRecord>>,
 }
 
-impl Drawer {
+impl SessionFiles {
     fn folder(&self) -> Option<PathBuf> {
         self.store.beside.as_ref().map(|beside| beside.join("sessions"))
     }
 
-    fn read(path: &Path) -> Option<Noted> {
+    fn read(path: &Path) -> Option<SessionRecord> {
         serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
     }
 
-    fn written(folder: &Path, noted: &Noted) -> io::Result<()> {
+    fn write_record(folder: &Path, noted: &SessionRecord) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         io::Write::write_all(&mut file, &serde_json::to_vec(noted)?)?;
@@ -120,14 +122,14 @@ impl Drawer {
     }
 }
 
-impl Desk for Drawer {
-    fn grimoire(&self, folder: &Path) -> Result<Arc<dyn Grimoire>, Refusal> {
-        Ok(Arc::new(self.shelf.over(folder)))
+impl SessionStore for SessionFiles {
+    fn spell_catalog(&self, folder: &Path) -> Result<Arc<dyn SpellCatalog>, Refusal> {
+        Ok(Arc::new(self.shelf.for_folder(folder)))
     }
 
-    fn note(&self, noted: &Noted) -> Result<(), Refusal> {
+    fn save(&self, noted: &SessionRecord) -> Result<(), Refusal> {
         match self.folder() {
-            Some(folder) => Self::written(&folder, noted)
+            Some(folder) => Self::write_record(&folder, noted)
                 .map_err(|error| codes::io_failed("write", folder.display().to_string(), error.to_string()).into()),
             None => {
                 self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).insert(noted.session, noted.clone());
@@ -136,14 +138,14 @@ impl Desk for Drawer {
         }
     }
 
-    fn noted(&self, session: RunId) -> Option<Noted> {
+    fn load(&self, session: RunId) -> Option<SessionRecord> {
         match self.folder() {
             Some(folder) => Self::read(&folder.join(format!("{session}.json"))),
             None => self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned(),
         }
     }
 
-    fn all(&self) -> Vec<Noted> {
+    fn list(&self) -> Vec<SessionRecord> {
         match self.folder() {
             Some(folder) => {
                 let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -153,7 +155,7 @@ impl Desk for Drawer {
         }
     }
 
-    fn free(&self, run: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
-        async move { process::free(&self.store.loom, run).await.map(drop) }.boxed()
+    fn release_run(&self, run: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
+        async move { process::release_run(&self.store.loom, run).await.map(drop) }.boxed()
     }
 }

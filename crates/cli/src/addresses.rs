@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::config;
 use crate::keys;
-use crate::present::{harmless, say};
+use crate::present::{say, strip_control};
 
 /// The file in the user's folder of configuration: a provider and an address on each line.
 const FILE: &str = "confirmed-addresses";
@@ -58,15 +58,15 @@ impl Confirm {
 
 /// Whether the key of this provider may go to an address that a spell names; `settled` is the one that the person settled
 /// in a variable or in the user's configuration.
-pub(crate) fn may_be_sent_a_key(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
-    let home = Url::parse(provider.home()).ok();
+pub(crate) fn check_key_address(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
+    let home = Url::parse(provider.default_url()).ok();
     let is_known = [home.as_ref(), settled].into_iter().flatten().any(|known| known.origin() == address.origin());
-    if is_known || confirmed()?.contains(&line(provider, address)) {
+    if is_known || read_confirmed()?.contains(&line(provider, address)) {
         return Ok(());
     }
     let (name, origin) = (provider.as_str(), address.origin().ascii_serialization());
     if io::stdin().is_terminal() && io::stderr().is_terminal() {
-        say(&harmless(&format!(
+        say(&strip_control(&format!(
             "The spell sends your key of {name} to {origin}, which is not the address of {name}.\n\
              Send the key there, now and later? Type yes to confirm:"
         )));
@@ -87,7 +87,7 @@ fn file() -> Option<PathBuf> {
 }
 
 /// The lines of the file; none if nothing was confirmed yet.
-fn confirmed() -> Result<Vec<String>, Refusal> {
+fn read_confirmed() -> Result<Vec<String>, Refusal> {
     let Some(file) = file() else { return Ok(Vec::new()) };
     match fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(|line| line.trim().to_owned()).collect()),
@@ -98,7 +98,7 @@ fn confirmed() -> Result<Vec<String>, Refusal> {
 
 fn remember(provider: Provider, address: &Url) -> Result<(), Refusal> {
     let line = line(provider, address);
-    if confirmed()?.contains(&line) {
+    if read_confirmed()?.contains(&line) {
         return Ok(());
     }
     let file = file().ok_or_else(|| {

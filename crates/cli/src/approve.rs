@@ -9,25 +9,25 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use cantrip::canon::RunId;
-use cantrip::circle::gate::builtin::{Human, Question, meant, rewritten};
+use cantrip::circle::gate::builtin::{Human, Question, resulting_content, target_path};
 use cantrip::loom::Actor;
 use cantrip::spell::{GateKind, Spell};
-use cantrip::{CastReply, Deciding, Pending};
+use cantrip::{CastReply, HumanDecision, PendingApproval};
 use cantrip_service::Service;
 use serde_json::Value;
 use similar::TextDiff;
 
 use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
-use crate::person::Person;
-use crate::present::{cut, harmless, say};
-use crate::watch::{Shows, waits_for_a_person};
+use crate::present::{cut, say, strip_control};
+use crate::terminal_user::TerminalUser;
+use crate::watch::{OutputMode, waits_for_a_person};
 
 const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
 const REFUSE: &str = "no, and say why";
 
 /// Whether there is someone here who sees the cast and can be asked.
-pub(crate) fn somebody_is_here(shows: Shows) -> bool {
+pub(crate) fn can_prompt(shows: OutputMode) -> bool {
     shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
@@ -42,28 +42,28 @@ pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
 /// What the person at the terminal said about the calls of one run.
 pub(crate) struct Approvals<'a> {
     spell: &'a Spell,
-    shows: Shows,
+    shows: OutputMode,
     /// Gates that need no further word in this run.
     granted: BTreeSet<String>,
 }
 
 impl<'a> Approvals<'a> {
-    pub(crate) fn new(spell: &'a Spell, shows: Shows) -> Self {
+    pub(crate) fn new(spell: &'a Spell, shows: OutputMode) -> Self {
         Self { spell, shows, granted: BTreeSet::new() }
     }
 
     /// Decides about every call that a run at rest waits with, and gives the run if it can go on now.
-    pub(crate) async fn decided(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
-        let run = reply.run.filter(|_| waits_for_a_person(reply) && somebody_is_here(self.shows))?;
+    pub(crate) async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
+        let run = reply.run.filter(|_| waits_for_a_person(reply) && can_prompt(self.shows))?;
         let pending = service.pending(run).await.ok()?;
         if pending.is_empty() {
             return None;
         }
         for call in &pending {
-            let deciding = self.asked(call).await?;
+            let deciding = self.ask_about(call).await?;
             let decided = service.decide(run, call.approval_id, deciding).await;
             if !decided.reply.reply_type().is_success() {
-                say(&harmless(&decided.reply.message()));
+                say(&strip_control(&decided.reply.message()));
                 return None;
             }
         }
@@ -71,40 +71,40 @@ impl<'a> Approvals<'a> {
     }
 
     /// None where nobody answers: the run waits on.
-    async fn asked(&mut self, call: &Pending) -> Option<Deciding> {
+    async fn ask_about(&mut self, call: &PendingApproval) -> Option<HumanDecision> {
         let person = Actor::new("person at the terminal").ok()?;
         // What costs something, or decides about later casts, is asked about each time.
         let dangers = dangers(&call.reasons);
         if call.cost.is_none() && dangers.is_empty() && self.granted.contains(&call.gate) {
-            return Some(Deciding::approve(person));
+            return Some(HumanDecision::approve(person));
         }
         let choices = vec![ONCE.to_owned(), FOR_THE_RUN.to_owned(), REFUSE.to_owned()];
         let mut question = match &call.cost {
-            Some(cost) => format!("May it spend up to {cost} on {}?\n{}", call.gate, self.shown(call)),
-            None => format!("May it call {}?\n{}", call.gate, self.shown(call)),
+            Some(cost) => format!("May it spend up to {cost} on {}?\n{}", call.gate, self.render_call(call)),
+            None => format!("May it call {}?\n{}", call.gate, self.render_call(call)),
         };
         for danger in dangers {
-            question.push_str(&format!("\n{}", harmless(&danger)));
+            question.push_str(&format!("\n{}", strip_control(&danger)));
         }
-        if let Some(why) = joins_the_three(call) {
+        if let Some(why) = trifecta_warning(call) {
             question.push_str(&format!("\n{why}"));
         }
         if let Some(code) = &call.reason_code {
-            question.push_str(&format!("\n({})", harmless(code)));
+            question.push_str(&format!("\n({})", strip_control(code)));
         }
         loop {
-            let answer = Person.ask(None, Question { question, choices: choices.clone() }).await.ok()?;
+            let answer = TerminalUser.ask(None, Question { question, choices: choices.clone() }).await.ok()?;
             match answer.trim() {
-                ONCE | "y" | "yes" => return Some(Deciding::approve(person)),
+                ONCE | "y" | "yes" => return Some(HumanDecision::approve(person)),
                 FOR_THE_RUN | "a" | "all" => {
                     self.granted.insert(call.gate.clone());
-                    return Some(Deciding::approve(person));
+                    return Some(HumanDecision::approve(person));
                 }
                 REFUSE | "n" | "no" => {
                     let question = "Why not? The entity reads this.".to_owned();
-                    let why = Person.ask(None, Question { question, choices: Vec::new() }).await.ok()?;
+                    let why = TerminalUser.ask(None, Question { question, choices: Vec::new() }).await.ok()?;
                     let why = if why.trim().is_empty() { "no reason was given" } else { why.trim() };
-                    return Some(Deciding::refuse(person, why));
+                    return Some(HumanDecision::refuse(person, why));
                 }
                 "" => return None,
                 _ => question = "Please choose 1, 2 or 3; an empty line decides nothing.".to_owned(),
@@ -113,7 +113,7 @@ impl<'a> Approvals<'a> {
     }
 
     /// What the call would do.
-    fn shown(&self, call: &Pending) -> String {
+    fn render_call(&self, call: &PendingApproval) -> String {
         if let Some(command) = call.args.get("command").and_then(Value::as_str).filter(|_| call.gate == "shell") {
             return cut_lines(command);
         }
@@ -124,15 +124,15 @@ impl<'a> Approvals<'a> {
     }
 
     /// What it would make of a file.
-    fn difference(&self, call: &Pending) -> Option<String> {
-        let path = meant(&call.gate, &call.args)?;
+    fn difference(&self, call: &PendingApproval) -> Option<String> {
+        let path = target_path(&call.gate, &call.args)?;
         let file = self.root(&call.gate)?.join(&path);
         let size = fs::metadata(&file).map_or(0, |found| found.len());
         if size > DIFF_SHOWN_FILE_BYTES_MAX {
             return None;
         }
         let before = fs::read(&file).ok();
-        let after = rewritten(&call.gate, &call.args, before.as_deref())?;
+        let after = resulting_content(&call.gate, &call.args, before.as_deref())?;
         let (before, after) = (String::from_utf8(before.unwrap_or_default()).ok()?, String::from_utf8(after).ok()?);
         let difference = TextDiff::from_lines(&before, &after);
         Some(difference.unified_diff().header(&path, &path).to_string())
@@ -146,12 +146,12 @@ impl<'a> Approvals<'a> {
 }
 
 /// Returns what is dangerous about a call under the ward `trifecta`, and what to do if it is not.
-pub(crate) fn joins_the_three(call: &Pending) -> Option<String> {
+pub(crate) fn trifecta_warning(call: &PendingApproval) -> Option<String> {
     let reasons = call.reasons.as_array()?;
     let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
     // Runs that were asked about before the remedy was recorded have the line of the spell only.
     let remedy = reasons.iter().find_map(|reason| text(reason, "remedy").or_else(|| text(reason, "toml")))?;
-    Some(format!("It would join private data, untrusted content and a way out; {}.", harmless(&remedy)))
+    Some(format!("It would join private data, untrusted content and a way out; {}.", strip_control(&remedy)))
 }
 
 fn cut_lines(text: &str) -> String {

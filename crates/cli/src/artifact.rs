@@ -4,18 +4,18 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{AnyLoom, Contracts, Page};
+use cantrip::loom::{AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::CompiledId;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Giving, Service};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{ArtifactUpload, Service};
 use serde_json::{Value, json};
 
-use crate::given;
-use crate::present::{BOLD, DIM, Present, harmless};
+use crate::input_files;
+use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::signatures;
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Keep other instructions, examples and parameters of a signature, and look at them.
 ///
@@ -26,7 +26,7 @@ use crate::watch::{Shows, Viewer};
                         echo '{\"instructions\": \"Pick one.\"}' | cantrip artifact add Classify -")]
 pub(crate) struct ArtifactCommand {
     #[command(subcommand)]
-    what: What,
+    what: ArtifactAction,
 
     /// Where artifacts are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -34,7 +34,7 @@ pub(crate) struct ArtifactCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ArtifactAction {
     /// List artifacts, oldest first.
     Ls {
         /// Only those of this signature.
@@ -80,38 +80,38 @@ impl ArtifactCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         Ok(match &self.what {
-            What::Ls { signature } => {
+            ArtifactAction::Ls { signature } => {
                 let of = match signature {
-                    Some(asked) => Some(signatures::named(&service.catalog(), asked).await?),
+                    Some(asked) => Some(signatures::resolve_signature(&service.catalog(), asked).await?),
                     None => None,
                 };
-                let guarded = service.artifacts(of, Page::FIRST).await;
+                let guarded = service.artifacts(of, PageRequest::FIRST).await;
                 let drawn = list(guarded.reply.value().and_then(|value| value.get("items")));
                 (guarded, drawn)
             }
-            What::Show { artifact } => {
-                let id = named(&store.loom, artifact).await?;
+            ArtifactAction::Show { artifact } => {
+                let id = resolve_artifact(&store.loom, artifact).await?;
                 let guarded = service.artifact(&id).await;
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
             }
-            What::Add { signature, file, parent, note, by } => {
-                let signature = signatures::named(&service.catalog(), signature).await?;
+            ArtifactAction::Add { signature, file, parent, note, by } => {
+                let signature = signatures::resolve_signature(&service.catalog(), signature).await?;
                 let artifact = match file.to_str() {
-                    Some("-") => given::context(given::standard_input()?),
-                    Some(_) | None => given::context_file(file)?,
+                    Some("-") => input_files::context(input_files::standard_input()?),
+                    Some(_) | None => input_files::context_file(file)?,
                 };
                 let parent = match parent {
-                    Some(asked) => Some(named(&store.loom, asked).await?),
+                    Some(asked) => Some(resolve_artifact(&store.loom, asked).await?),
                     None => None,
                 };
                 let artifact = artifact.unwrap_or(Value::Null);
-                let giving = Giving { signature, artifact, parent, note: note.clone(), by: by.clone() };
+                let giving = ArtifactUpload { signature, artifact, parent, note: note.clone(), by: by.clone() };
                 let guarded = service.add_artifact(giving).await;
                 let id = guarded.reply.data().get("compiled_id").and_then(Value::as_str).unwrap_or_default();
                 let drawn = format!("{id}\n");
@@ -122,11 +122,11 @@ impl ArtifactCommand {
 }
 
 /// The artifact whose id is this or begins so.
-pub(crate) async fn named(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
+pub(crate) async fn resolve_artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
     loop {
         let listed = loom.artifacts(None, page).await.map_err(|error| store_refusal(&error))?;
         let ids = listed.items.into_iter().map(|row| row.compiled_id);
@@ -163,7 +163,7 @@ fn list(items: Option<&Value>) -> String {
 
 fn show(value: &Value) -> String {
     let content = value.get("artifact").cloned().unwrap_or_default();
-    let told = |value: &Value, key: &str| harmless(value.get(key).and_then(Value::as_str).unwrap_or_default());
+    let told = |value: &Value, key: &str| strip_control(value.get(key).and_then(Value::as_str).unwrap_or_default());
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(value, "compiled_id"), told(&content, "signature_id"));
     let _ = writeln!(text, "  strategy     {}", told(&content, "strategy"));
     let _ = writeln!(text, "  instructions {}", told(&content, "instructions"));

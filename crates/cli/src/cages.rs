@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cantrip::circle::shell::{self, Leftovers};
 
-use crate::present::{harmless, say};
+use crate::present::{say, strip_control};
 
 /// Searches the projects in which a killed process had a shell open, says what was found, and records the shells of this
 /// process from now on.
@@ -16,7 +16,7 @@ pub(crate) fn sweep_abandoned() {
     let Some(folder) = folder() else { return };
     for leftovers in shell::sweep_abandoned(&folder) {
         for line in lines(&leftovers) {
-            say(&harmless(&line));
+            say(&strip_control(&line));
         }
     }
     shell::record_cages_in(folder);

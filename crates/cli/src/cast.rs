@@ -8,18 +8,18 @@ use cantrip::loom::Ending;
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
-use cantrip_service::{Ask, Service};
+use cantrip_service::{CastRequest, Service};
 use serde_json::Value;
 
 use crate::approve::{self, Approvals};
 use crate::choice;
 use crate::dry_run;
-use crate::given;
+use crate::input_files;
 use crate::origin;
 use crate::present::{Present, answer_of_entity};
 use crate::spells::{self, Source};
 use crate::store::{self, Store};
-use crate::watch::{End, Shows, Viewer};
+use crate::watch::{CastSummary, OutputMode, Viewer};
 
 /// Cast a spell on an intent and wait for its answer.
 ///
@@ -80,7 +80,7 @@ impl Cast {
             let mut shown = String::new();
             let guarded = guard
                 .call(Call::surface("cast"), |rb| async {
-                    match self.resolved().await {
+                    match self.resolve().await {
                         Ok((spell, cantrip)) => {
                             shown = dry_run::draw(&spell, &cantrip);
                             let told = dry_run::data(&spell, &cantrip);
@@ -102,7 +102,7 @@ impl Cast {
     }
 
     /// The spell as it would be cast, with its files opened; nothing is kept.
-    async fn resolved(&self) -> Result<(Spell, Cantrip), Refusal> {
+    async fn resolve(&self) -> Result<(Spell, Cantrip), Refusal> {
         let source = match self.words.as_slice() {
             [named, ..] if spells::find(named).is_ok() => Source::File(spells::find(named)?),
             [named, _, ..] => Source::File(spells::find(named)?),
@@ -123,12 +123,12 @@ impl Cast {
         let store = store::open(self.store.as_deref(), &here)?;
         let cantrip = spells::build(&spell, &store.loom)?;
         let from_input = intent == "-";
-        let intent = if from_input { given::standard_input()? } else { intent };
+        let intent = if from_input { input_files::standard_input()? } else { intent };
         let context = match &self.context {
-            Some(path) => given::context_file(path)?,
+            Some(path) => input_files::context_file(path)?,
             // Standard input was the intent, or there is none.
-            None if from_input || !given::is_piped() => None,
-            None => given::context(given::standard_input()?),
+            None if from_input || !input_files::is_piped() => None,
+            None => input_files::context(input_files::standard_input()?),
         };
         Ok(Prepared { spell, source, cantrip, store, intent, context })
     }
@@ -147,7 +147,7 @@ impl Cast {
     async fn built_in(&self) -> Result<Source, Refusal> {
         let here = current_folder()?;
         let crystal = match &self.crystal {
-            Some(named) => spells::crystal_named(named)?,
+            Some(named) => spells::parse_crystal(named)?,
             None => choice::crystal(&here, choice::Who::Cast).await?,
         };
         Ok(Source::built_in(&here, crystal, self.budget))
@@ -156,16 +156,21 @@ impl Cast {
     async fn cast(&self, guard: &Guard, present: Present, prepared: Prepared) -> ExitCode {
         let Prepared { spell, source, cantrip, store, intent, context } = prepared;
         origin::note(&store, &cantrip, &source);
-        let shows = Shows::of(present.json, self.jsonl, self.quiet);
+        let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, self.budget, &store);
-        let house = viewer.house(&store, guard).askable(approve::somebody_is_here(shows));
+        let house = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
         let service = Service::new(house);
         let cancel = Cancel::new();
-        let ask = Ask { context, budget: self.budget, cancel: cancel.clone(), ..Ask::on(intent.as_str()) };
+        let ask = CastRequest {
+            context,
+            budget: self.budget,
+            cancel: cancel.clone(),
+            ..CastRequest::with_intent(intent.as_str())
+        };
         let mut reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
         let mut approvals = Approvals::new(&spell, shows);
-        while let Some(run) = approvals.decided(&service, &reply).await {
+        while let Some(run) = approvals.decide_pending(&service, &reply).await {
             reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
         }
         ExitCode::from(finish(&viewer, present, shows, &store, reply))
@@ -177,10 +182,16 @@ fn current_folder() -> Result<PathBuf, Refusal> {
 }
 
 /// Answers, says how it ended and what can be done with it, and gives the exit status.
-pub(crate) fn finish(viewer: &Viewer, present: Present, shows: Shows, store: &Store, reply: CastReply) -> ExitStatus {
-    let end = End::of(&reply, store);
+pub(crate) fn finish(
+    viewer: &Viewer,
+    present: Present,
+    shows: OutputMode,
+    store: &Store,
+    reply: CastReply,
+) -> ExitStatus {
+    let end = CastSummary::of(&reply, store);
     let begun = reply.run.is_some();
-    let status = answered(viewer, present, shows, reply);
+    let status = print_answer(viewer, present, shows, reply);
     if begun && !present.json {
         viewer.end(&end, store);
     }
@@ -188,18 +199,18 @@ pub(crate) fn finish(viewer: &Viewer, present: Present, shows: Shows, store: &St
 }
 
 /// The answer on standard output, and the exit status.
-pub(crate) fn answered(viewer: &Viewer, present: Present, shows: Shows, reply: CastReply) -> ExitStatus {
-    let answer = told(&reply);
-    present.shown(reply.guarded, || {
+pub(crate) fn print_answer(viewer: &Viewer, present: Present, shows: OutputMode, reply: CastReply) -> ExitStatus {
+    let answer = answer_text(&reply);
+    present.show_reply(reply.guarded, || {
         // The upserts have it already, or the screen has: it was written there as it was said.
-        if shows != Shows::Upserts && !viewer.has_said(&answer) {
+        if shows != OutputMode::Upserts && !viewer.has_said(&answer) {
             answer_of_entity(&answer);
         }
     })
 }
 
 /// The answer as a person or a pipe wants it: text as it is, anything else as JSON.
-fn told(reply: &CastReply) -> String {
+fn answer_text(reply: &CastReply) -> String {
     match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
         Some(Ending::Terminated { result: Value::String(text), .. }) => format!("{text}\n"),
         Some(Ending::Terminated { result, .. }) => format!("{result}\n"),

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use cantrip::crystal::{ModelName, Profiles, Provider, models_of_endpoint, nearby};
+use cantrip::crystal::{ModelName, Profiles, Provider, find_local_model, models_of_endpoint};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal>
         return Ok(crystal);
     }
     let ollama = keys::access(Provider::Ollama)?.base;
-    match nearby(ollama.as_ref(), &config.local()).await {
+    match find_local_model(ollama.as_ref(), &config.local()).await {
         // A server that has a key is asked by its own name, with it.
         Some(ModelName::Local { model, url }) => {
             let keyed = endpoints.iter().find(|known| known.server.url == url && has_key(known));
@@ -75,7 +75,7 @@ pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal>
             })
         }
         Some(found) => Ok(found),
-        None => match served(&endpoints).await {
+        None => match first_local_model(&endpoints).await {
             Some(found) => Ok(found),
             None => Err(none(&known, &endpoints, who)),
         },
@@ -95,7 +95,7 @@ fn has_key(endpoint: &Endpoint) -> bool {
 
 /// The first model of an endpoint on this machine that the user configured, or that has a key. What costs money is not
 /// chosen by its place in a list.
-async fn served(endpoints: &[Endpoint]) -> Option<ModelName> {
+async fn first_local_model(endpoints: &[Endpoint]) -> Option<ModelName> {
     let local = endpoints.iter().filter(|known| known.server.is_local() && (known.is_configured || has_key(known)));
     for known in local {
         let key = keys::endpoint_key(&known.server);
@@ -111,7 +111,7 @@ async fn served(endpoints: &[Endpoint]) -> Option<ModelName> {
 
 /// The model of a provider that is taken where nobody names one.
 fn default_of(provider: Provider, known: &Profiles) -> Option<ModelName> {
-    known.default_of(provider)?.parse().ok()
+    known.default_model(provider)?.parse().ok()
 }
 
 fn none(known: &Profiles, endpoints: &[Endpoint], who: Who) -> Refusal {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
 use cantrip::limits::WINDOW_TOKENS_MIN;
-use cantrip_ds::Traces;
+use cantrip_ds::TraceArchive;
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, json};
 use toml::{Table, Value};
@@ -383,7 +383,7 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
         (None, [text]) if key == "store" => config.store = Some(from(folder, text)),
         (None, [text]) if key == "trace.store" => {
             let base = if text.contains("://") { (*text).to_owned() } else { folder.join(text).display().to_string() };
-            Traces::at(&base).map_err(|wrong| fault(wrong.to_string()))?;
+            TraceArchive::at(&base).map_err(|wrong| fault(wrong.to_string()))?;
             config.trace_store = Some(base);
         }
         (None, texts) if key == "telemetry.traceparent_to" => {

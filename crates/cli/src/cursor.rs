@@ -11,7 +11,7 @@ use anstyle::Style;
 
 /// The place of the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CursorPosition {
     LineStart,
     /// Behind this many columns of text that stays.
     Text(usize),
@@ -19,9 +19,9 @@ enum Place {
     Status(usize),
 }
 
-static PLACE: Mutex<Place> = Mutex::new(Place::LineStart);
+static PLACE: Mutex<CursorPosition> = Mutex::new(CursorPosition::LineStart);
 
-fn replaced(by: Place) -> Place {
+fn replace_position(by: CursorPosition) -> CursorPosition {
     std::mem::replace(&mut *PLACE.lock().unwrap_or_else(PoisonError::into_inner), by)
 }
 
@@ -51,10 +51,10 @@ impl Stream {
 /// Returns what has to be written before a line of its own: the end of the line that the cursor stands in, or the
 /// characters that take a status line away. They are no escape sequences, so every terminal knows them.
 pub(crate) fn to_line_start() -> String {
-    match replaced(Place::LineStart) {
-        Place::LineStart => String::new(),
-        Place::Text(_) => "\n".to_owned(),
-        Place::Status(columns) => format!("\r{:columns$}\r", ""),
+    match replace_position(CursorPosition::LineStart) {
+        CursorPosition::LineStart => String::new(),
+        CursorPosition::Text(_) => "\n".to_owned(),
+        CursorPosition::Status(columns) => format!("\r{:columns$}\r", ""),
     }
 }
 
@@ -69,17 +69,17 @@ pub(crate) fn settle() {
 /// Returns how many columns of the line are taken by text.
 pub(crate) fn column() -> usize {
     match *PLACE.lock().unwrap_or_else(PoisonError::into_inner) {
-        Place::LineStart | Place::Status(_) => 0,
-        Place::Text(columns) => columns,
+        CursorPosition::LineStart | CursorPosition::Status(_) => 0,
+        CursorPosition::Text(columns) => columns,
     }
 }
 
 /// Writes text behind the cursor, which then stands behind `columns` columns of its line.
 pub(crate) fn append(stream: Stream, style: Style, text: &str, columns: usize) {
-    let place = if columns == 0 { Place::LineStart } else { Place::Text(columns) };
-    let before = match replaced(place) {
-        Place::Status(shown) => format!("\r{:shown$}\r", ""),
-        Place::LineStart | Place::Text(_) => String::new(),
+    let place = if columns == 0 { CursorPosition::LineStart } else { CursorPosition::Text(columns) };
+    let before = match replace_position(place) {
+        CursorPosition::Status(shown) => format!("\r{:shown$}\r", ""),
+        CursorPosition::LineStart | CursorPosition::Text(_) => String::new(),
     };
     stream.write(&format!("{before}{style}{text}{style:#}"));
 }
@@ -87,7 +87,7 @@ pub(crate) fn append(stream: Stream, style: Style, text: &str, columns: usize) {
 /// Shows a line on standard error until something else is written. It must be shorter than the terminal is wide.
 pub(crate) fn show_status(style: Style, line: &str, columns: usize) {
     let before = to_line_start();
-    replaced(Place::Status(columns));
+    replace_position(CursorPosition::Status(columns));
     Stream::Error.write(&format!("{before}{style}{line}{style:#}"));
 }
 

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use cantrip_canon::Money;
 use cantrip_canon::json;
-use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, ReplyType, codes};
+use cantrip_reply::{AnyCode, Call, Guard, GuardedReply, Reply, ReplyBuilder, ReplyType, codes};
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
-use crate::fallen::fallen;
-use crate::paid::paid;
+use crate::budget_demo::show_budget;
+use crate::crash_demo::show_crash;
+use crate::loop_demo::show_loop;
 use crate::present::{BOLD, DIM, Present, answer, colour, program};
-use crate::receipted::receipted;
+use crate::receipt_demo::show_receipt;
 use crate::stream::Playback;
-use crate::tour::tour;
 
 /// A turn as a scripted model tells it: the file that the pages show too.
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
@@ -37,20 +37,20 @@ impl Demo {
         let mut text = String::new();
         let guarded = guard
             .call(Call::surface("demo"), |rb| async {
-                if let Err(fault) = tour(guard, &mut text).await {
+                if let Err(fault) = show_loop(guard, &mut text).await {
                     return rb.error(codes::job_failed("demo", fault));
                 }
-                if let Err(fault) = fallen(&mut text) {
+                if let Err(fault) = show_crash(&mut text) {
                     return rb.error(codes::job_failed("demo", fault));
                 }
-                if let Err(fault) = paid(guard, &mut text).await {
+                if let Err(fault) = show_budget(guard, &mut text).await {
                     return rb.error(codes::job_failed("demo", fault));
                 }
-                if let Err(fault) = receipted(guard, &mut text).await {
+                if let Err(fault) = show_receipt(guard, &mut text).await {
                     return rb.error(codes::job_failed("demo", fault));
                 }
                 outcomes(guard, &rb, &mut text).await;
-                match streamed(&mut text) {
+                match show_stream(&mut text) {
                     Ok((events, upserts)) => {
                         next_steps(&mut text);
                         rb.success(codes::ok("demo").data(serde_json::json!({"events": events, "upserts": upserts})))
@@ -109,7 +109,7 @@ fn average(rb: ReplyBuilder, numbers: &[i64]) -> Reply {
     rb.success(codes::gate_ok("average").value(numbers.iter().sum::<i64>() / count))
 }
 
-fn show(text: &mut String, asked: &str, Guarded { reply, meta }: &Guarded) {
+fn show(text: &mut String, asked: &str, GuardedReply { reply, meta }: &GuardedReply) {
     let style = colour(reply.reply_type());
     let told = reply.value().map_or_else(|| reply.message(), |value| format!("=> {value}"));
     let _ = writeln!(text, "  {asked}");
@@ -123,7 +123,7 @@ fn show(text: &mut String, asked: &str, Guarded { reply, meta }: &Guarded) {
 }
 
 /// Plays the events and shows each emission at the time a viewer would have had it.
-fn streamed(text: &mut String) -> Result<(usize, usize), String> {
+fn show_stream(text: &mut String) -> Result<(usize, usize), String> {
     let _ = writeln!(text, "{BOLD}What a model says arrives as events; a viewer gets upserts{BOLD:#}");
     let _ = writeln!(text, "{DIM}A script stands in for the model. Each upsert holds its item whole.{DIM:#}\n");
     let mut playback = Playback::new(Options { announce_arguments: true, ..Options::default() });

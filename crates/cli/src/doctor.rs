@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 use cantrip::circle::MediumKind;
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Response, Script, Scripted};
-use cantrip::loom::{Error, Journal, Loom, Page, RunState};
-use cantrip::{Cantrip, Casting, Runtime, store_refusal};
+use cantrip::crystal::{Response, Script, ScriptedCrystal};
+use cantrip::loom::{Error, Journal, Loom, PageRequest, RunState};
+use cantrip::{Cantrip, CastOptions, Runtime, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::dry_run;
 use crate::limits::FREE_BYTES_MIN;
-use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
+use crate::present::{BOLD, DIM, Present, answer, colour, program, strip_control};
 use crate::process::{self, Presence};
 use crate::spells;
-use crate::store::{self, Place, Store};
+use crate::store::{self, Store, StoreTarget};
 use crate::worker;
 
 /// Check whether casts can be made and kept here: the store, its runs, the sandboxes, the servers of models, their keys.
@@ -102,7 +102,7 @@ impl Doctor {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let findings = self.findings(guard).await;
         if !present.json {
-            answer(&drawn(&findings));
+            answer(&draw_findings(&findings));
         }
         let bad: Vec<&Finding> = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).collect();
         let guarded = match bad.first() {
@@ -124,7 +124,7 @@ impl Doctor {
         let mut findings = Vec::new();
         match self.place() {
             Ok(place) => self.look_at_store(place, guard, &mut findings).await,
-            Err(refusal) => findings.push(refused("store", guard, refusal).await),
+            Err(refusal) => findings.push(refusal_finding("store", guard, refusal).await),
         }
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
@@ -136,12 +136,12 @@ impl Doctor {
         findings
     }
 
-    fn place(&self) -> Result<Place, Refusal> {
+    fn place(&self) -> Result<StoreTarget, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         store::place(self.store.as_deref(), &here)
     }
 
-    async fn look_at_store(&self, place: Place, guard: &Guard, findings: &mut Vec<Finding>) {
+    async fn look_at_store(&self, place: StoreTarget, guard: &Guard, findings: &mut Vec<Finding>) {
         let missing = |path: &Path, findings: &mut Vec<Finding>| {
             let there = path.exists();
             if !there {
@@ -150,24 +150,24 @@ impl Doctor {
             !there
         };
         let (opened, folder) = match &place {
-            Place::Memory => {
+            StoreTarget::Memory => {
                 let hint = "give --store sqlite:FILE, or none, to keep casts";
                 findings.push(Finding::note("store", "memory: keeps nothing", hint));
                 return;
             }
-            Place::Lines(folder) => {
+            StoreTarget::Lines(folder) => {
                 if missing(&folder.join("records.jsonl"), findings) {
                     return;
                 }
                 (None, Some(folder.clone()))
             }
-            Place::Sqlite(file) => {
+            StoreTarget::Sqlite(file) => {
                 if missing(file, findings) {
                     return;
                 }
                 (Some(cantrip_store::Store::sqlite(file)), file.parent().map(Path::to_owned))
             }
-            Place::Postgres(url) => (Some(cantrip_store::Store::postgres(url)), None),
+            StoreTarget::Postgres(url) => (Some(cantrip_store::Store::postgres(url)), None),
         };
         let examined = match opened {
             Some(Ok(database)) => {
@@ -190,7 +190,7 @@ impl Doctor {
         match examined {
             Ok(finding) => findings.push(finding),
             Err(error) => {
-                findings.push(refused("store", guard, store_refusal(&error)).await);
+                findings.push(refusal_finding("store", guard, store_refusal(&error)).await);
                 return;
             }
         }
@@ -201,17 +201,17 @@ impl Doctor {
             Ok(store) => {
                 findings.push(match runs(&store).await {
                     Ok(finding) => finding,
-                    Err(error) => refused("runs", guard, store_refusal(&error)).await,
+                    Err(error) => refusal_finding("runs", guard, store_refusal(&error)).await,
                 });
             }
-            Err(refusal) => findings.push(refused("runs", guard, refusal).await),
+            Err(refusal) => findings.push(refusal_finding("runs", guard, refusal).await),
         }
         if self.deep {
-            findings.push(match crate::loom::inspected(place).await {
+            findings.push(match crate::loom::inspect_store(place).await {
                 Ok((name, found)) => {
                     Finding::good("records", format!("{} records of {} are as written", found.records, name))
                 }
-                Err(refusal) => refused("records", guard, refusal).await,
+                Err(refusal) => refusal_finding("records", guard, refusal).await,
             });
         }
     }
@@ -223,7 +223,7 @@ impl Doctor {
 }
 
 /// A refusal as a finding: its message, its code, and its hint.
-async fn refused(check: &'static str, guard: &Guard, refusal: Refusal) -> Finding {
+async fn refusal_finding(check: &'static str, guard: &Guard, refusal: Refusal) -> Finding {
     let guarded = guard.call(Call::surface("doctor"), |rb| async { rb.refuse(refusal) }).await;
     let reply = &guarded.reply;
     let hint = reply.data().get("hint").and_then(|hint| hint.as_str()).map(str::to_owned);
@@ -269,7 +269,7 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
     let loom = &store.loom;
     let (mut held, mut gone, mut waiting) = (0_u64, 0_u64, 0_u64);
     for state in [RunState::Running, RunState::Waiting] {
-        let mut page = Page::FIRST;
+        let mut page = PageRequest::FIRST;
         loop {
             let listed = loom.runs_in(state, page).await?;
             for run in &listed.items {
@@ -301,21 +301,21 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
 }
 
 /// A cast of one program, in memory.
-async fn computed(
+async fn run_program(
     medium: MediumKind,
     served_by: Arc<dyn cantrip::circle::Medium>,
     guard: &Guard,
 ) -> Result<(), Refusal> {
     let script = Script::new([Response::code("done(6 * 7)")]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/doctor", script))
+        .crystal(ScriptedCrystal::new("scripted/doctor", script))
         .gate(builtin::done())
         .ward("max_turns", 1)
         .medium(medium)
-        .served_by(served_by)
+        .serve_medium(served_by)
         .build()
         .map_err(|faults| codes::contract_invalid(faults.first().to_string()))?;
-    let reply = Runtime::in_memory().guarded_by(guard.clone()).cast(&cantrip, Casting::on("6 times 7")).await;
+    let reply = Runtime::in_memory().with_guard(guard.clone()).cast(&cantrip, CastOptions::on("6 times 7")).await;
     if reply.answer() == Some(&json!(42)) {
         return Ok(());
     }
@@ -326,23 +326,23 @@ async fn javascript(guard: &Guard) -> Finding {
     use cantrip::circle::javascript::{Javascript, Options};
     let started = Javascript::start(Options::default());
     let computed = match started {
-        Ok(medium) => computed(MediumKind::Javascript, Arc::new(medium), guard).await,
+        Ok(medium) => run_program(MediumKind::Javascript, Arc::new(medium), guard).await,
         Err(error) => Err(codes::sandbox_unavailable("javascript", error.to_string()).into()),
     };
     match computed {
         Ok(()) => Finding::good("javascript", "a sandbox computes"),
-        Err(refusal) => refused("javascript", guard, refusal).await,
+        Err(refusal) => refusal_finding("javascript", guard, refusal).await,
     }
 }
 
 async fn python(guard: &Guard) -> Finding {
     let computed = match worker::python() {
-        Ok(medium) => computed(MediumKind::Python, Arc::new(medium), guard).await,
+        Ok(medium) => run_program(MediumKind::Python, Arc::new(medium), guard).await,
         Err(refusal) => Err(refusal),
     };
     match computed {
         Ok(()) => Finding::good("python", "a worker starts and computes"),
-        Err(refusal) => refused("python", guard, refusal).await,
+        Err(refusal) => refusal_finding("python", guard, refusal).await,
     }
 }
 
@@ -379,14 +379,14 @@ async fn mcp_servers(guard: &Guard) -> Vec<Finding> {
                         format!("{name} of {spell}: revision {revision}, {} tools: {}", tools.len(), tools.join(", "));
                     Finding::good("mcp", said)
                 }
-                Err(fault) => refused("mcp", guard, fault.into()).await,
+                Err(fault) => refusal_finding("mcp", guard, fault.into()).await,
             });
         }
     }
     findings
 }
 
-fn drawn(findings: &[Finding]) -> String {
+fn draw_findings(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { check, verdict, said, code, hint, .. } in findings {
         let (style, word) = match verdict {
@@ -396,9 +396,9 @@ fn drawn(findings: &[Finding]) -> String {
             Verdict::Bad => (colour(ReplyType::Failure), "bad"),
         };
         let code = code.as_ref().map(|code| format!(" {DIM}{code}{DIM:#}")).unwrap_or_default();
-        let _ = writeln!(text, "{style}{word:<5}{style:#} {BOLD}{check:<11}{BOLD:#} {}{code}", harmless(said));
+        let _ = writeln!(text, "{style}{word:<5}{style:#} {BOLD}{check:<11}{BOLD:#} {}{code}", strip_control(said));
         if let Some(hint) = hint {
-            let _ = writeln!(text, "{:<5} {:<11} {DIM}{}{DIM:#}", "", "", harmless(hint));
+            let _ = writeln!(text, "{:<5} {:<11} {DIM}{}{DIM:#}", "", "", strip_control(hint));
         }
     }
     text

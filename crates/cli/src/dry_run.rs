@@ -7,10 +7,10 @@ use cantrip::circle::medium::Presentation;
 use cantrip::spell::Spell;
 use serde_json::{Value, json};
 
-use crate::present::{BOLD, DIM, harmless};
+use crate::present::{BOLD, DIM, strip_control};
 
 /// What a crystal is shown of this cantrip.
-fn presented(cantrip: &Cantrip) -> Presentation {
+fn presentation(cantrip: &Cantrip) -> Presentation {
     let circle = cantrip.circle();
     let medium = cantrip.medium(circle.medium());
     let nothing = || Presentation { tools: Vec::new(), text: None };
@@ -19,11 +19,11 @@ fn presented(cantrip: &Cantrip) -> Presentation {
 
 /// What the MCP servers of the spell offer; the cantrip holds their connections, so nobody is asked twice.
 fn servers(spell: &Spell) -> Vec<Value> {
-    spell.servers().into_iter().filter_map(|(_, server)| server.ok()).map(|server| server.shown()).collect()
+    spell.servers().into_iter().filter_map(|(_, server)| server.ok()).map(|server| server.to_value()).collect()
 }
 
 pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
-    let Presentation { tools, text } = presented(cantrip);
+    let Presentation { tools, text } = presentation(cantrip);
     json!({
         "spell": spell.resolved(),
         "cantrip_id": cantrip.id(),
@@ -37,19 +37,19 @@ pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
 }
 
 pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
-    let Presentation { tools, text } = presented(cantrip);
+    let Presentation { tools, text } = presentation(cantrip);
     let mut shown = format!("{BOLD}# spell{BOLD:#}\n{}", spell.resolved_toml());
     let _ = writeln!(shown, "\n{BOLD}# system prompt{BOLD:#}");
     match cantrip.call().prompt() {
-        Some(prompt) => shown.push_str(&format!("{}\n", harmless(prompt.trim_end()))),
+        Some(prompt) => shown.push_str(&format!("{}\n", strip_control(prompt.trim_end()))),
         None => shown.push_str(&format!("{DIM}none{DIM:#}\n")),
     }
     for server in servers(spell) {
-        let text = |key: &str| harmless(server[key].as_str().unwrap_or_default());
+        let text = |key: &str| strip_control(server[key].as_str().unwrap_or_default());
         let _ =
             writeln!(shown, "\n{BOLD}# server {}{BOLD:#} {DIM}revision {}{DIM:#}", text("server"), text("revision"));
         for tool in server["tools"].as_array().into_iter().flatten() {
-            let text = |key: &str| harmless(tool[key].as_str().unwrap_or_default());
+            let text = |key: &str| strip_control(tool[key].as_str().unwrap_or_default());
             let _ = writeln!(shown, "{}: {}", text("tool"), text("description"));
         }
     }
@@ -63,12 +63,12 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
     let _ = writeln!(shown, "\n{BOLD}# tools{BOLD:#}");
     for tool in &tools {
         let _ = writeln!(shown, "{BOLD}{}{BOLD:#}({})", tool.name, parameters(&tool.parameters));
-        for line in harmless(&tool.description).lines() {
+        for line in strip_control(&tool.description).lines() {
             let _ = writeln!(shown, "  {line}");
         }
     }
     if let Some(text) = text.filter(|_| tools.is_empty()) {
-        let _ = writeln!(shown, "{DIM}none; the crystal reads this instead{DIM:#}\n{}", harmless(text.trim_end()));
+        let _ = writeln!(shown, "{DIM}none; the crystal reads this instead{DIM:#}\n{}", strip_control(text.trim_end()));
     }
     shown
 }

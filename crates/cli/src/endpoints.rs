@@ -127,7 +127,7 @@ impl Entry<'_> {
         let words = Wire::ALL.map(|wire| format!("\"{}\"", wire.as_str())).join(", ");
         let Some(word) = self.text("wire", "\"chat\"")? else { return Ok(None) };
         let wrong = || self.wrong("wire", format!("no wire is called {word:?}; write one of {words}"));
-        Wire::named(word).map(Some).ok_or_else(wrong)
+        Wire::from_name(word).map(Some).ok_or_else(wrong)
     }
 
     fn models(&self) -> Result<Vec<String>, Wrong> {
@@ -196,7 +196,7 @@ pub(crate) fn rows() -> Result<Vec<ProfileRow>, Refusal> {
 }
 
 /// The endpoint of this name, with what is needed to reach it; or what is to be done.
-pub(crate) fn reached(name: &str, crystal: &str) -> Result<(NamedEndpoint, Access), Refusal> {
+pub(crate) fn access_endpoint(name: &str, crystal: &str) -> Result<(NamedEndpoint, Access), Refusal> {
     let all = all()?;
     let Some(found) = all.iter().find(|endpoint| endpoint.server.name == name) else {
         let names: Vec<&str> = all.iter().map(|endpoint| endpoint.server.name.as_str()).collect();

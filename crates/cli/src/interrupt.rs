@@ -26,7 +26,7 @@ impl Presses {
 }
 
 /// Returns when the process is asked to end, by Ctrl-C or by whoever started it.
-pub(crate) async fn asked_to_end() {
+pub(crate) async fn wait_for_end_signal() {
     let mut presses = Presses::new();
     let mut terminated = Presses(signal(SignalKind::terminate()).ok());
     tokio::select! {
@@ -36,7 +36,7 @@ pub(crate) async fn asked_to_end() {
 }
 
 /// Works, and passes on what Ctrl-C asks for.
-pub(crate) async fn heeding<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
+pub(crate) async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
     let mut presses = Presses::new();
     let mut pressed = 0_u32;
     tokio::pin!(work);

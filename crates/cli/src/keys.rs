@@ -27,7 +27,7 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
         ),
     };
     let (whole, assumed) = (whole_answers(), Some(models::window_assumed as WindowAssumed));
-    Ok(Access { key: key.map(Secret::new), base, whole, assumed, ..Access::default() })
+    Ok(Access { key: key.map(Secret::new), base, no_streaming: whole, on_assumed_window: assumed, ..Access::default() })
 }
 
 /// What is needed to reach an endpoint, or which variable is to be set. Its address is one that comes with the program or
@@ -40,7 +40,7 @@ pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusa
         }
         _ => {
             let (whole, assumed) = (whole_answers(), Some(models::window_assumed as WindowAssumed));
-            Ok(Access { key, whole, assumed, ..Access::default() })
+            Ok(Access { key, no_streaming: whole, on_assumed_window: assumed, ..Access::default() })
         }
     }
 }

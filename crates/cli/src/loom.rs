@@ -14,15 +14,15 @@ use std::process::ExitCode;
 
 use cantrip::Runtime;
 use cantrip::loom::limits::PAGE_ITEMS_MAX;
-use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom, Verified};
+use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom, VerifyReport};
 use cantrip::store_refusal;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Rewarding, Service};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{RewardRequest, Service};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::present::{Present, say};
-use crate::store::{self, Place};
+use crate::store::{self, StoreTarget};
 
 /// Look at what casts left, go another way from there, check it, judge it, carry it elsewhere.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ use crate::store::{self, Place};
                         cantrip loom verify")]
 pub(crate) struct LoomCommand {
     #[command(subcommand)]
-    what: What,
+    what: LoomAction,
 
     /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -40,7 +40,7 @@ pub(crate) struct LoomCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum LoomAction {
     /// List the looms: name, entities, turns, last activity.
     ///
     /// A loom is kept under a number made from its spell's name. The name is shown if the spell is here or in ./spells.
@@ -113,32 +113,32 @@ enum What {
 }
 
 /// What a command found: its reply, and the text for a person.
-type Told = (Guarded, String);
+type CommandReply = (GuardedReply, String);
 
 /// What a command came to.
 enum Outcome {
-    Told(Told),
+    Told(CommandReply),
     /// It has shown itself.
     Done(ExitCode),
 }
 
-impl From<Told> for Outcome {
-    fn from(told: Told) -> Self {
+impl From<CommandReply> for Outcome {
+    fn from(told: CommandReply) -> Self {
         Self::Told(told)
     }
 }
 
-fn counted(count: impl TryInto<u64>, one: &str, several: &str) -> String {
+fn count_noun(count: impl TryInto<u64>, one: &str, several: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
 impl LoomCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let (guarded, text) = match self.told(guard, present).await {
+        let (guarded, text) = match self.execute(guard, present).await {
             Ok(Outcome::Told(told)) => told,
             Ok(Outcome::Done(status)) => return status,
-            Err(refusal) => (refused(guard, refusal).await, String::new()),
+            Err(refusal) => (refusal_reply(guard, refusal).await, String::new()),
         };
         if !present.json && !guarded.reply.reply_type().is_success() && !text.is_empty() {
             say(text.trim_end());
@@ -146,33 +146,37 @@ impl LoomCommand {
         present.reply(guarded, || text)
     }
 
-    async fn told(&self, guard: &Guard, present: Present) -> Result<Outcome, Refusal> {
+    async fn execute(&self, guard: &Guard, present: Present) -> Result<Outcome, Refusal> {
         let json = present.json;
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = match self.what {
-            What::Ls
-            | What::Tree { .. }
-            | What::Show { .. }
-            | What::Thread { .. }
-            | What::Replay(_)
-            | What::Diff(_)
-            | What::Export(_) => store::open_to_read(self.store.as_deref(), &here)?,
-            What::Reward { .. } | What::Import(_) | What::Fork(_) => store::open(self.store.as_deref(), &here)?,
-            What::Verify => return Ok(verified(guard, self.place(&here)?).await.into()),
+            LoomAction::Ls
+            | LoomAction::Tree { .. }
+            | LoomAction::Show { .. }
+            | LoomAction::Thread { .. }
+            | LoomAction::Replay(_)
+            | LoomAction::Diff(_)
+            | LoomAction::Export(_) => store::open_to_read(self.store.as_deref(), &here)?,
+            LoomAction::Reward { .. } | LoomAction::Import(_) | LoomAction::Fork(_) => {
+                store::open(self.store.as_deref(), &here)?
+            }
+            LoomAction::Verify => return Ok(verify_store(guard, self.place(&here)?).await.into()),
         };
         let loom = store.loom.clone();
         let told = match &self.what {
-            What::Ls => seen(guard, json, "looms", read::looms(&loom).await?, |looms| draw::looms(looms)).await?,
-            What::Tree { of } => {
-                let tree = tree::read(&loom, of.as_deref()).await?;
-                seen(guard, json, "tree", tree, tree::Tree::draw).await?
+            LoomAction::Ls => {
+                read_reply(guard, json, "looms", read::looms(&loom).await?, |looms| draw::looms(looms)).await?
             }
-            What::Show { turn } => {
+            LoomAction::Tree { of } => {
+                let tree = tree::read(&loom, of.as_deref()).await?;
+                read_reply(guard, json, "tree", tree, tree::Tree::draw).await?
+            }
+            LoomAction::Show { turn } => {
                 let id = find::turn(&loom, turn.as_deref()).await?;
                 let turn = loom.turn(id).await.map_err(|error| store_refusal(&error))?;
-                seen(guard, json, &format!("turn {id}"), turn, draw::turn).await?
+                read_reply(guard, json, &format!("turn {id}"), turn, draw::turn).await?
             }
-            What::Thread { of, last } => {
+            LoomAction::Thread { of, last } => {
                 let leaf = find::turn(&loom, of.as_deref()).await?;
                 let thread = match last.map(|last| usize::try_from(last).unwrap_or(usize::MAX)) {
                     Some(last) => loom.thread_end(leaf, last).await,
@@ -180,20 +184,20 @@ impl LoomCommand {
                 };
                 let thread = thread.map_err(|error| store_refusal(&error))?;
                 let thread = read::ShownThread::of(&loom, thread).await?;
-                seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
+                read_reply(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
             }
-            What::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),
-            What::Replay(replay) => replay.told(&store, guard).await?,
-            What::Diff(compare) => {
+            LoomAction::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),
+            LoomAction::Replay(replay) => replay.execute(&store, guard).await?,
+            LoomAction::Diff(compare) => {
                 let diff = compare.read(&loom).await?;
-                let diff = if json { diff.bounded() } else { diff };
-                seen(guard, json, "difference", diff, diff::Diff::draw).await?
+                let diff = if json { diff.truncate() } else { diff };
+                read_reply(guard, json, "difference", diff, diff::Diff::draw).await?
             }
-            What::Reward { turn, value, by, note } => {
+            LoomAction::Reward { turn, value, by, note } => {
                 let turn = find::turn(&loom, turn.as_deref()).await?;
                 let by = Actor::new(by.as_str())
                     .map_err(|fault| codes::config_invalid("--by", by.as_str(), fault.to_string()))?;
-                let rewarding = Rewarding { turn, reward: *value, by, note: note.clone() };
+                let rewarding = RewardRequest { turn, reward: *value, by, note: note.clone() };
                 let guarded = service(loom, guard).reward(rewarding).await;
                 let told = if guarded.reply.reply_type().is_success() {
                     format!("{turn}  reward {value}\n")
@@ -202,55 +206,55 @@ impl LoomCommand {
                 };
                 (guarded, told)
             }
-            What::Export(export) => {
+            LoomAction::Export(export) => {
                 let of = find::loom(&loom, export.of()).await?;
-                export.told(&service(loom, guard), of, guard, json).await?
+                export.execute(&service(loom, guard), of, guard, json).await?
             }
-            What::Import(import) => import.told(&loom, guard).await?,
-            What::Verify => verified(guard, self.place(&here)?).await,
+            LoomAction::Import(import) => import.execute(&loom, guard).await?,
+            LoomAction::Verify => verify_store(guard, self.place(&here)?).await,
         };
         Ok(Outcome::Told(told))
     }
 
     /// Where the records lie.
-    fn place(&self, here: &Path) -> Result<Place, Refusal> {
+    fn place(&self, here: &Path) -> Result<StoreTarget, Refusal> {
         match store::place(self.store.as_deref(), here)? {
-            Place::Memory => {
+            StoreTarget::Memory => {
                 let hint = json!({"hint": "cantrip loom verify --store sqlite:FILE"});
                 Err(codes::config_invalid("--store", "memory:", "has nothing on a disk to verify").data(hint).into())
             }
-            place @ (Place::Lines(_) | Place::Sqlite(_) | Place::Postgres(_)) => Ok(place),
+            place @ (StoreTarget::Lines(_) | StoreTarget::Sqlite(_) | StoreTarget::Postgres(_)) => Ok(place),
         }
     }
 }
 
 fn service(loom: AnyLoom, guard: &Guard) -> Service {
-    Service::new(Runtime::new(loom).guarded_by(guard.clone()))
+    Service::new(Runtime::new(loom).with_guard(guard.clone()))
 }
 
-async fn refused(guard: &Guard, refusal: Refusal) -> Guarded {
+async fn refusal_reply(guard: &Guard, refusal: Refusal) -> GuardedReply {
     guard.call(Call::surface("loom"), |rb| async { rb.refuse(refusal) }).await
 }
 
 /// The reply to a look. Only an envelope carries what was seen: its size is bounded, and a text's is not.
-async fn seen<T: Serialize>(
+async fn read_reply<T: Serialize>(
     guard: &Guard,
     json: bool,
     what: &str,
     seen: T,
     draw: impl FnOnce(&T) -> String,
-) -> Result<Told, Refusal> {
+) -> Result<CommandReply, Refusal> {
     let text = if json { String::new() } else { draw(&seen) };
     let filled = codes::read(what);
     let filled = if json { filled.value(seen) } else { filled };
     Ok((guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await, text))
 }
 
-async fn verified(guard: &Guard, place: Place) -> Told {
+async fn verify_store(guard: &Guard, place: StoreTarget) -> CommandReply {
     let mut text = String::new();
     let guarded = guard
         .call(Call::surface("loom"), |rb| async {
-            match inspected(place).await {
+            match inspect_store(place).await {
                 Ok((name, found)) => {
                     text = draw::verified(&name, &found);
                     rb.success(codes::verified(name, found.records).data(found))
@@ -263,24 +267,24 @@ async fn verified(guard: &Guard, place: Place) -> Told {
 }
 
 /// What was found to be sound, and how the store is called.
-pub(crate) async fn inspected(place: Place) -> Result<(String, Verified), Refusal> {
+pub(crate) async fn inspect_store(place: StoreTarget) -> Result<(String, VerifyReport), Refusal> {
     let refused = |error: Error| {
-        if let Error::Damaged(damage) = &error { altered(damage) } else { store_refusal(&error) }
+        if let Error::Damaged(damage) = &error { damage_refusal(damage) } else { store_refusal(&error) }
     };
     // Nothing was ever written there, or it is the wrong place: saying that all is well would mislead.
     let nothing = |name: &str, hint: &str| {
         codes::not_found("loom", name).data(json!({"hint": format!("cantrip loom verify --store {hint}")}))
     };
     match place {
-        Place::Memory => Err(nothing("memory:", "sqlite:FILE").into()),
-        Place::Lines(folder) => {
+        StoreTarget::Memory => Err(nothing("memory:", "sqlite:FILE").into()),
+        StoreTarget::Lines(folder) => {
             let name = format!("jsonl:{}", folder.display());
             if !folder.join("records.jsonl").is_file() {
                 return Err(nothing(&name, "jsonl:DIR").into());
             }
             Ok((name, Jsonl::verify_folder(&folder).map_err(refused)?))
         }
-        Place::Sqlite(path) => {
+        StoreTarget::Sqlite(path) => {
             let name = format!("sqlite:{}", path.display());
             if !path.is_file() {
                 return Err(nothing(&name, "sqlite:FILE").into());
@@ -288,7 +292,7 @@ pub(crate) async fn inspected(place: Place) -> Result<(String, Verified), Refusa
             let store = cantrip_store::Store::sqlite_to_read(&path).map_err(refused)?;
             Ok((name, store.verify().await.map_err(refused)?))
         }
-        Place::Postgres(url) => {
+        StoreTarget::Postgres(url) => {
             let store = cantrip_store::Store::postgres(&url).map_err(refused)?;
             Ok((store.name(), store.verify().await.map_err(refused)?))
         }
@@ -296,7 +300,7 @@ pub(crate) async fn inspected(place: Place) -> Result<(String, Verified), Refusa
 }
 
 /// Which record is not what was written.
-fn altered(damage: &Damage) -> Refusal {
+fn damage_refusal(damage: &Damage) -> Refusal {
     let place = match (damage.run, damage.seq, damage.line) {
         (Some(run), Some(seq), _) => format!("{seq} of {run}"),
         (_, _, Some(line)) => format!("on line {line}"),

@@ -7,6 +7,7 @@ mod acp;
 mod addresses;
 mod approve;
 mod artifact;
+mod budget_demo;
 mod cages;
 mod cast;
 mod choice;
@@ -14,38 +15,37 @@ mod codes;
 mod completions;
 mod config;
 mod conformance;
+mod crash_demo;
 mod cursor;
 mod demo;
 mod doctor;
 mod dry_run;
 mod endpoints;
-mod fallen;
-mod given;
-mod grimoire;
+mod input_files;
 mod interrupt;
 mod keys;
 mod limits;
 mod loom;
+mod loop_demo;
 mod mcp;
 mod models;
 mod new;
 mod origin;
-mod paid;
-mod person;
 mod pointer;
 mod policy;
 mod predict;
 mod present;
 mod process;
 mod receipt;
-mod receipted;
+mod receipt_demo;
 mod retention;
-mod rolled_out;
+mod rollout_demo;
 mod run;
 mod schema;
 mod serve;
 mod sig;
 mod signatures;
+mod spell_catalog;
 mod spells;
 mod spend;
 mod store;
@@ -53,7 +53,7 @@ mod stream;
 mod summon;
 mod tap;
 mod telemetry;
-mod tour;
+mod terminal_user;
 mod trace;
 mod usage;
 mod waiting;
@@ -63,17 +63,17 @@ mod worker;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cantrip::circle::python::Counting;
+use cantrip::circle::python::CountingAllocator;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
-use cantrip_reply::{Call, ExitStatus, Guard, below};
+use cantrip_reply::{Call, ExitStatus, Guard, with_context};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
 
 /// As a worker this process has to know what each Python session holds.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
 #[derive(Debug, Parser)]
@@ -151,7 +151,7 @@ fn main() -> ExitCode {
         tokio::runtime::Builder::new_current_thread()
     };
     let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
-    let status = runtime.block_on(below(telemetry::above(), Box::pin(run(cantrip))));
+    let status = runtime.block_on(with_context(telemetry::parent_span(), Box::pin(run(cantrip))));
     cantrip::circle::mcp::close_all();
     cantrip::circle::shell::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use cantrip::loom::Actor;
 use cantrip_reply::{Call, Guard, Refusal, codes};
-use cantrip_serve::House;
-use cantrip_serve::mcp::Server;
+use cantrip_serve::SpellHost;
+use cantrip_serve::mcp::McpServer;
 
-use crate::grimoire::Shelf;
 use crate::interrupt;
 use crate::present::Present;
+use crate::spell_catalog::FileSpellCatalog;
 use crate::store;
 use crate::tap::Tap;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Serve spells and looms to agents by the Model Context Protocol, over standard input and output.
 ///
@@ -44,7 +44,7 @@ impl Mcp {
             Ok(server) => server,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("mcp"), |rb| async { rb.refuse(refusal) }).await;
-                return ExitCode::from(present.shown(guarded, || {}));
+                return ExitCode::from(present.show_reply(guarded, || {}));
             }
         };
         let served = tokio::select! {
@@ -52,8 +52,8 @@ impl Mcp {
                 Tap::incoming(tokio::io::stdin(), self.debug),
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.to_string()),
-            () = interrupt::asked_to_end() => {
-                house.rested().await;
+            () = interrupt::wait_for_end_signal() => {
+                house.park_all().await;
                 Ok(())
             }
         };
@@ -63,15 +63,15 @@ impl Mcp {
                 Err(cause) => rb.error(codes::unreachable("the client", cause)),
             }
         });
-        ExitCode::from(present.shown(guarded.await, || {}))
+        ExitCode::from(present.show_reply(guarded.await, || {}))
     }
 
-    fn server(&self, guard: &Guard) -> Result<(Server, House), Refusal> {
+    fn server(&self, guard: &Guard) -> Result<(McpServer, SpellHost), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = Arc::new(store::open(self.store.as_deref(), &here)?);
-        let runtime = Viewer::new(Shows::Nothing).house(&store, guard).askable(true);
-        let house = House::open(runtime, Shelf::new(store)?);
+        let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
+        let house = SpellHost::open(runtime, FileSpellCatalog::new(store)?);
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
-        Ok((Server::new(house.clone(), owner), house))
+        Ok((McpServer::new(house.clone(), owner), house))
     }
 }

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cantrip::crystal::limits::PROFILES_BYTES_MAX;
-use cantrip::crystal::{Known, Price, Profiles, Provider};
+use cantrip::crystal::{ModelEntry, Price, Profiles, Provider};
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
 
 use crate::config;
 use crate::endpoints;
 use crate::keys;
-use crate::present::{BOLD, DIM, harmless, say};
+use crate::present::{BOLD, DIM, say, strip_control};
 
 /// Names a person's own table of models.
 const VARIABLE: &str = "CANTRIP_MODELS";
@@ -65,7 +65,7 @@ pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
         Some((endpoint, _)) if endpoints::is_known(endpoint) => format!("[endpoints.{endpoint}] of {own}"),
         _ => "[crystal] of the spell, or into a table of models of your own (cantrip models --help)".to_owned(),
     };
-    let crystal = harmless(crystal);
+    let crystal = strip_control(crystal);
     say(&format!(
         "the window of {crystal} is not known, and its server does not tell it: {tokens} tokens are assumed. If it has more, \
          write window = ... into {place}"
@@ -82,7 +82,7 @@ fn file() -> Option<PathBuf> {
 }
 
 /// A provider or an endpoint, and whether its models can be asked from here.
-struct Ready {
+struct ProviderStatus {
     name: String,
     /// The variables of its key; none if it takes no key.
     variables: Vec<String>,
@@ -91,7 +91,7 @@ struct Ready {
     has_key: bool,
 }
 
-impl Ready {
+impl ProviderStatus {
     /// Every provider, then every endpoint.
     fn all() -> Result<Vec<Self>, Refusal> {
         let providers = Provider::ALL.into_iter().map(|provider| Self {
@@ -125,7 +125,7 @@ impl Ready {
 
 impl Models {
     pub(crate) fn reply(&self, rb: ReplyBuilder) -> (Reply, String) {
-        match known().and_then(|known| Ok((known, Ready::all()?))) {
+        match known().and_then(|known| Ok((known, ProviderStatus::all()?))) {
             Ok((known, ready)) => {
                 let rows = self.selected(&known);
                 let drawn = if self.markdown {
@@ -147,14 +147,14 @@ impl Models {
     }
 
     /// Which endpoints can be named although none of their models is listed, and who else is drawn.
-    fn unlisted<'a>(&self, known: &Profiles, ready: &'a [Ready]) -> Vec<(&'a Ready, bool)> {
+    fn unlisted<'a>(&self, known: &Profiles, ready: &'a [ProviderStatus]) -> Vec<(&'a ProviderStatus, bool)> {
         let wanted = self.filter.as_deref().unwrap_or_default();
         let listed = known.models();
         let has_models = |name: &str| listed.iter().any(|model| model.provider == name);
         ready.iter().map(|known| (known, !has_models(&known.name) && known.name.contains(wanted))).collect()
     }
 
-    fn selected(&self, known: &Profiles) -> Vec<Known> {
+    fn selected(&self, known: &Profiles) -> Vec<ModelEntry> {
         if self.markdown {
             return Profiles::builtin().models();
         }
@@ -164,16 +164,16 @@ impl Models {
 }
 
 /// All that is known of models here, as a surface lists it.
-pub(crate) fn listed() -> Result<Value, Refusal> {
+pub(crate) fn list_json() -> Result<Value, Refusal> {
     let known = known()?;
-    let ready = Ready::all()?;
+    let ready = ProviderStatus::all()?;
     let rows: Vec<Value> = known.models().iter().map(|model| row(model, &ready)).collect();
     Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": rows}))
 }
 
-fn row(model: &Known, ready: &[Ready]) -> Value {
+fn row(model: &ModelEntry, ready: &[ProviderStatus]) -> Value {
     let mut row = model.to_value();
-    row["ready"] = Ready::find(ready, &model.provider).is_some_and(|known| known.is_ready).into();
+    row["ready"] = ProviderStatus::find(ready, &model.provider).is_some_and(|known| known.is_ready).into();
     row
 }
 
@@ -182,7 +182,7 @@ fn rates(price: &Price) -> Result<[String; 4], &'static str> {
     match price {
         Price::Unknown => Err("unknown"),
         Price::Free => Err("free"),
-        Price::Listed(rates) => Ok(rates.of_a_million().map(|money| {
+        Price::Listed(rates) => Ok(rates.per_million().map(|money| {
             let text = money.to_string();
             text.split_once(' ').map_or(text.clone(), |(amount, _)| amount.to_owned())
         })),
@@ -193,7 +193,7 @@ fn tokens(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
-fn draw(known: &Profiles, models: &[Known], groups: &[(&Ready, bool)]) -> String {
+fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, bool)]) -> String {
     let width = models.iter().map(|model| model.crystal.len()).max().unwrap_or(0).max("model".len());
     let mut text = String::new();
     let _ = writeln!(
@@ -207,7 +207,7 @@ fn draw(known: &Profiles, models: &[Known], groups: &[(&Ready, bool)]) -> String
             let group = groups.iter().find(|(known, _)| known.name == model.provider);
             // A table of one's own may have models of an endpoint that no configuration has.
             let words = group.map_or_else(|| "no such endpoint here".to_owned(), |(known, _)| known.words());
-            let _ = writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{words}{DIM:#}", harmless(&model.provider));
+            let _ = writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{words}{DIM:#}", strip_control(&model.provider));
             last = Some(&model.provider);
         }
         let mark = if model.default { "*" } else { " " };
@@ -218,14 +218,14 @@ fn draw(known: &Profiles, models: &[Known], groups: &[(&Ready, bool)]) -> String
         let _ = writeln!(
             text,
             "{mark} {:<width$}  {:>9}  {:>7}  {price}  {DIM}{}{DIM:#}",
-            harmless(&model.crystal),
+            strip_control(&model.crystal),
             tokens(model.profile.window),
             tokens(model.profile.output_tokens_max.map(u64::from)),
             model.profile.features().join(", ")
         );
     }
     for (known, _) in groups.iter().filter(|(_, is_unlisted)| *is_unlisted) {
-        let (name, words) = (harmless(&known.name), known.words());
+        let (name, words) = (strip_control(&known.name), known.words());
         let _ = writeln!(text, "{BOLD}{name}{BOLD:#} {DIM}{words}; name any of its models: {name}/<model>{DIM:#}");
     }
     let _ = writeln!(
@@ -238,7 +238,7 @@ fn draw(known: &Profiles, models: &[Known], groups: &[(&Ready, bool)]) -> String
     text
 }
 
-fn markdown(known: &Profiles, models: &[Known]) -> String {
+fn markdown(known: &Profiles, models: &[ModelEntry]) -> String {
     let mut text = String::from(
         "# Models\n\nWritten by `cantrip models --markdown`; do not edit. What is not in this table works as well: its \
          window and its price are unknown until a table of your own says them ([crystals](../crystals.md)).\n\n",

@@ -32,7 +32,7 @@ impl New {
 
     /// Writes all files, or none of them: one that is there already is somebody's work.
     fn write(&self) -> Result<Vec<String>, Refusal> {
-        let files = spell::fresh(&self.name)?;
+        let files = spell::new_spell_files(&self.name)?;
         let path = |name: &str| self.folder.join(name);
         if let Some(there) = files.iter().find(|file| path(&file.name).exists()) {
             let shown = path(&there.name).display().to_string();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use cantrip::canon::EntityId;
 use cantrip::loom::{AnyLoom, CantripId, EntityView, Loom, Origin, RootView, RunKind};
 use cantrip::spell::Spell;
-use cantrip::{Cantrip, Runtime, loom_named, store_refusal};
+use cantrip::{Cantrip, Runtime, loom_id_for, store_refusal};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use crate::spells::{self, Source};
 use crate::store::Store;
 
 /// A cantrip that can be cast again, and the spell it came from.
-pub(crate) struct Found {
+pub(crate) struct SpellOrigin {
     pub(crate) source: Source,
     pub(crate) spell: Spell,
     pub(crate) cantrip: Cantrip,
@@ -31,7 +31,7 @@ pub(crate) struct Found {
 
 /// What the caller says about it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SpellQuery<'a> {
     pub(crate) spell: Option<&'a str>,
     pub(crate) crystal: Option<&'a str>,
 }
@@ -52,13 +52,13 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
         }
     };
     let place = place(beside, cantrip.id());
-    if let Err(error) = written(&place, &noted) {
+    if let Err(error) = write_note(&place, &noted) {
         tracing::warn!(place = %place.display(), %error, "where the cantrip came from could not be noted");
     }
 }
 
 /// Whole or not at all: another process may read it meanwhile.
-fn written(place: &Path, noted: &Value) -> io::Result<()> {
+fn write_note(place: &Path, noted: &Value) -> io::Result<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -71,7 +71,7 @@ fn place(beside: &Path, cantrip: CantripId) -> PathBuf {
     beside.join("origins").join(format!("{cantrip}.json"))
 }
 
-fn noted(store: &Store, cantrip: CantripId) -> Option<Source> {
+fn read_note(store: &Store, cantrip: CantripId) -> Option<Source> {
     let text = fs::read_to_string(place(store.beside.as_ref()?, cantrip)).ok()?;
     let noted: Value = serde_json::from_str(&text).ok()?;
     if let Some(path) = noted.get("spell").and_then(Value::as_str) {
@@ -85,7 +85,7 @@ fn noted(store: &Store, cantrip: CantripId) -> Option<Source> {
 
 /// The cantrip of an entity, or the nearest to it that can be found: `same` says which. That of a child is carved out of
 /// that of whom it answered to.
-pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: Wanted<'_>) -> Result<Found, Refusal> {
+pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuery<'_>) -> Result<SpellOrigin, Refusal> {
     let loom = &store.loom;
     let view = loom.entity(entity).await.map_err(|error| store_refusal(&error))?;
     let ancestor = ancestor(loom, &view).await?;
@@ -98,7 +98,7 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: Wanted<'_
     let (mut near, mut refusal) = (None, None);
     for source in candidates(store, &view, &ancestor, wanted.spell)? {
         for crystal in &crystals {
-            match found(store, &source, crystal, &view).await {
+            match build_origin(store, &source, crystal, &view).await {
                 Ok(found) if found.same => return Ok(found),
                 Ok(found) => near = near.or(Some(found)),
                 Err(fault) => refusal = refusal.or(Some(fault)),
@@ -125,30 +125,34 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: Wanted<'_
 }
 
 /// The same, where nothing but the very cantrip will do.
-pub(crate) async fn exactly(store: &Store, entity: EntityId, wanted: Wanted<'_>) -> Result<Found, Refusal> {
+pub(crate) async fn exact_of_entity(
+    store: &Store,
+    entity: EntityId,
+    wanted: SpellQuery<'_>,
+) -> Result<SpellOrigin, Refusal> {
     let found = of_entity(store, entity, wanted).await?;
     if found.same {
         return Ok(found);
     }
     let made = store.loom.entity(entity).await.map_err(|error| store_refusal(&error))?.entity.cantrip_id;
-    let (spell, now) = (found.source.shown(), found.cantrip.id());
+    let (spell, now) = (found.source.display_name(), found.cantrip.id());
     let fault = format!("{entity} was cast from {made}, and {spell} makes {now}: it was changed since");
     let hint = format!("name the spell as it was with --spell FILE, or branch off: cantrip loom fork {entity} INTENT");
     Err(codes::contract_invalid(fault).data(json!({ "hint": hint })).into())
 }
 
-async fn found(store: &Store, source: &Source, crystal: &str, of: &EntityView) -> Result<Found, Refusal> {
+async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &EntityView) -> Result<SpellOrigin, Refusal> {
     let spell = source.read(Some(crystal))?;
     let made = spells::build(&spell, &store.loom)?;
     // A fork may have a spell of its own, whoever it branched off from.
     let cantrip = if made.id() == of.entity.cantrip_id {
         made
     } else {
-        let runtime = predict::inside_casts(&Runtime::new(store.loom.clone()), store);
+        let runtime = predict::with_predictor(&Runtime::new(store.loom.clone()), store);
         runtime.descendant(&made, of.entity.entity_id).await?
     };
     let same = cantrip.id() == of.entity.cantrip_id;
-    Ok(Found { source: source.clone(), spell, cantrip, same })
+    Ok(SpellOrigin { source: source.clone(), spell, cantrip, same })
 }
 
 /// The one that was named; else those that were noted, then those around that are called alike.
@@ -161,9 +165,9 @@ fn candidates(
     if let Some(named) = named {
         return Ok(vec![Source::File(spells::find(named)?)]);
     }
-    let alike = spells::around().into_iter().filter(|(_, spell)| loom_named(&spell.name) == entity.loom_id);
+    let alike = spells::around().into_iter().filter(|(_, spell)| loom_id_for(&spell.name) == entity.loom_id);
     let alike = alike.map(|(path, _)| Source::File(path));
-    let noted = [entity, ancestor].into_iter().filter_map(|view| noted(store, view.entity.cantrip_id));
+    let noted = [entity, ancestor].into_iter().filter_map(|view| read_note(store, view.entity.cantrip_id));
     let noted = noted.filter(|source| match source {
         Source::File(path) => path.is_file(),
         Source::BuiltIn { folder, .. } => folder.is_dir(),

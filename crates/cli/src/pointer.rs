@@ -5,20 +5,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cantrip::canon::AuditId;
-use cantrip::loom::{Actor, AnyLoom, Contracts, Page};
+use cantrip::loom::{Actor, AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
-use cantrip_ds::contract::{Audit, Bar, Canary, CanaryScope, CompiledId, Evaluation, Pointer, Rule, SignatureId};
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Callers, Course, Preview, Promotion, Repointing, Service};
+use cantrip_ds::contract::{
+    Canary, CanaryScope, CompiledId, EvalReport, Pointer, PointerAudit, PromotionCriteria, PromotionRule, SignatureId,
+};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
 use serde_json::Value;
 
 use crate::artifact;
-use crate::given;
-use crate::present::{BOLD, DIM, Present, harmless};
+use crate::input_files;
+use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::signatures;
 use crate::store::{self, Store};
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Say which artifact of a signature is served, try another one on a share of the callers, promote it, or go back.
 ///
@@ -34,7 +36,7 @@ use crate::watch::{Shows, Viewer};
 )]
 pub(crate) struct PointerCommand {
     #[command(subcommand)]
-    what: What,
+    what: PointerAction,
 
     /// Where pointers are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -42,7 +44,7 @@ pub(crate) struct PointerCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum PointerAction {
     /// Tell what is served: for one signature, or for all that have a pointer.
     #[command(after_help = "Examples:\n  cantrip pointer show\n  cantrip pointer show Classify --json")]
     Show {
@@ -230,10 +232,10 @@ impl CallerIds {
 }
 
 impl Changing {
-    fn of(&self, signature: SignatureId) -> Result<Repointing, Refusal> {
+    fn of(&self, signature: SignatureId) -> Result<PointerRequest, Refusal> {
         let actor = Actor::new(self.by.as_str());
         let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
-        Ok(Repointing { signature, expected_version: self.expect, actor, reason: self.because.clone() })
+        Ok(PointerRequest { signature, expected_version: self.expect, actor, reason: self.because.clone() })
     }
 }
 
@@ -248,98 +250,99 @@ impl PointerCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
-        self.what.asked(&store, &service).await
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        self.what.execute(&store, &service).await
     }
 }
 
-impl What {
-    async fn asked(&self, store: &Store, service: &Service) -> Result<(Guarded, String), Refusal> {
+impl PointerAction {
+    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
         let loom = &store.loom;
         let catalog = service.catalog();
         let guarded = match self {
             Self::Show { signature: None } => {
                 let guarded = service.pointers().await;
-                let drawn = read::<Vec<Pointer>>(&guarded).map(|all| all.iter().map(shown).collect::<String>());
+                let drawn = read::<Vec<Pointer>>(&guarded).map(|all| all.iter().map(draw_pointer).collect::<String>());
                 return Ok((guarded, drawn.unwrap_or_default()));
             }
             Self::Show { signature: Some(asked) } => {
-                let guarded = service.pointer(&signatures::named(&catalog, asked).await?).await;
-                let drawn = read::<Pointer>(&guarded).as_ref().map(shown);
+                let guarded = service.pointer(&signatures::resolve_signature(&catalog, asked).await?).await;
+                let drawn = read::<Pointer>(&guarded).as_ref().map(draw_pointer);
                 return Ok((guarded, drawn.unwrap_or_default()));
             }
             Self::Audits { signature, after } => {
-                let signature = signatures::named(&catalog, signature).await?;
-                let guarded = service.pointer_audits(signature, Page { after: *after, ..Page::FIRST }).await;
-                let drawn = guarded.reply.value().and_then(audited);
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let guarded =
+                    service.pointer_audits(signature, PageRequest { after: *after, ..PageRequest::FIRST }).await;
+                let drawn = guarded.reply.value().and_then(draw_audits);
                 return Ok((guarded, drawn.unwrap_or_default()));
             }
             Self::Preview { signature, keys, prefix, percent, caller } => {
-                let signature = signatures::named(&catalog, signature).await?;
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let callers = match caller.scope() {
-                    Some(scope) => Callers::One(Box::new(scope)),
-                    None => Callers::Numbered { keys: *keys, prefix: prefix.clone() },
+                    Some(scope) => PreviewCallers::One(Box::new(scope)),
+                    None => PreviewCallers::Numbered { keys: *keys, prefix: prefix.clone() },
                 };
-                let guarded = service.preview(&Preview { signature, callers, percent: *percent }).await;
+                let guarded = service.preview(&RolloutPreview { signature, callers, percent: *percent }).await;
                 let drawn = guarded.reply.value().and_then(split);
                 return Ok((guarded, drawn.unwrap_or_default()));
             }
             Self::Set { signature, artifact, seed, by } => {
-                let signature = signatures::named(&catalog, signature).await?;
-                let artifact = artifact::named(loom, artifact).await?;
-                let change = Course::Set { artifact, seed: seed.clone() };
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let artifact = artifact::resolve_artifact(loom, artifact).await?;
+                let change = RolloutAction::Set { artifact, seed: seed.clone() };
                 service.repoint(by.of(signature)?, change).await
             }
             Self::Canary { signature, artifact, percent, off: _, by } => {
-                let signature = signatures::named(&catalog, signature).await?;
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let change = match percent {
-                    None => Course::Clear,
+                    None => RolloutAction::Clear,
                     Some(percent) => {
                         let artifact = match artifact {
-                            Some(asked) => artifact::named(loom, asked).await?,
+                            Some(asked) => artifact::resolve_artifact(loom, asked).await?,
                             None => canary_of(loom, &signature).await?,
                         };
-                        Course::Canary(Canary { artifact, percent: *percent })
+                        RolloutAction::Canary(Canary { artifact, percent: *percent })
                     }
                 };
                 service.repoint(by.of(signature)?, change).await
             }
             Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
-                let signature = signatures::named(&catalog, signature).await?;
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let artifact = match artifact {
-                    Some(asked) => Some(artifact::named(loom, asked).await?),
+                    Some(asked) => Some(artifact::resolve_artifact(loom, asked).await?),
                     None => None,
                 };
-                let rule = if *not_worse { Rule::NOT_WORSE } else { Rule::Better };
-                let bar = Bar { rule, cost_percent_max: *cost_percent };
-                let evaluation = report.as_deref().map(reported).transpose()?;
+                let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
+                let bar = PromotionCriteria { rule, cost_percent_max: *cost_percent };
+                let evaluation = report.as_deref().map(read_evaluation).transpose()?;
                 let promotion = Promotion { artifact, bar, forced: *force, evaluation };
                 service.promote(by.of(signature)?, promotion).await
             }
             Self::Rollback { signature, to, by } => {
-                let signature = signatures::named(&catalog, signature).await?;
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let to = match to {
-                    Some(asked) => Some(audit_named(loom, &signature, asked).await?),
+                    Some(asked) => Some(resolve_audit(loom, &signature, asked).await?),
                     None => None,
                 };
-                service.repoint(by.of(signature)?, Course::Rollback { to }).await
+                service.repoint(by.of(signature)?, RolloutAction::Rollback { to }).await
             }
         };
         let data = guarded.reply.data();
         let pointer = data.get("pointer").and_then(|pointer| serde_json::from_value::<Pointer>(pointer.clone()).ok());
         let kept = if data.get("audit_id").is_some_and(Value::is_null) { "nothing changed\n" } else { "" };
-        let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", shown(pointer)));
+        let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", draw_pointer(pointer)));
         Ok((guarded, drawn.unwrap_or_default()))
     }
 }
 
 /// The evaluation that a file tells of.
-fn reported(path: &Path) -> Result<Evaluation, Refusal> {
-    let text = given::bounded_text(path, EVALUATION_BYTES_MAX)?;
-    Evaluation::read(&text).map_err(|fault| fault.refusal("the report", ""))
+fn read_evaluation(path: &Path) -> Result<EvalReport, Refusal> {
+    let text = input_files::bounded_text(path, EVALUATION_BYTES_MAX)?;
+    EvalReport::parse(&text).map_err(|fault| fault.refusal("the report", ""))
 }
 
 /// What is on trial now.
@@ -352,11 +355,11 @@ async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId
 }
 
 /// The audit whose id is this or begins so.
-async fn audit_named(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
+async fn resolve_audit(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
     loop {
         let listed = loom.pointer_audits(signature.clone(), page).await.map_err(|error| store_refusal(&error))?;
         let ids = listed.items.into_iter().map(|audit| audit.audit_id);
@@ -373,27 +376,27 @@ async fn audit_named(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Re
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(guarded: &Guarded) -> Option<T> {
+fn read<T: serde::de::DeserializeOwned>(guarded: &GuardedReply) -> Option<T> {
     serde_json::from_value(guarded.reply.value()?.clone()).ok()
 }
 
-fn shown(pointer: &Pointer) -> String {
+fn draw_pointer(pointer: &Pointer) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} at version {}\n", pointer.signature_id, pointer.version);
     let _ = writeln!(text, "  primary  {}", pointer.primary_artifact);
     if let Some(canary) = &pointer.canary_artifact {
         let _ = writeln!(text, "  canary   {canary} for {} %", pointer.canary_percent);
     }
     if pointer.rollout_seed != "default" {
-        let _ = writeln!(text, "  seed     {}", harmless(&pointer.rollout_seed));
+        let _ = writeln!(text, "  seed     {}", strip_control(&pointer.rollout_seed));
     }
-    let _ = writeln!(text, "  {DIM}changed  {} by {}{DIM:#}", pointer.updated_at, harmless(&pointer.updated_by));
+    let _ = writeln!(text, "  {DIM}changed  {} by {}{DIM:#}", pointer.updated_at, strip_control(&pointer.updated_by));
     text
 }
 
 fn split(value: &Value) -> Option<String> {
     let mut text = String::new();
     for row in value.get("rows")?.as_array()? {
-        let told = |key: &str| harmless(row.get(key).and_then(Value::as_str).unwrap_or_default());
+        let told = |key: &str| strip_control(row.get(key).and_then(Value::as_str).unwrap_or_default());
         let _ = writeln!(
             text,
             "{:<16} {:>3}  {:<8} {}",
@@ -409,15 +412,15 @@ fn split(value: &Value) -> Option<String> {
     Some(text)
 }
 
-fn audited(value: &Value) -> Option<String> {
-    let audits: Vec<Audit> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+fn draw_audits(value: &Value) -> Option<String> {
+    let audits: Vec<PointerAudit> = serde_json::from_value(value.get("items")?.clone()).ok()?;
     let mut text = String::new();
     for audit in &audits {
         let what = serde_json::to_value(audit.action).ok()?;
         let forced = if audit.forced { ", forced" } else { "" };
-        let spoken_for = audit.eval_id.as_deref().map_or_else(String::new, |id| format!(", by {}", harmless(id)));
+        let spoken_for = audit.eval_id.as_deref().map_or_else(String::new, |id| format!(", by {}", strip_control(id)));
         let undone = audit.target_audit_id.map_or_else(String::new, |target| format!(" of {target}"));
-        let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", harmless(reason)));
+        let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", strip_control(reason)));
         let canary = audit.after.canary_artifact.as_ref();
         let canary =
             canary.map_or_else(String::new, |canary| format!(", {canary} for {} %", audit.after.canary_percent));
@@ -429,7 +432,7 @@ fn audited(value: &Value) -> Option<String> {
             what.as_str()?,
             audit.after.primary_artifact,
         );
-        let _ = writeln!(text, "  {DIM}{} by {}{because}{DIM:#}", audit.at, harmless(&audit.actor));
+        let _ = writeln!(text, "  {DIM}{} by {}{because}{DIM:#}", audit.at, strip_control(&audit.actor));
     }
     if let Some(next) = value.get("next").and_then(Value::as_u64) {
         let _ = writeln!(text, "{DIM}there are more: --after {next}{DIM:#}");

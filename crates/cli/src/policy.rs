@@ -8,7 +8,7 @@ use cantrip_service::Service;
 use crate::loom::find;
 use crate::present::Present;
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Look at what policy decided.
 ///
@@ -18,7 +18,7 @@ use crate::watch::{Shows, Viewer};
 #[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9 --json")]
 pub(crate) struct PolicyCommand {
     #[command(subcommand)]
-    what: What,
+    what: PolicyAction,
 
     /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -26,7 +26,7 @@ pub(crate) struct PolicyCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum PolicyAction {
     /// Decide everything about a run again, from what was stored then: the same decision and hash, or the first difference.
     #[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9")]
     Replay {
@@ -37,7 +37,7 @@ enum What {
 
 impl PolicyCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answered(guard, present).await {
+        match self.execute(guard, present).await {
             Ok(status) => status,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("policy"), |rb| async { rb.refuse(refusal) }).await;
@@ -46,12 +46,12 @@ impl PolicyCommand {
         }
     }
 
-    async fn answered(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+    async fn execute(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open_to_read(self.store.as_deref(), &here)?;
-        let What::Replay { run } = &self.what;
+        let PolicyAction::Replay { run } = &self.what;
         let run = find::run(&store.loom, run.as_deref()).await?;
-        let guarded = Service::new(Viewer::new(Shows::Nothing).house(&store, guard)).replay_policy(run).await;
+        let guarded = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard)).replay_policy(run).await;
         let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
         Ok(present.reply(guarded, || format!("{decisions} decisions about {run}: each comes to the same again\n")))
     }

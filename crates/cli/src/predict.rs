@@ -11,9 +11,9 @@ use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, ModelName};
 use cantrip::loom::Contracts;
 use cantrip::spend::AuthorizationRef;
-use cantrip::{Cancel, PredictAsked, Predicts, PreparedPredict, Runtime, store_refusal};
+use cantrip::{Cancel, PredictPreparer, PredictRequest, PreparedPredict, Runtime, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
-use cantrip_ds::{Crystals, PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
+use cantrip_ds::{CrystalSource, PredictOptions, PredictOutcome, PredictReply, Predictor, TraceArchive, TraceMode};
 use cantrip_reply::{Call, Envelope, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use futures_util::StreamExt;
@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use crate::artifact;
 use crate::choice;
 use crate::config;
-use crate::given;
+use crate::input_files;
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
 use crate::loom::find;
 use crate::present::{DIM, Present, answer, answer_of_entity, say};
@@ -31,7 +31,7 @@ use crate::process;
 use crate::signatures;
 use crate::spells;
 use crate::store::{self, Store};
-use crate::watch::{RetryLines, Shows, Viewer};
+use crate::watch::{OutputMode, RetryLines, Viewer};
 use crate::worker;
 
 /// Ask a signature's model about an input.
@@ -127,8 +127,8 @@ pub(crate) struct Predict {
     canary_key: Option<String>,
 
     /// How much its trace tells: off, summary, or full with what was said.
-    #[arg(long, value_enum, default_value_t = Told::Summary)]
-    trace: Told,
+    #[arg(long, value_enum, default_value_t = TraceLevel::Summary)]
+    trace: TraceLevel,
 
     /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
@@ -140,18 +140,18 @@ pub(crate) struct Predict {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Told {
+enum TraceLevel {
     Off,
     Summary,
     Full,
 }
 
-impl From<Told> for TraceMode {
-    fn from(told: Told) -> Self {
+impl From<TraceLevel> for TraceMode {
+    fn from(told: TraceLevel) -> Self {
         match told {
-            Told::Off => Self::Off,
-            Told::Summary => Self::Summary,
-            Told::Full => Self::Full,
+            TraceLevel::Off => Self::Off,
+            TraceLevel::Summary => Self::Summary,
+            TraceLevel::Full => Self::Full,
         }
     }
 }
@@ -160,7 +160,7 @@ impl From<Told> for TraceMode {
 struct Prepared {
     predictor: Predictor,
     signature: Signature,
-    how: Predicting,
+    how: PredictOptions,
 }
 
 impl Predict {
@@ -177,37 +177,37 @@ impl Predict {
     async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
-        let mut house = Viewer::new(Shows::Nothing).house(&store, guard);
+        let mut house = Viewer::new(OutputMode::Nothing).runtime(&store, guard);
         if !self.quiet && !present.json {
-            house = house.watched_by(RetryLines);
+            house = house.with_watcher(RetryLines);
         }
         let service = Service::new(house);
         let prepared = self.prepare(&service, &store).await?;
         match &self.batch {
-            Some(file) => self.several(guard, present, prepared, file).await,
+            Some(file) => self.predict_batch(guard, present, prepared, file).await,
             None => {
                 let input = self.input(&prepared.signature)?;
                 let Prepared { predictor, signature, how } = prepared;
-                self.freed(&store, signature.id(), &how.owner).await?;
+                self.release_dead_run(&store, signature.id(), &how.owner).await?;
                 let reply = predictor.predict(signature.id(), &input, how).await;
-                Ok(ExitCode::from(shown(present, self.quiet, reply)))
+                Ok(ExitCode::from(print_reply(present, self.quiet, reply)))
             }
         }
     }
 
     async fn prepare(&self, service: &Service, store: &Store) -> Result<Prepared, Refusal> {
         let catalog = service.catalog();
-        let id: SignatureId = signatures::named(&catalog, &self.signature).await?;
+        let id: SignatureId = signatures::resolve_signature(&catalog, &self.signature).await?;
         let signature = catalog.signature(&id).await?;
         let artifact = match &self.artifact {
-            Some(asked) => Some(artifact::named(&store.loom, asked).await?),
+            Some(asked) => Some(artifact::resolve_artifact(&store.loom, asked).await?),
             None => None,
         };
         let thread = match &self.thread {
             Some(asked) => Some(find::entity(&store.loom, Some(asked)).await?),
             None => None,
         };
-        let how = Predicting {
+        let how = PredictOptions {
             artifact,
             thread,
             history: self.history,
@@ -225,10 +225,10 @@ impl Predict {
             max_sub_calls: self.sub_calls,
             idempotency_key: self.key.clone(),
             trace: self.trace.into(),
-            ..Predicting::default()
+            ..PredictOptions::default()
         };
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let named = self.crystal.is_some() || signature.base().params().model.is_some();
+        let named = self.crystal.is_some() || signature.base_artifact().params().model.is_some();
         let unless = if named { None } else { Some(choice::crystal(&here, choice::Who::Predict).await) };
         let predictor = service.predictor(crystals(unless), traces(store)?);
         Ok(Prepared { predictor, signature, how })
@@ -236,15 +236,15 @@ impl Predict {
 
     /// What goes in.
     fn input(&self, signature: &Signature) -> Result<Value, Refusal> {
-        let schema = signature.input().written();
+        let schema = signature.input().source();
         let text = match &self.input {
-            Some(path) if path.to_str() == Some("-") => Some(given::standard_input()?),
+            Some(path) if path.to_str() == Some("-") => Some(input_files::standard_input()?),
             Some(path) => {
-                let given = given::context_file(path)?;
+                let given = input_files::context_file(path)?;
                 let Some(given) = given else { return Err(empty(&path.display().to_string())) };
                 return self.with_fields(given, schema);
             }
-            None if self.field.is_empty() && given::is_piped() => Some(given::standard_input()?),
+            None if self.field.is_empty() && input_files::is_piped() => Some(input_files::standard_input()?),
             None => None,
         };
         let given = match text {
@@ -270,25 +270,25 @@ impl Predict {
                 return Err(codes::config_invalid("--field", field.as_str(), rule).into());
             };
             if let Some(object) = given.as_object_mut() {
-                object.insert(name.to_owned(), typed(value, &schema["properties"][name]));
+                object.insert(name.to_owned(), parse_field(value, &schema["properties"][name]));
             }
         }
         Ok(given)
     }
 
     /// Lets go of what a process of this machine began under the same key, if that is no more.
-    async fn freed(&self, store: &Store, signature: &SignatureId, owner: &str) -> Result<(), Refusal> {
+    async fn release_dead_run(&self, store: &Store, signature: &SignatureId, owner: &str) -> Result<(), Refusal> {
         let Some(key) = &self.key else { return Ok(()) };
         let scoped = PredictKey { owner: owner.to_owned(), signature_id: signature.clone(), key: key.clone() };
         let found = store.loom.predict_of_key(scoped).await.map_err(|error| store_refusal(&error))?;
         if let Some(row) = found.filter(|row| row.end.is_none()) {
-            process::free(&store.loom, row.run_id).await?;
+            process::release_run(&store.loom, row.run_id).await?;
         }
         Ok(())
     }
 
     /// Every line of a file, so many at once, their answers in the order of the lines.
-    async fn several(
+    async fn predict_batch(
         &self,
         guard: &Guard,
         present: Present,
@@ -297,7 +297,7 @@ impl Predict {
     ) -> Result<ExitCode, Refusal> {
         let Prepared { predictor, signature, how } = prepared;
         let shown = file.display().to_string();
-        let text = if shown == "-" { given::standard_input()? } else { given::text_file(file)? };
+        let text = if shown == "-" { input_files::standard_input()? } else { input_files::text_file(file)? };
         let mut inputs = Vec::new();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let read = cantrip_canon::json::read(line);
@@ -359,9 +359,9 @@ fn authorization(asked: &str) -> Result<AuthorizationRef, Refusal> {
 }
 
 /// Shows what a predict came to.
-fn shown(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus {
+fn print_reply(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus {
     let PredictReply { guarded, predicted } = reply;
-    let status = present.shown(guarded, || {
+    let status = present.show_reply(guarded, || {
         if let Some(output) = &predicted.output {
             answer_of_entity(&format!("{output}\n"));
         }
@@ -374,7 +374,7 @@ fn shown(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus {
 }
 
 /// Goes on with the run of a predict.
-pub(crate) async fn resumed(
+pub(crate) async fn resume_predict(
     service: &Service,
     store: &Store,
     run: RunId,
@@ -384,43 +384,42 @@ pub(crate) async fn resumed(
 ) -> Result<ExitStatus, Refusal> {
     // Its crystal stands in its record.
     let predictor = service.predictor(crystals(None), traces(store)?);
-    Ok(shown(present, quiet, predictor.resume(run, cancel).await))
+    Ok(print_reply(present, quiet, predictor.resume(run, cancel).await))
 }
 
 /// Where long traces lie, and how long: as it was settled, else beside the store.
-pub(crate) fn traces(store: &Store) -> Result<Traces, Refusal> {
+pub(crate) fn traces(store: &Store) -> Result<TraceArchive, Refusal> {
     traces_beside(store.beside.as_deref())
 }
 
-fn traces_beside(beside: Option<&Path>) -> Result<Traces, Refusal> {
+fn traces_beside(beside: Option<&Path>) -> Result<TraceArchive, Refusal> {
     let config = config::here()?;
     let traces = match (&config.trace_store, beside) {
-        (Some(base), _) => {
-            Traces::at(base).map_err(|fault| codes::config_invalid("trace.store", base.as_str(), fault.to_string()))?
-        }
-        (None, Some(folder)) => Traces::in_folder(folder.join("traces")),
-        (None, None) => Traces::inline(),
+        (Some(base), _) => TraceArchive::at(base)
+            .map_err(|fault| codes::config_invalid("trace.store", base.as_str(), fault.to_string()))?,
+        (None, Some(folder)) => TraceArchive::in_folder(folder.join("traces")),
+        (None, None) => TraceArchive::inline(),
     };
     Ok(match config.trace_retain_days {
-        Some(days) => traces.kept_for(Duration::from_secs(days * 24 * 60 * 60)),
+        Some(days) => traces.with_retention(Duration::from_secs(days * 24 * 60 * 60)),
         None => traces,
     })
 }
 
 /// Answers the gate `predict` of casts. What it needs is opened when the first of them asks.
-struct InsideCasts {
+struct NestedPredictor {
     runtime: Runtime,
     beside: Option<PathBuf>,
     predictor: OnceLock<Predictor>,
 }
 
 /// The same house, whose casts can ask signatures.
-pub(crate) fn inside_casts(runtime: &Runtime, store: &Store) -> Runtime {
+pub(crate) fn with_predictor(runtime: &Runtime, store: &Store) -> Runtime {
     let (own, beside) = (runtime.clone(), store.beside.clone());
-    runtime.predicting_with(InsideCasts { runtime: own, beside, predictor: OnceLock::new() })
+    runtime.with_predict_preparer(NestedPredictor { runtime: own, beside, predictor: OnceLock::new() })
 }
 
-impl InsideCasts {
+impl NestedPredictor {
     fn predictor(&self) -> Result<&Predictor, Refusal> {
         if let Some(predictor) = self.predictor.get() {
             return Ok(predictor);
@@ -431,8 +430,8 @@ impl InsideCasts {
     }
 }
 
-impl Predicts for InsideCasts {
-    fn prepare(&self, asked: PredictAsked) -> BoxFuture<'_, Result<PreparedPredict, Refusal>> {
+impl PredictPreparer for NestedPredictor {
+    fn prepare(&self, asked: PredictRequest) -> BoxFuture<'_, Result<PreparedPredict, Refusal>> {
         Box::pin(async move { self.predictor()?.prepare(asked).await })
     }
 }
@@ -463,7 +462,7 @@ impl Progress {
 }
 
 /// The receipt, for whoever wants to know more.
-fn tell(predicted: &Predicted) {
+fn tell(predicted: &PredictOutcome) {
     if let (Some(approvals), Some(run)) = (&predicted.waiting, predicted.run) {
         let approve =
             if approvals.is_empty() { "" } else { "a person has to approve it: cantrip run approve · then " };
@@ -480,12 +479,12 @@ fn empty(file: &str) -> Refusal {
 }
 
 /// A value as a person writes it for a field of this schema.
-fn typed(text: &str, schema: &Value) -> Value {
+fn parse_field(text: &str, schema: &Value) -> Value {
     let json = || cantrip_canon::json::read(text).ok();
     match schema["type"].as_str() {
         Some("string") => Value::from(text),
         Some("array") => json().filter(Value::is_array).unwrap_or_else(|| {
-            let parts = text.split(',').map(|part| typed(part.trim(), &schema["items"]));
+            let parts = text.split(',').map(|part| parse_field(part.trim(), &schema["items"]));
             Value::Array(parts.collect())
         }),
         Some(_) | None => json().unwrap_or_else(|| Value::from(text)),
@@ -501,24 +500,24 @@ fn only_text(schema: &Value) -> Option<&str> {
 }
 
 /// The crystals of this program, each opened once: a script goes on where it was.
-pub(crate) struct Opened {
+pub(crate) struct OpenCrystals {
     crystals: Mutex<HashMap<String, AnyCrystal>>,
     /// The one that is used where nobody names any, or why there is none.
     unless: Mutex<Option<Result<ModelName, Refusal>>>,
 }
 
-pub(crate) fn crystals(unless: Option<Result<ModelName, Refusal>>) -> Opened {
-    Opened { crystals: Mutex::default(), unless: Mutex::new(unless) }
+pub(crate) fn crystals(unless: Option<Result<ModelName, Refusal>>) -> OpenCrystals {
+    OpenCrystals { crystals: Mutex::default(), unless: Mutex::new(unless) }
 }
 
-impl Crystals for Opened {
+impl CrystalSource for OpenCrystals {
     fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
         Ok(Arc::new(worker::python()?))
     }
 
     fn crystal(&self, named: Option<&str>) -> Result<AnyCrystal, Refusal> {
         let name = match named {
-            Some(named) => spells::crystal_named(named)?,
+            Some(named) => spells::parse_crystal(named)?,
             None => {
                 let mut unless = self.unless.lock().unwrap_or_else(PoisonError::into_inner);
                 match unless.take() {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use cantrip_reply::{Envelope, ExitStatus, Guarded, ReplyType};
+use cantrip_reply::{Envelope, ExitStatus, GuardedReply, ReplyType};
 use serde_json::Value;
 
 use crate::cursor;
@@ -44,12 +44,12 @@ pub(crate) struct Present {
 
 impl Present {
     /// Shows the reply and gives its exit status. `draw` makes the text of a success.
-    pub(crate) fn reply(self, guarded: Guarded, draw: impl FnOnce() -> String) -> ExitCode {
-        ExitCode::from(self.shown(guarded, || answer(&draw())))
+    pub(crate) fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
+        ExitCode::from(self.show_reply(guarded, || answer(&draw())))
     }
 
     /// Shows the reply and gives its exit status. `succeeded` shows a success.
-    pub(crate) fn shown(self, guarded: Guarded, succeeded: impl FnOnce()) -> ExitStatus {
+    pub(crate) fn show_reply(self, guarded: GuardedReply, succeeded: impl FnOnce()) -> ExitStatus {
         let envelope = Envelope::of(guarded.reply, &guarded.meta);
         if self.json {
             answer(&format!("{}\n", envelope.to_json()));
@@ -73,14 +73,14 @@ fn refusal(envelope: &Envelope) -> String {
     // The message tells the first thing that is wrong with a file; whoever mends it wants to know of all.
     let others = envelope.data().get("issues").and_then(Value::as_array).into_iter().flatten().skip(1);
     for issue in others.take(ISSUES_SHOWN) {
-        let told = |key: &str| issue.get(key).and_then(Value::as_str).map(harmless);
+        let told = |key: &str| issue.get(key).and_then(Value::as_str).map(strip_control);
         let line = issue.get("line").and_then(Value::as_u64).filter(|line| *line > 0);
         let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
         let key = told("key").filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
         text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
     }
     let choices: Vec<_> = envelope.data().get("choices").and_then(Value::as_array).into_iter().flatten().collect();
-    let told = |choice: &Value, key: &str| harmless(choice.get(key).and_then(Value::as_str).unwrap_or_default());
+    let told = |choice: &Value, key: &str| strip_control(choice.get(key).and_then(Value::as_str).unwrap_or_default());
     let columns = choices.iter().map(|choice| told(choice, "do").chars().count()).max().unwrap_or_default();
     for choice in choices {
         text.push_str(&format!("  {:<columns$}  {DIM}{}{DIM:#}\n", told(choice, "do"), told(choice, "gives")));
@@ -112,7 +112,7 @@ pub(crate) fn say(line: &str) {
 }
 
 /// What was said must not steer the terminal it is shown on. Lines stay lines.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn strip_control(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
 }
 
@@ -120,19 +120,19 @@ pub(crate) fn harmless(text: &str) -> String {
 pub(crate) fn answer_of_entity(words: &str) {
     cursor::settle();
     if io::stdout().is_terminal() {
-        return answer(&harmless(words));
+        return answer(&strip_control(words));
     }
     let mut out = io::stdout().lock();
-    written(out.write_all(words.as_bytes()).and_then(|()| out.flush()));
+    exit_unless_written(out.write_all(words.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Writes to standard output. A reader that went away wants no more, and that is no fault of ours.
 pub(crate) fn answer(text: &str) {
     let mut screen = anstream::stdout().lock();
-    written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
+    exit_unless_written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
 }
 
-fn written(result: io::Result<()>) {
+fn exit_unless_written(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
     {

@@ -8,7 +8,7 @@
 use std::fs;
 
 use cantrip::canon::RunId;
-use cantrip::loom::{AnyLoom, Error, Journal, Lease, Owner};
+use cantrip::loom::{AnyLoom, Error, Journal, Lease, WorkerId};
 use cantrip::store_refusal;
 use cantrip_reply::Refusal;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, test_kill_process};
 
 /// How this binary's leases are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Signature {
+struct ProcessIdentity {
     /// The boot of the machine and the space of process numbers.
     place: String,
     process: u32,
@@ -36,17 +36,17 @@ pub(crate) enum Presence {
     Elsewhere,
 }
 
-impl Signature {
+impl ProcessIdentity {
     fn own() -> Option<Self> {
         let process = std::process::id();
-        Some(Self { place: place()?, process, started: started(process).ok()? })
+        Some(Self { place: place()?, process, started: start_time(process).ok()? })
     }
 
-    fn written(&self) -> Option<Owner> {
-        Owner::new(format!("process-{}-{}-{}", self.process, self.started, self.place)).ok()
+    fn to_owner(&self) -> Option<WorkerId> {
+        WorkerId::new(format!("process-{}-{}-{}", self.process, self.started, self.place)).ok()
     }
 
-    fn read(owner: &Owner) -> Option<Self> {
+    fn read(owner: &WorkerId) -> Option<Self> {
         let mut parts = owner.as_str().strip_prefix("process-")?.splitn(3, '-');
         let (process, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(Self { place: parts.next()?.to_owned(), process, started })
@@ -54,19 +54,19 @@ impl Signature {
 }
 
 /// The name under which this process holds leases; none where the system does not tell what it takes.
-pub(crate) fn owner() -> Option<Owner> {
-    Signature::own()?.written()
+pub(crate) fn owner() -> Option<WorkerId> {
+    ProcessIdentity::own()?.to_owner()
 }
 
-pub(crate) fn presence(owner: &Owner) -> Presence {
-    let Some(signed) = Signature::read(owner) else { return Presence::Elsewhere };
+pub(crate) fn presence(owner: &WorkerId) -> Presence {
+    let Some(signed) = ProcessIdentity::read(owner) else { return Presence::Elsewhere };
     if place().as_ref() != Some(&signed.place) {
         return Presence::Elsewhere;
     }
-    match started(signed.process) {
+    match start_time(signed.process) {
         Ok(started) if started == signed.started => Presence::Here,
-        Ok(_) | Err(Unseen::Ended) => Presence::Gone,
-        Err(Unseen::Hidden) => Presence::Elsewhere,
+        Ok(_) | Err(StartUnknown::Ended) => Presence::Gone,
+        Err(StartUnknown::Hidden) => Presence::Elsewhere,
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<boo
 }
 
 /// Lets go of a run that a process of this machine held which is no more.
-pub(crate) async fn free(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
+pub(crate) async fn release_run(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
     let stored = |error| store_refusal(&error);
     match loom.holder(run).await.map_err(stored)? {
         Some(lease) => release_if_gone(loom, &lease).await.map_err(stored),
@@ -105,7 +105,7 @@ fn place() -> Option<String> {
 
 /// Why the start of a process cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unseen {
+enum StartUnknown {
     /// There is none with this number, or it has ended and only its parent has not noticed.
     Ended,
     /// It is there, and this process may not look at it.
@@ -113,34 +113,34 @@ enum Unseen {
 }
 
 /// When a process was started.
-fn started(process: u32) -> Result<u64, Unseen> {
+fn start_time(process: u32) -> Result<u64, StartUnknown> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
         // Where `/proc` hides the processes of other users, a signal still tells whether one is there.
-        let number = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(Unseen::Ended)?;
+        let number = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(StartUnknown::Ended)?;
         return Err(match test_kill_process(number) {
-            Err(Errno::SRCH) => Unseen::Ended,
-            Ok(()) | Err(_) => Unseen::Hidden,
+            Err(Errno::SRCH) => StartUnknown::Ended,
+            Ok(()) | Err(_) => StartUnknown::Hidden,
         });
     };
     // The name in parentheses may hold anything, also parentheses.
-    let (_, rest) = stat.rsplit_once(')').ok_or(Unseen::Hidden)?;
+    let (_, rest) = stat.rsplit_once(')').ok_or(StartUnknown::Hidden)?;
     let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next().ok_or(Unseen::Hidden)?;
+    let state = fields.next().ok_or(StartUnknown::Hidden)?;
     if matches!(state, "Z" | "X") {
-        return Err(Unseen::Ended);
+        return Err(StartUnknown::Ended);
     }
     // The 22nd field; the state is the third.
-    fields.nth(18).and_then(|field| field.parse().ok()).ok_or(Unseen::Hidden)
+    fields.nth(18).and_then(|field| field.parse().ok()).ok_or(StartUnknown::Hidden)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn signed(change: impl FnOnce(&mut Signature)) -> Owner {
-        let mut signature = Signature::own().expect("this system tells");
+    fn signed(change: impl FnOnce(&mut ProcessIdentity)) -> WorkerId {
+        let mut signature = ProcessIdentity::own().expect("this system tells");
         change(&mut signature);
-        signature.written().expect("a short name")
+        signature.to_owner().expect("a short name")
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(presence(&owner().expect("this system tells")), Presence::Here);
         let mut child = std::process::Command::new("true").spawn().expect("a process");
         let number = child.id();
-        let began = started(number);
+        let began = start_time(number);
         child.wait().expect("it ends");
         let ended = signed(|signature| (signature.process, signature.started) = (number, began.unwrap_or(1)));
         assert_eq!(presence(&ended), Presence::Gone);
@@ -163,7 +163,7 @@ mod tests {
     fn nothing_is_said_of_another_machine_or_container_or_of_other_names() {
         assert_eq!(presence(&signed(|signature| signature.place.push('0'))), Presence::Elsewhere);
         for name in ["process-00c0ffee", "heir", "process-1-2", "process-x-y-z"] {
-            assert_eq!(presence(&Owner::new(name).expect("a name")), Presence::Elsewhere, "{name}");
+            assert_eq!(presence(&WorkerId::new(name).expect("a name")), Presence::Elsewhere, "{name}");
         }
     }
 }

@@ -4,21 +4,21 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
+use cantrip::loom::{AnyLoom, Contracts, PageRequest, ReceiptFilter};
 use cantrip::{Runtime, store_refusal};
 use cantrip_ds::contract::ReceiptId;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
 use crate::artifact;
-use crate::given;
+use crate::input_files;
 use crate::limits::RECEIPTS_LISTED_MAX;
 use crate::loom::find;
-use crate::present::{BOLD, DIM, Present, harmless};
+use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::signatures;
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Look at receipts, and check them against everything they name.
 ///
@@ -30,7 +30,7 @@ use crate::watch::{Shows, Viewer};
                         cantrip receipt verify --run @last\n  cantrip receipt verify --export journal.jsonl")]
 pub(crate) struct ReceiptCommand {
     #[command(subcommand)]
-    what: What,
+    what: ReceiptAction,
 
     /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -38,7 +38,7 @@ pub(crate) struct ReceiptCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ReceiptAction {
     /// List receipts, the last one first.
     Ls(Narrowed),
 
@@ -98,35 +98,35 @@ impl ReceiptCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
-        if let What::Verify { export: Some(file), .. } = &self.what {
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+        if let ReceiptAction::Verify { export: Some(file), .. } = &self.what {
             return of_export(file, guard).await;
         }
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open_to_read(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         let loom = &store.loom;
         Ok(match &self.what {
-            What::Ls(narrowed) => {
+            ReceiptAction::Ls(narrowed) => {
                 let wanted = narrowed.wanted(loom, &service).await?;
-                let page = Page { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
+                let page = PageRequest { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
                 let guarded = service.receipts(wanted, page).await;
                 let drawn = guarded.reply.value().map(list).unwrap_or_default();
                 (guarded, drawn)
             }
-            What::Show { receipt } => {
-                let id = named(loom, receipt.as_deref()).await?;
+            ReceiptAction::Show { receipt } => {
+                let id = resolve_receipt(loom, receipt.as_deref()).await?;
                 let guarded = service.receipt(&id).await;
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
             }
-            What::Verify { receipt, run, all, export: _ } => {
+            ReceiptAction::Verify { receipt, run, all, export: _ } => {
                 let run = match (all, run, receipt) {
                     (true, _, _) => None,
                     (false, Some(run), _) => Some(find::run(loom, Some(run)).await?),
                     // A receipt is verified with the chain that it stands in.
                     (false, None, asked) => {
-                        let id = named(loom, asked.as_deref()).await?;
+                        let id = resolve_receipt(loom, asked.as_deref()).await?;
                         let row = loom.receipt(id).await.map_err(|error| store_refusal(&error))?;
                         match row.receipt() {
                             Ok(receipt) => Some(receipt.run_id),
@@ -137,9 +137,9 @@ impl ReceiptCommand {
                         }
                     }
                 };
-                let wanted = ReceiptsWanted { run, ..ReceiptsWanted::default() };
+                let wanted = ReceiptFilter { run, ..ReceiptFilter::default() };
                 let guarded = service.verify_receipts(wanted).await;
-                let drawn = verified(&guarded);
+                let drawn = verified_text(&guarded);
                 (guarded, drawn)
             }
         })
@@ -147,23 +147,23 @@ impl ReceiptCommand {
 }
 
 /// How many there are that are as they were written.
-fn verified(guarded: &Guarded) -> String {
+fn verified_text(guarded: &GuardedReply) -> String {
     let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
     let (receipts, runs) = (count("receipts"), count("runs"));
     format!("{receipts} receipts of {runs} runs: all as they were written\n")
 }
 
 /// Verifies the receipts of an exported journal, with nothing but the file.
-async fn of_export(file: &Path, guard: &Guard) -> Result<(Guarded, String), Refusal> {
-    let text = given::text_file(file)?;
-    let service = Service::new(Runtime::in_memory().guarded_by(guard.clone()));
+async fn of_export(file: &Path, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+    let text = input_files::text_file(file)?;
+    let service = Service::new(Runtime::in_memory().with_guard(guard.clone()));
     let guarded = service.verify_export(text.lines()).await;
-    let drawn = verified(&guarded);
+    let drawn = verified_text(&guarded);
     Ok((guarded, drawn))
 }
 
 impl Narrowed {
-    async fn wanted(&self, loom: &AnyLoom, service: &Service) -> Result<ReceiptsWanted, Refusal> {
+    async fn wanted(&self, loom: &AnyLoom, service: &Service) -> Result<ReceiptFilter, Refusal> {
         let run = match &self.run {
             Some(asked) => Some(find::run(loom, Some(asked)).await?),
             None => None,
@@ -171,23 +171,24 @@ impl Narrowed {
         let signature = match &self.signature {
             Some(asked) => match asked.parse() {
                 Ok(id) => Some(id),
-                Err(_) => Some(signatures::named(&service.catalog(), asked).await?),
+                Err(_) => Some(signatures::resolve_signature(&service.catalog(), asked).await?),
             },
             None => None,
         };
         let artifact = match &self.artifact {
-            Some(asked) => Some(artifact::named(loom, asked).await?),
+            Some(asked) => Some(artifact::resolve_artifact(loom, asked).await?),
             None => None,
         };
-        Ok(ReceiptsWanted { run, signature, artifact, latest_first: true })
+        Ok(ReceiptFilter { run, signature, artifact, latest_first: true })
     }
 }
 
 /// The receipt whose id is this or begins so; without one, the last.
-pub(crate) async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
-    let latest = ReceiptsWanted { latest_first: true, ..ReceiptsWanted::default() };
+pub(crate) async fn resolve_receipt(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
+    let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
     let Some(asked) = asked.filter(|asked| *asked != "@last") else {
-        let last = loom.receipts(latest, Page { after: None, most: 1 }).await.map_err(|error| store_refusal(&error))?;
+        let last =
+            loom.receipts(latest, PageRequest { after: None, most: 1 }).await.map_err(|error| store_refusal(&error))?;
         let none = || {
             let hint = "a predict or a cast leaves one: cantrip predict Classify --field text=... --field labels=...";
             Refusal::from(codes::not_found("receipt", "@last").data(json!({ "hint": hint })))
@@ -197,7 +198,7 @@ pub(crate) async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<Receipt
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
     loop {
         let listed = loom.receipts(latest.clone(), page).await.map_err(|error| store_refusal(&error))?;
         let ids = listed.items.into_iter().map(|row| row.receipt_id);
@@ -216,9 +217,9 @@ pub(crate) async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<Receipt
     }
 }
 
-fn told(value: &Value, key: &str) -> String {
+fn field_text(value: &Value, key: &str) -> String {
     match value.get(key) {
-        Some(Value::String(text)) => harmless(text),
+        Some(Value::String(text)) => strip_control(text),
         Some(Value::Null) | None => String::new(),
         Some(other) => other.to_string(),
     }
@@ -228,7 +229,7 @@ fn told(value: &Value, key: &str) -> String {
 fn cost(receipt: &Value) -> String {
     let budget = &receipt["budget"];
     let micros = budget["captured"].as_i64().unwrap_or(0);
-    match (told(budget, "currency").parse(), micros) {
+    match (field_text(budget, "currency").parse(), micros) {
         (_, 0) => "nothing".to_owned(),
         (Ok(currency), micros) => {
             cantrip::canon::Money::new(micros, currency).map_or_else(|_| micros.to_string(), |money| money.to_string())
@@ -240,18 +241,18 @@ fn cost(receipt: &Value) -> String {
 fn list(value: &Value) -> String {
     let mut text = String::new();
     for receipt in value.get("items").and_then(Value::as_array).into_iter().flatten() {
-        let of = match told(receipt, "signature_id") {
+        let of = match field_text(receipt, "signature_id") {
             id if id.is_empty() => "cast".to_owned(),
             id => id,
         };
         let _ = writeln!(
             text,
             "{BOLD}{}{BOLD:#}  {:<9}  {of}  {} ms, {}  {DIM}{}{DIM:#}",
-            told(receipt, "receipt_id"),
-            if receipt["altered"] == json!(true) { "ALTERED".to_owned() } else { told(receipt, "status") },
-            told(&receipt["timing"], "latency_ms"),
+            field_text(receipt, "receipt_id"),
+            if receipt["altered"] == json!(true) { "ALTERED".to_owned() } else { field_text(receipt, "status") },
+            field_text(&receipt["timing"], "latency_ms"),
             cost(receipt),
-            told(&receipt["timing"], "completed_at"),
+            field_text(&receipt["timing"], "completed_at"),
         );
     }
     if !value.get("next").is_none_or(Value::is_null) {
@@ -261,43 +262,46 @@ fn list(value: &Value) -> String {
 }
 
 fn show(receipt: &Value) -> String {
-    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(receipt, "receipt_id"), told(receipt, "status"));
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", field_text(receipt, "receipt_id"), field_text(receipt, "status"));
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
             let _ = writeln!(text, "  {name:<10} {value}");
         }
     };
-    line("of", told(receipt, "receipt_kind"));
-    line("error", told(receipt, "error_code"));
-    line("signature", told(receipt, "signature_id"));
-    line("artifact", told(receipt, "compiled_id"));
-    line("strategy", told(receipt, "strategy_id"));
-    line("run", format!("{}, receipt {}", told(receipt, "run_id"), told(receipt, "seq")));
-    line("thread", told(receipt, "thread_id"));
-    line("last turn", told(receipt, "last_turn_id"));
+    line("of", field_text(receipt, "receipt_kind"));
+    line("error", field_text(receipt, "error_code"));
+    line("signature", field_text(receipt, "signature_id"));
+    line("artifact", field_text(receipt, "compiled_id"));
+    line("strategy", field_text(receipt, "strategy_id"));
+    line("run", format!("{}, receipt {}", field_text(receipt, "run_id"), field_text(receipt, "seq")));
+    line("thread", field_text(receipt, "thread_id"));
+    line("last turn", field_text(receipt, "last_turn_id"));
     let model = &receipt["model"];
-    line("model", format!("{} {}", told(model, "name"), told(model, "structured_mode")).trim().to_owned());
+    line("model", format!("{} {}", field_text(model, "name"), field_text(model, "structured_mode")).trim().to_owned());
     let policy = &receipt["policy"];
-    line("policy", format!("{} {}", told(policy, "decision"), told(policy, "reason_code")).trim().to_owned());
-    line("paid by", told(policy, "authorization_id"));
-    line("variant", told(policy, "artifact_variant"));
+    line(
+        "policy",
+        format!("{} {}", field_text(policy, "decision"), field_text(policy, "reason_code")).trim().to_owned(),
+    );
+    line("paid by", field_text(policy, "authorization_id"));
+    line("variant", field_text(policy, "artifact_variant"));
     line("cost", cost(receipt));
     let budget = &receipt["budget"];
     line(
         "used",
         format!(
             "{} in, {} out, {} calls, {} repairs",
-            told(budget, "input_tokens"),
-            told(budget, "output_tokens"),
-            told(budget, "model_calls"),
-            told(budget, "repairs")
+            field_text(budget, "input_tokens"),
+            field_text(budget, "output_tokens"),
+            field_text(budget, "model_calls"),
+            field_text(budget, "repairs")
         ),
     );
-    line("took", format!("{} ms", told(&receipt["timing"], "latency_ms")));
-    line("input", told(receipt, "params_hash"));
-    line("output", told(receipt, "output_hash"));
-    line("trace", told(receipt, "trace_ref"));
-    line("before", told(receipt, "prev_hash"));
-    line("hash", told(receipt, "receipt_hash"));
+    line("took", format!("{} ms", field_text(&receipt["timing"], "latency_ms")));
+    line("input", field_text(receipt, "params_hash"));
+    line("output", field_text(receipt, "output_hash"));
+    line("trace", field_text(receipt, "trace_ref"));
+    line("before", field_text(receipt, "prev_hash"));
+    line("hash", field_text(receipt, "receipt_hash"));
     text
 }

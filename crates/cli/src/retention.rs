@@ -5,16 +5,16 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{Actor, Page, Removal, RetentionPolicy};
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Because, Service};
+use cantrip::loom::{Actor, PageRequest, Removal, RetentionPolicy};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{ChangeReason, Service};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use crate::given;
-use crate::present::{DIM, Present, harmless, say};
+use crate::input_files;
+use crate::present::{DIM, Present, say, strip_control};
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Remove the records of runs that ended long ago, and see what was removed.
 ///
@@ -29,7 +29,7 @@ use crate::watch::{Shows, Viewer};
                         cantrip retention apply --policy retention.toml --because 'our policy'\n  cantrip retention ls")]
 pub(crate) struct RetentionCommand {
     #[command(subcommand)]
-    action: Action,
+    action: RetentionAction,
 
     /// Where casts are kept: sqlite:FILE or postgres://...
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -37,7 +37,7 @@ pub(crate) struct RetentionCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum RetentionAction {
     /// Show what a policy removes, ask, and remove it.
     #[command(after_help = "Examples:\n  cantrip retention apply --older-than 90d --dry-run\n  \
                             cantrip retention apply --older-than 90d --because 'our policy' --yes\n  \
@@ -85,7 +85,7 @@ struct Apply {
 impl Apply {
     fn policy(&self) -> Result<RetentionPolicy, Refusal> {
         if let Some(file) = &self.policy {
-            let (shown, text) = (file.display().to_string(), given::text_file(file)?);
+            let (shown, text) = (file.display().to_string(), input_files::text_file(file)?);
             return toml::from_str(&text).map_err(|fault| {
                 let at = fault.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
                 codes::unparsable(shown.as_str(), format!("line {at}"), fault.message()).into()
@@ -98,7 +98,7 @@ impl Apply {
         Ok(RetentionPolicy { older_than_days, kinds: None, owners: None })
     }
 
-    async fn answer(&self, service: &Service, present: Present) -> Result<(Guarded, String), Refusal> {
+    async fn answer(&self, service: &Service, present: Present) -> Result<(GuardedReply, String), Refusal> {
         let policy = self.policy()?;
         let plan = service.retention_plan(&policy).await;
         if self.dry_run || !plan.reply.reply_type().is_success() {
@@ -106,13 +106,13 @@ impl Apply {
             return Ok((plan, drawn));
         }
         let value = plan.reply.value().cloned().unwrap_or_default();
-        if !self.yes && !confirmed(&value, present)? {
+        if !self.yes && !confirm(&value, present)? {
             let filled = codes::wrong_state("retention", "plan", "not confirmed", "removing", "a yes");
             return Err(filled.data(json!({"hint": "nothing was removed"})).into());
         }
         let actor = Actor::new(self.by.as_str());
         let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
-        let because = Because { actor, reason: self.because.clone().unwrap_or_default() };
+        let because = ChangeReason { actor, reason: self.because.clone().unwrap_or_default() };
         let applied = service.apply_retention(&policy, because).await;
         let drawn = draw_applied(applied.reply.data());
         Ok((applied, drawn))
@@ -120,7 +120,7 @@ impl Apply {
 }
 
 /// Asks the person at the terminal. Where nobody can be asked, `--yes` is needed.
-fn confirmed(plan: &Value, present: Present) -> Result<bool, Refusal> {
+fn confirm(plan: &Value, present: Present) -> Result<bool, Refusal> {
     if present.json || !std::io::stdin().is_terminal() {
         let hint = "look at it first with --dry-run, then give --yes";
         let refused =
@@ -145,17 +145,19 @@ impl RetentionCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard, present: Present) -> Result<(Guarded, String), Refusal> {
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<(GuardedReply, String), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = match &self.action {
-            Action::Apply(apply) if !apply.dry_run => store::open(self.store.as_deref(), &here)?,
-            Action::Apply(_) | Action::Ls { .. } => store::open_to_read(self.store.as_deref(), &here)?,
+            RetentionAction::Apply(apply) if !apply.dry_run => store::open(self.store.as_deref(), &here)?,
+            RetentionAction::Apply(_) | RetentionAction::Ls { .. } => {
+                store::open_to_read(self.store.as_deref(), &here)?
+            }
         };
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         match &self.action {
-            Action::Apply(apply) => apply.answer(&service, present).await,
-            Action::Ls { after } => {
-                let guarded = service.removals(Page { after: *after, ..Page::FIRST }).await;
+            RetentionAction::Apply(apply) => apply.answer(&service, present).await,
+            RetentionAction::Ls { after } => {
+                let guarded = service.removals(PageRequest { after: *after, ..PageRequest::FIRST }).await;
                 let drawn = guarded.reply.value().map(draw_removals).unwrap_or_default();
                 Ok((guarded, drawn))
             }
@@ -165,7 +167,7 @@ impl RetentionCommand {
 
 fn text(value: &Value, key: &str) -> String {
     let value = &value[key];
-    value.as_str().map_or_else(|| value.to_string(), harmless)
+    value.as_str().map_or_else(|| value.to_string(), strip_control)
 }
 
 fn draw_plan(plan: &Value) -> String {
@@ -203,7 +205,7 @@ fn draw_removals(value: &Value) -> String {
     let mut drawn = String::new();
     for removal in &items {
         let policy = serde_json::to_string(&removal.policy).unwrap_or_default();
-        let (actor, reason) = (harmless(&removal.actor), harmless(&removal.reason));
+        let (actor, reason) = (strip_control(&removal.actor), strip_control(&removal.reason));
         let _ = writeln!(drawn, "{}  {} records of {}", removal.retention_id, removal.records, removal.run_id);
         let _ = writeln!(drawn, "  {DIM}{} by {actor}: {reason}; policy {policy}{DIM:#}", removal.at);
         let _ = writeln!(drawn, "  {DIM}through {} with hash {}{DIM:#}", removal.through, removal.event_hash);

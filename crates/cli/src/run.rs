@@ -9,8 +9,8 @@ mod list;
 use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::loom::{AnyLoom, Loom, Page, RunKind, RunState};
-use cantrip::{Cancel, Continuing, store_refusal};
+use cantrip::loom::{AnyLoom, Loom, PageRequest, RunKind, RunState};
+use cantrip::{Cancel, ContinueOptions, store_refusal};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
@@ -18,12 +18,12 @@ use serde_json::json;
 use crate::approve::{self, Approvals};
 use crate::cast::finish;
 use crate::loom::find;
-use crate::origin::{self, Found, Wanted};
+use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::predict;
 use crate::present::{DIM, Present, say};
 use crate::process;
 use crate::store::{self, Store};
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Look at runs, go on with one that was interrupted or cut off, decide what one waits for, end one, undo one.
 ///
@@ -35,7 +35,7 @@ use crate::watch::{Shows, Viewer};
                         cantrip run resume --all\n  cantrip run continue run_06cyf9\n  cantrip run cancel run_06cyf9")]
 pub(crate) struct RunCommand {
     #[command(subcommand)]
-    what: What,
+    what: RunAction,
 
     /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -43,7 +43,7 @@ pub(crate) struct RunCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum RunAction {
     /// List runs, latest last: how each stands, who holds it, what it is about.
     #[command(after_help = "Examples:\n  cantrip run ls\n  cantrip run ls --state waiting --json")]
     Ls(list::Listing),
@@ -130,33 +130,37 @@ struct Going {
 }
 
 /// How a run that was taken up goes on.
-enum Way {
+enum ResumeMode {
     Resumed,
-    Continued(Box<Continuing>),
+    Continued(Box<ContinueOptions>),
 }
 
 impl RunCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let answered = match &self.what {
-            What::Ls(listing) => listing.answer(self.opened_to_read(), guard, present).await,
-            What::Show { run } => list::show(self.opened_to_read(), run.as_deref(), guard, present).await,
-            What::Resume { going, all: true } => self.resume_all(going, guard, present).await,
-            What::Resume { going, all: false } => self.go_on(going, Way::Resumed, guard, present).await,
-            What::Continue { going, max_turns, budget } => {
-                let mut continuing = Continuing::new();
+            RunAction::Ls(listing) => listing.answer(self.open_store_to_read(), guard, present).await,
+            RunAction::Show { run } => list::show(self.open_store_to_read(), run.as_deref(), guard, present).await,
+            RunAction::Resume { going, all: true } => self.resume_all(going, guard, present).await,
+            RunAction::Resume { going, all: false } => {
+                self.resume_one(going, ResumeMode::Resumed, guard, present).await
+            }
+            RunAction::Continue { going, max_turns, budget } => {
+                let mut continuing = ContinueOptions::new();
                 if let Some(turns) = max_turns {
                     continuing = continuing.max_turns(*turns);
                 }
                 if let Some(budget) = budget {
                     continuing = continuing.budget(*budget);
                 }
-                self.go_on(going, Way::Continued(Box::new(continuing)), guard, present).await
+                self.resume_one(going, ResumeMode::Continued(Box::new(continuing)), guard, present).await
             }
-            What::Cancel(cancelling) => cancelling.answer(self.opened(), guard, present).await,
-            What::Approve(waiting) => waiting.answer(self.opened(), None, guard, present).await,
-            What::Refuse { waiting, because } => waiting.answer(self.opened(), Some(because), guard, present).await,
-            What::Diff(showing) => showing.answer(self.opened_to_read(), guard, present).await,
-            What::Undo(undoing) => undoing.answer(self.opened(), guard, present).await,
+            RunAction::Cancel(cancelling) => cancelling.answer(self.open_store(), guard, present).await,
+            RunAction::Approve(waiting) => waiting.answer(self.open_store(), None, guard, present).await,
+            RunAction::Refuse { waiting, because } => {
+                waiting.answer(self.open_store(), Some(because), guard, present).await
+            }
+            RunAction::Diff(showing) => showing.answer(self.open_store_to_read(), guard, present).await,
+            RunAction::Undo(undoing) => undoing.answer(self.open_store(), guard, present).await,
         };
         match answered {
             Ok(status) => status,
@@ -167,46 +171,52 @@ impl RunCommand {
         }
     }
 
-    fn opened(&self) -> Result<Store, Refusal> {
+    fn open_store(&self) -> Result<Store, Refusal> {
         store::open(self.store.as_deref(), &here()?)
     }
 
-    fn opened_to_read(&self) -> Result<Store, Refusal> {
+    fn open_store_to_read(&self) -> Result<Store, Refusal> {
         store::open_to_read(self.store.as_deref(), &here()?)
     }
 
-    async fn go_on(&self, going: &Going, way: Way, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let store = self.opened()?;
+    async fn resume_one(
+        &self,
+        going: &Going,
+        way: ResumeMode,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = self.open_store()?;
         let run = find::run(&store.loom, going.run.as_deref()).await?;
-        if let (Way::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
-            return self.predict_resumed(&store, run, going, guard, present).await;
+        if let (ResumeMode::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
+            return self.resume_predict(&store, run, going, guard, present).await;
         }
         let found = cast_from(&store, run, going.spell.as_deref()).await?;
-        let shows = Shows::of(present.json, going.jsonl, going.quiet);
+        let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&found.spell, None, &store);
-        let house = viewer.house(&store, guard).askable(approve::somebody_is_here(shows));
+        let house = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
         let service = Service::new(house);
         let cancel = Cancel::new();
         let mut reply = match way {
-            Way::Resumed => {
-                process::free(&store.loom, run).await?;
+            ResumeMode::Resumed => {
+                process::release_run(&store.loom, run).await?;
                 viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
             }
-            Way::Continued(continuing) => {
+            ResumeMode::Continued(continuing) => {
                 let continuing = continuing.cancelled_by(&cancel);
                 viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
             }
         };
         let mut approvals = Approvals::new(&found.spell, shows);
-        while let Some(run) = approvals.decided(&service, &reply).await {
+        while let Some(run) = approvals.decide_pending(&service, &reply).await {
             reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
         }
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 
     /// A predict is made again from its own record, and closes with its receipt.
-    async fn predict_resumed(
+    async fn resume_predict(
         &self,
         store: &Store,
         run: RunId,
@@ -214,20 +224,20 @@ impl RunCommand {
         guard: &Guard,
         present: Present,
     ) -> Result<ExitCode, Refusal> {
-        process::free(&store.loom, run).await?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(store, guard));
+        process::release_run(&store.loom, run).await?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(store, guard));
         let cancel = Cancel::new();
         let told = !present.json && !going.quiet;
-        let resumed = predict::resumed(&service, store, run, &cancel, present, going.quiet);
-        Ok(ExitCode::from(crate::interrupt::heeding(&cancel, told, resumed).await?))
+        let resumed = predict::resume_predict(&service, store, run, &cancel, present, going.quiet);
+        Ok(ExitCode::from(crate::interrupt::with_interrupt(&cancel, told, resumed).await?))
     }
 
     /// One reply for each run, as it comes to rest; the exit status is that of the first that did not succeed.
     async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let store = self.opened()?;
+        let store = self.open_store()?;
         free_all(&store.loom).await?;
-        let viewer = Viewer::new(Shows::Nothing);
-        let service = Service::new(viewer.house(&store, guard));
+        let viewer = Viewer::new(OutputMode::Nothing);
+        let service = Service::new(viewer.runtime(&store, guard));
         service.recover().await?;
         let (predicts, others): (Vec<_>, Vec<_>) =
             service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
@@ -240,7 +250,7 @@ impl RunCommand {
         let cancel = Cancel::new();
         let mut status = ExitStatus::Success;
         let told = !present.json && !going.quiet;
-        let picked_up = service.pick_up(
+        let picked_up = service.resume_runs(
             runs,
             async |run| Ok(cast_from(&store, run, None).await?.cantrip),
             &cancel,
@@ -248,17 +258,17 @@ impl RunCommand {
                 if told {
                     say(&format!("{DIM}{run}{DIM:#}"));
                 }
-                let shown = crate::cast::answered(&viewer, present, Shows::Nothing, reply);
+                let shown = crate::cast::print_answer(&viewer, present, OutputMode::Nothing, reply);
                 status = if status.is_success() { shown } else { status };
             },
         );
-        crate::interrupt::heeding(&cancel, told, picked_up).await;
+        crate::interrupt::with_interrupt(&cancel, told, picked_up).await;
         for run in predicts {
             if told {
                 say(&format!("{DIM}{}{DIM:#}", run.run_id));
             }
-            let resumed = predict::resumed(&service, &store, run.run_id, &cancel, present, going.quiet);
-            let shown = crate::interrupt::heeding(&cancel, told, resumed).await?;
+            let resumed = predict::resume_predict(&service, &store, run.run_id, &cancel, present, going.quiet);
+            let shown = crate::interrupt::with_interrupt(&cancel, told, resumed).await?;
             status = if status.is_success() { shown } else { status };
         }
         Ok(ExitCode::from(status))
@@ -280,18 +290,18 @@ async fn entity_of(loom: &AnyLoom, run: RunId) -> Result<EntityId, Refusal> {
 }
 
 /// What a run was cast from.
-async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<Found, Refusal> {
+async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<SpellOrigin, Refusal> {
     let entity = entity_of(&store.loom, run).await?;
-    origin::exactly(store, entity, Wanted { spell, crystal: None }).await
+    origin::exact_of_entity(store, entity, SpellQuery { spell, crystal: None }).await
 }
 
 /// Lets go of every run that a process of this machine held which is no more.
 async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
-    let mut page = Page::FIRST;
+    let mut page = PageRequest::FIRST;
     loop {
         let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;
         for run in &listed.items {
-            process::free(loom, run.run_id).await?;
+            process::release_run(loom, run.run_id).await?;
         }
         match listed.next {
             Some(after) => page.after = Some(after),

@@ -38,7 +38,7 @@ impl Schema {
             Shape::Spell => spell::schema(),
             Shape::Config => config::schema(),
             Shape::Receipt => cantrip_ds::contract::receipt_schema(),
-            Shape::Evaluation => cantrip_ds::contract::evaluation_schema(),
+            Shape::Evaluation => cantrip_ds::contract::eval_report_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
         }
     }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use cantrip::Runtime;
 use cantrip_reply::{Call, Guard, Refusal, codes};
-use cantrip_serve::http::{Http, Options, Tokens};
-use cantrip_serve::{House, Takeover};
+use cantrip_serve::http::{HttpServer, Options, Tokens};
+use cantrip_serve::{SpellHost, Takeover};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::grimoire::Shelf;
 use crate::present::{DIM, Present, say};
 use crate::process::{self, Presence};
+use crate::spell_catalog::FileSpellCatalog;
 use crate::store;
 
 /// Serve the spells around over HTTP: casts, runs, looms, their feeds and the rest, described at /openapi.json.
@@ -51,7 +51,7 @@ const TOKEN: &str = "CANTRIP_TOKEN";
 
 impl Serve {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.served(guard).await {
+        match self.serve(guard).await {
             Ok(()) => {
                 let call = Call::surface("serve");
                 let guarded = guard.call(call, |rb| async { rb.success(codes::ok("serve")) }).await;
@@ -64,20 +64,20 @@ impl Serve {
         }
     }
 
-    async fn served(&self, guard: &Guard) -> Result<(), Refusal> {
+    async fn serve(&self, guard: &Guard) -> Result<(), Refusal> {
         let tokens = self.tokens()?;
         let address = self.address(tokens.is_some())?;
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = Arc::new(store::open(self.store.as_deref(), &here)?);
-        let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone()).askable(true);
-        let runtime = crate::telemetry::told(&runtime);
+        let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone()).with_approvals(true);
+        let runtime = crate::telemetry::with_telemetry(&runtime);
         let runtime = match process::owner() {
-            Some(owner) => runtime.owned_by(owner),
+            Some(owner) => runtime.with_worker_id(owner),
             None => runtime,
         };
-        let runtime = if address.ip().is_loopback() { runtime } else { runtime.open_beyond_this_machine() };
-        let runtime = crate::predict::inside_casts(&runtime, &store);
-        let house = House::open(runtime, Shelf::new(Arc::clone(&store))?);
+        let runtime = if address.ip().is_loopback() { runtime } else { runtime.for_remote_callers() };
+        let runtime = crate::predict::with_predictor(&runtime, &store);
+        let house = SpellHost::open(runtime, FileSpellCatalog::new(Arc::clone(&store))?);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
         };
@@ -85,9 +85,9 @@ impl Serve {
         let bound = listener.local_addr().map_err(unusable)?;
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
         let looking = tokio::spawn(look_for_runs(house.clone(), store.is_shared, !self.no_resume));
-        let http = Http::new(house, Options { tokens, ..Options::default() });
+        let http = HttpServer::new(house, Options { tokens, ..Options::default() });
         let stop = async move {
-            asked_to_stop().await;
+            wait_for_stop_signal().await;
             // A run that is handed back from here on is for another server.
             looking.abort();
             let _ = looking.await;
@@ -103,7 +103,7 @@ impl Serve {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| codes::config_invalid("--tokens", shown.as_str(), error.to_string()))?;
             let tokens =
-                Tokens::read(&text).map_err(|fault| codes::config_invalid("--tokens", shown, fault.to_string()))?;
+                Tokens::parse(&text).map_err(|fault| codes::config_invalid("--tokens", shown, fault.to_string()))?;
             return Ok(Some(tokens));
         }
         match std::env::var(TOKEN) {
@@ -131,7 +131,7 @@ impl Serve {
 }
 
 /// Returns with Ctrl-C or SIGTERM.
-async fn asked_to_stop() {
+async fn wait_for_stop_signal() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
@@ -145,19 +145,19 @@ async fn asked_to_stop() {
 
 /// Goes on with the runs that other processes handed back, or left behind when they were killed: now, and for as long as
 /// the server runs where other processes share its store.
-async fn look_for_runs(house: House, is_shared: bool, takes_up: bool) {
-    let service = house.service(&cantrip_serve::local());
+async fn look_for_runs(house: SpellHost, is_shared: bool, takes_up: bool) {
+    let service = house.service(&cantrip_serve::local_owner());
     let takeover = Takeover::new(house, |owner| process::presence(owner) == Presence::Gone);
     let begun = async {
-        takeover.release_leases_of_the_gone().await?;
+        takeover.release_dead_leases().await?;
         service.recover().await
     };
     if let Err(refusal) = begun.await {
         tracing::warn!(code = %refusal.code(), "what other processes left reserved cannot be looked for");
     }
     if takes_up && is_shared {
-        takeover.keep_looking().await;
-    } else if takes_up && let Err(refusal) = takeover.look().await {
+        takeover.run().await;
+    } else if takes_up && let Err(refusal) = takeover.scan_once().await {
         tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
     }
 }

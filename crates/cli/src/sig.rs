@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cantrip_ds::contract::SignatureOrigin;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use crate::present::{BOLD, DIM, Present, harmless};
+use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::signatures;
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Publish signatures and look at them.
 ///
@@ -26,7 +26,7 @@ use crate::watch::{Shows, Viewer};
 )]
 pub(crate) struct SigCommand {
     #[command(subcommand)]
-    what: What,
+    what: SigAction,
 
     /// Where signatures are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -34,7 +34,7 @@ pub(crate) struct SigCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum SigAction {
     /// List what is published, and what the project's signatures folder holds.
     #[command(after_help = "Examples:\n  cantrip sig ls\n  cantrip sig ls --json")]
     Ls {
@@ -82,27 +82,27 @@ impl SigCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
-        if let What::Check { files } = &self.what {
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+        if let SigAction::Check { files } = &self.what {
             return check(guard, files).await;
         }
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         // What comes with the program is published when a store is first asked.
         let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         Ok(match &self.what {
-            What::Ls { all } => {
+            SigAction::Ls { all } => {
                 let guarded = service.signatures().await;
                 let drawn = list(guarded.reply.value().and_then(|value| value.get("items")), *all);
                 (guarded, drawn)
             }
-            What::Show { signature } => {
-                let id = signatures::named(&service.catalog(), signature).await?;
+            SigAction::Show { signature } => {
+                let id = signatures::resolve_signature(&service.catalog(), signature).await?;
                 let guarded = service.signature(&id).await;
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
             }
-            What::Add { files, by } => {
+            SigAction::Add { files, by } => {
                 // All are read before the first is published.
                 let read: Vec<_> = files.iter().map(|file| signatures::read(file)).collect::<Result<_, _>>()?;
                 let mut drawn = String::new();
@@ -119,12 +119,12 @@ impl SigCommand {
                 let Some(guarded) = last else { return Err(codes::crash().into()) };
                 (guarded, drawn)
             }
-            What::Check { .. } => return Err(codes::crash().into()),
+            SigAction::Check { .. } => return Err(codes::crash().into()),
         })
     }
 }
 
-async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(Guarded, String), Refusal> {
+async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(GuardedReply, String), Refusal> {
     let files = if files.is_empty() { signatures::around() } else { files.to_vec() };
     if files.is_empty() {
         let hint = "name a file: cantrip sig check FILE";
@@ -135,7 +135,7 @@ async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(Guarded, String), Re
     for file in &files {
         let signature = signatures::read(file)?;
         let hashes = signature.hashes();
-        let _ = writeln!(drawn, "{}  {} is sound", harmless(&file.display().to_string()), signature.id());
+        let _ = writeln!(drawn, "{}  {} is sound", strip_control(&file.display().to_string()), signature.id());
         checked.push(json!({
             "file": file.display().to_string(), "signature_id": signature.id(), "schema_hash": hashes.schema_hash,
             "prompt_hash": hashes.prompt_hash, "program_hash": hashes.program_hash,
@@ -147,19 +147,20 @@ async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(Guarded, String), Re
     Ok((guarded, drawn))
 }
 
-fn told<'a>(value: &'a Value, key: &str) -> &'a str {
+fn field_text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn list(items: Option<&Value>, all: bool) -> String {
     let items: Vec<&Value> = items.and_then(Value::as_array).into_iter().flatten().collect();
     let listed = items.iter().filter(|row| all || row["retired_at"].is_null());
-    let rows: Vec<(&str, &str, &str)> =
-        listed.map(|row| (told(row, "signature_id"), told(row, "origin"), told(row, "description"))).collect();
+    let rows: Vec<(&str, &str, &str)> = listed
+        .map(|row| (field_text(row, "signature_id"), field_text(row, "origin"), field_text(row, "description")))
+        .collect();
     let columns = rows.iter().map(|(id, _, _)| id.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for (id, origin, description) in &rows {
-        let _ = writeln!(text, "{BOLD}{id:<columns$}{BOLD:#}  {origin:<7}  {DIM}{}{DIM:#}", harmless(description));
+        let _ = writeln!(text, "{BOLD}{id:<columns$}{BOLD:#}  {origin:<7}  {DIM}{}{DIM:#}", strip_control(description));
     }
     for file in signatures::around() {
         let Ok(signature) = signatures::read(&file) else {
@@ -167,7 +168,7 @@ fn list(items: Option<&Value>, all: bool) -> String {
             continue;
         };
         let id = signature.id().to_string();
-        if !items.iter().any(|row| told(row, "signature_id") == id) {
+        if !items.iter().any(|row| field_text(row, "signature_id") == id) {
             let _ =
                 writeln!(text, "{BOLD}{id:<columns$}{BOLD:#}  {DIM}in {}, not published yet{DIM:#}", file.display());
         }
@@ -178,22 +179,30 @@ fn list(items: Option<&Value>, all: bool) -> String {
 fn show(value: &Value) -> String {
     let row = value.get("signature").cloned().unwrap_or_default();
     let body = value.get("body").cloned().unwrap_or_default();
-    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(&row, "signature_id"), harmless(told(&row, "description")));
-    let _ = writeln!(text, "  program      {} {}", told(&body, "program_template"), body["program"]);
-    let _ = writeln!(text, "  instructions {}", harmless(told(&body, "instructions")));
+    let mut text = format!(
+        "{BOLD}{}{BOLD:#}  {}\n",
+        field_text(&row, "signature_id"),
+        strip_control(field_text(&row, "description"))
+    );
+    let _ = writeln!(text, "  program      {} {}", field_text(&body, "program_template"), body["program"]);
+    let _ = writeln!(text, "  instructions {}", strip_control(field_text(&body, "instructions")));
     let _ = writeln!(text, "  input        {}", body["input_schema"]);
     let _ = writeln!(text, "  output       {}", body["output_schema"]);
     for key in ["schema_hash", "prompt_hash", "program_hash", "payload_hash"] {
-        let _ = writeln!(text, "{DIM}  {key:<12} {}{DIM:#}", told(&row, key));
+        let _ = writeln!(text, "{DIM}  {key:<12} {}{DIM:#}", field_text(&row, key));
     }
     let served = match value.get("pointer") {
         Some(pointer) if !pointer.is_null() => match pointer["canary_artifact"].as_str() {
             Some(canary) => {
-                format!("{}, and to {} of 100 {canary}", told(pointer, "primary_artifact"), pointer["canary_percent"])
+                format!(
+                    "{}, and to {} of 100 {canary}",
+                    field_text(pointer, "primary_artifact"),
+                    pointer["canary_percent"]
+                )
             }
-            None => told(pointer, "primary_artifact").to_owned(),
+            None => field_text(pointer, "primary_artifact").to_owned(),
         },
-        Some(_) | None => format!("{} (as it was written)", told(value, "base")),
+        Some(_) | None => format!("{} (as it was written)", field_text(value, "base")),
     };
     let _ = writeln!(text, "  served       {served}");
     for id in value.get("artifacts").and_then(Value::as_array).into_iter().flatten() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cantrip_ds::contract::{Files, Signature, SignatureId, SignatureOrigin};
-use cantrip_ds::{Catalog, is_called};
+use cantrip_ds::{Catalog, matches_name};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
@@ -11,9 +11,9 @@ use serde_json::json;
 const FOLDER: &str = "signatures";
 
 /// Opens schemas that lie beside a signature, and nothing above it.
-struct Beside(PathBuf);
+struct SchemaFiles(PathBuf);
 
-impl Files for Beside {
+impl Files for SchemaFiles {
     fn text(&self, name: &str) -> Result<String, String> {
         let inside = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
         if !inside {
@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
         }
     })?;
     let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-    Signature::read(&text, &Beside(folder)).map_err(|fault| fault.refusal(&shown))
+    Signature::parse(&text, &SchemaFiles(folder)).map_err(|fault| fault.refusal(&shown))
 }
 
 /// Every file of the project's folder that may hold a signature, in order.
@@ -49,7 +49,7 @@ pub(crate) fn around() -> Vec<PathBuf> {
 
 /// The signature that a person names: a file, an id, or the end of an id that only one has (`Classify`,
 /// `text/Classify.v1`). What the project's files hold is published when it is named.
-pub(crate) async fn named(catalog: &Catalog, asked: &str) -> Result<SignatureId, Refusal> {
+pub(crate) async fn resolve_signature(catalog: &Catalog, asked: &str) -> Result<SignatureId, Refusal> {
     let path = Path::new(asked);
     if path.is_file() {
         let signature = read(path)?;
@@ -66,7 +66,7 @@ pub(crate) async fn named(catalog: &Catalog, asked: &str) -> Result<SignatureId,
         }
     }
     let mut found: Vec<(SignatureId, Option<Signature>)> =
-        known.into_iter().filter(|(id, _)| is_called(id, asked)).collect();
+        known.into_iter().filter(|(id, _)| matches_name(id, asked)).collect();
     // Of several versions the newest is meant.
     found.sort_by_key(|(id, _)| id.version());
     let one_name =

@@ -8,9 +8,9 @@ use cantrip::canon::Money;
 use cantrip::circle::gate::{AnyGate, builtin};
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, Scripted};
-use cantrip::loom::{AnyLoom, Memory};
-use cantrip::spell::{Spell, Surroundings, default_spell};
+use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, ScriptedCrystal};
+use cantrip::loom::{AnyLoom, MemoryLoom};
+use cantrip::spell::{BuildContext, Spell, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 use url::Url;
@@ -20,7 +20,7 @@ use crate::config;
 use crate::endpoints;
 use crate::keys;
 use crate::models;
-use crate::person::Person;
+use crate::terminal_user::TerminalUser;
 use crate::worker;
 
 /// What the built-in spell may spend where its crystal has a price.
@@ -45,13 +45,13 @@ impl Source {
             Self::File(path) => {
                 let spell = Spell::open(path)?;
                 match crystal {
-                    Some(named) => Ok(spell.cast_with(crystal_named(named)?)),
+                    Some(named) => Ok(spell.with_crystal(parse_crystal(named)?)),
                     None => Ok(spell),
                 }
             }
             Self::BuiltIn { folder, crystal: settled, budget } => {
                 let crystal = match crystal {
-                    Some(named) => crystal_named(named)?,
+                    Some(named) => parse_crystal(named)?,
                     None => settled.clone(),
                 };
                 let mut spell = default_spell(folder, &crystal.to_string())?;
@@ -73,7 +73,7 @@ impl Source {
     }
 
     /// As a person names it.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::BuiltIn { .. } => "the built-in spell".to_owned(),
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-pub(crate) fn crystal_named(name: &str) -> Result<ModelName, Refusal> {
+pub(crate) fn parse_crystal(name: &str) -> Result<ModelName, Refusal> {
     name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
 }
 
@@ -133,22 +133,22 @@ pub(crate) fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
 /// Makes the cantrip of a spell as far as it can be made without a loom: whatever is wrong with it is told before a store
 /// is opened, so a spell that cannot be cast leaves no folder behind.
 pub(crate) fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
-    build(spell, &AnyLoom::new(Memory::new()))
+    build(spell, &AnyLoom::new(MemoryLoom::new()))
 }
 
 /// Makes the cantrip of a spell, to be cast into this loom.
 pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
-    build_asking(spell, loom, builtin::ask_human(Person))
+    build_asking(spell, loom, builtin::ask_human(TerminalUser))
 }
 
 /// The same, where someone else is asked than the person at the terminal.
 pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) -> Result<Cantrip, Refusal> {
-    let around = Surroundings {
+    let around = BuildContext {
         crystals: Some(Arc::new(endpoint)),
         mediums: mediums(spell)?,
         ask_human: Some(ask_human),
         store: Some(loom.clone()),
-        ..Surroundings::default()
+        ..BuildContext::default()
     };
     Ok(spell.build(&around)?)
 }
@@ -175,8 +175,8 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
 pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Scripted { file, script } => {
-            let opened = Scripted::open(Path::new(file), script.as_deref());
-            Ok(AnyCrystal::new(opened.map_err(|fault| Refusal::from(fault.filled()))?))
+            let opened = ScriptedCrystal::open(Path::new(file), script.as_deref());
+            Ok(AnyCrystal::new(opened.map_err(|fault| Refusal::from(fault.to_reply()))?))
         }
         ModelName::Local { .. }
         | ModelName::Hosted { .. }
@@ -193,14 +193,14 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
         ModelName::Local { model, url } => {
             let crystal = Compatible::new(model, url, None)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
-            let crystal = crystal.described_by(&*models::known()?).assuming(models::window_assumed);
-            Ok(AnyCrystal::new(if keys::whole_answers() { crystal.whole() } else { crystal }))
+            let crystal = crystal.with_profiles(&*models::known()?).on_assumed_window(models::window_assumed);
+            Ok(AnyCrystal::new(if keys::whole_answers() { crystal.without_streaming() } else { crystal }))
         }
         ModelName::Hosted { provider, model } => {
             let mut access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };
             if let Some(base) = base {
                 if access.key.is_some() {
-                    addresses::may_be_sent_a_key(*provider, base, access.base.as_ref())?;
+                    addresses::check_key_address(*provider, base, access.base.as_ref())?;
                 }
                 access.base = Some(base.clone());
             }
@@ -209,7 +209,7 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())
         }
         ModelName::Endpoint { endpoint, model } => {
-            let (endpoint, access) = endpoints::reached(endpoint, &name.to_string())?;
+            let (endpoint, access) = endpoints::access_endpoint(endpoint, &name.to_string())?;
             endpoint
                 .model(model, &access)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())

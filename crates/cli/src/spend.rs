@@ -5,20 +5,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cantrip::canon::{Currency, Money, Timestamp};
-use cantrip::loom::{Actor, AnyLoom, Ledger, Listed, Page, Wanted};
+use cantrip::loom::{Actor, AnyLoom, Ledger, ListPage, PageRequest, ReservationFilter};
 use cantrip::{MachineClock, store_refusal};
 use cantrip_canon::Clock;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Because, Service};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{ChangeReason, Service};
 use cantrip_spend::{
-    Authorization, AuthorizationRef, Booked, Constraints, Mode, Owner, ReservationId, Scope, Terms, Verdict,
+    Authorization, AuthorizationMode, AuthorizationRef, Constraints, Payer, ReservationId, ReservationRow, Scope,
+    Terms, Verdict,
 };
 use serde_json::{Value, json};
 
 use crate::loom::find;
-use crate::present::{BOLD, DIM, Present, harmless};
+use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::store::{self, Store};
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Say who may spend what, look at what is held and was spent, and check that it adds up.
 ///
@@ -31,7 +32,7 @@ use crate::watch::{Shows, Viewer};
                         cantrip spend verify")]
 pub(crate) struct SpendCommand {
     #[command(subcommand)]
-    what: What,
+    what: SpendAction,
 
     /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -39,7 +40,7 @@ pub(crate) struct SpendCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum SpendAction {
     /// Give an authorization. Without a total every spend under it asks a person.
     #[command(after_help = "Examples:\n  cantrip spend authorize --total '5.00 USD'\n  \
                             cantrip spend authorize --total '5.00 USD' --threshold '0.50 USD' --agent analyst")]
@@ -217,19 +218,19 @@ impl SpendCommand {
     async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let changes = match &self.what {
-            What::Authorize(_) | What::Revoke { .. } | What::Reconcile { .. } => true,
-            What::Ls | What::Show { .. } | What::Reservations(_) | What::Verify => false,
+            SpendAction::Authorize(_) | SpendAction::Revoke { .. } | SpendAction::Reconcile { .. } => true,
+            SpendAction::Ls | SpendAction::Show { .. } | SpendAction::Reservations(_) | SpendAction::Verify => false,
         };
         let open = if changes { store::open } else { store::open_to_read };
         let store = open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
-        let (guarded, drawn) = self.what.asked(&store, &service).await?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let (guarded, drawn) = self.what.execute(&store, &service).await?;
         Ok(present.reply(guarded, || drawn))
     }
 }
 
-impl What {
-    async fn asked(&self, store: &Store, service: &Service) -> Result<(Guarded, String), Refusal> {
+impl SpendAction {
+    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
         let loom = &store.loom;
         Ok(match self {
             Self::Authorize(authorizing) => {
@@ -240,27 +241,27 @@ impl What {
                 (guarded, drawn)
             }
             Self::Ls => {
-                let guarded = service.authorizations(Page::FIRST).await;
+                let guarded = service.authorizations(PageRequest::FIRST).await;
                 let drawn = draw(&guarded, list_authorizations);
                 (guarded, drawn)
             }
             Self::Show { authorization } => {
-                let id = named(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
+                let id = resolve_authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
                 let guarded = service.authorization(id).await;
                 let drawn = draw(&guarded, show_authorization);
                 (guarded, drawn)
             }
             Self::Revoke { authorization, why } => {
-                let id = named(loom, authorization).await?;
+                let id = resolve_authorization(loom, authorization).await?;
                 (service.revoke(id, why.because()?).await, format!("{id} is revoked\n"))
             }
             Self::Reservations(listing) => {
-                let guarded = service.reservations(listing.wanted(loom).await?, Page::FIRST).await;
+                let guarded = service.reservations(listing.wanted(loom).await?, PageRequest::FIRST).await;
                 let drawn = draw(&guarded, list_reservations);
                 (guarded, drawn)
             }
             Self::Reconcile { reservation, paid, nothing: _, why } => {
-                let id = reserved(loom, reservation).await?;
+                let id = resolve_reservation(loom, reservation).await?;
                 let verdict = paid.map_or(Verdict::Release, Verdict::Commit);
                 let drawn = match paid {
                     Some(paid) => format!("{id} cost {paid}\n"),
@@ -284,20 +285,20 @@ impl What {
 }
 
 impl Why {
-    fn because(&self) -> Result<Because, Refusal> {
+    fn because(&self) -> Result<ChangeReason, Refusal> {
         because(&self.because, &self.by)
     }
 }
 
-fn because(reason: &str, by: &str) -> Result<Because, Refusal> {
+fn because(reason: &str, by: &str) -> Result<ChangeReason, Refusal> {
     let actor = Actor::new(by).map_err(|fault| codes::config_invalid("--by", by, fault.to_string()))?;
-    Ok(Because { actor, reason: reason.to_owned() })
+    Ok(ChangeReason { actor, reason: reason.to_owned() })
 }
 
 impl Authorizing {
     fn terms(&self) -> Result<Terms, Refusal> {
         let currency = self.currency()?;
-        let owner: Owner = self
+        let owner: Payer = self
             .owner
             .parse()
             .map_err(|fault| codes::config_invalid("--owner", self.owner.as_str(), format!("{fault}")))?;
@@ -305,10 +306,10 @@ impl Authorizing {
         let now = MachineClock::new().now().wall;
         let hours = self.expires_in_hours.map(|hours| now.after(Duration::from_secs(hours.saturating_mul(3_600))));
         let mode = match (&self.mode, self.threshold, self.total) {
-            (Some(mode), _, _) => Mode::from(mode.clone()),
-            (None, Some(_), _) => Mode::DelegatedBudgetWithThreshold,
-            (None, None, Some(_)) => Mode::DelegatedBudget,
-            (None, None, None) => Mode::Interactive,
+            (Some(mode), _, _) => AuthorizationMode::from(mode.clone()),
+            (None, Some(_), _) => AuthorizationMode::DelegatedBudgetWithThreshold,
+            (None, None, Some(_)) => AuthorizationMode::DelegatedBudget,
+            (None, None, None) => AuthorizationMode::Interactive,
         };
         Ok(Terms {
             owner,
@@ -347,9 +348,9 @@ impl Authorizing {
 }
 
 impl Listing {
-    async fn wanted(&self, loom: &AnyLoom) -> Result<Wanted, Refusal> {
+    async fn wanted(&self, loom: &AnyLoom) -> Result<ReservationFilter, Refusal> {
         let authorization = match &self.authorization {
-            Some(asked) => Some(named(loom, asked).await?),
+            Some(asked) => Some(resolve_authorization(loom, asked).await?),
             None => None,
         };
         let run = match &self.run {
@@ -362,12 +363,12 @@ impl Listing {
             State::Committed => "committed",
             State::Released => "released",
         });
-        Ok(Wanted { authorization, run, state })
+        Ok(ReservationFilter { authorization, run, state })
     }
 }
 
 /// The one thing whose id begins so.
-fn one(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
+fn only_match(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
     match (found.pop(), found.len()) {
         (Some(id), 0) => Ok(id),
         (None, _) => Err(codes::not_found(kind, asked).into()),
@@ -375,11 +376,11 @@ fn one(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String
     }
 }
 
-async fn named(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
+async fn resolve_authorization(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
     loop {
         let listed = loom.authorizations(page).await.map_err(|error| store_refusal(&error))?;
         found.extend(listed.items.iter().map(|row| row.id.to_string()).filter(|id| id.starts_with(asked)));
@@ -388,16 +389,17 @@ async fn named(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal>
             None => break,
         }
     }
-    one("authorization", asked, found)?.parse().map_err(|_| codes::not_found("authorization", asked).into())
+    only_match("authorization", asked, found)?.parse().map_err(|_| codes::not_found("authorization", asked).into())
 }
 
-async fn reserved(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
+async fn resolve_reservation(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
     loop {
-        let listed = loom.reservations(Wanted::default(), page).await.map_err(|error| store_refusal(&error))?;
+        let listed =
+            loom.reservations(ReservationFilter::default(), page).await.map_err(|error| store_refusal(&error))?;
         let ids = listed.items.iter().map(|booked| booked.row.terms().id().to_string());
         found.extend(ids.filter(|id| id.starts_with(asked)));
         match listed.next {
@@ -405,11 +407,11 @@ async fn reserved(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal>
             None => break,
         }
     }
-    one("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
+    only_match("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
 }
 
 /// The text of a value that a reply has; of any other reply nothing is drawn.
-fn draw(guarded: &Guarded, draw: impl FnOnce(&Value) -> Option<String>) -> String {
+fn draw(guarded: &GuardedReply, draw: impl FnOnce(&Value) -> Option<String>) -> String {
     guarded.reply.value().and_then(draw).unwrap_or_default()
 }
 
@@ -432,8 +434,8 @@ fn list_authorizations(value: &Value) -> Option<String> {
             text,
             "{BOLD}{}{BOLD:#}  {}  {}{over}  {} spent, {} held, {left}",
             row.id,
-            harmless(terms.owner.as_str()),
-            harmless(terms.mode.as_str()),
+            strip_control(terms.owner.as_str()),
+            strip_control(terms.mode.as_str()),
             money(row.totals.spent),
             money(row.totals.reserved),
         );
@@ -445,13 +447,13 @@ fn show_authorization(value: &Value) -> Option<String> {
     let row: Authorization = serde_json::from_value(value.get("authorization")?.clone()).ok()?;
     let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
     let mut text = format!("{BOLD}{}{BOLD:#}, revision {}\n", row.id, row.agreement.revision);
-    let _ = writeln!(text, "  owner    {}", harmless(terms.owner.as_str()));
-    let _ = writeln!(text, "  mode     {}", harmless(terms.mode.as_str()));
+    let _ = writeln!(text, "  owner    {}", strip_control(terms.owner.as_str()));
+    let _ = writeln!(text, "  mode     {}", strip_control(terms.mode.as_str()));
     let scope =
         [("run", &terms.scope.run_id), ("entity", &terms.scope.thread_id), ("agent", &terms.scope.autopilot_id)];
     for (name, id) in scope {
         if let Some(id) = id {
-            let _ = writeln!(text, "  {name:<8} {}", harmless(id));
+            let _ = writeln!(text, "  {name:<8} {}", strip_control(id));
         }
     }
     let _ = writeln!(text, "  spent    {}", money(row.totals.spent));
@@ -476,7 +478,7 @@ fn show_authorization(value: &Value) -> Option<String> {
         }
     }
     for change in value.get("agreements")?.as_array()? {
-        let told = |key: &str| harmless(change.get(key).and_then(Value::as_str).unwrap_or_default());
+        let told = |key: &str| strip_control(change.get(key).and_then(Value::as_str).unwrap_or_default());
         let revision = change.get("revision").and_then(Value::as_u64).unwrap_or(0);
         let _ = writeln!(
             text,
@@ -490,15 +492,15 @@ fn show_authorization(value: &Value) -> Option<String> {
 }
 
 fn list_reservations(value: &Value) -> Option<String> {
-    let listed: Listed<Booked> = Listed {
+    let listed: ListPage<ReservationRow> = ListPage {
         items: serde_json::from_value(value.get("items")?.clone()).ok()?,
         next: value.get("next").and_then(Value::as_u64),
     };
     let mut text = String::new();
-    for Booked { row, .. } in &listed.items {
+    for ReservationRow { row, .. } in &listed.items {
         let terms = row.terms();
         let came = match row.state_name() {
-            "committed" => format!(", cost {}", amount(row.spent(), terms.amount.currency())),
+            "committed" => format!(", cost {}", amount(row.spent_micros(), terms.amount.currency())),
             _ => String::new(),
         };
         let _ = writeln!(

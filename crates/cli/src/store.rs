@@ -7,7 +7,7 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cantrip::loom::{AnyLoom, Jsonl, Memory};
+use cantrip::loom::{AnyLoom, Jsonl, MemoryLoom};
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
@@ -29,7 +29,7 @@ pub(crate) struct Store {
 }
 
 /// Where a store is.
-pub(crate) enum Place {
+pub(crate) enum StoreTarget {
     Memory,
     /// A folder of JSON lines.
     Lines(PathBuf),
@@ -41,9 +41,9 @@ pub(crate) enum Place {
 /// it is opened.
 pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
     match place(url, here) {
-        Ok(Place::Memory) => false,
-        Ok(Place::Lines(path) | Place::Sqlite(path)) => !path.exists(),
-        Ok(Place::Postgres(_)) | Err(_) => true,
+        Ok(StoreTarget::Memory) => false,
+        Ok(StoreTarget::Lines(path) | StoreTarget::Sqlite(path)) => !path.exists(),
+        Ok(StoreTarget::Postgres(_)) | Err(_) => true,
     }
 }
 
@@ -57,20 +57,20 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
         })
     };
     match place(url, here)? {
-        Place::Memory => Ok(in_memory()),
-        Place::Lines(folder) => {
+        StoreTarget::Memory => Ok(in_memory()),
+        StoreTarget::Lines(folder) => {
             made(&folder)?;
             let loom = AnyLoom::new(Jsonl::open(&folder).map_err(refused)?);
             Ok(on_disk(loom, format!("jsonl:{}", folder.display()), Some(folder), url))
         }
-        Place::Sqlite(path) => {
+        StoreTarget::Sqlite(path) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             made(folder)?;
             let store = cantrip_store::Store::sqlite(&path).map_err(refused)?;
             let named = on_disk(AnyLoom::new(store), format!("sqlite:{}", path.display()), Some(beside(&path)), url);
             Ok(Store { is_shared: true, ..named })
         }
-        Place::Postgres(server) => {
+        StoreTarget::Postgres(server) => {
             if let Some(password) = url::Url::parse(&server).ok().as_ref().and_then(url::Url::password) {
                 cantrip::canon::remember_secret(password);
             }
@@ -88,19 +88,19 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
 /// Opens the same store to look at it: also while someone casts in it, and nothing is made.
 pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     match place(url, here)? {
-        Place::Lines(folder) => {
+        StoreTarget::Lines(folder) => {
             let loom = Jsonl::open_to_read(&folder).map_err(|error| store_refusal(&error))?;
             Ok(on_disk(AnyLoom::new(loom), format!("jsonl:{}", folder.display()), Some(folder), url))
         }
-        Place::Sqlite(path) => {
+        StoreTarget::Sqlite(path) => {
             let loom = if path.exists() {
                 AnyLoom::new(cantrip_store::Store::sqlite_to_read(&path).map_err(|error| store_refusal(&error))?)
             } else {
-                AnyLoom::new(Memory::new())
+                AnyLoom::new(MemoryLoom::new())
             };
             Ok(on_disk(loom, format!("sqlite:{}", path.display()), Some(beside(&path)), url))
         }
-        Place::Memory | Place::Postgres(_) => open(url, here),
+        StoreTarget::Memory | StoreTarget::Postgres(_) => open(url, here),
     }
 }
 
@@ -114,12 +114,12 @@ fn on_disk(loom: AnyLoom, name: String, beside: Option<PathBuf>, url: Option<&st
 }
 
 fn in_memory() -> Store {
-    let loom = AnyLoom::new(Memory::new());
+    let loom = AnyLoom::new(MemoryLoom::new());
     Store { loom, name: "memory:".to_owned(), beside: None, is_shared: false, again: String::new() }
 }
 
 /// Where the store is that is meant.
-pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<Place, Refusal> {
+pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refusal> {
     let settled = match url {
         Some(_) => None,
         None => Config::load(here)?.store,
@@ -133,12 +133,14 @@ pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<Place, Refusal> {
             let file = folder.join("loom.db");
             // A folder that was begun with JSON lines goes on with them.
             let lines = !file.exists() && folder.join("records.jsonl").exists();
-            Ok(if lines { Place::Lines(folder) } else { Place::Sqlite(file) })
+            Ok(if lines { StoreTarget::Lines(folder) } else { StoreTarget::Sqlite(file) })
         }
-        Some(("memory", "")) => Ok(Place::Memory),
-        Some(("jsonl", folder)) if !folder.is_empty() => Ok(Place::Lines(PathBuf::from(folder))),
-        Some(("sqlite", file)) if !file.is_empty() && file != ":memory:" => Ok(Place::Sqlite(PathBuf::from(file))),
-        Some(("postgres" | "postgresql", _)) => Ok(Place::Postgres(url.unwrap_or_default().to_owned())),
+        Some(("memory", "")) => Ok(StoreTarget::Memory),
+        Some(("jsonl", folder)) if !folder.is_empty() => Ok(StoreTarget::Lines(PathBuf::from(folder))),
+        Some(("sqlite", file)) if !file.is_empty() && file != ":memory:" => {
+            Ok(StoreTarget::Sqlite(PathBuf::from(file)))
+        }
+        Some(("postgres" | "postgresql", _)) => Ok(StoreTarget::Postgres(url.unwrap_or_default().to_owned())),
         Some((_, _)) => Err(invalid("is none of memory:, jsonl:DIR, sqlite:FILE and postgres://...")),
     }
 }

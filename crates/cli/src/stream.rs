@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use cantrip_canon::json::{self, ReadFault};
 use cantrip_canon::{Instant, Now, Timestamp};
-use cantrip_reply::{Filled, Invalid, Refusal, Reply, ReplyBuilder, codes};
-use cantrip_stream::{Emission, Fault, Gradient, Options, Processor, SourceTimestamp, StreamEvent, Timers};
+use cantrip_reply::{Invalid, Refusal, Reply, ReplyBuilder, ReplyDraft, codes};
+use cantrip_stream::{Emission, Gradient, Options, Processor, SourceTimestamp, StreamEvent, StreamFault, Timers};
 use serde_json::{Value, json};
 
 use crate::limits::{FAULTS_LISTED_MAX, LINE_BYTES_MAX};
@@ -148,7 +148,7 @@ impl Playback {
     }
 
     /// Lets the timers due before the event fire at their own time, then applies the event.
-    pub(crate) fn play(&mut self, event: &StreamEvent, out: &mut Vec<Emission>) -> Result<(), Fault> {
+    pub(crate) fn play(&mut self, event: &StreamEvent, out: &mut Vec<Emission>) -> Result<(), StreamFault> {
         let at = wall(event.timestamp);
         let start = *self.start.get_or_insert(at);
         let since = u64::try_from(at.unix_millis() - start.unix_millis()).unwrap_or(0);
@@ -241,15 +241,15 @@ impl LineFault {
         Self { line, kind: Kind::TooLong, path: String::new(), expected: format!("at most {LINE_BYTES_MAX} bytes") }
     }
 
-    fn refused(line: usize, fault: &Fault) -> Self {
+    fn refused(line: usize, fault: &StreamFault) -> Self {
         let path = match fault {
-            Fault::Limit { .. } => "turnId",
-            Fault::Session { .. } => "sessionId",
+            StreamFault::Limit { .. } => "turnId",
+            StreamFault::Session { .. } => "sessionId",
         };
         Self { line, kind: Kind::Schema, path: path.to_owned(), expected: fault.to_string() }
     }
 
-    fn shown(&self) -> String {
+    fn render(&self) -> String {
         let Self { line, kind, path, expected } = self;
         let column = match kind {
             Kind::Unparsable { column } => format!(", column {column}"),
@@ -260,7 +260,7 @@ impl LineFault {
     }
 
     /// The first fault of a file decides what kind of Invalid it is.
-    fn refusal(&self, file: &str) -> Filled<Invalid> {
+    fn refusal(&self, file: &str) -> ReplyDraft<Invalid> {
         let Self { line, kind, path, expected } = self;
         match kind {
             Kind::Unparsable { column } => codes::unparsable(file, format!("line {line}, column {column}"), expected),
@@ -287,7 +287,7 @@ impl Report {
     fn fault(&mut self, fault: LineFault) {
         self.fault_count += 1;
         if self.faults.len() < FAULTS_LISTED_MAX {
-            let _ = writeln!(io::stderr(), "{}", fault.shown());
+            let _ = writeln!(io::stderr(), "{}", fault.render());
             self.faults.push(fault);
         }
     }

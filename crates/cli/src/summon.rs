@@ -15,24 +15,24 @@ use std::process::ExitCode;
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Ending, Journal, Loom, RunState, Turn};
 use cantrip::spell::Spell;
-use cantrip::{Cancel, Cantrip, CastReply, Continuing, store_refusal};
-use cantrip_reply::{Call, ExitStatus, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Ask, Branch, Service};
+use cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, store_refusal};
+use cantrip_reply::{Call, ExitStatus, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{CastRequest, ForkRequest, Service};
 use serde_json::json;
 
 use crate::approve::{self, Approvals};
-use crate::cast::answered;
-use crate::given;
+use crate::cast::print_answer;
+use crate::input_files;
 use crate::loom::read::ShownThread;
 use crate::loom::{draw, find};
-use crate::origin::{self, Found, Wanted};
-use crate::present::{BOLD, DIM, Present, answer, cut, harmless, program, say, width_of_error};
+use crate::origin::{self, SpellOrigin, SpellQuery};
+use crate::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
 use crate::process;
 use crate::spells::{self, Source};
 use crate::store::{self, Store};
-use crate::watch::{End, Shows, Viewer, waits};
+use crate::watch::{CastSummary, OutputMode, Viewer, waits};
 use command::Command;
-use input::{Given, Input};
+use input::{Input, InputEvent};
 
 /// Casts of the past that are told when an entity is taken up again.
 const CASTS_TOLD: usize = 3;
@@ -77,53 +77,54 @@ pub(crate) struct Summon {
 
 impl Summon {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.summoned(guard, present).await {
+        match self.open_session(guard, present).await {
             Ok(mut summoned) => summoned.live().await,
-            Err(Unsummoned::Refusal(refusal)) => {
+            Err(SummonError::Refusal(refusal)) => {
                 let guarded = guard.call(Call::surface("summon"), |rb| async { rb.refuse(refusal) }).await;
                 present.reply(guarded, String::new)
             }
-            Err(Unsummoned::Answered(guarded)) => present.reply(*guarded, String::new),
+            Err(SummonError::Answered(guarded)) => present.reply(*guarded, String::new),
         }
     }
 
-    async fn summoned<'a>(&self, guard: &'a Guard, present: Present) -> Result<Summoned<'a>, Unsummoned> {
+    async fn open_session<'a>(&self, guard: &'a Guard, present: Present) -> Result<EntitySession<'a>, SummonError> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let who = self.who()?;
         let context = match (&self.context, &who) {
             (None, _) => None,
-            (Some(path), Who::New(_)) => given::context_file(path)?,
-            (Some(_), Who::Known(_)) => {
+            (Some(path), SummonTarget::New(_)) => input_files::context_file(path)?,
+            (Some(_), SummonTarget::Known(_)) => {
                 let rule = "an entity has its context already; it is given to a new one, from a spell";
                 return Err(Refusal::from(codes::config_invalid("summon", "--context", rule)).into());
             }
         };
         let new = match &who {
-            Who::New(source) => {
+            SummonTarget::New(source) => {
                 let spell = source.read(self.crystal.as_deref())?;
                 if store::would_be_made(self.store.as_deref(), &here) {
                     spells::build_nowhere(&spell)?;
                 }
                 Some((source.clone(), spell))
             }
-            Who::Known(_) => None,
+            SummonTarget::Known(_) => None,
         };
         let store = store::open(self.store.as_deref(), &here)?;
-        let shows = Shows::of(present.json, self.jsonl, self.quiet);
+        let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let viewer = Viewer::new(shows);
-        let service = Service::new(viewer.house(&store, guard).askable(approve::somebody_is_here(shows)));
+        let service = Service::new(viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows)));
         let (spell, source, cantrip, entity) = match (who, new) {
-            (Who::Known(asked), _) => {
+            (SummonTarget::Known(asked), _) => {
                 let entity = find::entity(&store.loom, asked.as_deref()).await?;
-                let wanted = Wanted { spell: self.spell.as_deref(), crystal: None };
-                let Found { source, spell, cantrip, .. } = origin::exactly(&store, entity, wanted).await?;
-                let _taken = succeeded(service.take_up(&cantrip, entity).await)?;
+                let wanted = SpellQuery { spell: self.spell.as_deref(), crystal: None };
+                let SpellOrigin { source, spell, cantrip, .. } =
+                    origin::exact_of_entity(&store, entity, wanted).await?;
+                let _taken = require_success(service.reattach_entity(&cantrip, entity).await)?;
                 (spell, source, cantrip, entity)
             }
-            (Who::New(_), None) => return Err(Refusal::from(codes::crash()).into()),
-            (Who::New(_), Some((source, spell))) => {
+            (SummonTarget::New(_), None) => return Err(Refusal::from(codes::crash()).into()),
+            (SummonTarget::New(_), Some((source, spell))) => {
                 let cantrip = spells::build(&spell, &store.loom)?;
-                let made = succeeded(service.summon(&cantrip, context).await)?;
+                let made = require_success(service.summon(&cantrip, context).await)?;
                 let entity = made.reply.data().get("entity_id").and_then(|id| id.as_str()?.parse().ok());
                 let entity: EntityId = entity.ok_or_else(|| Refusal::from(codes::crash()))?;
                 (spell, source, cantrip, entity)
@@ -131,17 +132,17 @@ impl Summon {
         };
         origin::note(&store, &cantrip, &source);
         let mut summoned =
-            Summoned { guard, present, shows, viewer, service, store, spell, cantrip, entity, waiting: None };
+            EntitySession { guard, present, shows, viewer, service, store, spell, cantrip, entity, waiting: None };
         summoned.look_back().await?;
         Ok(summoned)
     }
 
-    fn who(&self) -> Result<Who, Refusal> {
+    fn who(&self) -> Result<SummonTarget, Refusal> {
         let known = match &self.who {
             None => None,
             Some(who) => match spells::find(who) {
-                Ok(path) => return Ok(Who::New(Source::File(path))),
-                Err(_) if find::looks_like_one(who) => Some(who.clone()),
+                Ok(path) => return Ok(SummonTarget::New(Source::File(path))),
+                Err(_) if find::looks_like_id(who) => Some(who.clone()),
                 Err(refusal) => return Err(refusal),
             },
         };
@@ -152,38 +153,38 @@ impl Summon {
             let hint = format!("cantrip loom fork @last INTENT --crystal {crystal}");
             return Err(codes::config_invalid("summon", "--crystal", rule).data(json!({ "hint": hint })).into());
         }
-        Ok(Who::Known(known))
+        Ok(SummonTarget::Known(known))
     }
 }
 
 /// Who is summoned.
-enum Who {
+enum SummonTarget {
     New(Source),
     /// The latest, unless it is named.
     Known(Option<String>),
 }
 
 /// Why nobody came.
-enum Unsummoned {
+enum SummonError {
     Refusal(Refusal),
-    Answered(Box<Guarded>),
+    Answered(Box<GuardedReply>),
 }
 
-impl<R: Into<Refusal>> From<R> for Unsummoned {
+impl<R: Into<Refusal>> From<R> for SummonError {
     fn from(refusal: R) -> Self {
         Self::Refusal(refusal.into())
     }
 }
 
-fn succeeded(guarded: Guarded) -> Result<Guarded, Unsummoned> {
-    if guarded.reply.reply_type().is_success() { Ok(guarded) } else { Err(Unsummoned::Answered(Box::new(guarded))) }
+fn require_success(guarded: GuardedReply) -> Result<GuardedReply, SummonError> {
+    if guarded.reply.reply_type().is_success() { Ok(guarded) } else { Err(SummonError::Answered(Box::new(guarded))) }
 }
 
 /// An entity that is here to be sent something.
-struct Summoned<'a> {
+struct EntitySession<'a> {
     guard: &'a Guard,
     present: Present,
-    shows: Shows,
+    shows: OutputMode,
     viewer: Viewer,
     service: Service,
     store: Store,
@@ -195,12 +196,12 @@ struct Summoned<'a> {
 }
 
 /// Whether to go on.
-enum Then {
+enum NextStep {
     Next(ExitStatus),
     Leave,
 }
 
-impl Summoned<'_> {
+impl EntitySession<'_> {
     async fn live(&mut self) -> ExitCode {
         let typed = io::stdin().is_terminal();
         self.viewer.begin(&self.spell, None, &self.store);
@@ -213,20 +214,20 @@ impl Summoned<'_> {
         let mut status = ExitStatus::Success;
         loop {
             let then = match input.next().await {
-                Given::Intent(intent) => self.intent(&intent).await,
-                Given::Command(line) => self.command(&line).await,
-                Given::Refused(refusal) => self.refused(refusal).await,
-                Given::End => Then::Leave,
-                Given::Interrupted => {
+                InputEvent::Intent(intent) => self.intent(&intent).await,
+                InputEvent::Command(line) => self.command(&line).await,
+                InputEvent::Refused(refusal) => self.print_refusal(refusal).await,
+                InputEvent::End => NextStep::Leave,
+                InputEvent::Interrupted => {
                     status = if status.is_success() { ExitStatus::Interrupted } else { status };
-                    Then::Leave
+                    NextStep::Leave
                 }
             };
             match then {
                 // A person has seen it; a script is told of the first.
-                Then::Next(next) if !typed && status.is_success() => status = next,
-                Then::Next(_) => {}
-                Then::Leave => break,
+                NextStep::Next(next) if !typed && status.is_success() => status = next,
+                NextStep::Next(_) => {}
+                NextStep::Leave => break,
             }
             if typed {
                 self.tell("");
@@ -238,9 +239,9 @@ impl Summoned<'_> {
         ExitCode::from(status)
     }
 
-    async fn refused(&self, refusal: Refusal) -> Then {
+    async fn print_refusal(&self, refusal: Refusal) -> NextStep {
         let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.refuse(refusal) }).await;
-        Then::Next(self.present.shown(guarded, || {}))
+        NextStep::Next(self.present.show_reply(guarded, || {}))
     }
 
     fn tell(&self, line: &str) {
@@ -276,7 +277,7 @@ impl Summoned<'_> {
             return;
         }
         let columns = width_of_error().unwrap_or(80).saturating_sub(4);
-        let shown = |text: &str| cut(harmless(text).trim_start().lines().next().unwrap_or_default(), columns);
+        let shown = |text: &str| cut(strip_control(text).trim_start().lines().next().unwrap_or_default(), columns);
         let casts = self.store.loom.casts(self.entity).await.unwrap_or_default();
         let untold = casts.len().saturating_sub(CASTS_TOLD);
         if untold > 0 {
@@ -307,7 +308,7 @@ impl Summoned<'_> {
         }
     }
 
-    async fn intent(&mut self, intent: &str) -> Then {
+    async fn intent(&mut self, intent: &str) -> NextStep {
         if let Some(run) = self.waiting.take() {
             // One that failed stands in nobody's way.
             let state = self.store.loom.run(run).await.map(|view| view.state);
@@ -316,19 +317,19 @@ impl Summoned<'_> {
             }
         }
         let cancel = Cancel::new();
-        let ask = Ask { cancel: cancel.clone(), ..Ask::on(intent) };
+        let ask = CastRequest { cancel: cancel.clone(), ..CastRequest::with_intent(intent) };
         let (service, entity) = (self.service.clone(), self.entity);
         let reply = self.viewer.watch(&cancel, service.send(entity, ask)).await;
-        let reply = self.decided(&cancel, reply).await;
-        self.rested(reply).await
+        let reply = self.decide_pending(&cancel, reply).await;
+        self.handle_reply(reply).await
     }
 
     /// Asks about the calls that wait for a word, as long as there are some and someone answers.
-    async fn decided(&mut self, cancel: &Cancel, mut reply: CastReply) -> CastReply {
+    async fn decide_pending(&mut self, cancel: &Cancel, mut reply: CastReply) -> CastReply {
         let (spell, service, cantrip) = (self.spell.clone(), self.service.clone(), self.cantrip.clone());
         let mut approvals = Approvals::new(&spell, self.shows);
         let mut resumed = false;
-        while let Some(run) = approvals.decided(&service, &reply).await {
+        while let Some(run) = approvals.decide_pending(&service, &reply).await {
             // What is resumed goes past the entity that is held here.
             self.refresh().await;
             reply = self.viewer.watch(cancel, service.resume(&cantrip, run, cancel)).await;
@@ -354,71 +355,71 @@ impl Summoned<'_> {
     /// Takes the entity up again from its loom: something other than a send has moved it.
     async fn refresh(&mut self) {
         let _ = self.service.dispose(self.entity).await;
-        let taken = self.service.take_up(&self.cantrip, self.entity).await;
+        let taken = self.service.reattach_entity(&self.cantrip, self.entity).await;
         if !taken.reply.reply_type().is_success() {
-            self.present.shown(taken, || {});
+            self.present.show_reply(taken, || {});
         }
     }
 
     /// What a cast came to.
-    async fn rested(&mut self, reply: CastReply) -> Then {
+    async fn handle_reply(&mut self, reply: CastReply) -> NextStep {
         if reply.outcome.is_none() && reply.run.is_some() {
             self.refresh().await;
         }
-        let end = End::of(&reply, &self.store);
+        let end = CastSummary::of(&reply, &self.store);
         let begun = reply.run.is_some();
         // What was interrupted has closed no turn: the loom says how far the thread has come.
         let looked = self.look_back().await;
-        let status = answered(&self.viewer, self.present, self.shows, reply);
+        let status = print_answer(&self.viewer, self.present, self.shows, reply);
         if begun {
-            self.viewer.ended(&end);
+            self.viewer.print_ending(&end);
         }
         if end.waits {
             self.tell(&format!("{DIM}/continue goes on with it; another intent ends it first{DIM:#}"));
         }
         if let Err(refusal) = looked {
-            return self.refused(refusal).await;
+            return self.print_refusal(refusal).await;
         }
-        Then::Next(status)
+        NextStep::Next(status)
     }
 
-    async fn command(&mut self, line: &str) -> Then {
+    async fn command(&mut self, line: &str) -> NextStep {
         let command = match Command::read(line) {
             Ok(command) => command,
-            Err(refusal) => return self.refused(refusal).await,
+            Err(refusal) => return self.print_refusal(refusal).await,
         };
         match command {
-            Command::Quit => Then::Leave,
+            Command::Quit => NextStep::Leave,
             Command::Help => {
                 let filled = codes::read("commands").data(json!({"commands": command::NAMES}));
                 let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.success(filled) }).await;
-                Then::Next(self.present.shown(guarded, || answer(&command::help())))
+                NextStep::Next(self.present.show_reply(guarded, || answer(&command::help())))
             }
             Command::Thread => match self.thread().await {
                 Ok(thread) => match ShownThread::of(&self.store.loom, thread).await {
                     Ok(shown) => self.read(format!("thread {}", shown.thread.leaf), shown, draw::thread).await,
-                    Err(refusal) => self.refused(refusal).await,
+                    Err(refusal) => self.print_refusal(refusal).await,
                 },
-                Err(refusal) => self.refused(refusal).await,
+                Err(refusal) => self.print_refusal(refusal).await,
             },
             Command::Show(number) => match self.turn(number).await {
                 Ok(turn) => self.read(format!("turn {}", turn.id), turn, draw::turn).await,
-                Err(refusal) => self.refused(refusal).await,
+                Err(refusal) => self.print_refusal(refusal).await,
             },
             Command::Fork { number, intent } => match self.turn(Some(number)).await {
                 Ok(turn) => self.fork(turn.id, number, intent).await,
-                Err(refusal) => self.refused(refusal).await,
+                Err(refusal) => self.print_refusal(refusal).await,
             },
             Command::Continue => self.go_on().await,
         }
     }
 
-    async fn read<T: serde::Serialize>(&self, what: String, seen: T, draw: impl FnOnce(&T) -> String) -> Then {
+    async fn read<T: serde::Serialize>(&self, what: String, seen: T, draw: impl FnOnce(&T) -> String) -> NextStep {
         let text = draw(&seen);
         let filled = codes::read(what);
         let filled = if self.present.json { filled.value(seen) } else { filled };
         let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.success(filled) }).await;
-        Then::Next(self.present.shown(guarded, || answer(&text)))
+        NextStep::Next(self.present.show_reply(guarded, || answer(&text)))
     }
 
     async fn thread(&self) -> Result<cantrip::loom::Thread, Refusal> {
@@ -444,30 +445,30 @@ impl Summoned<'_> {
     }
 
     /// Branches off, and goes on with the branch.
-    async fn fork(&mut self, at: TurnId, number: u64, intent: Option<String>) -> Then {
+    async fn fork(&mut self, at: TurnId, number: u64, intent: Option<String>) -> NextStep {
         let before = self.entity;
         let cancel = Cancel::new();
-        let branch = Branch { intent: intent.map(Into::into), cancel: cancel.clone(), ..Branch::default() };
+        let branch = ForkRequest { intent: intent.map(Into::into), cancel: cancel.clone(), ..ForkRequest::default() };
         self.viewer.counts_from(number);
         let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
         let reply = self.viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
         let made = reply.entity;
-        let reply = self.decided(&cancel, reply).await;
+        let reply = self.decide_pending(&cancel, reply).await;
         let made = made.filter(|_| reply.outcome.is_some() || waits(&reply));
         let Some(made) = made else {
             let _ = self.look_back().await;
-            return Then::Next(answered(&self.viewer, self.present, self.shows, reply));
+            return NextStep::Next(print_answer(&self.viewer, self.present, self.shows, reply));
         };
         let _ = self.service.dispose(before).await;
         self.entity = made;
         self.refresh().await;
-        let then = self.rested(reply).await;
+        let then = self.handle_reply(reply).await;
         self.tell(&format!("{DIM}you speak with the branch now; the other is{DIM:#} {before}"));
         then
     }
 
     /// Goes on with what was interrupted or cut off.
-    async fn go_on(&mut self) -> Then {
+    async fn go_on(&mut self) -> NextStep {
         let cancel = Cancel::new();
         let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
         let reply = match self.waiting.take() {
@@ -475,17 +476,17 @@ impl Summoned<'_> {
             None => {
                 let last = match self.last_run().await {
                     Ok(last) => last,
-                    Err(refusal) => return self.refused(refusal).await,
+                    Err(refusal) => return self.print_refusal(refusal).await,
                 };
-                let continuing = Continuing::new().cancelled_by(&cancel);
+                let continuing = ContinueOptions::new().cancelled_by(&cancel);
                 self.viewer.watch(&cancel, service.continue_run(&cantrip, last, continuing)).await
             }
         };
-        let reply = self.decided(&cancel, reply).await;
+        let reply = self.decide_pending(&cancel, reply).await;
         if reply.outcome.is_some() {
             self.refresh().await;
         }
-        self.rested(reply).await
+        self.handle_reply(reply).await
     }
 
     async fn last_run(&self) -> Result<RunId, Refusal> {

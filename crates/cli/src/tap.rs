@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::DEBUG_MESSAGE_BYTES;
-use crate::present::{DIM, harmless, say};
+use crate::present::{DIM, say, strip_control};
 
 /// One of the pipes of a protocol that has a message a line.
 pub(crate) struct Tap<T> {
@@ -48,7 +48,7 @@ impl Watch {
         while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
             self.keeps(&bytes[..at]);
             if self.bytes > 0 {
-                say(&format!("{DIM}{} {} ({} bytes){DIM:#}", self.arrow, described(&self.line), self.bytes));
+                say(&format!("{DIM}{} {} ({} bytes){DIM:#}", self.arrow, describe_message(&self.line), self.bytes));
             }
             self.line.clear();
             self.bytes = 0;
@@ -65,7 +65,7 @@ impl Watch {
 }
 
 /// The method and id of a message.
-fn described(line: &[u8]) -> String {
+fn describe_message(line: &[u8]) -> String {
     let Ok(message) = serde_json::from_slice::<Value>(line) else {
         let why = if line.len() < DEBUG_MESSAGE_BYTES { "no JSON" } else { "a long message" };
         return why.to_owned();
@@ -76,7 +76,7 @@ fn described(line: &[u8]) -> String {
         None if message.get("error").is_some() => "error",
         None => "result",
     };
-    harmless(&format!("{what}{id}"))
+    strip_control(&format!("{what}{id}"))
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Tap<T> {

@@ -71,7 +71,7 @@ impl std::io::Write for WithoutSecrets {
         let mut stderr = std::io::stderr().lock();
         match known_secrets() {
             None => stderr.write_all(line)?,
-            Some(known) => stderr.write_all(known.text(&String::from_utf8_lossy(line)).as_bytes())?,
+            Some(known) => stderr.write_all(known.redact_text(&String::from_utf8_lossy(line)).as_bytes())?,
         }
         Ok(line.len())
     }
@@ -88,16 +88,16 @@ pub(crate) fn end() {
 }
 
 /// The span that this process was started from, where its environment says so.
-pub(crate) fn above() -> Option<TraceContext> {
-    TraceContext::read(&env::var("TRACEPARENT").ok()?, env::var("TRACESTATE").ok().as_deref())
+pub(crate) fn parent_span() -> Option<TraceContext> {
+    TraceContext::parse(&env::var("TRACEPARENT").ok()?, env::var("TRACESTATE").ok().as_deref())
 }
 
 /// A house as the environment and the configuration want it told of: what its spans say, and who learns of its traces.
-pub(crate) fn told(runtime: &Runtime) -> Runtime {
-    let named = env::var("CANTRIP_TRACEPARENT_TO").ok().map(|list| TracedHosts::read(&list));
-    let settled = || config::here().ok()?.traceparent_to.map(TracedHosts::of);
+pub(crate) fn with_telemetry(runtime: &Runtime) -> Runtime {
+    let named = env::var("CANTRIP_TRACEPARENT_TO").ok().map(|list| TracedHosts::parse(&list));
+    let settled = || config::here().ok()?.traceparent_to.map(TracedHosts::from_hosts);
     let hosts = named.or_else(settled).unwrap_or_default();
-    runtime.telling_content(tells_content()).tracing_to(hosts)
+    runtime.with_traced_content(tells_content()).with_traced_hosts(hosts)
 }
 
 /// Whether spans are to tell what was said.

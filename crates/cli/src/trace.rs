@@ -6,17 +6,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
+use cantrip::loom::{AnyLoom, Contracts, PageRequest, ReceiptFilter};
 use cantrip::store_refusal;
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
 use cantrip_service::{Service, TraceContent, TraceName};
 use serde_json::{Value, json};
 
 use crate::loom::find;
-use crate::present::{DIM, Present, harmless};
+use crate::present::{DIM, Present, strip_control};
 use crate::receipt;
 use crate::store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Read traces of predicts back: what was asked, said and used, step by step.
 ///
@@ -30,7 +30,7 @@ use crate::watch::{Shows, Viewer};
 )]
 pub(crate) struct TraceCommand {
     #[command(subcommand)]
-    action: Action,
+    action: TraceAction,
 
     /// Where traces are kept: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
@@ -38,7 +38,7 @@ pub(crate) struct TraceCommand {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TraceAction {
     /// Show one trace.
     #[command(after_help = "Examples:\n  cantrip trace show\n  cantrip trace show rcpt_8978fcad --json")]
     Show {
@@ -92,24 +92,24 @@ impl TraceCommand {
         }
     }
 
-    async fn answer(&self, guard: &Guard, present: Present) -> Result<(Guarded, String), Refusal> {
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<(GuardedReply, String), Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open_to_read(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         match &self.action {
-            Action::Show { name, no_redact } => {
+            TraceAction::Show { name, no_redact } => {
                 let name = resolve(&store.loom, name.as_deref()).await?;
                 let guarded = service.trace(&name, content(*no_redact)).await;
                 let drawn = guarded.reply.value().map(draw).unwrap_or_default();
                 Ok((guarded, drawn))
             }
-            Action::Export { name, run, all, no_redact, out } => {
+            TraceAction::Export { name, run, all, no_redact, out } => {
                 let lines = Lines::open(out.as_ref(), present.json)?;
                 let wanted = match (all, run) {
-                    (true, _) => Some(ReceiptsWanted::default()),
+                    (true, _) => Some(ReceiptFilter::default()),
                     (false, Some(run)) => {
                         let run = Some(find::run(&store.loom, Some(run)).await?);
-                        Some(ReceiptsWanted { run, ..ReceiptsWanted::default() })
+                        Some(ReceiptFilter { run, ..ReceiptFilter::default() })
                     }
                     (false, None) => None,
                 };
@@ -122,11 +122,11 @@ impl TraceCommand {
 async fn export(
     service: &Service,
     loom: &AnyLoom,
-    wanted: Option<ReceiptsWanted>,
+    wanted: Option<ReceiptFilter>,
     name: Option<&str>,
     content: TraceContent,
     mut lines: Lines,
-) -> Result<(Guarded, String), Refusal> {
+) -> Result<(GuardedReply, String), Refusal> {
     let guarded = match wanted {
         Some(wanted) => service.export_traces(wanted, content, |line| lines.write(line)).await,
         None => {
@@ -201,14 +201,16 @@ impl Lines {
 async fn resolve(loom: &AnyLoom, name: Option<&str>) -> Result<TraceName, Refusal> {
     match name {
         Some(reference) if reference.starts_with("trace:") => Ok(TraceName::Reference(reference.to_owned())),
-        Some(receipt) if receipt != "@last" => Ok(TraceName::Receipt(receipt::named(loom, Some(receipt)).await?)),
+        Some(receipt) if receipt != "@last" => {
+            Ok(TraceName::Receipt(receipt::resolve_receipt(loom, Some(receipt)).await?))
+        }
         Some(_) | None => last(loom).await,
     }
 }
 
 async fn last(loom: &AnyLoom) -> Result<TraceName, Refusal> {
-    let latest = ReceiptsWanted { latest_first: true, ..ReceiptsWanted::default() };
-    let mut page = Page::FIRST;
+    let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
+    let mut page = PageRequest::FIRST;
     loop {
         let listed = loom.receipts(latest.clone(), page).await.map_err(|error| store_refusal(&error))?;
         let traced = listed.items.iter().find_map(|row| row.receipt().ok()?.trace_ref);
@@ -225,15 +227,15 @@ async fn last(loom: &AnyLoom) -> Result<TraceName, Refusal> {
 
 /// A trace as text: what is known of it, then its content.
 fn draw(value: &Value) -> String {
-    let text = |key: &str| value[key].as_str().map(harmless).unwrap_or_default();
+    let text = |key: &str| value[key].as_str().map(strip_control).unwrap_or_default();
     let mut drawn = String::new();
     let _ = writeln!(drawn, "{}  {DIM}{}{DIM:#}", text("trace_ref"), text("trace_hash"));
     let place = match value["uri"].as_str() {
-        Some(uri) => format!("{} at {}", text("storage"), harmless(uri)),
+        Some(uri) => format!("{} at {}", text("storage"), strip_control(uri)),
         None => text("storage"),
     };
     let _ = writeln!(drawn, "{DIM}{place}, made {}, kept until {}{DIM:#}", text("created_at"), text("expires_at"));
     let content = serde_json::to_string_pretty(&value["trace"]).unwrap_or_default();
-    let _ = writeln!(drawn, "{}", harmless(&content));
+    let _ = writeln!(drawn, "{}", strip_control(&content));
     drawn
 }

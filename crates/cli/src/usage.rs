@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use cantrip_reply::{Call, Filled, Guard, Invalid, codes};
+use cantrip_reply::{Call, Guard, Invalid, ReplyDraft, codes};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser};
@@ -63,7 +63,7 @@ fn wants_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-fn invalid(error: &clap::Error) -> Filled<Invalid> {
+fn invalid(error: &clap::Error) -> ReplyDraft<Invalid> {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! Why a run waits for its crystal: what its provider said, and what a person can do about it.
 
-use cantrip::loom::Parked;
+use cantrip::loom::CastParked;
 use cantrip::parked;
 use cantrip_reply::ReplyType;
 use serde_json::{Map, Value};
 
-use crate::present::{BOLD, DIM, colour, harmless};
+use crate::present::{BOLD, DIM, colour, strip_control};
 
 /// The fault that parked a run, as a person reads it.
 #[derive(Debug)]
@@ -25,16 +25,16 @@ impl CrystalFault {
     }
 
     /// Reads it from the record that parked a run.
-    pub(crate) fn of_record(parked: &Parked) -> Option<Self> {
+    pub(crate) fn of_record(parked: &CastParked) -> Option<Self> {
         let error = parked.error.as_ref()?;
         let (code, message) = (error.mark.code.clone(), error.message.clone());
         Some(Self { code, message, detail: parked.detail.clone() })
     }
 
     /// Returns what the provider said, on one line.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn provider_message(&self) -> String {
         let detail = self.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
-        harmless(&format!("{}{detail}", self.message)).replace('\n', " ")
+        strip_control(&format!("{}{detail}", self.message)).replace('\n', " ")
     }
 
     /// Returns what a person can do about it.
@@ -47,9 +47,9 @@ impl CrystalFault {
     }
 
     /// Returns message, hint and code, as a refusal looks.
-    pub(crate) fn drawn(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let style = colour(ReplyType::Failure);
-        let (said, advice, code) = (self.said(), self.advice(), self.code());
+        let (said, advice, code) = (self.provider_message(), self.advice(), self.code());
         format!("{style}waiting:{style:#} {said}\n{BOLD}hint:{BOLD:#} {advice}\n{DIM}{code}{DIM:#}")
     }
 }

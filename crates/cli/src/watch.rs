@@ -10,26 +10,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::events::{Channel, Progressed, Retrying, Watcher};
-use cantrip::loom::{Ending, Outcome, Spent};
+use cantrip::events::{CallProgress, Channel, RetryNotice, Watcher};
+use cantrip::loom::{CostTotal, Ending, Outcome};
 use cantrip::spell::{GateKind, Spell};
 use cantrip::stream::{Gradient, Options, StreamEvent, Timers};
-use cantrip::{Cancel, CastReply, Runtime, Upserts};
+use cantrip::{Cancel, CastReply, Runtime, UpsertStream};
 use cantrip_reply::Guard;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver};
 
-use crate::interrupt::heeding;
+use crate::interrupt::with_interrupt;
 use crate::limits::{PROGRESS_WAITING_MAX, UNSEEN_TEXT_MS};
-use crate::present::{DIM, harmless, program, say};
+use crate::present::{DIM, program, say, strip_control};
 use crate::store::Store;
 use crate::waiting::CrystalFault;
 use live::Live;
-use screen::{Below, Screen};
+use screen::{ChildUsage, Screen};
 
 /// How someone wants to see a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shows {
+pub(crate) enum OutputMode {
     /// On standard error, as a person reads it.
     Drawn,
     /// On standard output, as lines of JSON.
@@ -37,7 +37,7 @@ pub(crate) enum Shows {
     Nothing,
 }
 
-impl Shows {
+impl OutputMode {
     pub(crate) fn of(json: bool, jsonl: bool, quiet: bool) -> Self {
         if jsonl {
             Self::Upserts
@@ -56,18 +56,18 @@ impl Shows {
 /// Whoever looks at one cast after the other of a house. A house is watched as long as it stands, so what it shows goes
 /// to the cast that runs.
 pub(crate) struct Viewer {
-    shows: Shows,
-    current: Switch,
+    shows: OutputMode,
+    current: WatcherSwitch,
     screen: Screen,
     began: Instant,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Switch(Arc<Mutex<Option<Showing>>>);
+struct WatcherSwitch(Arc<Mutex<Option<ActiveCast>>>);
 
 /// Where the cast that runs is shown.
 #[derive(Debug)]
-struct Showing {
+struct ActiveCast {
     events: Channel,
     notices: mpsc::Sender<Notice>,
 }
@@ -75,31 +75,31 @@ struct Showing {
 /// What is told of a cast that is no event of its stream.
 #[derive(Debug)]
 enum Notice {
-    Progressed(Progressed),
-    Retrying(Retrying),
+    Progressed(CallProgress),
+    Retrying(RetryNotice),
 }
 
-impl Switch {
-    fn set(&self, to: Option<Showing>) {
+impl WatcherSwitch {
+    fn set(&self, to: Option<ActiveCast>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
     }
 }
 
-impl Watcher for Switch {
-    fn see(&self, event: StreamEvent) {
+impl Watcher for WatcherSwitch {
+    fn on_event(&self, event: StreamEvent) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            showing.events.see(event);
+            showing.events.on_event(event);
         }
     }
 
-    fn progressed(&self, progressed: Progressed) {
+    fn on_progress(&self, progressed: CallProgress) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // The next one says more.
             let _ = showing.notices.try_send(Notice::Progressed(progressed));
         }
     }
 
-    fn retrying(&self, retrying: Retrying) {
+    fn on_retry(&self, retrying: RetryNotice) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // Where there is no room for it, so much was told before that it would be lost among it.
             let _ = showing.notices.try_send(Notice::Retrying(retrying));
@@ -111,44 +111,44 @@ impl Watcher for Switch {
 pub(crate) struct RetryLines;
 
 impl Watcher for RetryLines {
-    fn see(&self, _: StreamEvent) {}
+    fn on_event(&self, _: StreamEvent) {}
 
-    fn watches(&self) -> bool {
+    fn is_watching(&self) -> bool {
         false
     }
 
-    fn retrying(&self, retrying: Retrying) {
+    fn on_retry(&self, retrying: RetryNotice) {
         say(&retry_line(&retrying));
     }
 }
 
 /// Returns the line that says when a request is made again, and why.
-fn retry_line(retrying: &Retrying) -> String {
-    let Retrying { attempt, attempts_max, after, cause, .. } = retrying;
+fn retry_line(retrying: &RetryNotice) -> String {
+    let RetryNotice { attempt, attempts_max, after, cause, .. } = retrying;
     let seconds = after.as_secs_f64();
     let seconds = if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
-    let cause = harmless(cause).replace('\n', " ");
+    let cause = strip_control(cause).replace('\n', " ");
     format!("  {DIM}attempt {attempt} of {attempts_max} in {seconds} s: {cause}{DIM:#}")
 }
 
 impl Viewer {
-    pub(crate) fn new(shows: Shows) -> Self {
+    pub(crate) fn new(shows: OutputMode) -> Self {
         let live = (shows.is_drawn() && io::stderr().is_terminal()).then(Live::new);
-        Self { shows, current: Switch::default(), screen: Screen::new(live), began: Instant::now() }
+        Self { shows, current: WatcherSwitch::default(), screen: Screen::new(live), began: Instant::now() }
     }
 
     /// A house with this store that is looked at.
-    pub(crate) fn house(&self, store: &Store, guard: &Guard) -> Runtime {
-        let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone());
-        let runtime = crate::telemetry::told(&runtime);
+    pub(crate) fn runtime(&self, store: &Store, guard: &Guard) -> Runtime {
+        let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone());
+        let runtime = crate::telemetry::with_telemetry(&runtime);
         let runtime = match crate::process::owner() {
-            Some(owner) => runtime.owned_by(owner),
+            Some(owner) => runtime.with_worker_id(owner),
             None => runtime,
         };
-        let runtime = crate::predict::inside_casts(&runtime, store);
+        let runtime = crate::predict::with_predictor(&runtime, store);
         match self.shows {
-            Shows::Drawn | Shows::Upserts => runtime.watched_by(self.current.clone()),
-            Shows::Nothing => runtime,
+            OutputMode::Drawn | OutputMode::Upserts => runtime.with_watcher(self.current.clone()),
+            OutputMode::Nothing => runtime,
         }
     }
 
@@ -171,19 +171,19 @@ impl Viewer {
     pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
         let (channel, events) = Channel::new();
         let (notices, noticed) = mpsc::channel(PROGRESS_WAITING_MAX);
-        self.current.set(Some(Showing { events: channel, notices }));
+        self.current.set(Some(ActiveCast { events: channel, notices }));
         self.screen.children.clear();
-        self.screen.below = Below::default();
+        self.screen.below = ChildUsage::default();
         if let Some(live) = &mut self.screen.live {
             live.begin();
         }
         let following = match self.shows {
-            Shows::Drawn => Some(tokio::spawn(drawn(events, noticed, std::mem::take(&mut self.screen)))),
-            Shows::Upserts => Some(tokio::spawn(printed(events, std::mem::take(&mut self.screen)))),
-            Shows::Nothing => None,
+            OutputMode::Drawn => Some(tokio::spawn(draw_events(events, noticed, std::mem::take(&mut self.screen)))),
+            OutputMode::Upserts => Some(tokio::spawn(print_events(events, std::mem::take(&mut self.screen)))),
+            OutputMode::Nothing => None,
         };
         self.began = Instant::now();
-        let reply = heeding(cancel, self.shows.is_drawn(), cast).await;
+        let reply = with_interrupt(cancel, self.shows.is_drawn(), cast).await;
         // Whoever follows comes to its end.
         self.current.set(None);
         if let Some(following) = following {
@@ -198,7 +198,7 @@ impl Viewer {
     }
 
     /// What the cast took, with its children.
-    fn took(&self, end: &End) -> String {
+    fn usage_text(&self, end: &CastSummary) -> String {
         let Some((input, output, mut spent)) = end.took else { return String::new() };
         let below = &self.screen.below;
         spent.add_all(&below.spent);
@@ -206,31 +206,31 @@ impl Viewer {
     }
 
     /// One line about how it ended.
-    pub(crate) fn ended(&self, end: &End) {
+    pub(crate) fn print_ending(&self, end: &CastSummary) {
         if self.shows.is_drawn() {
-            let (how, took) = (&end.how, self.took(end));
+            let (how, took) = (&end.how, self.usage_text(end));
             say(&format!("{DIM}{how}{took} · {:.1} s{DIM:#}", self.began.elapsed().as_secs_f64()));
         }
         if let Some(fault) = &end.fault {
-            say(&fault.drawn());
+            say(&fault.render());
         }
     }
 
     /// The same, where it is kept, and what may be done with it. How a run that waits goes on is told in any case: who
     /// missed it would believe it lost.
-    pub(crate) fn end(&self, end: &End, store: &Store) {
+    pub(crate) fn end(&self, end: &CastSummary, store: &Store) {
         let kept = if store.beside.is_some() { " · " } else { "" };
         if self.shows.is_drawn() {
             let seconds = self.began.elapsed().as_secs_f64();
             say(&format!(
                 "{DIM}{}{} · {seconds:.1} s{kept}{}{DIM:#}",
                 end.how,
-                self.took(end),
+                self.usage_text(end),
                 store.beside.as_ref().map_or("", |_| &store.name)
             ));
         }
         if let Some(fault) = &end.fault {
-            say(&fault.drawn());
+            say(&fault.render());
         }
         if store.beside.is_some() && (self.shows.is_drawn() || end.waits) {
             for command in &end.commands {
@@ -241,10 +241,10 @@ impl Viewer {
 }
 
 /// What is told about a cast when its answer was given.
-pub(crate) struct End {
+pub(crate) struct CastSummary {
     how: String,
     /// Tokens in and out, and what they cost.
-    took: Option<(u64, u64, Spent)>,
+    took: Option<(u64, u64, CostTotal)>,
     /// Whether the run can be gone on with.
     pub(crate) waits: bool,
     /// Why its crystal does not answer, if that is what it waits for.
@@ -253,14 +253,14 @@ pub(crate) struct End {
     commands: Vec<String>,
 }
 
-impl End {
+impl CastSummary {
     pub(crate) fn of(reply: &CastReply, store: &Store) -> Self {
         let took = reply.outcome.as_ref().map(|outcome| {
             let usage = &outcome.usage;
-            (usage.prompt_tokens, usage.completion_tokens, Spent::of(outcome.cost, outcome.uncosted))
+            (usage.prompt_tokens, usage.completion_tokens, CostTotal::new(outcome.cost, outcome.uncosted))
         });
         let fault = CrystalFault::of_reply(reply.reply().data()).filter(|_| waits(reply));
-        Self { how: how(reply), took, waits: waits(reply), fault, commands: next_commands(reply, store) }
+        Self { how: ending_text(reply), took, waits: waits(reply), fault, commands: next_commands(reply, store) }
     }
 }
 
@@ -300,7 +300,7 @@ pub(crate) fn waits_for_a_person(reply: &CastReply) -> bool {
 }
 
 /// How it ended.
-fn how(reply: &CastReply) -> String {
+fn ending_text(reply: &CastReply) -> String {
     let Some(outcome) = &reply.outcome else {
         let reason = reply.reply().data().get("reason").and_then(|reason| reason.as_str());
         return match reason.filter(|_| waits(reply)) {
@@ -326,7 +326,7 @@ fn how(reply: &CastReply) -> String {
 }
 
 /// What it cost, and that nobody knows what it cost; nothing about what costs nothing.
-pub(crate) fn cost(spent: &Spent) -> String {
+pub(crate) fn cost(spent: &CostTotal) -> String {
     let known = spent.cost().filter(|cost| cost.micros() > 0).map(|cost| cost.to_string());
     match (known, spent.uncosted()) {
         (None, 0) => String::new(),
@@ -383,7 +383,7 @@ fn tokens(prompt: u64, completion: u64) -> String {
     if prompt + completion == 0 { String::new() } else { format!(" · {prompt} tokens in, {completion} out") }
 }
 
-async fn drawn(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut screen: Screen) -> Screen {
+async fn draw_events(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut screen: Screen) -> Screen {
     let mut options = Options { announce_arguments: true, ..Options::default() };
     if screen.live.is_some() {
         // Every word as it comes; the rest of one that is said slowly does not wait long either.
@@ -391,7 +391,7 @@ async fn drawn(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut
         options.gradient = Gradient::new(&[0]);
         options.timers = Timers { idle: soon, first: soon, max: soon };
     }
-    let mut upserts = Upserts::of(events, options);
+    let mut upserts = UpsertStream::of(events, options);
     loop {
         tokio::select! { biased;
             emission = upserts.next() => match emission {
@@ -407,8 +407,8 @@ async fn drawn(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut
 }
 
 /// One line each; who reads them puts the last one of an item in the place of those before.
-async fn printed(events: Receiver<StreamEvent>, screen: Screen) -> Screen {
-    let mut upserts = Upserts::of(events, Options::default());
+async fn print_events(events: Receiver<StreamEvent>, screen: Screen) -> Screen {
+    let mut upserts = UpsertStream::of(events, Options::default());
     while let Some(emission) = upserts.next().await {
         let mut out = io::stdout().lock();
         let line = serde_json::to_string(&emission).unwrap_or_default();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use agent_client_protocol::v1::schema::StopReason;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::loom::{AnyLoom, Jsonl};
-use cantrip::spell::{Spell, Surroundings};
-use cantrip::{Casting, Runtime};
+use cantrip::spell::{BuildContext, Spell};
+use cantrip::{CastOptions, Runtime};
 use cantrip_reply::codes;
 use rmcp::model::ProtocolVersion;
 use rustix::process::Signal;
@@ -92,9 +92,9 @@ async fn by_library() -> Vec<Value> {
     let loom = AnyLoom::new(Jsonl::open(kept).expect("a store"));
     let spell = Spell::open(&folder.path().join("counts.toml")).expect("a spell");
     let medium = Javascript::start(Options::default()).expect("a medium");
-    let around = Surroundings { mediums: vec![Arc::new(medium)], store: Some(loom.clone()), ..Surroundings::default() };
+    let around = BuildContext { mediums: vec![Arc::new(medium)], store: Some(loom.clone()), ..BuildContext::default() };
     let cantrip = spell.build(&around).expect("a cantrip");
-    let cast = Runtime::new(loom).cast(&cantrip, Casting::on(INTENT)).await;
+    let cast = Runtime::new(loom).cast(&cantrip, CastOptions::on(INTENT)).await;
     assert_eq!(cast.answer(), Some(&json!(4)));
     records(&folder)
 }

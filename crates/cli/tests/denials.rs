@@ -4,10 +4,10 @@ use std::process::{Output, Stdio};
 use std::str::FromStr;
 
 use cantrip_canon::{IdSource, Money, RunId, Timestamp};
-use cantrip_loom::{Answer, Journal, Ledger, Step, StepId};
+use cantrip_loom::{AppendOutcome, Journal, Ledger, Step, StepId};
 use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
-use cantrip_spend::{Authorization, AuthorizationRef, Authorize, Mode, Operation};
+use cantrip_spend::{Authorization, AuthorizationMode, AuthorizationRef, Authorize, Operation};
 use cantrip_store::Store;
 use serde_json::{Value, json};
 
@@ -141,13 +141,13 @@ fn ended_at(house: &House, past: &str) -> String {
     let issued_at: Timestamp = "2026-02-19T01:00:00.000Z".parse().expect("a time");
     let authorization = AuthorizationRef::Issued(IdSource::seeded(9).next(issued_at));
     let mut terms = Authorization::local().agreement.terms;
-    (terms.mode, terms.max_total) = (Mode::DelegatedBudget, Some(1_000_000));
+    (terms.mode, terms.max_total) = (AuthorizationMode::DelegatedBudget, Some(1_000_000));
     (terms.issued_at, terms.expires_at) = (issued_at, Some(expires_at));
     let (actor, reason) = ("local".to_owned(), "for an hour".to_owned());
     let given = Authorize { authorization, terms, actor, reason, at: issued_at };
-    let step = Step::apart(StepId::new("given").expect("a name")).money(Operation::Authorize(Box::new(given)));
+    let step = Step::outside_runs(StepId::new("given").expect("a name")).money(Operation::Authorize(Box::new(given)));
     let answer = with_store(house, async |store| store.append(step).await.expect("an answer"));
-    assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+    assert!(matches!(answer, AppendOutcome::Committed(_)), "{answer:?}");
     authorization.to_string()
 }
 

@@ -9,8 +9,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::RunId;
-use cantrip::loom::{CallId, Epoch, Journal, Ledger, Loom, Owner, Page, Record, RunState, Settlement, Turn, Wanted};
-use cantrip::spend::{AuthorizationRef, Row};
+use cantrip::loom::{
+    CallId, Epoch, Journal, Ledger, Loom, PageRequest, Record, ReservationFilter, RunState, Settlement, Turn, WorkerId,
+};
+use cantrip::spend::{AnyReservation, AuthorizationRef};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use futures_util::TryStreamExt;
@@ -85,7 +87,7 @@ impl Seen {
     fn by_intent(&self, last: Option<usize>) -> BTreeMap<String, Vec<RunId>> {
         self.executor.block_on(async {
             let mut found: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
-            let mut page = Page { after: None, most: last.unwrap_or(usize::MAX) };
+            let mut page = PageRequest { after: None, most: last.unwrap_or(usize::MAX) };
             loop {
                 let listed = self.store.latest_runs(None, page).await.expect("runs");
                 for run in listed.items {
@@ -181,9 +183,9 @@ fn killing(folder: &Folder, store: &str, seen: &Seen, who: u64, kills: u64, pati
 /// what fell in the middle is to be reconciled, and nothing of a run that is over is left open.
 fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
     let (findings, rows, local) = seen.executor.block_on(async {
-        let (mut rows, mut page) = (Vec::new(), Page::FIRST);
+        let (mut rows, mut page) = (Vec::new(), PageRequest::FIRST);
         loop {
-            let listed = seen.store.reservations(Wanted::default(), page).await.expect("rows");
+            let listed = seen.store.reservations(ReservationFilter::default(), page).await.expect("rows");
             rows.extend(listed.items);
             match listed.next {
                 Some(after) => page.after = Some(after),
@@ -193,15 +195,15 @@ fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
         let local = seen.store.authorization(AuthorizationRef::Local).await.expect("auth_local");
         (seen.store.audit().await.expect("an audit"), rows, local)
     });
-    assert!(findings.adds_up(), "{findings:?}");
-    let spent: i64 = rows.iter().map(|booked| booked.row.spent()).sum();
+    assert!(findings.is_balanced(), "{findings:?}");
+    let spent: i64 = rows.iter().map(|booked| booked.row.spent_micros()).sum();
     assert_eq!(local.totals.spent, spent, "nothing is counted twice");
     let paid: Vec<String> = folder.read("paid.log").lines().map(str::to_owned).collect();
     let keys: BTreeSet<&String> = paid.iter().collect();
     assert_eq!(keys.len(), paid.len(), "no payment was made twice under one key");
     for run in finished {
         let of_run = rows.iter().map(|booked| &booked.row).filter(|row| row.terms().run == *run);
-        let mut by_call: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        let mut by_call: BTreeMap<String, Vec<&AnyReservation>> = BTreeMap::new();
         for row in of_run {
             assert_ne!(row.state_name(), "reserved", "left open by {run}: {row:?}");
             by_call.entry(row.terms().call.to_string()).or_default().push(row);
@@ -217,16 +219,16 @@ fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
                 let held = by_call.remove(&record.call_id.to_string()).unwrap_or_default();
                 let [row] = held[..] else { panic!("one hold for {record:?}: {held:?}") };
                 match row {
-                    Row::Committed(made) => {
-                        assert!(settled.reply.is_success() && row.spent() == 3_000, "{record:?}: {row:?}");
+                    AnyReservation::Committed(made) => {
+                        assert!(settled.reply.is_success() && row.spent_micros() == 3_000, "{record:?}: {row:?}");
                         let key = row.terms().provider_key();
                         assert_eq!(made.state().provider_correlation_id.as_deref(), Some(key.as_str()));
                         assert!(keys.contains(&key.as_str().to_owned()), "it was really made");
                     }
-                    Row::ReconcileRequired(_) => {
+                    AnyReservation::ReconcileRequired(_) => {
                         assert_eq!(settled.reply.code, codes::OUTCOME_UNKNOWN.as_str(), "{record:?}");
                     }
-                    Row::Reserved(_) | Row::Released(_) => panic!("{record:?}: {row:?}"),
+                    AnyReservation::Reserved(_) | AnyReservation::Released(_) => panic!("{record:?}: {row:?}"),
                 }
             }
         }
@@ -316,7 +318,7 @@ fn zombie(folder: &Folder, store: &str) {
         let held = heir.holder(run_id).await.expect("a lease").expect("a holder");
         // Time is passed in: this is what happens then.
         let lasts = Duration::from_secs(30);
-        let lease = heir.acquire(run_id, Owner::new("heir").expect("a name"), held.expires_at, lasts).await;
+        let lease = heir.acquire(run_id, WorkerId::new("heir").expect("a name"), held.expires_at, lasts).await;
         (lease.expect("the heir's"), heir.run(run_id).await.expect("a run").newest)
     });
     signal(&zombie, Signal::CONT);

@@ -3,15 +3,15 @@
 use crate::support::{self, Folder, id, stdout};
 
 use cantrip::canon::{Clock, Timestamp};
-use cantrip::loom::{Actor, Contracts, Page};
+use cantrip::loom::{Actor, Contracts, PageRequest};
 use cantrip::{MachineClock, Runtime};
 use cantrip_contract::{
-    Audit, CompiledId, EvalStatus, Evaluation, OriginRow, Pointer, Provenance, SignatureId, SignatureOrigin, Split,
-    built_in,
+    CompiledId, EvalReport, EvalStatus, OriginRow, Pointer, PointerAudit, Provenance, SignatureId, SignatureOrigin,
+    Split, built_in,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, assert_envelope};
-use cantrip_service::{Course, Promotion, Repointing, Service};
+use cantrip_service::{PointerRequest, Promotion, RolloutAction, Service};
 use cantrip_store::Store;
 use serde_json::{Value, json};
 
@@ -342,8 +342,8 @@ impl Writers {
         self.service().runtime().loom().pointer(classify()).await.unwrap().unwrap()
     }
 
-    async fn audits(&self) -> Vec<Audit> {
-        self.service().runtime().loom().pointer_audits(classify(), Page::FIRST).await.unwrap().items
+    async fn audits(&self) -> Vec<PointerAudit> {
+        self.service().runtime().loom().pointer_audits(classify(), PageRequest::FIRST).await.unwrap().items
     }
 }
 
@@ -351,21 +351,21 @@ fn classify() -> SignatureId {
     CLASSIFY.parse().unwrap()
 }
 
-fn by(expected_version: Option<u64>) -> Repointing {
+fn by(expected_version: Option<u64>) -> PointerRequest {
     let reason = Some("a test".to_owned());
-    Repointing { signature: classify(), expected_version, actor: Actor::new("test").unwrap(), reason }
+    PointerRequest { signature: classify(), expected_version, actor: Actor::new("test").unwrap(), reason }
 }
 
 fn forced(artifact: &CompiledId) -> Promotion {
     Promotion { artifact: Some(artifact.clone()), forced: true, ..Promotion::default() }
 }
 
-fn set(artifact: &CompiledId) -> Course {
-    Course::Set { artifact: artifact.clone(), seed: None }
+fn set(artifact: &CompiledId) -> RolloutAction {
+    RolloutAction::Set { artifact: artifact.clone(), seed: None }
 }
 
 async fn back(service: &Service) {
-    let back = service.repoint(by(None), Course::Rollback { to: None }).await;
+    let back = service.repoint(by(None), RolloutAction::Rollback { to: None }).await;
     assert_any(&back.reply, codes::CHANGED.any());
 }
 
@@ -421,7 +421,7 @@ async fn three_promotes_and_two_rollbacks_land_where_walking_back_lands() {
             back(service).await;
             assert_eq!(&writers.pointer().await.primary_artifact, artifact);
         }
-        let nothing = service.repoint(by(None), Course::Rollback { to: None }).await;
+        let nothing = service.repoint(by(None), RolloutAction::Rollback { to: None }).await;
         assert_any(&nothing.reply, codes::WRONG_STATE.any());
         assert_eq!(writers.audits().await.len(), 9);
     }
@@ -435,7 +435,7 @@ async fn what_an_evaluation_speaks_for_is_promoted_unless_the_pointer_moved_mean
         assert_any(&service.repoint(by(None), set(&artifacts[0])).await.reply, codes::CHANGED.any());
         let spoken_for = |artifact: &CompiledId| Promotion {
             artifact: Some(artifact.clone()),
-            evaluation: Some(Evaluation {
+            evaluation: Some(EvalReport {
                 eval_id: "eval_1".to_owned(),
                 signature_id: classify(),
                 status: EvalStatus::Succeeded,

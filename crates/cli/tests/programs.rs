@@ -111,6 +111,7 @@ fn javascript() -> Vec<Case> {
             .calls(&[OK, OK, codes::CALLS_SPENT.any()], 0.5),
         case("memory", "var a = [];\nfor (;;) a.push('x'.repeat(10000) + a.length);", MEMORY)
             .under("memory = '8 MiB'\ncpu = '30s'\n")
+            .on_line(2)
             .says("the code used more than 8388608 bytes of heap")
             .reads("(no output)\n[stopped: memory]\n[variables are as before this program; calls already made stand]"),
         case(

@@ -3,8 +3,8 @@
 #[path = "../../circle/tests/python_support/mod.rs"]
 mod python_support;
 
-use cantrip_circle::medium::{Answer, Finished, Lost, Next, Program};
-use cantrip_circle::python::{Options, Python, Unavailable};
+use cantrip_circle::medium::{Answer, FinishedProgram, Program, ProgramEvent, SandboxError};
+use cantrip_circle::python::{Options, Python, StartError};
 use cantrip_reply::{Refusal, codes};
 use python_support::{World, at};
 use serde_json::{Value, json};
@@ -59,12 +59,12 @@ async fn who_lived_beside_a_bomb_is_told_that_it_had_no_part_in_it() {
     resting.run("x = 1").await;
     let source = "y = give(1)\ny".to_owned();
     let program = Program { name: "turn-1.py".to_owned(), source, now: at(1) };
-    let Ok(Next::Call(paused)) = waiting.take().start(program.clone()).await else { panic!("it waits") };
+    let Ok(ProgramEvent::Call(paused)) = waiting.take().start(program.clone()).await else { panic!("it waits") };
     assert_eq!(bomber.run(UNSTOPPABLE[0].1).await.limit.as_deref(), Some("memory"));
     let lost = paused.resume(Answer::Value(json!(1)), at(2)).await.expect_err("its worker is gone");
-    assert_eq!(lost, Lost::Gone);
+    assert_eq!(lost, SandboxError::Gone);
     let lost = resting.take().start(program).await.expect_err("its worker is gone");
-    assert_eq!(lost, Lost::Gone);
+    assert_eq!(lost, SandboxError::Gone);
     assert_eq!(waiting.value("give(2)").await, "2", "in a new worker");
 }
 
@@ -122,8 +122,8 @@ async fn a_snapshot_moves_from_one_worker_to_another() {
         if let Some(sandbox) = restored {
             let look = Program { name: "turn-1.py".to_owned(), source: "f()".to_owned(), now: python_support::at(1) };
             match sandbox.start(look).await {
-                Ok(Next::Finished(Finished { .. }) | Next::Call(_))
-                | Err(Lost::Stopped | Lost::Gone | Lost::Overloaded) => {}
+                Ok(ProgramEvent::Finished(FinishedProgram { .. }) | ProgramEvent::Call(_))
+                | Err(SandboxError::Stopped | SandboxError::Gone | SandboxError::Overloaded) => {}
             }
         }
     }
@@ -134,11 +134,11 @@ async fn a_snapshot_moves_from_one_worker_to_another() {
 async fn without_a_worker_the_medium_is_unavailable() {
     for (program, what) in [("/nowhere/cantrip", "missing"), ("/bin/true", "silent"), ("/bin/cat", "another program")] {
         let unavailable = Python::start(Options::worker(program)).expect_err(what);
-        assert!(matches!(unavailable, Unavailable::Start(_) | Unavailable::Foreign), "{what}: {unavailable}");
+        assert!(matches!(unavailable, StartError::Start(_) | StartError::Foreign), "{what}: {unavailable}");
         assert_eq!(Refusal::from(unavailable).code(), codes::SANDBOX_UNAVAILABLE.any(), "{what}");
     }
     let here = Python::start(Options::in_process()).expect_err("this process does not count");
-    assert!(matches!(here, Unavailable::NotCounted));
+    assert!(matches!(here, StartError::NotCounted));
     assert_eq!(Refusal::from(here).code(), codes::SANDBOX_UNAVAILABLE.any());
 }
 

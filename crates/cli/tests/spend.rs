@@ -6,11 +6,13 @@ use crate::support;
 use std::time::Duration;
 
 use cantrip_canon::{Currency, IdSource, Money, RunId, Timestamp};
-use cantrip_loom::{Actor, Answer, CallId, Draft, Event, Journal, Lease, Opening, Owner, RunKind, Step, StepId};
+use cantrip_loom::{
+    Actor, AppendOutcome, CallId, Event, Journal, Lease, RecordDraft, RunKind, RunOpening, Step, StepId, WorkerId,
+};
 use cantrip_reply::codes;
 use cantrip_spend::{
-    AuthorizationRef, Guards, Hold, Operation, Phase, Principal, Question, ReservationId, Reserve, RetryClass, Subject,
-    Trifecta, Unknown,
+    AuthorizationRef, Guards, Hold, Operation, Phase, PolicyQuery, Principal, ReservationId, Reserve, RetryClass,
+    Subject, Trifecta, UnknownOutcome,
 };
 use cantrip_store::Store;
 use serde_json::{Value, json};
@@ -81,8 +83,8 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
     let ids = IdSource::seeded(4);
     let now: Timestamp = "2026-02-19T02:00:00.000Z".parse().unwrap();
     let run: RunId = ids.next(now);
-    let lease = Lease::first(run, Owner::new("gone").unwrap(), now.after(Duration::from_secs(30)));
-    let opening = Opening {
+    let lease = Lease::first(run, WorkerId::new("gone").unwrap(), now.after(Duration::from_secs(30)));
+    let opening = RunOpening {
         kind: RunKind::Job,
         loom_id: ids.next(now),
         owner: Actor::new("local").unwrap(),
@@ -104,12 +106,12 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
         expires_at: now.after(Duration::from_secs(60)),
     };
     let reservation = hold.id();
-    let question = Question {
+    let question = PolicyQuery {
         policy_id: "loop.v1".into(),
         phase: Phase::Spend,
         subject: Subject::model_call("scripted", "scripted/one"),
         principal: Principal {
-            owner: cantrip_spend::Owner::local(),
+            owner: cantrip_spend::Payer::local(),
             run_id: Some(run.to_string()),
             root_run_id: Some(run.to_string()),
             thread_id: None,
@@ -120,18 +122,18 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
     };
     let began = Event::Other { kind: "job.progress".into(), payload: serde_json::Map::new() };
     let step = |name: &str| StepId::new(name).unwrap();
-    let open = Step::opens(step("open"), run, Some(lease.clone()))
-        .record(Draft::opening(now, opening, began).unwrap())
+    let open = Step::open_run(step("open"), run, Some(lease.clone()))
+        .record(RecordDraft::opening(now, opening, began).unwrap())
         .money(Operation::Reserve(Box::new(Reserve { hold, question })));
-    let mark = Step::holds(step("mark"), lease).money(Operation::unknown(
+    let mark = Step::for_lease(step("mark"), lease).money(Operation::unknown(
         reservation.clone(),
-        Unknown::Crashed,
+        UnknownOutcome::Crashed,
         now.after(Duration::from_secs(1)),
     ));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for step in [open, mark] {
-            assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+            assert!(matches!(store.append(step).await.unwrap(), AppendOutcome::Committed(_)));
         }
     });
     (run, reservation)

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use cantrip::spend::Booked;
+use cantrip::spend::ReservationRow;
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
@@ -211,7 +211,7 @@ impl Walked {
         let turns = self.value(token, &format!("/v1/runs/{run}/turns"));
         let reservations = self.value(token, &format!("/v1/spend/reservations?run={run}"));
         let receipts = self.value(token, &format!("/v1/receipts?run={run}"));
-        let booked: Booked = serde_json::from_value(reservations["items"][0].clone()).expect("a reservation");
+        let booked: ReservationRow = serde_json::from_value(reservations["items"][0].clone()).expect("a reservation");
         let reservation = booked.row.terms().id().to_string();
         let asked =
             json!({"signature": "@me/text/Shout.v1", "input": {"text": "hey"}, "crystal": self.oracle.crystal()});

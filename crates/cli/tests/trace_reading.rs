@@ -2,7 +2,7 @@
 
 use cantrip_canon::{Timestamp, bytes_hash};
 use cantrip_contract::TraceState;
-use cantrip_ds::Traces;
+use cantrip_ds::TraceArchive;
 use cantrip_loom::{AnyLoom, Contracts};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
@@ -75,8 +75,8 @@ fn expire(folder: &Folder, store: &str) -> usize {
         };
         let loom = AnyLoom::new(opened.unwrap());
         let far: Timestamp = "2126-01-01T00:00:00.000Z".parse().unwrap();
-        let expired = Traces::inline().expire(&loom, far).await;
-        let left = loom.traces(TraceState::Inline, cantrip_loom::Page::FIRST).await.unwrap().items;
+        let expired = TraceArchive::inline().expire(&loom, far).await;
+        let left = loom.traces(TraceState::Inline, cantrip_loom::PageRequest::FIRST).await.unwrap().items;
         assert!(left.is_empty(), "{left:?}");
         expired.unwrap_or_else(|_| panic!("the traces could not be deleted"))
     })

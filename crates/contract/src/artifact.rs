@@ -227,7 +227,7 @@ impl Artifact {
 
     /// An artifact that someone gives for this signature. If it carries any of the three hashes it must carry them all,
     /// and equal; if it carries none they are the signature's.
-    pub fn given(value: &Value, signature: &Signature) -> Result<Self, ArtifactFault> {
+    pub fn from_value(value: &Value, signature: &Signature) -> Result<Self, ArtifactFault> {
         let shape = |key: &str, rule: &str| ArtifactFault::Shape { key: key.to_owned(), rule: rule.to_owned() };
         let Value::Object(written) = value else { return Err(shape("", "an artifact is an object")) };
         if let Some(key) = written.keys().find(|key| !KEYS.contains(&key.as_str())) {
@@ -240,7 +240,7 @@ impl Artifact {
             }
         }
         hashes_equal(written, signature.hashes())?;
-        let base = signature.base();
+        let base = signature.base_artifact();
         let strategy = match written.get("strategy") {
             None => base.strategy,
             Some(Value::String(text)) => text.parse()?,
@@ -261,12 +261,12 @@ impl Artifact {
             demos: part(written, "demos")?.unwrap_or_default(),
             params: part(written, "params")?.unwrap_or_default(),
         };
-        artifact.fits(signature)?;
+        artifact.check_compatible(signature)?;
         Ok(artifact)
     }
 
     /// An artifact as a store kept it. Its id proves its content; whether it fits is asked when it is run.
-    pub fn kept(content: &Value) -> Result<Self, ArtifactFault> {
+    pub fn from_stored(content: &Value) -> Result<Self, ArtifactFault> {
         let shape = |key: &str, rule: String| ArtifactFault::Shape { key: key.to_owned(), rule };
         let Value::Object(written) = content else { return Err(shape("", "an artifact is an object".to_owned())) };
         let missing = |key: &str| shape(key, "it is missing".to_owned());
@@ -287,7 +287,7 @@ impl Artifact {
     }
 
     /// Whether it may be run for this signature: the id and all three hashes are equal, and its examples fit.
-    pub fn fits(&self, signature: &Signature) -> Result<(), ArtifactFault> {
+    pub fn check_compatible(&self, signature: &Signature) -> Result<(), ArtifactFault> {
         if self.signature_id != *signature.id() {
             let (given, wanted) = (self.signature_id.to_string(), signature.id().to_string());
             return Err(ArtifactFault::Unequal { key: "signature_id", given, wanted });

@@ -6,32 +6,34 @@
 //! byte of it was changed.
 
 mod artifact;
-mod evaluation;
+mod contract_cache;
+mod eval_report;
 pub mod limits;
 mod pointer;
 mod promotion;
 mod receipt;
 mod row;
 mod schema;
-mod shelf;
 mod signature;
 
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
-pub use evaluation::{EvalStatus, Evaluation, EvaluationFault, Split, evaluation_schema};
+pub use contract_cache::{ContractCache, ContractFault, ContractUpsert};
+pub use eval_report::{EvalReport, EvalReportFault, EvalStatus, Split, eval_report_schema};
 pub use pointer::{
-    Action, Audit, Bucket, By, Canary, CanaryScope, Change, Changed, Pointer, PointerFault, Side, Variant, bucket,
+    Action, Bucket, Canary, CanaryScope, ChangeAuthor, Pointer, PointerAudit, PointerFault, PointerOperation,
+    PointerUpdate, RolloutSide, Variant, bucket,
 };
-pub use promotion::{Bar, Grounds, Rule, Unmet};
+pub use promotion::{PromotionCriteria, PromotionGrounds, PromotionRule, UnmetCriterion};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
     TimingPart, receipt_hash, receipt_schema, verify_chain,
 };
 pub use row::{
-    Altered, ArtifactRow, Need, OriginRow, PointerChange, PredictEnd, PredictKey, PredictRow, Provenance, ReceiptDraft,
-    ReceiptRow, Row, Ruled, SignatureOrigin, SignatureRow, Sums, TraceMove, TraceRow, TraceState, TraceStorage,
+    AlteredRow, ArtifactRow, ContractDependency, ContractRow, OriginRow, PointerChange, PolicyRuling, PredictEnd,
+    PredictKey, PredictRow, Provenance, ReceiptDraft, ReceiptRow, ReservationSums, SignatureOrigin, SignatureRow,
+    TraceMove, TraceRow, TraceState, TraceStorage,
 };
 pub use schema::{Schema, SchemaFault, Violation};
-pub use shelf::{ContractFault, Shelf, Written};
 pub use signature::{
     BUILT_IN, Demo, Files, Hashes, Medium, NoFiles, Params, Program, Prompt, Rendered, Signature, SignatureBuilder,
     SignatureFault, SignatureId, SignatureIdFault, built_in, catalog_version, catalog_version_of,

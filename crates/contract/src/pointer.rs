@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::ROLLOUT_TEXT_BYTES_MAX;
-use crate::{CompiledId, Grounds, SignatureId};
+use crate::{CompiledId, PromotionGrounds, SignatureId};
 
 /// Where a key falls, from 0 to 99.
 pub type Bucket = u8;
@@ -128,7 +128,7 @@ pub struct Pointer {
 /// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Side {
+pub enum RolloutSide {
     Primary,
     Canary,
 }
@@ -138,7 +138,7 @@ pub enum Side {
 pub struct Variant {
     pub key: String,
     pub bucket: Bucket,
-    pub variant: Side,
+    pub variant: RolloutSide,
     pub compiled_id: CompiledId,
 }
 
@@ -153,8 +153,8 @@ impl Pointer {
         let bucket = bucket(&self.signature_id, &self.rollout_seed, key);
         let canary = self.canary_artifact.as_ref().filter(|_| self.canary_percent > bucket);
         let (variant, compiled_id) = match canary {
-            Some(artifact) => (Side::Canary, artifact),
-            None => (Side::Primary, &self.primary_artifact),
+            Some(artifact) => (RolloutSide::Canary, artifact),
+            None => (RolloutSide::Primary, &self.primary_artifact),
         };
         Variant { key: key.to_owned(), bucket, variant, compiled_id: compiled_id.clone() }
     }
@@ -183,7 +183,7 @@ pub enum Action {
 /// The record of one change. Written once, with the change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Audit {
+pub struct PointerAudit {
     pub audit_id: AuditId,
     pub signature_id: SignatureId,
     pub action: Action,
@@ -205,7 +205,7 @@ pub struct Audit {
 
 /// A change that someone wants.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum PointerOperation {
     /// Serve this artifact to everyone; the seed stays unless another one is given.
     Set { artifact: CompiledId, seed: Option<String>, metadata: Option<Value> },
     /// Serve this artifact to so many of a hundred.
@@ -213,16 +213,16 @@ pub enum Change {
     /// No canary any more.
     Clear,
     /// Make this artifact the primary. The gate was asked before.
-    Promote { artifact: CompiledId, grounds: Box<Grounds> },
+    Promote { artifact: CompiledId, grounds: Box<PromotionGrounds> },
     /// Undo the head, or everything down to this audit and with it.
     Rollback { to: Option<AuditId> },
 }
 
 /// A pointer and the audit that goes with it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Changed {
+pub struct PointerUpdate {
     pub pointer: Pointer,
-    pub audit: Audit,
+    pub audit: PointerAudit,
 }
 
 /// Why a pointer stays as it is.
@@ -272,7 +272,7 @@ fn unavailable(signature: String, state: String, wanted: &'static str) -> Refusa
 
 /// Who changes it, when, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct By {
+pub struct ChangeAuthor {
     pub audit_id: AuditId,
     pub actor: String,
     pub reason: Option<String>,
@@ -280,15 +280,15 @@ pub struct By {
 }
 
 /// What a change makes of a pointer.
-struct Applied {
+struct NewPointer {
     after: Pointer,
     /// The audit that a rollback undoes, and where the way back goes on behind it.
     undone: Option<(AuditId, Option<AuditId>)>,
     /// Of a promotion.
-    grounds: Option<Box<Grounds>>,
+    grounds: Option<Box<PromotionGrounds>>,
 }
 
-impl Change {
+impl PointerOperation {
     /// The artifact that it wants served.
     pub fn artifact(&self) -> Option<&CompiledId> {
         match self {
@@ -301,20 +301,20 @@ impl Change {
 
     /// The pointer after this change and its audit; nothing if it changes nothing. `audits` gives the audits of this
     /// signature by id: a rollback walks them.
-    pub fn of(
+    pub fn apply(
         self,
         signature: &SignatureId,
         current: Option<&Pointer>,
         expected_version: u64,
-        by: By,
-        audits: &dyn Fn(AuditId) -> Option<Audit>,
-    ) -> Result<Option<Changed>, PointerFault> {
+        by: ChangeAuthor,
+        audits: &dyn Fn(AuditId) -> Option<PointerAudit>,
+    ) -> Result<Option<PointerUpdate>, PointerFault> {
         let actual = current.map_or(0, |pointer| pointer.version);
         if actual != expected_version {
             return Err(PointerFault::Version { actual, expected: expected_version });
         }
         let action = self.action();
-        let Applied { mut after, undone, grounds } = self.applied(signature, current, &by, audits)?;
+        let NewPointer { mut after, undone, grounds } = self.new_pointer(signature, current, &by, audits)?;
         if current.is_some_and(|before| before.same(&after)) && undone.is_none() {
             return Ok(None);
         }
@@ -332,13 +332,13 @@ impl Change {
                 (current.and_then(|before| before.head_audit_id), None)
             }
         };
-        let audit = Audit {
+        let audit = PointerAudit {
             audit_id: by.audit_id,
             signature_id: signature.clone(),
             action,
             actor: by.actor,
             reason: by.reason,
-            metadata: grounds.as_ref().map_or_else(|| after.metadata.clone(), |grounds| grounds.kept()),
+            metadata: grounds.as_ref().map_or_else(|| after.metadata.clone(), |grounds| grounds.audit_value()),
             before: current.cloned(),
             after: after.clone(),
             version_after: after.version,
@@ -348,7 +348,7 @@ impl Change {
             forced: grounds.as_ref().is_some_and(|grounds| grounds.is_forced()),
             at: by.at,
         };
-        Ok(Some(Changed { pointer: after, audit }))
+        Ok(Some(PointerUpdate { pointer: after, audit }))
     }
 
     fn action(&self) -> Action {
@@ -361,15 +361,15 @@ impl Change {
         }
     }
 
-    fn applied(
+    fn new_pointer(
         self,
         signature: &SignatureId,
         current: Option<&Pointer>,
-        by: &By,
-        audits: &dyn Fn(AuditId) -> Option<Audit>,
-    ) -> Result<Applied, PointerFault> {
+        by: &ChangeAuthor,
+        audits: &dyn Fn(AuditId) -> Option<PointerAudit>,
+    ) -> Result<NewPointer, PointerFault> {
         let existing = || current.cloned().ok_or(PointerFault::Missing);
-        let plainly = |after| Applied { after, undone: None, grounds: None };
+        let plainly = |after| NewPointer { after, undone: None, grounds: None };
         Ok(match self {
             Self::Set { artifact, seed, metadata } => {
                 if seed.as_deref().is_some_and(|seed| seed.contains('|') || seed.len() > ROLLOUT_TEXT_BYTES_MAX) {
@@ -410,25 +410,25 @@ impl Change {
                     (after.canary_artifact, after.canary_percent) = (None, 0);
                 }
                 after.primary_artifact = artifact;
-                Applied { after, undone: None, grounds: Some(grounds) }
+                NewPointer { after, undone: None, grounds: Some(grounds) }
             }
             Self::Rollback { to } => {
                 let before = existing()?;
-                let target = undone(&before, to, audits)?;
+                let target = rollback_target(&before, to, audits)?;
                 let restored = target.before.clone().ok_or(PointerFault::NothingToUndo)?;
                 let undone = Some((target.audit_id, target.parent_audit_id));
-                Applied { after: restored, undone, grounds: None }
+                NewPointer { after: restored, undone, grounds: None }
             }
         })
     }
 }
 
 /// The audit that a rollback undoes: the head, or the one that is named, if it is on the way back from the head.
-fn undone(
+fn rollback_target(
     pointer: &Pointer,
     to: Option<AuditId>,
-    audits: &dyn Fn(AuditId) -> Option<Audit>,
-) -> Result<Audit, PointerFault> {
+    audits: &dyn Fn(AuditId) -> Option<PointerAudit>,
+) -> Result<PointerAudit, PointerFault> {
     let mut next = pointer.head_audit_id;
     while let Some(id) = next {
         let audit = audits(id).ok_or(PointerFault::NothingToUndo)?;

@@ -16,12 +16,12 @@ use crate::limits::{
     PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
     PROMOTE_MARGIN_MICRO,
 };
-use crate::{CompiledId, EvalStatus, Evaluation, Pointer, SignatureId, Split};
+use crate::{CompiledId, EvalReport, EvalStatus, Pointer, SignatureId, Split};
 
 /// How much better it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum PromotionRule {
     Better,
     /// At most this much worse, in micro-units of the score.
     NotWorse {
@@ -31,34 +31,34 @@ pub enum Rule {
 
 /// What is asked of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bar {
-    pub rule: Rule,
+pub struct PromotionCriteria {
+    pub rule: PromotionRule,
     /// What a call may cost, of a hundred of what one costs now.
     pub cost_percent_max: u64,
 }
 
-impl Default for Bar {
+impl Default for PromotionCriteria {
     fn default() -> Self {
-        Self { rule: Rule::Better, cost_percent_max: PROMOTE_COST_PERCENT_MAX }
+        Self { rule: PromotionRule::Better, cost_percent_max: PROMOTE_COST_PERCENT_MAX }
     }
 }
 
-impl Rule {
+impl PromotionRule {
     /// Not worse, by the usual margin.
     pub const NOT_WORSE: Self = Self::NotWorse { margin_micro: PROMOTE_MARGIN_MICRO };
 }
 
 /// On what grounds an artifact is served to everyone.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Grounds {
+pub enum PromotionGrounds {
     /// This evaluation was enough for this bar.
-    Evaluated { evaluation: Evaluation, bar: Bar },
+    Evaluated { evaluation: EvalReport, bar: PromotionCriteria },
     /// The gate was passed over, whatever the evaluation says that was shown all the same.
-    Forced { evaluation: Option<Evaluation> },
+    Forced { evaluation: Option<EvalReport> },
 }
 
-impl Grounds {
-    pub fn evaluation(&self) -> Option<&Evaluation> {
+impl PromotionGrounds {
+    pub fn evaluation(&self) -> Option<&EvalReport> {
         match self {
             Self::Evaluated { evaluation, .. } => Some(evaluation),
             Self::Forced { evaluation } => evaluation.as_ref(),
@@ -73,9 +73,9 @@ impl Grounds {
     }
 
     /// What the audit keeps: the report as it was read, its hash, and the bar that it was held to.
-    pub fn kept(&self) -> Value {
+    pub fn audit_value(&self) -> Value {
         let report =
-            |evaluation: &Evaluation| json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()});
+            |evaluation: &EvalReport| json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()});
         match self {
             Self::Evaluated { evaluation, bar } => {
                 let mut kept = report(evaluation);
@@ -90,7 +90,7 @@ impl Grounds {
 
 /// One thing that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unmet {
+pub enum UnmetCriterion {
     #[error("no evaluation was named")]
     Absent,
     #[error("the evaluation is of {0}")]
@@ -117,7 +117,7 @@ pub enum Unmet {
     Cost(u64),
 }
 
-impl Unmet {
+impl UnmetCriterion {
     /// For whoever acts on it.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -137,64 +137,64 @@ impl Unmet {
     }
 }
 
-impl Bar {
+impl PromotionCriteria {
     /// All that speaks against serving this artifact in the place of what the pointer serves now.
     pub fn unmet(
         &self,
         artifact: &CompiledId,
         pointer: &Pointer,
-        evaluation: Option<&Evaluation>,
+        evaluation: Option<&EvalReport>,
         now: Timestamp,
-    ) -> Vec<Unmet> {
-        let Some(found) = evaluation else { return vec![Unmet::Absent] };
+    ) -> Vec<UnmetCriterion> {
+        let Some(found) = evaluation else { return vec![UnmetCriterion::Absent] };
         let oldest = Duration::from_secs(PROMOTE_AGE_DAYS_MAX * 24 * 60 * 60);
         let ahead = Duration::from_secs(PROMOTE_AHEAD_MINUTES_MAX * 60);
         let low = found.delta_low_micro;
         let doubt = match self.rule {
-            Rule::Better if low.is_none_or(|low| low <= 0) => Some(Unmet::Better),
-            Rule::NotWorse { margin_micro } if low.is_none_or(|low| low < -i64::from(margin_micro)) => {
-                Some(Unmet::Worse)
+            PromotionRule::Better if low.is_none_or(|low| low <= 0) => Some(UnmetCriterion::Better),
+            PromotionRule::NotWorse { margin_micro } if low.is_none_or(|low| low < -i64::from(margin_micro)) => {
+                Some(UnmetCriterion::Worse)
             }
-            Rule::Better | Rule::NotWorse { .. } => None,
+            PromotionRule::Better | PromotionRule::NotWorse { .. } => None,
         };
         // Of integers, so that the very limit is within it.
         let asked = u128::from(found.cost_per_call_micro) * 100;
         let allowed = u128::from(found.baseline_cost_per_call_micro) * u128::from(self.cost_percent_max);
         let against = [
-            (found.signature_id != pointer.signature_id).then(|| Unmet::Signature(found.signature_id.clone())),
-            (found.status != EvalStatus::Succeeded).then_some(Unmet::Status),
-            (found.split != Split::Test).then_some(Unmet::Split(found.split)),
-            (found.compiled_id != *artifact).then(|| Unmet::Artifact(found.compiled_id.clone())),
+            (found.signature_id != pointer.signature_id).then(|| UnmetCriterion::Signature(found.signature_id.clone())),
+            (found.status != EvalStatus::Succeeded).then_some(UnmetCriterion::Status),
+            (found.split != Split::Test).then_some(UnmetCriterion::Split(found.split)),
+            (found.compiled_id != *artifact).then(|| UnmetCriterion::Artifact(found.compiled_id.clone())),
             (found.baseline_id.as_ref() != Some(&pointer.primary_artifact))
-                .then(|| Unmet::Baseline(pointer.primary_artifact.clone())),
-            (found.scored < PROMOTE_EXAMPLES_MIN).then_some(Unmet::Examples(found.scored)),
-            (found.created_at.after(oldest) < now).then_some(Unmet::Age),
-            (found.created_at > now.after(ahead)).then_some(Unmet::Future(found.created_at)),
+                .then(|| UnmetCriterion::Baseline(pointer.primary_artifact.clone())),
+            (found.scored < PROMOTE_EXAMPLES_MIN).then_some(UnmetCriterion::Examples(found.scored)),
+            (found.created_at.after(oldest) < now).then_some(UnmetCriterion::Age),
+            (found.created_at > now.after(ahead)).then_some(UnmetCriterion::Future(found.created_at)),
             doubt,
-            (asked > allowed).then_some(Unmet::Cost(self.cost_percent_max)),
+            (asked > allowed).then_some(UnmetCriterion::Cost(self.cost_percent_max)),
         ];
         against.into_iter().flatten().collect()
     }
 
     /// The grounds on which it may be served, or all that is missing.
-    pub fn cleared(
+    pub fn check(
         self,
         artifact: &CompiledId,
         pointer: &Pointer,
-        evaluation: Option<Evaluation>,
+        evaluation: Option<EvalReport>,
         now: Timestamp,
-    ) -> Result<Grounds, Vec<Unmet>> {
+    ) -> Result<PromotionGrounds, Vec<UnmetCriterion>> {
         let unmet = self.unmet(artifact, pointer, evaluation.as_ref(), now);
         match evaluation {
-            Some(evaluation) if unmet.is_empty() => Ok(Grounds::Evaluated { evaluation, bar: self }),
+            Some(evaluation) if unmet.is_empty() => Ok(PromotionGrounds::Evaluated { evaluation, bar: self }),
             Some(_) | None => Err(unmet),
         }
     }
 
     /// The reply to whoever wanted it served all the same.
-    pub fn refusal(artifact: &CompiledId, unmet: &[Unmet]) -> Refusal {
+    pub fn refusal(artifact: &CompiledId, unmet: &[UnmetCriterion]) -> Refusal {
         let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
-        let names: Vec<&str> = unmet.iter().map(Unmet::name).collect();
+        let names: Vec<&str> = unmet.iter().map(UnmetCriterion::name).collect();
         let hint =
             "show an evaluation beside what is served now (--report FILE), or pass over this: --force --because 'why'";
         codes::promote_gate(artifact.to_string(), said.join("; "))

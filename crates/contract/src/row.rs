@@ -1,7 +1,7 @@
 //! What is kept of contracts, row by row, and what a step may ask to have written.
 //!
-//! A [`Row`] is data: it travels in a step of a journal, beside the records and the money, and stands or falls with them.
-//! What a store makes of it is decided by [`Shelf`](crate::Shelf), so that every store decides alike.
+//! A [`ContractRow`] is data: it travels in a step of a journal, beside the records and the money, and stands or falls with them.
+//! What a store makes of it is decided by [`ContractCache`](crate::ContractCache), so that every store decides alike.
 
 use cantrip_canon::json::{self, canonical};
 use cantrip_canon::{AuditId, EntityId, Hash, PredictId, RunId, Timestamp, bytes_hash, stable_hash};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    Artifact, By, Change, CompiledId, Hashes, Purpose, Receipt, ReceiptId, Signature, SignatureId, Status, Strategy,
+    Artifact, ChangeAuthor, CompiledId, Hashes, PointerOperation, Purpose, Receipt, ReceiptId, Signature, SignatureId,
+    Status, Strategy,
 };
 
 /// Where a signature comes from.
@@ -41,7 +42,7 @@ pub struct SignatureRow {
 /// A row that is not what it says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {id} is not what was written: {field}")]
-pub struct Altered {
+pub struct AlteredRow {
     pub kind: &'static str,
     pub id: String,
     /// What does not fit.
@@ -53,7 +54,7 @@ fn text(value: &serde_json::Value) -> String {
 }
 
 impl SignatureRow {
-    pub fn of(signature: &Signature, origin: SignatureOrigin, by: impl Into<String>, at: Timestamp) -> Self {
+    pub fn new(signature: &Signature, origin: SignatureOrigin, by: impl Into<String>, at: Timestamp) -> Self {
         Self {
             signature_id: signature.id().clone(),
             hashes: signature.hashes(),
@@ -68,10 +69,10 @@ impl SignatureRow {
     }
 
     /// The signature, if it still has the four hashes that stand beside it.
-    pub fn signature(&self) -> Result<Signature, Altered> {
-        let altered = |field| Altered { kind: "signature", id: self.signature_id.to_string(), field };
+    pub fn signature(&self) -> Result<Signature, AlteredRow> {
+        let altered = |field| AlteredRow { kind: "signature", id: self.signature_id.to_string(), field };
         let body = json::read(&self.body).map_err(|_| altered("body"))?;
-        let signature = Signature::kept(&body, &self.description).map_err(|_| altered("body"))?;
+        let signature = Signature::from_stored(&body, &self.description).map_err(|_| altered("body"))?;
         let Hashes { schema_hash, prompt_hash, program_hash } = self.hashes;
         let found = signature.hashes();
         let pairs = [
@@ -103,7 +104,7 @@ pub struct ArtifactRow {
 }
 
 impl ArtifactRow {
-    pub fn of(artifact: &Artifact, at: Timestamp) -> Self {
+    pub fn new(artifact: &Artifact, at: Timestamp) -> Self {
         Self {
             compiled_id: artifact.id(),
             content_hash: artifact.content_hash(),
@@ -116,14 +117,14 @@ impl ArtifactRow {
     }
 
     /// The artifact, if its bytes still have the hash that it is called by.
-    pub fn artifact(&self) -> Result<Artifact, Altered> {
-        let altered = |field| Altered { kind: "artifact", id: self.compiled_id.to_string(), field };
+    pub fn artifact(&self) -> Result<Artifact, AlteredRow> {
+        let altered = |field| AlteredRow { kind: "artifact", id: self.compiled_id.to_string(), field };
         let hash = bytes_hash(self.body.as_bytes());
         if hash != self.content_hash || CompiledId::of(hash) != self.compiled_id {
             return Err(altered("content_hash"));
         }
         let content = json::read(&self.body).map_err(|_| altered("body"))?;
-        Artifact::kept(&content).map_err(|_| altered("body"))
+        Artifact::from_stored(&content).map_err(|_| altered("body"))
     }
 }
 
@@ -209,7 +210,7 @@ pub struct ReceiptDraft {
 
 /// What reservations came to, as the ledger has it when the receipt is written.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sums {
+pub struct ReservationSums {
     pub currency: Option<cantrip_canon::Currency>,
     pub reserved: u64,
     pub captured: u64,
@@ -217,12 +218,12 @@ pub struct Sums {
     pub overage: u64,
     pub remaining: Option<i64>,
     /// What policy said about the last of them.
-    pub policy: Option<Ruled>,
+    pub policy: Option<PolicyRuling>,
 }
 
 /// What policy said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ruled {
+pub struct PolicyRuling {
     pub policy_id: String,
     pub authorization_id: Option<String>,
     pub authorization_revision: Option<u64>,
@@ -254,11 +255,11 @@ impl ReceiptDraft {
     }
 
     /// As it is kept, behind the receipt `before` of its run.
-    pub(crate) fn written(&self, before: Option<(u64, Hash)>, sums: Sums) -> ReceiptRow {
+    pub(crate) fn finalize(&self, before: Option<(u64, Hash)>, sums: ReservationSums) -> ReceiptRow {
         let mut receipt = self.body.clone();
         receipt.seq = before.map_or(1, |(seq, _)| seq + 1);
         receipt.prev_hash = before.map(|(_, hash)| hash);
-        let Sums { currency, reserved, captured, released, overage, remaining, policy } = sums;
+        let ReservationSums { currency, reserved, captured, released, overage, remaining, policy } = sums;
         let budget = &mut receipt.budget;
         budget.currency = currency.or(budget.currency);
         (budget.reserved, budget.captured, budget.released) = (reserved, captured, released);
@@ -301,8 +302,8 @@ pub struct ReceiptRow {
 
 impl ReceiptRow {
     /// The receipt, if its bytes still have the hash that it is called by.
-    pub fn receipt(&self) -> Result<Receipt, Altered> {
-        let altered = |field| Altered { kind: "receipt", id: self.receipt_id.to_string(), field };
+    pub fn receipt(&self) -> Result<Receipt, AlteredRow> {
+        let altered = |field| AlteredRow { kind: "receipt", id: self.receipt_id.to_string(), field };
         let hash = bytes_hash(self.body.as_bytes());
         if hash != self.receipt_hash || ReceiptId::of(hash) != self.receipt_id {
             return Err(altered("receipt_hash"));
@@ -369,13 +370,13 @@ pub enum TraceMove {
 pub struct PointerChange {
     pub signature_id: SignatureId,
     pub expected_version: u64,
-    pub change: Change,
-    pub by: By,
+    pub change: PointerOperation,
+    pub by: ChangeAuthor,
 }
 
 /// What a step asks to have written about contracts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Row {
+pub enum ContractRow {
     /// Adds a signature. The same again changes nothing; the same id with another hash is a conflict.
     Signature(Box<SignatureRow>),
     /// Hides a version from lists.
@@ -404,9 +405,9 @@ pub enum Row {
     Pointer(Box<PointerChange>),
 }
 
-impl Row {
+impl ContractRow {
     /// Whether it belongs to no run.
-    pub fn is_apart(&self) -> bool {
+    pub fn is_outside_runs(&self) -> bool {
         match self {
             Self::Signature(_) | Self::Retire { .. } | Self::Artifact(_) | Self::Origin(_) | Self::Pointer(_) => true,
             Self::Predict(_)
@@ -418,46 +419,54 @@ impl Row {
     }
 
     /// Whether it may be written beside a run, without its lease.
-    pub fn is_beside(&self) -> bool {
+    pub fn is_annotation(&self) -> bool {
         matches!(self, Self::TraceMoved { .. })
     }
 
     /// Everything that has to be known before it can be judged.
-    pub fn needs(&self) -> Vec<Need> {
+    pub fn dependencies(&self) -> Vec<ContractDependency> {
         match self {
-            Self::Signature(row) => vec![Need::Signature(row.signature_id.clone())],
-            Self::Retire { signature_id, .. } => vec![Need::Signature(signature_id.clone())],
+            Self::Signature(row) => vec![ContractDependency::Signature(row.signature_id.clone())],
+            Self::Retire { signature_id, .. } => vec![ContractDependency::Signature(signature_id.clone())],
             Self::Artifact(row) => {
-                vec![Need::Signature(row.signature_id.clone()), Need::Artifact(row.compiled_id.clone())]
+                vec![
+                    ContractDependency::Signature(row.signature_id.clone()),
+                    ContractDependency::Artifact(row.compiled_id.clone()),
+                ]
             }
             Self::Origin(row) => {
                 let named = [Some(&row.compiled_id), row.parent_compiled_id.as_ref()];
-                let artifacts = named.into_iter().flatten().cloned().map(Need::Artifact);
-                artifacts.chain([Need::Origin(row.id())]).collect()
+                let artifacts = named.into_iter().flatten().cloned().map(ContractDependency::Artifact);
+                artifacts.chain([ContractDependency::Origin(row.id())]).collect()
             }
             Self::Predict(row) => {
                 let mut needs = vec![
-                    Need::Signature(row.signature_id.clone()),
-                    Need::Artifact(row.compiled_id.clone()),
-                    Need::Predict(row.predict_id),
+                    ContractDependency::Signature(row.signature_id.clone()),
+                    ContractDependency::Artifact(row.compiled_id.clone()),
+                    ContractDependency::Predict(row.predict_id),
                 ];
-                needs.extend(row.key().map(Need::Key));
+                needs.extend(row.key().map(ContractDependency::Key));
                 needs
             }
-            Self::PredictEnded { predict_id, .. } => vec![Need::Predict(*predict_id)],
+            Self::PredictEnded { predict_id, .. } => vec![ContractDependency::Predict(*predict_id)],
             Self::Receipt(draft) => {
-                let predict = draft.predict().map(Need::Predict);
-                [Need::LastReceipt(draft.run())].into_iter().chain(predict).collect()
+                let predict = draft.predict().map(ContractDependency::Predict);
+                [ContractDependency::LastReceipt(draft.run())].into_iter().chain(predict).collect()
             }
-            Self::Trace(row) => vec![Need::Predict(row.predict_id), Need::Trace(row.trace_ref.clone())],
-            Self::TraceMoved { trace_ref, .. } => vec![Need::Trace(trace_ref.clone())],
+            Self::Trace(row) => {
+                vec![ContractDependency::Predict(row.predict_id), ContractDependency::Trace(row.trace_ref.clone())]
+            }
+            Self::TraceMoved { trace_ref, .. } => vec![ContractDependency::Trace(trace_ref.clone())],
             Self::Pointer(asked) => {
                 let id = asked.signature_id.clone();
-                let mut needs =
-                    vec![Need::Signature(id.clone()), Need::Pointer(id.clone()), Need::Audit(asked.by.audit_id)];
-                needs.extend(asked.change.artifact().cloned().map(Need::Artifact));
-                if let Change::Rollback { .. } = asked.change {
-                    needs.push(Need::Audits(id));
+                let mut needs = vec![
+                    ContractDependency::Signature(id.clone()),
+                    ContractDependency::Pointer(id.clone()),
+                    ContractDependency::Audit(asked.by.audit_id),
+                ];
+                needs.extend(asked.change.artifact().cloned().map(ContractDependency::Artifact));
+                if let PointerOperation::Rollback { .. } = asked.change {
+                    needs.push(ContractDependency::Audits(id));
                 }
                 needs
             }
@@ -482,7 +491,7 @@ impl PredictRow {
 
 /// Something that a row is judged by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Need {
+pub enum ContractDependency {
     Signature(SignatureId),
     Artifact(CompiledId),
     Origin(String),

@@ -9,13 +9,13 @@ use crate::limits::{FOUND_CHARS_MAX, VIOLATIONS_MAX};
 
 /// A compiled JSON Schema of an object: what goes into a signature, or comes out.
 pub struct Schema {
-    written: Value,
+    source: Value,
     validator: Validator,
 }
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Schema").field(&self.written).finish()
+        f.debug_tuple("Schema").field(&self.source).finish()
     }
 }
 
@@ -52,7 +52,7 @@ impl Schema {
             .offline()
             .with_pattern_options(PatternOptions::regex());
         match options.build(&written) {
-            Ok(validator) => Ok(Self { written, validator }),
+            Ok(validator) => Ok(Self { source: written, validator }),
             Err(fault) => Err(SchemaFault::Uncompilable {
                 path: fault.instance_path().to_string(),
                 detail: fault.masked().to_string(),
@@ -60,8 +60,8 @@ impl Schema {
         }
     }
 
-    pub fn written(&self) -> &Value {
-        &self.written
+    pub fn source(&self) -> &Value {
+        &self.source
     }
 
     /// What does not fit; empty if everything does.

@@ -11,22 +11,22 @@ fn without_hashes_they_are_the_signatures_and_the_same_content_is_one_artifact()
     let signature = classify();
     let given = json!({
         "instructions": "Choose the one label that fits the text best.",
-        "demos": signature.base().content()["demos"],
+        "demos": signature.base_artifact().content()["demos"],
     });
-    let artifact = Artifact::given(&given, &signature).expect("sound");
-    assert_eq!(artifact.id(), signature.base().id());
+    let artifact = Artifact::from_value(&given, &signature).expect("sound");
+    assert_eq!(artifact.id(), signature.base_artifact().id());
     let other = json!({"instructions": "Another way.", "params": {"temperature": 0.5}});
-    let other = Artifact::given(&other, &signature).expect("sound");
+    let other = Artifact::from_value(&other, &signature).expect("sound");
     assert_ne!(other.id(), artifact.id());
-    let whole = Artifact::given(&other.content(), &signature).expect("sound");
+    let whole = Artifact::from_value(&other.content(), &signature).expect("sound");
     assert_eq!(whole, other);
-    assert_eq!(Artifact::kept(&other.content()).expect("kept"), other);
+    assert_eq!(Artifact::from_stored(&other.content()).expect("kept"), other);
 }
 
 #[test]
 fn any_hash_that_is_missing_or_wrong_is_named() {
     let signature = classify();
-    let whole = signature.base().content();
+    let whole = signature.base_artifact().content();
     // Every way to leave out or to falsify one to three of the hashes, but for leaving out all.
     for pattern in 1..27_u32 {
         let ways: Vec<u32> = (0..3).map(|index| pattern / 3_u32.pow(index) % 3).collect();
@@ -40,7 +40,7 @@ fn any_hash_that_is_missing_or_wrong_is_named() {
                 _ => {}
             }
         }
-        let given = Artifact::given(&value, &signature);
+        let given = Artifact::from_value(&value, &signature);
         if ways == [2, 2, 2] {
             given.expect("none at all are computed");
             continue;
@@ -56,10 +56,13 @@ fn any_hash_that_is_missing_or_wrong_is_named() {
 #[test]
 fn another_signatures_artifact_does_not_fit() {
     let (signature, other) = (classify(), &built_in()[2]);
-    let fault = Artifact::given(&other.base().content(), &signature).expect_err("another signature's");
+    let fault = Artifact::from_value(&other.base_artifact().content(), &signature).expect_err("another signature's");
     let reply = refused(fault.refusal("art_x", signature.id()), codes::ARTIFACT_INCOMPATIBLE.any());
     assert_eq!(reply.data()["key"], "signature_id");
-    assert!(matches!(other.base().fits(&signature), Err(ArtifactFault::Unequal { key: "signature_id", .. })));
+    assert!(matches!(
+        other.base_artifact().check_compatible(&signature),
+        Err(ArtifactFault::Unequal { key: "signature_id", .. })
+    ));
 }
 
 #[test]
@@ -67,15 +70,15 @@ fn demos_are_checked_again_and_size_and_strategy_are_bounded() {
     let signature = classify();
     let bad = json!({"instructions": "x", "demos": [{"input": {"text": "t", "labels": ["a"]}, "output": {}}]});
     assert!(
-        matches!(Artifact::given(&bad, &signature), Err(ArtifactFault::Shape { key, .. }) if key.starts_with("demos/0/input"))
+        matches!(Artifact::from_value(&bad, &signature), Err(ArtifactFault::Shape { key, .. }) if key.starts_with("demos/0/input"))
     );
     let large = json!({"instructions": "x".repeat(300_000)});
-    assert!(matches!(Artifact::given(&large, &signature), Err(ArtifactFault::Large(_))));
+    assert!(matches!(Artifact::from_value(&large, &signature), Err(ArtifactFault::Large(_))));
     let strategy = json!({"instructions": "x", "strategy": "direct.v2"});
-    assert!(matches!(Artifact::given(&strategy, &signature), Err(ArtifactFault::Strategy(_))));
+    assert!(matches!(Artifact::from_value(&strategy, &signature), Err(ArtifactFault::Strategy(_))));
     let key = json!({"instructions": "x", "instuctions": "y"});
-    assert!(matches!(Artifact::given(&key, &signature), Err(ArtifactFault::Shape { .. })));
-    assert!(matches!(Artifact::given(&Value::Null, &signature), Err(ArtifactFault::Shape { .. })));
+    assert!(matches!(Artifact::from_value(&key, &signature), Err(ArtifactFault::Shape { .. })));
+    assert!(matches!(Artifact::from_value(&Value::Null, &signature), Err(ArtifactFault::Shape { .. })));
 }
 
 #[test]

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 
 use cantrip_canon::{AuditId, IdSource, Timestamp};
 use cantrip_contract::{
-    Action, Audit, By, Canary, CanaryScope, Change, CompiledId, Grounds, Pointer, PointerFault, Side, SignatureId,
-    bucket, limits::ROLLOUT_TEXT_BYTES_MAX,
+    Action, Canary, CanaryScope, ChangeAuthor, CompiledId, Pointer, PointerAudit, PointerFault, PointerOperation,
+    PromotionGrounds, RolloutSide, SignatureId, bucket, limits::ROLLOUT_TEXT_BYTES_MAX,
 };
 use cantrip_reply::codes;
 use proptest::prelude::*;
@@ -22,22 +22,22 @@ fn artifact(letter: char) -> CompiledId {
 #[derive(Default)]
 struct Kept {
     pointer: Option<Pointer>,
-    audits: HashMap<AuditId, Audit>,
+    audits: HashMap<AuditId, PointerAudit>,
     order: Vec<AuditId>,
 }
 
 impl Kept {
-    fn change(&mut self, change: Change) -> Result<bool, PointerFault> {
+    fn change(&mut self, change: PointerOperation) -> Result<bool, PointerFault> {
         let expected = self.pointer.as_ref().map_or(0, |pointer| pointer.version);
         self.changed(change, expected, Some("a reason"))
     }
 
-    fn changed(&mut self, change: Change, expected: u64, reason: Option<&str>) -> Result<bool, PointerFault> {
+    fn changed(&mut self, change: PointerOperation, expected: u64, reason: Option<&str>) -> Result<bool, PointerFault> {
         let at = Timestamp::from_unix_millis(self.order.len() as i64 + 1).unwrap();
         let audit_id = IdSource::seeded(self.order.len() as u64).next(at);
-        let by = By { audit_id, actor: "user:42".to_owned(), reason: reason.map(str::to_owned), at };
+        let by = ChangeAuthor { audit_id, actor: "user:42".to_owned(), reason: reason.map(str::to_owned), at };
         let found = |id: AuditId| self.audits.get(&id).cloned();
-        let Some(changed) = change.of(&id(), self.pointer.as_ref(), expected, by, &found)? else { return Ok(false) };
+        let Some(changed) = change.apply(&id(), self.pointer.as_ref(), expected, by, &found)? else { return Ok(false) };
         assert_eq!(changed.audit.before, self.pointer);
         assert_eq!(changed.audit.after, changed.pointer);
         assert_eq!(changed.audit.version_after, expected + 1);
@@ -52,12 +52,15 @@ impl Kept {
     }
 }
 
-fn set(letter: char) -> Change {
-    Change::Set { artifact: artifact(letter), seed: None, metadata: None }
+fn set(letter: char) -> PointerOperation {
+    PointerOperation::Set { artifact: artifact(letter), seed: None, metadata: None }
 }
 
-fn promote(letter: char) -> Change {
-    Change::Promote { artifact: artifact(letter), grounds: Box::new(Grounds::Forced { evaluation: None }) }
+fn promote(letter: char) -> PointerOperation {
+    PointerOperation::Promote {
+        artifact: artifact(letter),
+        grounds: Box::new(PromotionGrounds::Forced { evaluation: None }),
+    }
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn a_caller_is_counted_by_its_key_its_run_its_thread_its_agent_and_its_owner_in_
     let pointer = {
         let mut kept = Kept::default();
         kept.change(set('a')).unwrap();
-        kept.change(Change::Canary(Canary { artifact: artifact('b'), percent: 50 })).unwrap();
+        kept.change(PointerOperation::Canary(Canary { artifact: artifact('b'), percent: 50 })).unwrap();
         kept.pointer.unwrap()
     };
     let mut keys = Vec::new();
@@ -122,10 +125,10 @@ fn the_share_of_the_canary_is_what_was_asked_and_a_key_is_never_moved_back() {
     kept.change(set('a')).unwrap();
     let mut before: Option<Vec<bool>> = None;
     for percent in [0, 1, 10, 25, 50, 99, 100] {
-        kept.change(Change::Canary(Canary { artifact: artifact('b'), percent })).unwrap();
+        kept.change(PointerOperation::Canary(Canary { artifact: artifact('b'), percent })).unwrap();
         let pointer = kept.pointer.as_ref().unwrap();
         let sides: Vec<bool> =
-            (0..100_000).map(|key| pointer.variant(&format!("key {key}")).variant == Side::Canary).collect();
+            (0..100_000).map(|key| pointer.variant(&format!("key {key}")).variant == RolloutSide::Canary).collect();
         let share = sides.iter().filter(|canary| **canary).count() as f64 / 1_000.0;
         assert!((share - f64::from(percent)).abs() <= 0.5, "{percent} percent gave {share}");
         if let Some(before) = &before {
@@ -133,9 +136,9 @@ fn the_share_of_the_canary_is_what_was_asked_and_a_key_is_never_moved_back() {
         }
         before = Some(sides);
     }
-    kept.change(Change::Canary(Canary { artifact: artifact('b'), percent: 0 })).unwrap();
+    kept.change(PointerOperation::Canary(Canary { artifact: artifact('b'), percent: 0 })).unwrap();
     let pointer = kept.pointer.as_ref().unwrap();
-    assert!((0..1_000).all(|key| pointer.variant(&format!("key {key}")).variant == Side::Primary));
+    assert!((0..1_000).all(|key| pointer.variant(&format!("key {key}")).variant == RolloutSide::Primary));
 }
 
 #[test]
@@ -144,15 +147,15 @@ fn walking_back_lands_where_each_change_began() {
     for letter in ['a', 'b', 'c', 'd'] {
         kept.change(if letter == 'a' { set('a') } else { promote(letter) }).unwrap();
     }
-    kept.change(Change::Rollback { to: None }).unwrap();
+    kept.change(PointerOperation::Rollback { to: None }).unwrap();
     assert_eq!(kept.primary(), &artifact('c'));
-    kept.change(Change::Rollback { to: None }).unwrap();
+    kept.change(PointerOperation::Rollback { to: None }).unwrap();
     assert_eq!(kept.primary(), &artifact('b'));
     kept.change(promote('e')).unwrap();
-    kept.change(Change::Rollback { to: None }).unwrap();
-    kept.change(Change::Rollback { to: None }).unwrap();
+    kept.change(PointerOperation::Rollback { to: None }).unwrap();
+    kept.change(PointerOperation::Rollback { to: None }).unwrap();
     assert_eq!(kept.primary(), &artifact('a'));
-    let fault = kept.change(Change::Rollback { to: None }).expect_err("the first one had nothing before it");
+    let fault = kept.change(PointerOperation::Rollback { to: None }).expect_err("the first one had nothing before it");
     assert_eq!(fault, PointerFault::NothingToUndo);
     let reply = refused(fault.refusal(&id(), kept.pointer.as_ref()), codes::WRONG_STATE.any());
     assert_eq!(reply.data()["reason"], "rollback_unavailable");
@@ -167,18 +170,18 @@ fn a_rollback_to_an_audit_undoes_it_and_all_after_and_one_off_the_way_is_refused
         kept.change(if letter == 'a' { set('a') } else { promote(letter) }).unwrap();
     }
     let (second, third) = (kept.order[1], kept.order[2]);
-    kept.change(Change::Rollback { to: Some(second) }).unwrap();
+    kept.change(PointerOperation::Rollback { to: Some(second) }).unwrap();
     assert_eq!(kept.primary(), &artifact('a'));
     let last = kept.audits[kept.order.last().unwrap()].clone();
     assert_eq!((last.action, last.target_audit_id), (Action::Rollback, Some(second)));
-    let fault = kept.change(Change::Rollback { to: Some(third) }).expect_err("it was undone already");
+    let fault = kept.change(PointerOperation::Rollback { to: Some(third) }).expect_err("it was undone already");
     assert_eq!(fault, PointerFault::NotOnTheWay(third));
 }
 
 #[test]
 fn a_change_from_another_version_is_refused_with_the_present_row() {
     let mut kept = Kept::default();
-    assert_eq!(kept.change(Change::Clear), Err(PointerFault::Missing));
+    assert_eq!(kept.change(PointerOperation::Clear), Err(PointerFault::Missing));
     kept.change(set('a')).unwrap();
     let fault = kept.changed(set('b'), 0, None).expect_err("someone was first");
     assert_eq!(fault, PointerFault::Version { actual: 1, expected: 0 });
@@ -193,7 +196,7 @@ fn what_changes_nothing_leaves_no_version_and_no_audit() {
     let mut kept = Kept::default();
     kept.change(set('a')).unwrap();
     assert_eq!(kept.change(set('a')), Ok(false));
-    assert_eq!(kept.change(Change::Clear), Ok(false));
+    assert_eq!(kept.change(PointerOperation::Clear), Ok(false));
     assert_eq!((kept.order.len(), kept.pointer.unwrap().version), (1, 1));
 }
 
@@ -201,7 +204,7 @@ fn what_changes_nothing_leaves_no_version_and_no_audit() {
 fn promoting_the_canary_clears_it_and_passing_over_the_gate_needs_a_reason() {
     let mut kept = Kept::default();
     kept.change(set('a')).unwrap();
-    kept.change(Change::Canary(Canary { artifact: artifact('b'), percent: 25 })).unwrap();
+    kept.change(PointerOperation::Canary(Canary { artifact: artifact('b'), percent: 25 })).unwrap();
     assert_eq!(kept.changed(promote('b'), 2, Some("  ")), Err(PointerFault::Unreasoned));
     kept.change(promote('b')).unwrap();
     let pointer = kept.pointer.as_ref().unwrap();
@@ -211,10 +214,10 @@ fn promoting_the_canary_clears_it_and_passing_over_the_gate_needs_a_reason() {
     );
     assert!(kept.audits[kept.order.last().unwrap()].forced);
     assert_eq!(
-        kept.change(Change::Canary(Canary { artifact: artifact('c'), percent: 101 })),
+        kept.change(PointerOperation::Canary(Canary { artifact: artifact('c'), percent: 101 })),
         Err(PointerFault::Percent(101))
     );
-    let seed = Change::Set { artifact: artifact('a'), seed: Some("a|b".to_owned()), metadata: None };
+    let seed = PointerOperation::Set { artifact: artifact('a'), seed: Some("a|b".to_owned()), metadata: None };
     assert_eq!(kept.change(seed), Err(PointerFault::Seed));
 }
 
@@ -228,17 +231,17 @@ proptest! {
             let letter = char::from(b'a' + (step % 6) as u8);
             let _ = kept.change(match change {
                 0 | 1 => set(letter),
-                2 => Change::Canary(Canary { artifact: artifact(letter), percent: (step * 7 % 101) as u8 }),
-                3 => Change::Clear,
+                2 => PointerOperation::Canary(Canary { artifact: artifact(letter), percent: (step * 7 % 101) as u8 }),
+                3 => PointerOperation::Clear,
                 4 => promote(letter),
-                _ => Change::Rollback { to: None },
+                _ => PointerOperation::Rollback { to: None },
             });
             let version = kept.pointer.as_ref().map_or(0, |pointer| pointer.version);
             prop_assert_eq!(version as usize, kept.order.len());
         }
         // However it was changed, rolling back as often as it goes ends at the first pointer there was.
         let Some(first) = kept.order.first().map(|id| kept.audits[id].after.clone()) else { return Ok(()) };
-        while kept.change(Change::Rollback { to: None }).is_ok() {}
+        while kept.change(PointerOperation::Rollback { to: None }).is_ok() {}
         let last = kept.pointer.clone().expect("a pointer");
         prop_assert_eq!(last.primary_artifact, first.primary_artifact);
         prop_assert_eq!(last.canary_percent, first.canary_percent);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use cantrip_canon::Timestamp;
 use cantrip_contract::{
-    Bar, CompiledId, EvalStatus, Evaluation, EvaluationFault, Pointer, Rule, Schema, Split, Unmet, evaluation_schema,
+    CompiledId, EvalReport, EvalReportFault, EvalStatus, Pointer, PromotionCriteria, PromotionRule, Schema, Split,
+    UnmetCriterion, eval_report_schema,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -35,8 +36,8 @@ fn pointer() -> Pointer {
 }
 
 /// One of `b` beside `a` that is just good enough.
-fn evaluation() -> Evaluation {
-    Evaluation {
+fn evaluation() -> EvalReport {
+    EvalReport {
         eval_id: "eval_1".to_owned(),
         signature_id: pointer().signature_id,
         status: EvalStatus::Succeeded,
@@ -52,84 +53,87 @@ fn evaluation() -> Evaluation {
 }
 
 /// What speaks against serving `b` on the last day on which the evaluation counts.
-fn unmet(bar: Bar, evaluation: Option<&Evaluation>) -> Vec<&'static str> {
-    bar.unmet(&artifact('b'), &pointer(), evaluation, at(40)).iter().map(Unmet::name).collect()
+fn unmet(bar: PromotionCriteria, evaluation: Option<&EvalReport>) -> Vec<&'static str> {
+    bar.unmet(&artifact('b'), &pointer(), evaluation, at(40)).iter().map(UnmetCriterion::name).collect()
 }
 
 #[test]
 fn what_is_just_good_enough_passes() {
-    assert_eq!(unmet(Bar::default(), Some(&evaluation())), [""; 0]);
+    assert_eq!(unmet(PromotionCriteria::default(), Some(&evaluation())), [""; 0]);
     // A clock that is a little ahead of ours.
-    let ahead = Evaluation { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
-    assert_eq!(unmet(Bar::default(), Some(&ahead)), [""; 0]);
+    let ahead = EvalReport { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
+    assert_eq!(unmet(PromotionCriteria::default(), Some(&ahead)), [""; 0]);
 }
 
 #[test]
 fn each_thing_that_is_missing_is_told_by_its_name() {
     let other = || "@cantrip/eval/Judge.v1".parse().unwrap();
-    let cases: Vec<(&str, Evaluation)> = vec![
-        ("other_signature", Evaluation { signature_id: other(), ..evaluation() }),
-        ("not_succeeded", Evaluation { status: EvalStatus::Incomplete, ..evaluation() }),
-        ("not_succeeded", Evaluation { status: EvalStatus::BudgetExhausted, ..evaluation() }),
-        ("not_on_test", Evaluation { split: Split::Train, ..evaluation() }),
-        ("not_on_test", Evaluation { split: Split::Holdout, ..evaluation() }),
-        ("other_artifact", Evaluation { compiled_id: artifact('c'), ..evaluation() }),
-        ("other_baseline", Evaluation { baseline_id: Some(artifact('c')), ..evaluation() }),
-        ("other_baseline", Evaluation { baseline_id: None, ..evaluation() }),
-        ("too_few_examples", Evaluation { scored: 29, ..evaluation() }),
-        ("too_old", Evaluation { created_at: at(9), ..evaluation() }),
+    let cases: Vec<(&str, EvalReport)> = vec![
+        ("other_signature", EvalReport { signature_id: other(), ..evaluation() }),
+        ("not_succeeded", EvalReport { status: EvalStatus::Incomplete, ..evaluation() }),
+        ("not_succeeded", EvalReport { status: EvalStatus::BudgetExhausted, ..evaluation() }),
+        ("not_on_test", EvalReport { split: Split::Train, ..evaluation() }),
+        ("not_on_test", EvalReport { split: Split::Holdout, ..evaluation() }),
+        ("other_artifact", EvalReport { compiled_id: artifact('c'), ..evaluation() }),
+        ("other_baseline", EvalReport { baseline_id: Some(artifact('c')), ..evaluation() }),
+        ("other_baseline", EvalReport { baseline_id: None, ..evaluation() }),
+        ("too_few_examples", EvalReport { scored: 29, ..evaluation() }),
+        ("too_old", EvalReport { created_at: at(9), ..evaluation() }),
         (
             "in_the_future",
-            Evaluation { created_at: at(40).after(Duration::from_millis(5 * 60_000 + 1)), ..evaluation() },
+            EvalReport { created_at: at(40).after(Duration::from_millis(5 * 60_000 + 1)), ..evaluation() },
         ),
-        ("not_better", Evaluation { delta_low_micro: Some(0), ..evaluation() }),
-        ("not_better", Evaluation { delta_low_micro: None, ..evaluation() }),
-        ("too_dear", Evaluation { cost_per_call_micro: 126, ..evaluation() }),
+        ("not_better", EvalReport { delta_low_micro: Some(0), ..evaluation() }),
+        ("not_better", EvalReport { delta_low_micro: None, ..evaluation() }),
+        ("too_dear", EvalReport { cost_per_call_micro: 126, ..evaluation() }),
     ];
     for (name, evaluation) in cases {
-        assert_eq!(unmet(Bar::default(), Some(&evaluation)), [name], "{evaluation:?}");
+        assert_eq!(unmet(PromotionCriteria::default(), Some(&evaluation)), [name], "{evaluation:?}");
     }
-    assert_eq!(unmet(Bar::default(), None), ["report_missing"]);
+    assert_eq!(unmet(PromotionCriteria::default(), None), ["report_missing"]);
 }
 
 #[test]
 fn not_worse_is_a_margin_and_a_price_may_be_agreed_on() {
-    let not_worse = Bar { rule: Rule::NOT_WORSE, ..Bar::default() };
-    let by = |low: i64| Evaluation { delta_low_micro: Some(low), ..evaluation() };
+    let not_worse = PromotionCriteria { rule: PromotionRule::NOT_WORSE, ..PromotionCriteria::default() };
+    let by = |low: i64| EvalReport { delta_low_micro: Some(low), ..evaluation() };
     assert_eq!(unmet(not_worse, Some(&by(-20_000))), [""; 0]);
     assert_eq!(unmet(not_worse, Some(&by(-20_001))), ["worse"]);
-    let dear = Evaluation { cost_per_call_micro: 200, ..evaluation() };
-    assert_eq!(unmet(Bar { cost_percent_max: 200, ..Bar::default() }, Some(&dear)), [""; 0]);
+    let dear = EvalReport { cost_per_call_micro: 200, ..evaluation() };
+    assert_eq!(
+        unmet(PromotionCriteria { cost_percent_max: 200, ..PromotionCriteria::default() }, Some(&dear)),
+        [""; 0]
+    );
     // What costs nothing now may cost nothing then.
-    let free = Evaluation { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
-    assert_eq!(unmet(Bar::default(), Some(&free)), ["too_dear"]);
+    let free = EvalReport { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
+    assert_eq!(unmet(PromotionCriteria::default(), Some(&free)), ["too_dear"]);
 }
 
 #[test]
 fn all_that_is_missing_is_told_at_once() {
     let bad =
-        Evaluation { split: Split::Train, scored: 3, created_at: at(0), delta_low_micro: Some(-5), ..evaluation() };
-    let missing = Bar::default().unmet(&artifact('b'), &pointer(), Some(&bad), at(40));
-    let reply = guarded(|rb| rb.refuse(Bar::refusal(&artifact('b'), &missing))).reply;
+        EvalReport { split: Split::Train, scored: 3, created_at: at(0), delta_low_micro: Some(-5), ..evaluation() };
+    let missing = PromotionCriteria::default().unmet(&artifact('b'), &pointer(), Some(&bad), at(40));
+    let reply = guarded(|rb| rb.refuse(PromotionCriteria::refusal(&artifact('b'), &missing))).reply;
     assert_code(&reply, codes::PROMOTE_GATE);
     assert_eq!(reply.data()["conditions"], json!(["not_on_test", "too_few_examples", "too_old", "not_better"]));
 }
 
 /// The path that a report is refused at.
 fn refused_at(written: &Value) -> String {
-    match Evaluation::of(written) {
-        Err(EvaluationFault::Field { path, .. }) => path,
+    match EvalReport::from_value(written) {
+        Err(EvalReportFault::Field { path, .. }) => path,
         other => panic!("{other:?} of {written}"),
     }
 }
 
 #[test]
 fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
-    let schema = Schema::compile(evaluation_schema()).unwrap();
-    let bare = Evaluation { baseline_id: None, delta_low_micro: None, ..evaluation() };
+    let schema = Schema::compile(eval_report_schema()).unwrap();
+    let bare = EvalReport { baseline_id: None, delta_low_micro: None, ..evaluation() };
     for evaluation in [evaluation(), bare] {
         let written = evaluation.content();
-        assert_eq!(Evaluation::read(&written.to_string()).unwrap(), evaluation);
+        assert_eq!(EvalReport::parse(&written.to_string()).unwrap(), evaluation);
         assert_eq!(schema.violations(&written), []);
     }
     assert_eq!(
@@ -140,7 +144,7 @@ fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
 
 #[test]
 fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_schema() {
-    let schema = Schema::compile(evaluation_schema()).unwrap();
+    let schema = Schema::compile(eval_report_schema()).unwrap();
     let whole = evaluation().content();
     // Every field is needed, and none of them may be something else.
     for key in whole.as_object().unwrap().keys() {
@@ -183,9 +187,9 @@ fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_sch
     // Which of two a reader takes is anybody's guess; half a report is none.
     let twice = whole.to_string().replacen('{', r#"{"scored": 99,"#, 1);
     for text in [&twice, &whole.to_string()[..100]] {
-        let fault = Evaluation::read(text).unwrap_err();
-        assert!(matches!(fault, EvaluationFault::Json(_)), "{fault:?}");
+        let fault = EvalReport::parse(text).unwrap_err();
+        assert!(matches!(fault, EvalReportFault::Json(_)), "{fault:?}");
     }
     let padded = format!("{whole}{}", " ".repeat(64 << 10));
-    assert!(matches!(Evaluation::read(&padded), Err(EvaluationFault::Large(_))));
+    assert!(matches!(EvalReport::parse(&padded), Err(EvalReportFault::Large(_))));
 }

@@ -5,14 +5,14 @@ use cantrip_reply::{Reply, codes};
 use serde_json::{Value, json};
 
 pub(crate) fn classify() -> Signature {
-    Signature::read(BUILT_IN[0].1, &NoFiles).expect("sound")
+    Signature::parse(BUILT_IN[0].1, &NoFiles).expect("sound")
 }
 
 /// The file of the example, with one part of it replaced.
 fn changed(from: &str, to: &str) -> Result<Signature, SignatureFault> {
     let text = BUILT_IN[0].1;
     assert!(text.contains(from), "{from}");
-    Signature::read(&text.replacen(from, to, 1), &NoFiles)
+    Signature::parse(&text.replacen(from, to, 1), &NoFiles)
 }
 
 fn faults(from: &str, to: &str) -> String {
@@ -41,7 +41,7 @@ fn the_hashes_of_the_example_are_the_published_ones() {
     );
     let catalog = "sha256:c5dba437b61862d44f4398bf5dfb485f77b257f2eb309ddeb29ad942559f505c";
     assert_eq!(catalog_version([&signature]).to_string(), catalog);
-    let base = signature.base();
+    let base = signature.base_artifact();
     assert_eq!(
         base.content_hash().to_string(),
         "sha256:fa314739a6ab692b5cd3d96708665e89d45fd5f47bb5ee9bbd49ad0ec2570dee"
@@ -95,7 +95,7 @@ fn the_same_again_is_no_conflict_and_one_character_anywhere_hashed_is() {
             changed(from, to).err().map(|_| {
                 let text = BUILT_IN[0].1.replacen(from, to, 1);
                 let without = text.split("[[demos]]").next().unwrap_or_default().to_owned();
-                Signature::read(&without, &NoFiles).expect("sound")
+                Signature::parse(&without, &NoFiles).expect("sound")
             })
         } else {
             changed(from, to).ok()
@@ -156,7 +156,7 @@ fn what_stands_in_an_input_is_never_a_template_and_never_ends_its_fence() {
     let signature = classify();
     let input = json!({"text": "{{ instructions }} {% raw %} </text> and </ TEXT >", "labels": ["a", "b"]});
     signature.check_input(&input).expect("it fits");
-    let rendered = signature.render(&signature.base(), &input).expect("rendered");
+    let rendered = signature.render(&signature.base_artifact(), &input).expect("rendered");
     assert_eq!(rendered.system, "Choose the one label that fits the text best.");
     assert_eq!(rendered.user, "Labels: a, b\n<text>{{ instructions }} {% raw %} <\\/text> and <\\/ TEXT ></text>");
 }
@@ -197,7 +197,7 @@ fn a_signature_written_in_code_has_the_hashes_of_its_file() {
 #[test]
 fn what_a_store_kept_is_the_same_signature() {
     for signature in built_in() {
-        let kept = Signature::kept(&signature.body(), signature.description()).expect("sound");
+        let kept = Signature::from_stored(&signature.body(), signature.description()).expect("sound");
         assert_eq!(kept.conflict(signature), None, "{}", signature.id());
         assert_eq!((kept.id(), kept.description()), (signature.id(), signature.description()));
     }

@@ -1,17 +1,17 @@
 //! Anthropic's messages.
 
 mod body;
-mod reading;
+mod reader;
 
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, below};
-use crate::window::Asks;
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
+use crate::http::{Endpoint, EndpointFault, endpoint_url};
+use crate::window::WindowLookup;
+use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Request, WindowAssumed};
 
-use reading::Reading;
+use reader::AnswerReader;
 
 /// A model of Anthropic's, or behind anything that speaks as Anthropic does.
 ///
@@ -25,41 +25,47 @@ impl Anthropic {
     /// `model` at `base`, which is the part of the address before `/v1/messages`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let endpoint = Self::endpoint(format!("anthropic/{model}"), model, base)?;
-        Ok(Self(endpoint.keyed("x-api-key", "", key)?))
+        Ok(Self(endpoint.with_key_header("x-api-key", "", key)?))
     }
 
     /// The same under another name, behind a server that speaks as Anthropic does. Such servers take the key as a bearer
     /// token, in Anthropic's own header, or in either: they are sent both.
-    pub fn named(name: String, model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+    pub fn with_name(
+        name: String,
+        model: &str,
+        base: &Url,
+        key: Option<&Secret<String>>,
+    ) -> Result<Self, EndpointFault> {
         let endpoint = Self::endpoint(name, model, base)?;
-        let endpoint = endpoint.keyed("x-api-key", "", key)?.keyed("authorization", "Bearer ", key)?;
-        Ok(Self(endpoint.asking(Some(Asks::Models))))
+        let endpoint =
+            endpoint.with_key_header("x-api-key", "", key)?.with_key_header("authorization", "Bearer ", key)?;
+        Ok(Self(endpoint.with_window_lookup(Some(WindowLookup::Models))))
     }
 
     fn endpoint(name: String, model: &str, base: &Url) -> Result<Endpoint, EndpointFault> {
         let address = match base.path().trim_end_matches('/').ends_with("/v1") {
-            true => below(base, &["messages"])?,
-            false => below(base, &["v1", "messages"])?,
+            true => endpoint_url(base, &["messages"])?,
+            false => endpoint_url(base, &["v1", "messages"])?,
         };
         Ok(Endpoint::new(name, model, address)?.header("anthropic-version", "2023-06-01"))
     }
 
     /// The same, where this is told of a window that nobody knows and that is assumed.
     #[must_use]
-    pub fn assuming(self, assumed: WindowAssumed) -> Self {
-        Self(self.0.assuming(Some(assumed)))
+    pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.on_assumed_window(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
     #[must_use]
-    pub fn described_by(self, profiles: &Profiles) -> Self {
-        Self(self.0.described_by(profiles))
+    pub fn with_profiles(self, profiles: &Profiles) -> Self {
+        Self(self.0.with_profiles(profiles))
     }
 
     /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
     #[must_use]
-    pub fn whole(self) -> Self {
-        Self(self.0.whole())
+    pub fn without_streaming(self) -> Self {
+        Self(self.0.without_streaming())
     }
 }
 
@@ -80,9 +86,10 @@ impl Crystal for Anthropic {
         self.0.price
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let Endpoint { name, maker, model, profile, .. } = &self.0;
-        let body = body::of(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
+        let body =
+            body::request_body(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, AnswerReader::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

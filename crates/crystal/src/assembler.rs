@@ -16,7 +16,7 @@ use cantrip_stream::{
 use serde_json::{Map, Value};
 
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_CALLS_MAX};
-use crate::{Answer, Cause, Charge, Failure, ItemEvent, ItemIds, Request, Sink};
+use crate::{Answer, Cause, Charge, EventSink, Failure, ItemEvent, ItemIds, Request};
 
 /// Puts one answer together while it streams.
 ///
@@ -45,11 +45,11 @@ pub struct Assembler<'a> {
     crystal: &'a str,
     provider: ProviderId,
     items: &'a ItemIds,
-    heard: &'a dyn Sink,
+    heard: &'a dyn EventSink,
     open: Option<OpenText>,
     content: String,
     thinking: String,
-    calls: Vec<Growing>,
+    calls: Vec<PartialCall>,
     started: u64,
     /// Whether what comes may hold secrets of this process.
     filters: bool,
@@ -57,7 +57,7 @@ pub struct Assembler<'a> {
 
 /// How an answer ended, in its provider's words.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ending {
+pub struct AnswerEnd {
     /// The model that answered.
     pub model: String,
     pub finish: Finish,
@@ -65,7 +65,7 @@ pub struct Ending {
     pub parts: Option<ProviderParts>,
 }
 
-impl Ending {
+impl AnswerEnd {
     /// An end without usage and without parts of its provider's own.
     pub fn new(model: impl Into<String>, finish: Finish) -> Self {
         Self { model: model.into(), finish, usage: None, parts: None }
@@ -88,7 +88,7 @@ struct OpenText {
 }
 
 /// A call that is being written.
-struct Growing {
+struct PartialCall {
     key: u64,
     id: Option<String>,
     name: Option<Name>,
@@ -96,14 +96,14 @@ struct Growing {
     /// Takes secrets out of the arguments on their way to the sink.
     secrets: SecretStream,
     /// None until the name is known.
-    shown: Option<Shown>,
+    item: Option<CallItem>,
     /// Its arguments are complete.
     done: bool,
     /// And they are an object, so its item is done too.
-    told: bool,
+    item_done: bool,
 }
 
-struct Shown {
+struct CallItem {
     item: ItemId,
     call_id: CallId,
     /// Bytes of the arguments that were sent as deltas.
@@ -112,7 +112,7 @@ struct Shown {
 }
 
 impl<'a> Assembler<'a> {
-    pub fn new(crystal: &'a str, request: &'a Request, heard: &'a dyn Sink) -> Self {
+    pub fn new(crystal: &'a str, request: &'a Request, heard: &'a dyn EventSink) -> Self {
         let provider = crystal.split('/').next().unwrap_or(crystal);
         let provider =
             ProviderId::new(provider).or_else(|_| ProviderId::new("unnamed")).expect("a short word is an id");
@@ -131,7 +131,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The same for an answer from a record: secrets were replaced before it was recorded, so nothing is held back.
-    pub(crate) fn of_record(mut self) -> Self {
+    pub(crate) fn without_redaction(mut self) -> Self {
         self.filters = false;
         self
     }
@@ -147,7 +147,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The provider said that a block of text or reasoning ends here. What comes next is a new item.
-    pub fn border(&mut self) {
+    pub fn end_block(&mut self) {
         self.flush();
         let Some(OpenText { kind, item, from, .. }) = self.open.take() else { return };
         let final_item = match kind {
@@ -156,15 +156,15 @@ impl<'a> Assembler<'a> {
                 FinalItem::Reasoning { content: Text::from(&self.thinking[from..]), provider_id: self.provider.clone() }
             }
         };
-        self.heard.hear(ItemEvent::Done(ItemDone { item_id: item, final_item }));
+        self.heard.emit(ItemEvent::Done(ItemDone { item_id: item, final_item }));
     }
 
     /// A call, known within this answer by `key`: the provider's index of it. May be said in parts and again; what was
     /// said first stands. It starts once its name is known, with the id that is known by then or one of ours.
     pub fn call(&mut self, key: u64, id: Option<&str>, name: Option<&str>) -> Result<(), Cause> {
-        let at = self.growing(key)?;
+        let at = self.call_index(key)?;
         let call = &mut self.calls[at];
-        if call.shown.is_none() {
+        if call.item.is_none() {
             // An id that no event can carry is as good as none.
             if call.id.is_none() {
                 call.id = id.filter(|id| CallId::new(id).is_ok()).map(str::to_owned);
@@ -181,27 +181,27 @@ impl<'a> Assembler<'a> {
 
     /// More of the arguments of call `key`.
     pub fn arguments(&mut self, key: u64, fragment: &str) -> Result<(), Cause> {
-        let at = self.growing(key)?;
+        let at = self.call_index(key)?;
         if fragment.is_empty() || self.calls[at].done {
             return Ok(());
         }
-        self.room(fragment.len())?;
+        self.check_room(fragment.len())?;
         self.calls[at].arguments.push_str(fragment);
         self.start(at);
-        self.show(at);
+        self.emit_arguments(at);
         Ok(())
     }
 
     /// All arguments of call `key` so far, from a provider that repeats what it has said.
     pub fn arguments_so_far(&mut self, key: u64, whole: &str) -> Result<(), Cause> {
-        let at = self.growing(key)?;
+        let at = self.call_index(key)?;
         let known = self.calls[at].arguments.len();
         match whole.strip_prefix(&*self.calls[at].arguments) {
             Some(added) => self.arguments(key, added),
             None if self.calls[at].done => Ok(()),
             None => {
                 // It took something back. What was shown is provisional; the end of the call tells what holds.
-                self.room(whole.len().saturating_sub(known))?;
+                self.check_room(whole.len().saturating_sub(known))?;
                 self.calls[at].arguments = whole.to_owned();
                 Ok(())
             }
@@ -209,9 +209,9 @@ impl<'a> Assembler<'a> {
     }
 
     /// The arguments of call `key` are complete.
-    pub fn call_end(&mut self, key: u64) -> Result<(), Cause> {
-        let at = self.growing(key)?;
-        self.end(at);
+    pub fn end_call(&mut self, key: u64) -> Result<(), Cause> {
+        let at = self.call_index(key)?;
+        self.close_call(at);
         Ok(())
     }
 
@@ -226,18 +226,18 @@ impl<'a> Assembler<'a> {
     }
 
     /// The answer ended as its provider ends answers. A refusal is a failure, and so is a call without a name.
-    pub fn finish(mut self, ending: Ending) -> Result<Answer, Failure> {
+    pub fn finish(mut self, ending: AnswerEnd) -> Result<Answer, Failure> {
         let charge = ending.usage.map_or(Charge::Unknown, Charge::Reported);
-        self.border();
+        self.end_block();
         for at in 0..self.calls.len() {
-            self.end(at);
+            self.close_call(at);
         }
         if ending.finish == Finish::Refusal {
             let reason = if self.content.trim().is_empty() { "no reason given" } else { &*self.content };
             let cause = Cause::Refused { reason: reason.into() };
             return Err(self.fail(cause, charge));
         }
-        if self.calls.iter().any(|call| call.shown.is_none()) {
+        if self.calls.iter().any(|call| call.item.is_none()) {
             return Err(self.fail(Cause::Broken { detail: "a call came without a name".into() }, charge));
         }
         // Some providers say `stop` beside calls, and some `tool_calls` beside none.
@@ -248,12 +248,12 @@ impl<'a> Assembler<'a> {
         };
         let (mut calls, mut call_items) = (Vec::new(), Vec::new());
         for call in self.calls {
-            let (Some(shown), Some(name)) = (call.shown, call.name) else { continue };
+            let (Some(shown), Some(name)) = (call.item, call.name) else { continue };
             call_items.push(shown.item);
             calls.push(GateCall {
                 tool_call_id: shown.call_id.as_str().to_owned(),
                 gate: name.as_str().to_owned(),
-                args: parsed(&call.arguments),
+                args: parse_arguments(&call.arguments),
             });
         }
         let said = |text: String| (!text.is_empty()).then_some(text);
@@ -276,12 +276,12 @@ impl<'a> Assembler<'a> {
     pub fn fail(mut self, cause: Cause, charge: Charge) -> Failure {
         let mut open: Vec<(u64, ItemId)> = Vec::new();
         open.extend(self.open.take().map(|text| (text.started, text.item)));
-        for call in self.calls.iter_mut().filter(|call| !call.told) {
-            open.extend(call.shown.take().map(|shown| (shown.started, shown.item)));
+        for call in self.calls.iter_mut().filter(|call| !call.item_done) {
+            open.extend(call.item.take().map(|shown| (shown.started, shown.item)));
         }
         open.sort_by_key(|(started, _)| *started);
         for (_, item_id) in open {
-            self.heard.hear(ItemEvent::Cancelled(ItemCancelled { item_id, reason: Some(CancelReason::Retry) }));
+            self.heard.emit(ItemEvent::Cancelled(ItemCancelled { item_id, reason: Some(CancelReason::Retry) }));
         }
         Failure::new(self.crystal, cause, charge)
     }
@@ -290,9 +290,9 @@ impl<'a> Assembler<'a> {
         if piece.is_empty() {
             return Ok(());
         }
-        self.room(piece.len())?;
+        self.check_room(piece.len())?;
         if self.open.as_ref().is_none_or(|open| open.kind != kind) {
-            self.border();
+            self.end_block();
             let (from, item) = match kind {
                 Kind::Message => (self.content.len(), StartedItem::Message { initial_content: Text::default() }),
                 Kind::Reasoning => (self.thinking.len(), StartedItem::Reasoning { initial_content: Text::default() }),
@@ -302,34 +302,34 @@ impl<'a> Assembler<'a> {
             let (item, secrets) = (item_id.clone(), SecretStream::default());
             self.open = Some(OpenText { kind, item, from, started: self.started, secrets });
             self.started += 1;
-            self.heard.hear(ItemEvent::Start(started));
+            self.heard.emit(ItemEvent::Start(started));
         }
         let certain = match &mut self.open {
             Some(open) if self.filters => open.secrets.push(piece),
             Some(_) | None => piece.to_owned(),
         };
-        self.say(certain);
+        self.emit_text(certain);
         Ok(())
     }
 
     /// Says what was held back of the open text, because it could have been the beginning of a secret.
     fn flush(&mut self) {
         let held = self.open.as_mut().map(|open| open.secrets.finish());
-        self.say(held.unwrap_or_default());
+        self.emit_text(held.unwrap_or_default());
     }
 
     /// Adds to the open text.
-    fn say(&mut self, piece: String) {
+    fn emit_text(&mut self, piece: String) {
         let Some(open) = self.open.as_ref().filter(|_| !piece.is_empty()) else { return };
         match open.kind {
             Kind::Message => self.content.push_str(&piece),
             Kind::Reasoning => self.thinking.push_str(&piece),
         }
         let (item_id, delta_content) = (open.item.clone(), piece.into());
-        self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+        self.heard.emit(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
     }
 
-    fn room(&self, bytes: usize) -> Result<(), Cause> {
+    fn check_room(&self, bytes: usize) -> Result<(), Cause> {
         let arguments: usize = self.calls.iter().map(|call| call.arguments.len()).sum();
         if self.content.len() + self.thinking.len() + arguments + bytes > ANSWER_BYTES_MAX {
             return Err(Cause::TooLarge { limit: ANSWER_BYTES_MAX, unit: "bytes" });
@@ -337,23 +337,23 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    fn growing(&mut self, key: u64) -> Result<usize, Cause> {
+    fn call_index(&mut self, key: u64) -> Result<usize, Cause> {
         if let Some(at) = self.calls.iter().position(|call| call.key == key) {
             return Ok(at);
         }
         if self.calls.len() == ANSWER_CALLS_MAX {
             return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "calls" });
         }
-        self.border();
-        let call = Growing {
+        self.end_block();
+        let call = PartialCall {
             key,
             id: None,
             name: None,
             arguments: String::new(),
             secrets: SecretStream::default(),
-            shown: None,
+            item: None,
             done: false,
-            told: false,
+            item_done: false,
         };
         self.calls.push(call);
         Ok(self.calls.len() - 1)
@@ -363,64 +363,64 @@ impl<'a> Assembler<'a> {
     fn start(&mut self, at: usize) {
         let minted = self.items.call_id(at + 1);
         let call = &mut self.calls[at];
-        let (None, Some(name)) = (&call.shown, &call.name) else { return };
+        let (None, Some(name)) = (&call.item, &call.name) else { return };
         let id = call.id.as_deref().unwrap_or(&minted);
         let call_id = CallId::new(id).expect("a given id was looked at, and one of ours is short");
         let item_id = self.items.mint();
         let item = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id: None };
-        call.shown = Some(Shown { item: item_id.clone(), call_id, bytes: 0, started: self.started });
+        call.item = Some(CallItem { item: item_id.clone(), call_id, bytes: 0, started: self.started });
         self.started += 1;
-        self.heard.hear(ItemEvent::Start(ItemStart { item_id, item }));
+        self.heard.emit(ItemEvent::Start(ItemStart { item_id, item }));
     }
 
     /// Sends the arguments that have not been sent.
-    fn show(&mut self, at: usize) {
+    fn emit_arguments(&mut self, at: usize) {
         let call = &mut self.calls[at];
-        let Some(shown) = &mut call.shown else { return };
+        let Some(shown) = &mut call.item else { return };
         let Some(unsent) = call.arguments.get(shown.bytes..).filter(|unsent| !unsent.is_empty()) else { return };
         let certain = if self.filters { call.secrets.push(unsent) } else { unsent.to_owned() };
         shown.bytes = call.arguments.len();
         if !certain.is_empty() {
             let (item_id, delta_content) = (shown.item.clone(), certain.into());
-            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+            self.heard.emit(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
         }
     }
 
-    fn end(&mut self, at: usize) {
+    fn close_call(&mut self, at: usize) {
         if self.calls[at].done {
             return;
         }
         self.start(at);
-        self.show(at);
+        self.emit_arguments(at);
         let call = &mut self.calls[at];
-        let (Some(shown), Some(name)) = (&call.shown, &call.name) else { return };
+        let (Some(shown), Some(name)) = (&call.item, &call.name) else { return };
         call.done = true;
         let held = call.secrets.finish();
         if !held.is_empty() {
             let (item_id, delta_content) = (shown.item.clone(), held.into());
-            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+            self.heard.emit(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
         }
         if let std::borrow::Cow::Owned(replaced) = replace_known_secrets(&call.arguments) {
             call.arguments = replaced;
         }
         // What is no object is the circle's to refuse; its refusal is the call's output.
-        if let Value::Object(arguments) = parsed(&call.arguments) {
-            call.told = true;
+        if let Value::Object(arguments) = parse_arguments(&call.arguments) {
+            call.item_done = true;
             let call =
                 FinalCall { name: name.clone(), call_id: shown.call_id.clone(), arguments: Arguments::from(arguments) };
             let (item_id, final_item) = (shown.item.clone(), FinalItem::FunctionCall(call));
-            self.heard.hear(ItemEvent::Done(ItemDone { item_id, final_item }));
+            self.heard.emit(ItemEvent::Done(ItemDone { item_id, final_item }));
         }
     }
 }
 
 /// Arguments as a wire has them: what is a text is sent as it is, JSON or not.
-pub(crate) fn written(args: &Value) -> String {
+pub(crate) fn arguments_text(args: &Value) -> String {
     args.as_str().map_or_else(|| args.to_string(), str::to_owned)
 }
 
 /// The arguments as a value: nothing is `{}`, and what does not parse is the text as it came.
-fn parsed(arguments: &str) -> Value {
+fn parse_arguments(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Map::new());
     }

@@ -13,17 +13,17 @@
 //! it is seen.
 
 mod body;
-mod reading;
+mod reader;
 
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, Pieces, below};
-use crate::window::Asks;
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
+use crate::http::{BodyChunks, Endpoint, EndpointFault, endpoint_url};
+use crate::window::WindowLookup;
+use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Request, WindowAssumed};
 
-use reading::Reading;
+use reader::AnswerReader;
 
 /// A model behind an OpenAI-compatible endpoint.
 #[derive(Debug, Clone)]
@@ -32,44 +32,49 @@ pub struct Compatible(Endpoint);
 impl Compatible {
     /// `model` at `url`, which is the part of the address before `/chat/completions`.
     pub fn new(model: &str, url: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        Self::named(format!("local/{model}@{url}"), model, url, key)
+        Self::with_name(format!("local/{model}@{url}"), model, url, key)
     }
 
     /// The same under another name.
-    pub fn named(name: String, model: &str, url: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        let address = below(url, &["chat", "completions"])?;
-        let endpoint = Endpoint::new(name, model, address)?.keyed("authorization", "Bearer ", key)?;
-        Ok(Self(endpoint.asking(Some(Asks::Models))))
+    pub fn with_name(
+        name: String,
+        model: &str,
+        url: &Url,
+        key: Option<&Secret<String>>,
+    ) -> Result<Self, EndpointFault> {
+        let address = endpoint_url(url, &["chat", "completions"])?;
+        let endpoint = Endpoint::new(name, model, address)?.with_key_header("authorization", "Bearer ", key)?;
+        Ok(Self(endpoint.with_window_lookup(Some(WindowLookup::Models))))
     }
 
     /// The same, of whose window nothing is asked and nothing assumed: a server that counts its requests gets those for
     /// answers only.
     #[must_use]
-    pub fn unasked(self) -> Self {
-        Self(self.0.asking(None))
+    pub fn without_window_lookup(self) -> Self {
+        Self(self.0.with_window_lookup(None))
     }
 
     /// The same, where this is told of a window that nobody knows and that is assumed.
     #[must_use]
-    pub fn assuming(self, assumed: WindowAssumed) -> Self {
-        Self(self.0.assuming(Some(assumed)))
+    pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.on_assumed_window(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
     #[must_use]
-    pub fn described_by(self, profiles: &Profiles) -> Self {
-        Self(self.0.described_by(profiles))
+    pub fn with_profiles(self, profiles: &Profiles) -> Self {
+        Self(self.0.with_profiles(profiles))
     }
 
     /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
     #[must_use]
-    pub fn whole(self) -> Self {
-        Self(self.0.whole())
+    pub fn without_streaming(self) -> Self {
+        Self(self.0.without_streaming())
     }
 
     /// What is sent for a request, but for headers; or why its list cannot be sent.
-    pub fn body(&self, request: &Request) -> Result<Pieces, String> {
-        body::of(request, &self.0).map(Pieces::from)
+    pub fn body(&self, request: &Request) -> Result<BodyChunks, String> {
+        body::request_body(request, &self.0).map(BodyChunks::from)
     }
 }
 
@@ -90,9 +95,9 @@ impl Crystal for Compatible {
         self.0.price
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let Endpoint { name, maker, model, .. } = &self.0;
-        let body = body::of(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
+        let body = body::request_body(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, AnswerReader::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

@@ -29,11 +29,14 @@ use cantrip_stream::{CancelReason, FinalItem, ItemId, StartedItem};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::{Answer, AnyCrystal, Caller, Crystal, Definition, Failure, ItemEvent, List, Program, Request, Sink};
+use crate::{
+    Answer, AnyCrystal, Caller, Crystal, EventSink, Failure, ItemEvent, MessageLog, ProgramFormat, Request,
+    ToolDefinition,
+};
 
 /// What a crystal under test is to say to each of two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
+pub enum Behaviour {
     /// A text of several words.
     Text,
     /// Reasoning, then a text.
@@ -46,40 +49,40 @@ pub enum Lesson {
     Stuck,
 }
 
-impl Lesson {
+impl Behaviour {
     pub const ALL: [Self; 5] = [Self::Text, Self::Thinking, Self::Calls, Self::Broken, Self::Stuck];
 }
 
 /// Makes crystals of one kind.
 pub trait Subject: Send + Sync {
     /// What this kind cannot say.
-    const SKIPS: &[Lesson];
+    const SKIPS: &[Behaviour];
 
     /// A fresh crystal that says this to two requests; none if it is in [`Subject::SKIPS`].
-    fn crystal(&self, lesson: Lesson) -> impl Future<Output = Option<AnyCrystal>> + Send;
+    fn crystal(&self, lesson: Behaviour) -> impl Future<Output = Option<AnyCrystal>> + Send;
 }
 
 /// Remembers what it hears, and wakes who waits for it.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct RecordingSink {
     events: Mutex<Vec<ItemEvent>>,
     more: Notify,
 }
 
-impl Sink for Heard {
-    fn hear(&self, event: ItemEvent) {
+impl EventSink for RecordingSink {
+    fn emit(&self, event: ItemEvent) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.more.notify_one();
     }
 }
 
-impl Heard {
+impl RecordingSink {
     pub fn events(&self) -> Vec<ItemEvent> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until a delta was heard.
-    pub async fn delta(&self) {
+    pub async fn wait_for_delta(&self) {
         while !self.events().iter().any(|event| matches!(event, ItemEvent::Delta(_))) {
             self.more.notified().await;
         }
@@ -94,14 +97,14 @@ pub fn sample_request(number: u64) -> Request {
         spawned_by: None,
         request: CallId::request(ids.next(Timestamp::EPOCH)),
     };
-    let list = List::new();
+    let list = MessageLog::new();
     list.push(Message::System { content: "You count.".into() });
     list.push(Message::User { content: "count the words".into() });
     let parameters = json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]});
-    let code = Definition { name: "javascript".into(), description: "Runs a program.".into(), parameters };
+    let code = ToolDefinition { name: "javascript".into(), description: "Runs a program.".into(), parameters };
     Request {
         definitions: Arc::new([code]),
-        program: Program::Call { name: "javascript".into(), argument: "code".into() },
+        program: ProgramFormat::Call { name: "javascript".into(), argument: "code".into() },
         ..Request::new(caller, list.all())
     }
 }
@@ -115,7 +118,7 @@ pub fn child_request(call: CallId, index: u32) -> Request {
 }
 
 /// Whether what was heard during one attempt keeps the promises, beside how it ended.
-pub fn consistent(events: &[ItemEvent], outcome: &Result<Answer, Failure>) -> Result<(), String> {
+pub fn check_events(events: &[ItemEvent], outcome: &Result<Answer, Failure>) -> Result<(), String> {
     let mut items: HashMap<&ItemId, Heading<'_>> = HashMap::new();
     let (mut content, mut thinking) = (String::new(), String::new());
     for event in events {
@@ -207,8 +210,8 @@ pub fn run<F: Future<Output = ()>>(case: F) {
     runtime.expect("a runtime can be built").block_on(case);
 }
 
-async fn asked(crystal: &AnyCrystal, request: &Request) -> (Vec<ItemEvent>, Result<Answer, Failure>) {
-    let heard = Heard::default();
+async fn ask_and_record(crystal: &AnyCrystal, request: &Request) -> (Vec<ItemEvent>, Result<Answer, Failure>) {
+    let heard = RecordingSink::default();
     let outcome = crystal.ask(request, &heard).await;
     (heard.events(), outcome)
 }
@@ -219,43 +222,43 @@ pub mod cases {
     use super::*;
 
     pub async fn what_it_cannot_say_is_declared<S: Subject>(subject: S) {
-        for lesson in Lesson::ALL {
+        for lesson in Behaviour::ALL {
             let can = subject.crystal(lesson).await.is_some();
             assert_ne!(can, S::SKIPS.contains(&lesson), "{lesson:?}");
         }
     }
 
     pub async fn an_answer_is_what_was_streamed_in_order<S: Subject>(subject: S) {
-        for lesson in [Lesson::Text, Lesson::Thinking, Lesson::Calls] {
+        for lesson in [Behaviour::Text, Behaviour::Thinking, Behaviour::Calls] {
             let Some(crystal) = subject.crystal(lesson).await else { continue };
-            let (events, outcome) = asked(&crystal, &sample_request(1)).await;
-            assert_eq!(consistent(&events, &outcome), Ok(()), "{lesson:?}");
+            let (events, outcome) = ask_and_record(&crystal, &sample_request(1)).await;
+            assert_eq!(check_events(&events, &outcome), Ok(()), "{lesson:?}");
             let said = outcome.expect("the lesson is an answer").utterance;
             match lesson {
-                Lesson::Text => assert!(said.content.is_some_and(|content| content.contains(' '))),
-                Lesson::Thinking => assert!(said.thinking.is_some() && said.content.is_some()),
-                Lesson::Calls => assert!(said.calls.iter().any(|call| !call.args.is_null())),
-                Lesson::Broken | Lesson::Stuck => {}
+                Behaviour::Text => assert!(said.content.is_some_and(|content| content.contains(' '))),
+                Behaviour::Thinking => assert!(said.thinking.is_some() && said.content.is_some()),
+                Behaviour::Calls => assert!(said.calls.iter().any(|call| !call.args.is_null())),
+                Behaviour::Broken | Behaviour::Stuck => {}
             }
         }
     }
 
     pub async fn an_answer_keeps_the_contract<S: Subject>(subject: S) {
-        for lesson in [Lesson::Text, Lesson::Thinking, Lesson::Calls] {
+        for lesson in [Behaviour::Text, Behaviour::Thinking, Behaviour::Calls] {
             let Some(crystal) = subject.crystal(lesson).await else { continue };
-            let (_, outcome) = asked(&crystal, &sample_request(1)).await;
+            let (_, outcome) = ask_and_record(&crystal, &sample_request(1)).await;
             let said = outcome.expect("the lesson is an answer").utterance;
-            assert_eq!(crate::contract::breach(&said), None, "{lesson:?}");
+            assert_eq!(crate::contract::find_violation(&said), None, "{lesson:?}");
             assert!(!said.model.is_empty(), "{lesson:?}");
         }
     }
 
     pub async fn a_second_attempt_takes_no_item_id_again<S: Subject>(subject: S) {
-        for lesson in [Lesson::Text, Lesson::Thinking, Lesson::Calls, Lesson::Broken] {
+        for lesson in [Behaviour::Text, Behaviour::Thinking, Behaviour::Calls, Behaviour::Broken] {
             let Some(crystal) = subject.crystal(lesson).await else { continue };
             let request = sample_request(1);
-            let (first, _) = asked(&crystal, &request).await;
-            let (second, _) = asked(&crystal, &request.clone()).await;
+            let (first, _) = ask_and_record(&crystal, &request).await;
+            let (second, _) = ask_and_record(&crystal, &request.clone()).await;
             let ids = |events: &[ItemEvent]| -> HashSet<ItemId> {
                 events.iter().map(|event| event.item_id().clone()).collect()
             };
@@ -265,19 +268,19 @@ pub mod cases {
     }
 
     pub async fn a_broken_answer_is_a_failure_that_leaves_nothing_open<S: Subject>(subject: S) {
-        let Some(crystal) = subject.crystal(Lesson::Broken).await else { return };
-        let (events, outcome) = asked(&crystal, &sample_request(1)).await;
-        assert_eq!(consistent(&events, &outcome), Ok(()));
+        let Some(crystal) = subject.crystal(Behaviour::Broken).await else { return };
+        let (events, outcome) = ask_and_record(&crystal, &sample_request(1)).await;
+        assert_eq!(check_events(&events, &outcome), Ok(()));
         assert!(events.iter().any(|event| matches!(event, ItemEvent::Cancelled(_))), "{events:?}");
-        assert!(crate::Retry::default().retryable(&outcome.expect_err("it broke off")));
+        assert!(crate::RetryPolicy::default().is_retryable(&outcome.expect_err("it broke off")));
     }
 
     pub async fn a_dropped_request_says_nothing_more<S: Subject>(subject: S) {
-        let Some(crystal) = subject.crystal(Lesson::Stuck).await else { return };
-        let (heard, request) = (Heard::default(), sample_request(1));
+        let Some(crystal) = subject.crystal(Behaviour::Stuck).await else { return };
+        let (heard, request) = (RecordingSink::default(), sample_request(1));
         tokio::select! { biased;
             outcome = crystal.ask(&request, &heard) => panic!("it was to be stuck: {outcome:?}"),
-            () = heard.delta() => {}
+            () = heard.wait_for_delta() => {}
         }
         let before = heard.events();
         tokio::task::yield_now().await;
@@ -286,13 +289,13 @@ pub mod cases {
     }
 
     pub async fn a_stuck_request_holds_up_no_other<S: Subject>(subject: S) {
-        let Some(crystal) = subject.crystal(Lesson::Stuck).await else { return };
-        let (first, second) = (Heard::default(), Heard::default());
+        let Some(crystal) = subject.crystal(Behaviour::Stuck).await else { return };
+        let (first, second) = (RecordingSink::default(), RecordingSink::default());
         let requests = (sample_request(1), sample_request(2));
         tokio::select! { biased;
             outcome = crystal.ask(&requests.0, &first) => panic!("it was to be stuck: {outcome:?}"),
             outcome = crystal.ask(&requests.1, &second) => panic!("it was to be stuck: {outcome:?}"),
-            () = async { first.delta().await; second.delta().await } => {}
+            () = async { first.wait_for_delta().await; second.wait_for_delta().await } => {}
         }
     }
 }

@@ -6,25 +6,25 @@
 use std::collections::HashSet;
 
 use cantrip_loom::{Content, Message, Utterance};
-use cantrip_reply::{AnyCode, Filled, codes};
+use cantrip_reply::{AnyCode, ReplyDraft, codes};
 
-use crate::Choice;
+use crate::ToolChoice;
 
 /// How an answer broke the contract. Both end the cast; neither is retried, unless the policy allows it for the first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
+pub enum ContractViolation {
     #[error("crystal returned neither content nor tool_calls")]
     Empty,
     #[error("duplicate tool call ID {tool_call_id}")]
     DuplicateCall { tool_call_id: String },
 }
 
-impl Breach {
+impl ContractViolation {
     pub fn code(&self) -> AnyCode {
-        self.filled().code()
+        self.to_reply().code()
     }
 
-    pub fn filled(&self) -> Filled<cantrip_reply::Failure> {
+    pub fn to_reply(&self) -> ReplyDraft<cantrip_reply::Failure> {
         match self {
             Self::Empty => codes::crystal_empty(),
             Self::DuplicateCall { tool_call_id } => codes::duplicate_call(tool_call_id),
@@ -33,27 +33,27 @@ impl Breach {
 }
 
 /// The first rule that the answer breaks. Blank text is no content: nobody could answer it or end with it.
-pub fn breach(utterance: &Utterance) -> Option<Breach> {
+pub fn find_violation(utterance: &Utterance) -> Option<ContractViolation> {
     let said = utterance.content.as_deref().is_some_and(|content| !content.trim().is_empty());
     if !said && utterance.calls.is_empty() {
-        return Some(Breach::Empty);
+        return Some(ContractViolation::Empty);
     }
     let mut seen = HashSet::with_capacity(utterance.calls.len());
     let doubled = utterance.calls.iter().find(|call| !seen.insert(&*call.tool_call_id))?;
-    Some(Breach::DuplicateCall { tool_call_id: doubled.tool_call_id.clone() })
+    Some(ContractViolation::DuplicateCall { tool_call_id: doubled.tool_call_id.clone() })
 }
 
 /// Whether a call was required and none came.
-pub fn call_missing(choice: Choice, utterance: &Utterance) -> bool {
+pub fn is_call_missing(choice: ToolChoice, utterance: &Utterance) -> bool {
     match choice {
-        Choice::Required => utterance.calls.is_empty(),
-        Choice::Auto | Choice::None => false,
+        ToolChoice::Required => utterance.calls.is_empty(),
+        ToolChoice::Auto | ToolChoice::None => false,
     }
 }
 
 /// What the next attempt of the same turn is told aside: what was said, and that a call must come. `names` are what may
 /// be called. Asked for at most [`DEMANDS_MAX`](crate::limits::DEMANDS_MAX) times a turn.
-pub fn demand<'a>(utterance: &Utterance, names: impl IntoIterator<Item = &'a str>) -> [Message; 2] {
+pub fn call_reminder<'a>(utterance: &Utterance, names: impl IntoIterator<Item = &'a str>) -> [Message; 2] {
     let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let which = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
     let said = utterance.content.as_deref().map(Content::from);
@@ -69,6 +69,6 @@ pub fn demand<'a>(utterance: &Utterance, names: impl IntoIterator<Item = &'a str
 }
 
 /// The reply of a cast that ends because no call came after so many prompts.
-pub fn call_never_came(attempts: u32) -> Filled<cantrip_reply::Failure> {
+pub fn missing_call_failure(attempts: u32) -> ReplyDraft<cantrip_reply::Failure> {
     codes::call_missing(attempts)
 }

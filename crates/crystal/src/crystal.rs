@@ -1,6 +1,6 @@
 //! What does the runtime ask of anything that can answer?
 //!
-//! One method, which is given the whole list every time, streams what it says into a [`Sink`], and ends in an
+//! One method, which is given the whole list every time, streams what it says into a [`EventSink`], and ends in an
 //! [`Answer`] or a typed [`Failure`]. An iterator of chunks was turned down as the answer: every caller would put the
 //! utterance together again and find its own rules for a stream that breaks off. What the answers have in common
 //! (empty ones, doubled ids, a call that was required and did not come) is checked by the runtime, with
@@ -19,7 +19,7 @@ use crate::{Failure, Price, Profile, Profiles, Request};
 /// Anything that answers a list of messages: a provider's model, a script, a recorded thread, a person's program.
 ///
 /// * One attempt: `ask` sends one request and never repeats it. Whoever asks plans the next attempt
-///   ([`Retry`](crate::Retry)) and can write down each one before it leaves.
+///   ([`RetryPolicy`](crate::RetryPolicy)) and can write down each one before it leaves.
 /// * Stateless: what it knows is in the request. A crystal that plays a tape (a script) is at another place of it after
 ///   each attempt, but what it says does not depend on what it was told before.
 /// * In order: of each item the sink hears its start, then its deltas, then one end (done, error or cancelled), and the
@@ -38,7 +38,7 @@ pub trait Crystal: Send + Sync {
     fn name(&self) -> &str;
 
     /// Sends one request and says what comes.
-    fn ask(&self, request: &Request, heard: &dyn Sink) -> impl Future<Output = Result<Answer, Failure>> + Send;
+    fn ask(&self, request: &Request, heard: &dyn EventSink) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
     /// What a request to it may count on. Only its window may become known while the crystal lives, by
     /// [`learn_window`](Self::learn_window).
@@ -54,28 +54,28 @@ pub trait Crystal: Send + Sync {
 
     /// What its answers cost. It does not change while the crystal lives.
     fn price(&self) -> Price {
-        Profiles::about(self.name()).price(self.name())
+        Profiles::for_crystal(self.name()).price(self.name())
     }
 
     /// A child that will ask this crystal came to be. Told for all children of a call, in the order of their places in
     /// it, before the first of them asks.
-    fn spawned(&self, entity: EntityId, by: Spawn) {
+    fn on_spawn(&self, entity: EntityId, by: Spawn) {
         let _ = (entity, by);
     }
 
     /// An entity that could have asked this crystal has ended and will not ask again.
-    fn ended(&self, entity: EntityId) {
+    fn on_end(&self, entity: EntityId) {
         let _ = entity;
     }
 
     /// Whether what it says depends on how often it was asked, as a script's responses do.
-    fn is_tape(&self) -> bool {
+    fn is_sequential(&self) -> bool {
         false
     }
 
     /// A run is gone on with, in which a tape of this name has given so many answers. One that has not been asked here
     /// goes on behind them.
-    fn wind(&self, answers: usize) {
+    fn skip_answers(&self, answers: usize) {
         let _ = answers;
     }
 }
@@ -84,16 +84,16 @@ pub trait Crystal: Send + Sync {
 ///
 /// `hear` returns at once, whatever becomes of the event: it never waits for a viewer, and what nobody can take is
 /// dropped.
-pub trait Sink: Send + Sync {
-    fn hear(&self, event: ItemEvent);
+pub trait EventSink: Send + Sync {
+    fn emit(&self, event: ItemEvent);
 }
 
 /// Nobody listens.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silence;
+pub struct NullSink;
 
-impl Sink for Silence {
-    fn hear(&self, _event: ItemEvent) {}
+impl EventSink for NullSink {
+    fn emit(&self, _event: ItemEvent) {}
 }
 
 /// The part of the canonical events that is a crystal's to say. A turn begins and ends around them, and is the loop's.
@@ -172,21 +172,21 @@ impl fmt::Debug for AnyCrystal {
 /// The object-safe twin.
 trait Erased: Send + Sync {
     fn name(&self) -> &str;
-    fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>>;
+    fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn EventSink) -> BoxFuture<'a, Result<Answer, Failure>>;
     fn profile(&self) -> Profile;
     fn learn_window(&self) -> BoxFuture<'_, ()>;
     fn price(&self) -> Price;
-    fn spawned(&self, entity: EntityId, by: Spawn);
-    fn ended(&self, entity: EntityId);
-    fn is_tape(&self) -> bool;
-    fn wind(&self, answers: usize);
+    fn on_spawn(&self, entity: EntityId, by: Spawn);
+    fn on_end(&self, entity: EntityId);
+    fn is_sequential(&self) -> bool;
+    fn skip_answers(&self, answers: usize);
 }
 
 impl<C: Crystal> Erased for C {
     fn name(&self) -> &str {
         Crystal::name(self)
     }
-    fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>> {
+    fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn EventSink) -> BoxFuture<'a, Result<Answer, Failure>> {
         Box::pin(Crystal::ask(self, request, heard))
     }
     fn profile(&self) -> Profile {
@@ -198,17 +198,17 @@ impl<C: Crystal> Erased for C {
     fn price(&self) -> Price {
         Crystal::price(self)
     }
-    fn spawned(&self, entity: EntityId, by: Spawn) {
-        Crystal::spawned(self, entity, by);
+    fn on_spawn(&self, entity: EntityId, by: Spawn) {
+        Crystal::on_spawn(self, entity, by);
     }
-    fn ended(&self, entity: EntityId) {
-        Crystal::ended(self, entity);
+    fn on_end(&self, entity: EntityId) {
+        Crystal::on_end(self, entity);
     }
-    fn is_tape(&self) -> bool {
-        Crystal::is_tape(self)
+    fn is_sequential(&self) -> bool {
+        Crystal::is_sequential(self)
     }
-    fn wind(&self, answers: usize) {
-        Crystal::wind(self, answers);
+    fn skip_answers(&self, answers: usize) {
+        Crystal::skip_answers(self, answers);
     }
 }
 
@@ -216,7 +216,7 @@ impl Crystal for AnyCrystal {
     fn name(&self) -> &str {
         self.0.name()
     }
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         self.0.ask(request, heard).await
     }
     fn profile(&self) -> Profile {
@@ -228,16 +228,16 @@ impl Crystal for AnyCrystal {
     fn price(&self) -> Price {
         self.0.price()
     }
-    fn spawned(&self, entity: EntityId, by: Spawn) {
-        self.0.spawned(entity, by);
+    fn on_spawn(&self, entity: EntityId, by: Spawn) {
+        self.0.on_spawn(entity, by);
     }
-    fn ended(&self, entity: EntityId) {
-        self.0.ended(entity);
+    fn on_end(&self, entity: EntityId) {
+        self.0.on_end(entity);
     }
-    fn is_tape(&self) -> bool {
-        self.0.is_tape()
+    fn is_sequential(&self) -> bool {
+        self.0.is_sequential()
     }
-    fn wind(&self, answers: usize) {
-        self.0.wind(answers);
+    fn skip_answers(&self, answers: usize) {
+        self.0.skip_answers(answers);
     }
 }

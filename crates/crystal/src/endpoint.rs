@@ -34,7 +34,7 @@ impl Wire {
     }
 
     /// The wire that this word stands for.
-    pub fn named(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|wire| wire.as_str() == word)
     }
 }
@@ -124,17 +124,17 @@ impl NamedEndpoint {
         let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
         macro_rules! made {
             ($crystal:expr) => {{
-                let mut crystal = $crystal?.described_by(known);
-                if let Some(assumed) = access.assumed {
-                    crystal = crystal.assuming(assumed);
+                let mut crystal = $crystal?.with_profiles(known);
+                if let Some(assumed) = access.on_assumed_window {
+                    crystal = crystal.on_assumed_window(assumed);
                 }
-                AnyCrystal::new(if access.whole { crystal.whole() } else { crystal })
+                AnyCrystal::new(if access.no_streaming { crystal.without_streaming() } else { crystal })
             }};
         }
         Ok(match self.wire {
-            Wire::Chat => made!(Compatible::named(name, model, base, key)),
-            Wire::Responses => made!(Responses::named(name, model, base, key)),
-            Wire::Messages => made!(Anthropic::named(name, model, base, key)),
+            Wire::Chat => made!(Compatible::with_name(name, model, base, key)),
+            Wire::Responses => made!(Responses::with_name(name, model, base, key)),
+            Wire::Messages => made!(Anthropic::with_name(name, model, base, key)),
         })
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cantrip_loom::Usage;
-use cantrip_reply::{AnyCode, Filled, codes};
+use cantrip_reply::{AnyCode, ReplyDraft, codes};
 use serde_json::{Value, json};
 
 use crate::limits::DETAIL_BYTES_MAX;
@@ -139,8 +139,8 @@ impl Failure {
         }
     }
 
-    /// Returns the provider's own words where the reply of [`filled`](Self::filled) has no place for them.
-    pub fn unsaid(&self) -> Option<String> {
+    /// Returns the provider's own words where the reply of [`filled`](Self::to_reply) has no place for them.
+    pub fn omitted_detail(&self) -> Option<String> {
         match &self.cause {
             Cause::Status { status: status @ 429, detail, retry_after } => {
                 let after = retry_after.map(|after| format!("; it asks to wait {} s", millis(&after).div_ceil(1_000)));
@@ -158,22 +158,22 @@ impl Failure {
     }
 
     /// A fold may help.
-    pub fn context_too_long(&self) -> bool {
+    pub fn is_context_too_long(&self) -> bool {
         matches!(self.cause, Cause::ContextTooLong { .. })
     }
 
     /// The code of a cast that ends with this failure.
     pub fn code(&self) -> AnyCode {
-        self.filled(1).code()
+        self.to_reply(1).code()
     }
 
     /// The reply of a cast that ends with this failure after so many attempts.
-    pub fn filled(&self, attempts: u32) -> Filled<cantrip_reply::Failure> {
+    pub fn to_reply(&self, attempts: u32) -> ReplyDraft<cantrip_reply::Failure> {
         let crystal = &*self.crystal;
         match &self.cause {
             Cause::Status { status: 429, retry_after, .. } => {
                 let told = retry_after.as_ref().map(|after| json!({"retry_after_ms": millis(after)}));
-                let words = self.unsaid().map(|words| json!({"detail": words}));
+                let words = self.omitted_detail().map(|words| json!({"detail": words}));
                 codes::rate_limited(crystal, attempts).data(told).data(words)
             }
             Cause::Status { status: status @ (401 | 403), detail, .. } => {

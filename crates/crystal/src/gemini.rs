@@ -1,16 +1,16 @@
 //! Google's Gemini.
 
 mod body;
-mod reading;
+mod reader;
 
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
+use crate::http::{Endpoint, EndpointFault, endpoint_url};
+use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Request, WindowAssumed};
 
-use reading::Reading;
+use reader::AnswerReader;
 
 /// A model of the Gemini family.
 ///
@@ -22,28 +22,28 @@ pub struct Gemini(Endpoint);
 impl Gemini {
     /// `model` at `base`, which is the part of the address before `/models/...`, such as `.../v1beta`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        let mut address = below(base, &["models", &format!("{model}:streamGenerateContent")])?;
+        let mut address = endpoint_url(base, &["models", &format!("{model}:streamGenerateContent")])?;
         address.query_pairs_mut().append_pair("alt", "sse");
         let endpoint = Endpoint::new(format!("gemini/{model}"), model, address)?;
-        Ok(Self(endpoint.keyed("x-goog-api-key", "", key)?))
+        Ok(Self(endpoint.with_key_header("x-goog-api-key", "", key)?))
     }
 
     /// The same, where this is told of a window that nobody knows and that is assumed.
     #[must_use]
-    pub fn assuming(self, assumed: WindowAssumed) -> Self {
-        Self(self.0.assuming(Some(assumed)))
+    pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.on_assumed_window(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
     #[must_use]
-    pub fn described_by(self, profiles: &Profiles) -> Self {
-        Self(self.0.described_by(profiles))
+    pub fn with_profiles(self, profiles: &Profiles) -> Self {
+        Self(self.0.with_profiles(profiles))
     }
 
     /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
     #[must_use]
-    pub fn whole(self) -> Self {
-        let endpoint = self.0.whole().at(|address| {
+    pub fn without_streaming(self) -> Self {
+        let endpoint = self.0.without_streaming().at(|address| {
             let path = address.path().replace(":streamGenerateContent", ":generateContent");
             address.set_path(&path);
             address.set_query(None);
@@ -69,9 +69,9 @@ impl Crystal for Gemini {
         self.0.price
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let Endpoint { name, maker, model, profile, .. } = &self.0;
-        let body = body::of(request, maker, profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
+        let body = body::request_body(request, maker, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, AnswerReader::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

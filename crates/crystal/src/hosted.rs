@@ -17,9 +17,9 @@ pub struct Access {
     /// Who knows its models better than the table that comes with the program.
     pub profiles: Option<Arc<Profiles>>,
     /// Answers are asked for in one piece, where a gateway does not stream.
-    pub whole: bool,
+    pub no_streaming: bool,
     /// Is told of a window that nobody knows and that is assumed.
-    pub assumed: Option<WindowAssumed>,
+    pub on_assumed_window: Option<WindowAssumed>,
 }
 
 impl Provider {
@@ -46,7 +46,7 @@ impl Provider {
     }
 
     /// Its own address.
-    pub const fn home(self) -> &'static str {
+    pub const fn default_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
             Self::OpenAi => "https://api.openai.com/v1",
@@ -58,27 +58,27 @@ impl Provider {
 
     /// A model of this provider.
     pub fn model(self, model: &str, access: &Access) -> Result<AnyCrystal, EndpointFault> {
-        let home = || Url::parse(self.home()).expect("an address of ours");
+        let home = || Url::parse(self.default_url()).expect("an address of ours");
         let base = access.base.clone().unwrap_or_else(home);
         let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.as_str()));
         let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
         macro_rules! made {
             ($crystal:expr) => {{
-                let mut crystal = $crystal?.described_by(known);
-                if let Some(assumed) = access.assumed {
-                    crystal = crystal.assuming(assumed);
+                let mut crystal = $crystal?.with_profiles(known);
+                if let Some(assumed) = access.on_assumed_window {
+                    crystal = crystal.on_assumed_window(assumed);
                 }
-                AnyCrystal::new(if access.whole { crystal.whole() } else { crystal })
+                AnyCrystal::new(if access.no_streaming { crystal.without_streaming() } else { crystal })
             }};
         }
         Ok(match self {
             Self::Anthropic => made!(Anthropic::new(model, &base, key)),
             Self::OpenAi => made!(Responses::new(model, &base, key)),
             Self::Gemini => made!(Gemini::new(model, &base, key)),
-            Self::OpenRouter => made!(Compatible::named(name, model, &base, key)),
+            Self::OpenRouter => made!(Compatible::with_name(name, model, &base, key)),
             // Where someone names the part of it that speaks as OpenAI does, it is asked so.
             Self::Ollama if base.path().trim_end_matches('/').ends_with("/v1") => {
-                made!(Compatible::named(name, model, &base, key))
+                made!(Compatible::with_name(name, model, &base, key))
             }
             Self::Ollama => made!(Ollama::new(model, &base, key)),
         })

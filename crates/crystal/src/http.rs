@@ -3,7 +3,7 @@
 //! What the wires have in common stands here: the client and its bounds, the key, which failures cost nothing, how long a
 //! provider asks to be left alone, and how bytes become events. A wire brings its body and its reading.
 
-mod frames;
+mod event_splitter;
 mod limiter;
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
 use cantrip_loom::Maker;
-use cantrip_reply::told_to;
+use cantrip_reply::context_for_host;
 use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
@@ -27,9 +27,9 @@ use url::Url;
 use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
 use crate::{Answer, Cause, Charge, Failure, Price, Profile, Profiles};
 
-use crate::window::{Asks, Learned, Server, WindowAssumed};
+use crate::window::{LearnedWindow, ModelServer, WindowAssumed, WindowLookup};
 
-use frames::Frames;
+use event_splitter::EventSplitter;
 use limiter::Limiter;
 
 /// Why no crystal can be made of an address and a key.
@@ -64,8 +64,8 @@ pub(crate) struct Endpoint {
     /// Whether answers are asked for as they come.
     streams: bool,
     /// How its server is asked about the window, and what came of it.
-    asks: Option<Asks>,
-    learned: Arc<Learned>,
+    window_lookup: Option<WindowLookup>,
+    learned_window: Arc<LearnedWindow>,
     /// Is told of a window that is assumed.
     assumed: Option<WindowAssumed>,
 }
@@ -81,7 +81,7 @@ impl Endpoint {
             .build()
             .map_err(EndpointFault::Client)?;
         let limiter = Limiter::of(&address.origin().ascii_serialization(), None);
-        let known = Profiles::about(&name);
+        let known = Profiles::for_crystal(&name);
         let (profile, price) = (known.profile(&name), known.price(&name));
         Ok(Self {
             maker: Maker::new(&name),
@@ -94,48 +94,50 @@ impl Endpoint {
             client,
             limiter,
             streams: true,
-            asks: Some(Asks::Nothing),
-            learned: Arc::default(),
+            window_lookup: Some(WindowLookup::Nothing),
+            learned_window: Arc::default(),
             assumed: None,
         })
     }
 
     /// The same, whose server is asked about the window in this way; by none of them nothing is assumed either.
-    pub(crate) fn asking(mut self, asks: Option<Asks>) -> Self {
-        self.asks = asks;
+    pub(crate) fn with_window_lookup(mut self, asks: Option<WindowLookup>) -> Self {
+        self.window_lookup = asks;
         self
     }
 
     /// The same, where this is told of a window that is assumed.
-    pub(crate) fn assuming(mut self, assumed: Option<WindowAssumed>) -> Self {
+    pub(crate) fn on_assumed_window(mut self, assumed: Option<WindowAssumed>) -> Self {
         self.assumed = assumed;
         self
     }
 
     /// What is known of the model, its window as its server told it where the table does not say it.
     pub(crate) fn profile(&self) -> Profile {
-        Profile { window: self.profile.window.or_else(|| self.learned.window()), ..self.profile }
+        Profile { window: self.profile.window.or_else(|| self.learned_window.window()), ..self.profile }
     }
 
     /// Asks the server about the window, where the table does not say it and nobody asked lately.
     pub(crate) async fn learn_window(&self) {
-        let Some(asks) = self.asks.filter(|_| self.profile.window.is_none() && !self.learned.is_fresh()) else {
+        let Some(asks) =
+            self.window_lookup.filter(|_| self.profile.window.is_none() && !self.learned_window.is_fresh())
+        else {
             return;
         };
         let (client, address, headers) = (&self.client, &self.address, self.headers.as_slice());
-        let server = Server { client, address, headers, model: &self.model };
+        let server = ModelServer { client, address, headers, model: &self.model };
         let found = server.window(asks).await;
-        self.learned.keep(&self.name, found, self.assumed);
+        self.learned_window.store(&self.name, found, self.assumed);
     }
 
     /// The same, of which these profiles know better.
-    pub(crate) fn described_by(mut self, profiles: &Profiles) -> Self {
+    pub(crate) fn with_profiles(mut self, profiles: &Profiles) -> Self {
         (self.profile, self.price) = (profiles.profile(&self.name), profiles.price(&self.name));
         self
     }
 
     /// The same, with each answer in one piece.
-    pub(crate) fn whole(mut self) -> Self {
+    pub(crate) fn without_streaming(mut self) -> Self {
         self.streams = false;
         self
     }
@@ -152,7 +154,7 @@ impl Endpoint {
     }
 
     /// A header with a key in it: `before` and the key. It is shown nowhere.
-    pub(crate) fn keyed(
+    pub(crate) fn with_key_header(
         mut self,
         name: &'static str,
         before: &str,
@@ -171,7 +173,7 @@ impl Endpoint {
     }
 
     /// Sends a body and reads what comes.
-    pub(crate) async fn ask<R: Reads>(&self, body: impl Into<Body>, mut reading: R) -> Result<Answer, Failure> {
+    pub(crate) async fn ask<R: ReadAnswer>(&self, body: impl Into<Body>, mut reading: R) -> Result<Answer, Failure> {
         let mut body = body.into();
         if let (false, Some(fields)) = (self.streams, body.fields.as_object_mut())
             && let Some(streams) = fields.get_mut("stream")
@@ -182,33 +184,33 @@ impl Endpoint {
         let _place = self.limiter.enter().await;
         let mut response = self.send::<R>(body).await?;
         if is_json(response.headers()) {
-            return match bounded(response, FRAME_BYTES_MAX)
+            return match read_bounded(response, FRAME_BYTES_MAX)
                 .await
-                .and_then(|text| reading.whole(&parsed(&replace_known_secrets(&text))?))
+                .and_then(|text| reading.read_whole(&parse_json(&replace_known_secrets(&text))?))
             {
                 Ok(()) => reading.finish(),
                 Err(cause) => Err(reading.fail(cause)),
             };
         }
-        let mut frames = if R::LINES { Frames::lines() } else { Frames::default() };
+        let mut frames = if R::LINES { EventSplitter::lines() } else { EventSplitter::default() };
         loop {
             let chunk = match response.chunk().await {
                 Ok(chunk) => chunk,
-                Err(error) => return Err(reading.fail(lost(&error))),
+                Err(error) => return Err(reading.fail(transport_cause(&error))),
             };
             match &chunk {
                 Some(chunk) => frames.push(chunk),
                 None => frames.end(),
             }
             while let Some(frame) = frames.next() {
-                match frame.and_then(|frame| reading.frame(&replace_known_secrets(&frame))) {
+                match frame.and_then(|frame| reading.read_event(&replace_known_secrets(&frame))) {
                     Ok(Step::More) => {}
                     Ok(Step::End) => return reading.finish(),
                     Err(cause) => return Err(reading.fail(cause)),
                 }
             }
             if chunk.is_none() {
-                return match reading.ended() {
+                return match reading.is_complete() {
                     true => reading.finish(),
                     false => {
                         let detail = "the stream ended without its end mark".into();
@@ -219,37 +221,37 @@ impl Endpoint {
         }
     }
 
-    async fn send<R: Reads>(&self, body: Body) -> Result<reqwest::Response, Failure> {
+    async fn send<R: ReadAnswer>(&self, body: Body) -> Result<reqwest::Response, Failure> {
         let failure = |cause, charge| Failure::new(&self.name, cause, charge);
         let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
         for (name, value) in &self.headers {
             sent = sent.header(name.clone(), value.clone());
         }
-        if let Some(trace) = self.address.host_str().and_then(told_to) {
+        if let Some(trace) = self.address.host_str().and_then(context_for_host) {
             sent = sent.header("traceparent", trace.traceparent());
             if let Some(state) = trace.state() {
                 sent = sent.header("tracestate", state);
             }
         }
-        let response = sent.body(reqwest::Body::wrap(Pieces::from(body))).send().await.map_err(|error| {
+        let response = sent.body(reqwest::Body::wrap(BodyChunks::from(body))).send().await.map_err(|error| {
             // What never got through was not charged; what got no answer may have been.
             if error.is_connect() {
-                failure(Cause::Unreachable { detail: told(&error).into() }, Charge::Nothing)
+                failure(Cause::Unreachable { detail: describe_error(&error).into() }, Charge::Nothing)
             } else {
-                failure(lost(&error), Charge::Unknown)
+                failure(transport_cause(&error), Charge::Unknown)
             }
         })?;
         if response.status().is_success() {
             return Ok(response);
         }
         let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
-        let text = bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
+        let text = read_bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
         let text = replace_known_secrets(&text);
         let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
         // The provider answered that it will not: nothing was charged.
         let failed = failure(R::refusal(status, &said, retry_after), Charge::Nothing);
         if let Some(wait) = failed.retry_after() {
-            self.limiter.hold_back(wait);
+            self.limiter.back_off(wait);
         }
         Err(failed)
     }
@@ -259,11 +261,11 @@ impl Endpoint {
 /// before it, and the rest is put behind them.
 pub(crate) struct Body {
     pub fields: Value,
-    pub lists: Vec<Listed>,
+    pub lists: Vec<RenderedList>,
 }
 
 /// A list of an object that begins with it: its elements as text, with the commas between them.
-pub(crate) struct Listed {
+pub(crate) struct RenderedList {
     pub name: &'static str,
     pub elements: Vec<Bytes>,
 }
@@ -277,12 +279,12 @@ impl From<Value> for Body {
 /// What goes onto the wire, in order. The pieces of a long list are held in common with other requests and never put
 /// together.
 #[derive(Debug, Clone)]
-pub struct Pieces {
+pub struct BodyChunks {
     left: VecDeque<Bytes>,
     bytes: u64,
 }
 
-impl Pieces {
+impl BodyChunks {
     /// How many bytes there are.
     pub fn len(&self) -> u64 {
         self.bytes
@@ -293,12 +295,12 @@ impl Pieces {
     }
 }
 
-impl From<Body> for Pieces {
+impl From<Body> for BodyChunks {
     fn from(Body { fields, lists }: Body) -> Self {
         let mut left = VecDeque::with_capacity(lists.iter().map(|list| list.elements.len() + 1).sum::<usize>() + 1);
         // What stands between the elements of one list and those of the next, or the fields.
         let mut between = String::from("{");
-        for Listed { name, elements } in lists {
+        for RenderedList { name, elements } in lists {
             between.push_str(&format!("\"{name}\":["));
             left.push_back(std::mem::replace(&mut between, String::from("],")).into());
             left.extend(elements);
@@ -316,14 +318,14 @@ impl From<Body> for Pieces {
     }
 }
 
-impl fmt::Display for Pieces {
+impl fmt::Display for BodyChunks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Each piece is whole texts.
         self.left.iter().try_for_each(|piece| f.write_str(&String::from_utf8_lossy(piece)))
     }
 }
 
-impl http_body::Body for Pieces {
+impl http_body::Body for BodyChunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -351,18 +353,18 @@ pub(crate) enum Step {
 }
 
 /// Reads one answer, as its wire writes them.
-pub(crate) trait Reads: Sized {
+pub(crate) trait ReadAnswer: Sized {
     /// A stream is a line of JSON for each event, without anything around it.
     const LINES: bool = false;
 
     /// One event of a stream.
-    fn frame(&mut self, data: &str) -> Result<Step, Cause>;
+    fn read_event(&mut self, data: &str) -> Result<Step, Cause>;
 
     /// A whole answer, from a server that does not stream. Its end is the end of the body.
-    fn whole(&mut self, body: &Value) -> Result<(), Cause>;
+    fn read_whole(&mut self, body: &Value) -> Result<(), Cause>;
 
     /// Whether a stream that stops here has ended well; where the wire has an end mark, it has not.
-    fn ended(&self) -> bool {
+    fn is_complete(&self) -> bool {
         false
     }
 
@@ -377,7 +379,7 @@ pub(crate) trait Reads: Sized {
 }
 
 /// A base and what comes behind it. A base that already has it is taken as it is.
-pub(crate) fn below(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
+pub(crate) fn endpoint_url(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
     let mut address = base.clone();
     if !base.path().trim_end_matches('/').ends_with(&format!("/{}", path.join("/"))) {
         let mut segments = address.path_segments_mut().map_err(|()| EndpointFault::Address(base.clone()))?;
@@ -386,7 +388,7 @@ pub(crate) fn below(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
     Ok(address)
 }
 
-pub(crate) fn parsed(text: &str) -> Result<Value, Cause> {
+pub(crate) fn parse_json(text: &str) -> Result<Value, Cause> {
     serde_json::from_str(text).map_err(|error| Cause::Broken { detail: format!("a chunk is no JSON: {error}").into() })
 }
 
@@ -397,7 +399,7 @@ pub(crate) fn message(error: &Value) -> String {
 }
 
 /// An error on the way, with its causes but without the address.
-fn told(error: &reqwest::Error) -> String {
+fn describe_error(error: &reqwest::Error) -> String {
     let mut text = String::from(if error.is_connect() { "no connection" } else { "the connection failed" });
     let mut cause = error.source();
     while let Some(source) = cause {
@@ -408,11 +410,11 @@ fn told(error: &reqwest::Error) -> String {
     text
 }
 
-fn lost(error: &reqwest::Error) -> Cause {
+fn transport_cause(error: &reqwest::Error) -> Cause {
     if error.is_timeout() {
         Cause::TimedOut { limit: Duration::from_millis(SILENCE_MS_MAX) }
     } else {
-        Cause::Broken { detail: told(error).into() }
+        Cause::Broken { detail: describe_error(error).into() }
     }
 }
 
@@ -422,9 +424,9 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// A body as text, if it is no longer than it may be.
-pub(crate) async fn bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
+pub(crate) async fn read_bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| transport_cause(&error))? {
         body.extend_from_slice(&chunk);
         if body.len() > limit {
             return Err(Cause::TooLarge { limit, unit: "bytes" });

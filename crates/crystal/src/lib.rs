@@ -2,12 +2,14 @@
 //!
 //! A [`Crystal`] takes a [`Request`] and gives an [`Answer`] or a [`Failure`], and says what it says while it says it.
 //! Everything around that is here as data and plain functions, for the loop to call: what is asked again and when
-//! ([`Retry`]), what every answer must keep ([`contract`]), how a provider's chunks become canonical events
+//! ([`RetryPolicy`]), what every answer must keep ([`contract`]), how a provider's chunks become canonical events
 //! ([`Assembler`]). Nothing here knows a gate, a store or a turn's life.
 
 #[cfg(feature = "http")]
 mod anthropic;
 mod assembler;
+#[cfg(feature = "http")]
+mod block_order;
 #[cfg(feature = "http")]
 mod compatible;
 #[cfg(feature = "conformance")]
@@ -24,14 +26,12 @@ mod hosted;
 #[cfg(feature = "http")]
 mod http;
 pub mod limits;
-mod list;
+#[cfg(feature = "http")]
+mod local_models;
+mod message_log;
 mod name;
 #[cfg(feature = "http")]
-mod nearby;
-#[cfg(feature = "http")]
 mod ollama;
-#[cfg(feature = "http")]
-mod order;
 mod price;
 mod profile;
 mod profiles;
@@ -50,10 +50,10 @@ mod window;
 
 #[cfg(feature = "http")]
 pub use anthropic::Anthropic;
-pub use assembler::{Assembler, Ending};
+pub use assembler::{AnswerEnd, Assembler};
 #[cfg(feature = "http")]
 pub use compatible::Compatible;
-pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_reason};
+pub use crystal::{Answer, AnyCrystal, Crystal, EventSink, ItemEvent, NullSink, finish_reason};
 #[cfg(feature = "http")]
 pub use endpoint::{NamedEndpoint, Wire};
 pub use failure::{Cause, Charge, Detail, Failure};
@@ -62,24 +62,25 @@ pub use gemini::Gemini;
 #[cfg(feature = "http")]
 pub use hosted::Access;
 #[cfg(feature = "http")]
-pub use http::{EndpointFault, Pieces};
-pub use list::{List, Messages};
-pub use name::{ModelName, NameFault, Provider, endpoint_name_fault};
+pub use http::{BodyChunks, EndpointFault};
 #[cfg(feature = "http")]
-pub use nearby::{LOCAL_ADDRESSES, Unlisted, models_of_endpoint, models_of_provider, nearby};
+pub use local_models::{LOCAL_ADDRESSES, ModelListError, find_local_model, models_of_endpoint, models_of_provider};
+pub use message_log::{MessageLog, Messages};
+pub use name::{ModelName, NameFault, Provider, endpoint_name_fault};
 #[cfg(feature = "http")]
 pub use ollama::Ollama;
 pub use price::{Price, Rates};
 pub use profile::{Profile, ProfileRow, ThinkingBy};
-pub use profiles::{Known, Profiles, ProfilesFault};
-pub use program::Programmed;
-pub use replay::Replaying;
+pub use profiles::{ModelEntry, Profiles, ProfilesFault};
+pub use program::ProgramCrystal;
+pub use replay::ReplayCrystal;
 pub use request::{
-    Caller, Choice, Definition, Effort, Format, ItemIds, NoBodies, Program, Request, Sampling, Thinking,
+    Caller, Effort, ItemIds, NoBodies, OutputFormat, ProgramFormat, Request, Sampling, Thinking, ToolChoice,
+    ToolDefinition,
 };
 #[cfg(feature = "http")]
 pub use responses::Responses;
-pub use retry::{Plan, Retry};
-pub use scripted::{Input, Response, Script, ScriptFault, Scripted, ScriptedCall, ScriptedError};
+pub use retry::{RetryDecision, RetryPolicy};
+pub use scripted::{RecordedRequest, Response, Script, ScriptFault, ScriptedCall, ScriptedCrystal, ScriptedError};
 #[cfg(feature = "http")]
 pub use window::WindowAssumed;

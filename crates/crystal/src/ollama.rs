@@ -4,17 +4,17 @@
 //! with is cut there without a word. Here it is told how many it shall read.
 
 mod body;
-mod reading;
+mod reader;
 
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, below};
-use crate::window::Asks;
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
+use crate::http::{Endpoint, EndpointFault, endpoint_url};
+use crate::window::WindowLookup;
+use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Request, WindowAssumed};
 
-use reading::Reading;
+use reader::AnswerReader;
 
 /// A model that Ollama serves.
 #[derive(Debug, Clone)]
@@ -23,26 +23,30 @@ pub struct Ollama(Endpoint);
 impl Ollama {
     /// `model` at `base`, which is the part of the address before `/api/chat`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        let endpoint = Endpoint::new(format!("ollama/{model}"), model, below(base, &["api", "chat"])?)?;
-        Ok(Self(endpoint.asking(Some(Asks::Ollama)).keyed("authorization", "Bearer ", key)?))
+        let endpoint = Endpoint::new(format!("ollama/{model}"), model, endpoint_url(base, &["api", "chat"])?)?;
+        Ok(Self(endpoint.with_window_lookup(Some(WindowLookup::Ollama)).with_key_header(
+            "authorization",
+            "Bearer ",
+            key,
+        )?))
     }
 
     /// The same, where this is told of a window that nobody knows and that is assumed.
     #[must_use]
-    pub fn assuming(self, assumed: WindowAssumed) -> Self {
-        Self(self.0.assuming(Some(assumed)))
+    pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.on_assumed_window(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
     #[must_use]
-    pub fn described_by(self, profiles: &Profiles) -> Self {
-        Self(self.0.described_by(profiles))
+    pub fn with_profiles(self, profiles: &Profiles) -> Self {
+        Self(self.0.with_profiles(profiles))
     }
 
     /// The same, with each answer in one piece. Nothing is seen before it is all said.
     #[must_use]
-    pub fn whole(self) -> Self {
-        Self(self.0.whole())
+    pub fn without_streaming(self) -> Self {
+        Self(self.0.without_streaming())
     }
 }
 
@@ -63,9 +67,9 @@ impl Crystal for Ollama {
         self.0.price
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let Endpoint { name, maker, .. } = &self.0;
-        let body = body::of(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, &self.0.model)).await
+        let body = body::request_body(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, AnswerReader::new(Assembler::new(name, request, heard), maker, &self.0.model)).await
     }
 }

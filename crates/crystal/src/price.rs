@@ -59,7 +59,7 @@ impl Price {
     }
 
     /// The most that a request with so many tokens of prompt and of answer can cost; none if nobody knows.
-    pub fn worst(&self, prompt_tokens: u64, completion_tokens: u64) -> Option<Money> {
+    pub fn worst_cost(&self, prompt_tokens: u64, completion_tokens: u64) -> Option<Money> {
         match self {
             Self::Unknown => None,
             Self::Free => Some(Money::zero(Currency::USD)),
@@ -68,7 +68,7 @@ impl Price {
     }
 
     /// How many tokens of answer can be paid with so much, after so many of prompt; none if none can, or nobody knows.
-    pub fn affords(&self, left: Money, prompt_tokens: u64) -> Option<u64> {
+    pub fn affordable_tokens(&self, left: Money, prompt_tokens: u64) -> Option<u64> {
         match self {
             Self::Unknown => None,
             Self::Free => Some(u64::MAX),
@@ -77,7 +77,7 @@ impl Price {
     }
 
     /// Whether a limit in this currency can be kept.
-    pub fn keeps(&self, currency: Currency) -> bool {
+    pub fn can_limit_in(&self, currency: Currency) -> bool {
         match self {
             Self::Unknown => false,
             Self::Free => true,
@@ -102,7 +102,7 @@ impl Price {
 impl Rates {
     /// For input and output; tokens that a cache gave or took cost as much as any input.
     pub fn new(input: Money, output: Money) -> Result<Self, MoneyFault> {
-        output.beyond(input)?;
+        output.excess_over(input)?;
         let usual = Tier {
             input: input.micros(),
             output: output.micros(),
@@ -132,7 +132,7 @@ impl Rates {
     }
 
     fn of_mine(&self, rate: Money) -> Result<i64, MoneyFault> {
-        rate.beyond(Money::zero(self.currency))
+        rate.excess_over(Money::zero(self.currency))
     }
 
     pub fn currency(&self) -> Currency {
@@ -140,7 +140,7 @@ impl Rates {
     }
 
     /// For a million tokens: input, output, given by a cache, taken by a cache.
-    pub fn of_a_million(&self) -> [Money; 4] {
+    pub fn per_million(&self) -> [Money; 4] {
         let Tier { input, output, cached, cache_write } = self.usual;
         [input, output, cached, cache_write]
             .map(|micros| self.money(i128::from(micros)).unwrap_or_else(|| self.nothing()))

@@ -141,7 +141,7 @@ impl Profile {
 
     /// What the table that comes with the program says about a crystal of this name.
     pub fn of(name: &str) -> Self {
-        Profiles::about(name).profile(name)
+        Profiles::for_crystal(name).profile(name)
     }
 
     /// The same, but for what `row` says.

@@ -45,7 +45,7 @@ pub enum ProfilesFault {
 
 /// A model that a row names.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct ModelEntry {
     /// The provider's or the endpoint's name.
     pub provider: String,
     /// `provider/model`
@@ -77,7 +77,7 @@ impl Profiles {
 
     /// As much of that table as speaks of this crystal. What no provider serves needs few of its rows, and whoever only
     /// casts a script does not wait for the others to be read.
-    pub fn about(name: &str) -> &'static Self {
+    pub fn for_crystal(name: &str) -> &'static Self {
         match provider_named(name) {
             Some(_) => Self::builtin(),
             None => Self::here(),
@@ -97,7 +97,7 @@ impl Profiles {
 
     /// The same, with what `text` says laid over it: each of its rows wins over all rows before, in the fields it has.
     pub fn overlay(self, text: &str) -> Result<Self, ProfilesFault> {
-        let Table { version, as_of, models } = parsed(text)?;
+        let Table { version, as_of, models } = parse_table(text)?;
         let mut laid = self.overlay_rows(models)?;
         laid.version = version.unwrap_or(laid.version);
         laid.as_of = as_of.unwrap_or(laid.as_of);
@@ -140,27 +140,27 @@ impl Profiles {
     }
 
     /// The model of a provider that is taken where nobody names one, as `provider/model`.
-    pub fn default_of(&self, provider: Provider) -> Option<&str> {
+    pub fn default_model(&self, provider: Provider) -> Option<&str> {
         let mut marked = self.rows.iter().filter(|(_, row)| row.default == Some(true));
         marked.find(|(_, row)| provider_of(row) == Some(provider)).map(|(_, row)| row.crystal.as_str())
     }
 
     /// The models that rows name, each once, by provider and then by endpoint, in the order of the table.
-    pub fn models(&self) -> Vec<Known> {
+    pub fn models(&self) -> Vec<ModelEntry> {
         let mut groups: Vec<&str> = Provider::ALL.map(Provider::as_str).to_vec();
         for (group, _) in self.rows.iter().filter_map(|(_, row)| row.crystal.split_once('/')) {
             if !groups.contains(&group) && !OTHERS.contains(&group) {
                 groups.push(group);
             }
         }
-        let mut models: Vec<Known> = Vec::new();
+        let mut models: Vec<ModelEntry> = Vec::new();
         for group in groups {
-            let defaults_to = provider_called(group).and_then(|provider| self.default_of(provider));
+            let defaults_to = provider_called(group).and_then(|provider| self.default_model(provider));
             for (_, row) in &self.rows {
                 let is_of_group = row.crystal.split_once('/').is_some_and(|(provider, _)| provider == group);
                 let is_listed = models.iter().any(|known| known.crystal == row.crystal);
                 if is_of_group && !is_listed && !row.crystal.ends_with('*') {
-                    models.push(Known {
+                    models.push(ModelEntry {
                         provider: group.to_owned(),
                         crystal: row.crystal.clone(),
                         profile: self.profile(&row.crystal),
@@ -182,7 +182,7 @@ impl Profiles {
     }
 }
 
-impl Known {
+impl ModelEntry {
     /// As surfaces write it. Rates are for a million tokens.
     pub fn to_value(&self) -> Value {
         let Profile { window, output_tokens_max, .. } = self.profile;
@@ -190,7 +190,7 @@ impl Known {
             Price::Unknown => Value::Null,
             Price::Free => "free".into(),
             Price::Listed(rates) => {
-                let [input, output, cached, cache_write] = rates.of_a_million();
+                let [input, output, cached, cache_write] = rates.per_million();
                 json!({
                     "per_tokens": 1_000_000,
                     "input": input,
@@ -226,7 +226,7 @@ fn provider_called(name: &str) -> Option<Provider> {
     Provider::ALL.into_iter().find(|known| known.as_str() == name)
 }
 
-fn parsed(text: &str) -> Result<Table, ProfilesFault> {
+fn parse_table(text: &str) -> Result<Table, ProfilesFault> {
     if text.len() > PROFILES_BYTES_MAX {
         return Err(ProfilesFault::TooLarge { bytes: text.len() });
     }

@@ -9,18 +9,18 @@ use std::path::Path;
 use cantrip_loom::{Finish, Usage};
 use serde_json::{Map, Value};
 
-use crate::assembler::{Assembler, Ending};
-use crate::scripted::{ScriptFault, fenced, file_text};
-use crate::{Answer, Cause, Charge, Crystal, Failure, Price, Profile, Program, Request, Sink};
+use crate::assembler::{AnswerEnd, Assembler};
+use crate::scripted::{ScriptFault, fence_program, file_text};
+use crate::{Answer, Cause, Charge, Crystal, EventSink, Failure, Price, Profile, ProgramFormat, Request};
 
 /// Says one program, once in a cast, as the circle takes programs.
 #[derive(Debug, Clone)]
-pub struct Programmed {
+pub struct ProgramCrystal {
     name: String,
     code: String,
 }
 
-impl Programmed {
+impl ProgramCrystal {
     /// Says `code` under a name of the form `program/<file>`.
     pub fn new(name: impl Into<String>, code: impl Into<String>) -> Self {
         Self { name: name.into(), code: code.into() }
@@ -32,7 +32,7 @@ impl Programmed {
     }
 }
 
-impl Crystal for Programmed {
+impl Crystal for ProgramCrystal {
     fn name(&self) -> &str {
         &self.name
     }
@@ -46,32 +46,34 @@ impl Crystal for Programmed {
         Price::Free
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         if request.utterances > 0 {
             return Err(Failure::rejected(&self.name, "script exhausted: a program is said once; let it call done"));
         }
         let mut said = Assembler::new(&self.name, request, heard);
         match say(&mut said, &self.code, &request.program) {
-            Ok(finish) => said.finish(Ending { usage: Some(Usage::default()), ..Ending::new(&*self.name, finish) }),
+            Ok(finish) => {
+                said.finish(AnswerEnd { usage: Some(Usage::default()), ..AnswerEnd::new(&*self.name, finish) })
+            }
             Err(cause) => Err(said.fail(cause, Charge::Nothing)),
         }
     }
 }
 
-fn say(said: &mut Assembler<'_>, code: &str, program: &Program) -> Result<Finish, Cause> {
+fn say(said: &mut Assembler<'_>, code: &str, program: &ProgramFormat) -> Result<Finish, Cause> {
     match program {
-        Program::Call { name, argument } => {
+        ProgramFormat::Call { name, argument } => {
             let mut args = Map::new();
             args.insert(argument.clone(), code.into());
             said.call(0, None, Some(name))?;
             said.arguments(0, &Value::Object(args).to_string())?;
-            said.call_end(0)?;
+            said.end_call(0)?;
             Ok(Finish::Calls)
         }
-        Program::Fenced { language } => {
-            said.text(&fenced(code, language, false))?;
+        ProgramFormat::Fenced { language } => {
+            said.text(&fence_program(code, language, false))?;
             Ok(Finish::Stop)
         }
-        Program::None => Err(Cause::Rejected { detail: "a program needs a circle that runs code".into() }),
+        ProgramFormat::None => Err(Cause::Rejected { detail: "a program needs a circle that runs code".into() }),
     }
 }

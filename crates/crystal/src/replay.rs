@@ -6,19 +6,19 @@ use cantrip_canon::json;
 use cantrip_loom::{Thread, Turn, Usage, Utterance};
 use serde_json::Value;
 
-use crate::assembler::{Assembler, Ending};
-use crate::{Answer, Cause, Charge, Crystal, Failure, Price, Request, Sink};
+use crate::assembler::{AnswerEnd, Assembler};
+use crate::{Answer, Cause, Charge, Crystal, EventSink, Failure, Price, Request};
 
 /// Answers with the utterances of a thread, one after the other, one delta per recorded part. When none is left the
 /// request is rejected.
 #[derive(Debug)]
-pub struct Replaying {
+pub struct ReplayCrystal {
     name: String,
     answers: Vec<(Utterance, Usage)>,
     cursor: AtomicUsize,
 }
 
-impl Replaying {
+impl ReplayCrystal {
     /// The utterances of the thread's own entity and of what it was forked from; those of the parents that a child's
     /// path runs through were not said by this thread's crystal.
     pub fn new(thread: &Thread) -> Self {
@@ -28,7 +28,7 @@ impl Replaying {
     }
 
     /// Answers that have not been given.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.answers.len().saturating_sub(self.cursor.load(Ordering::Relaxed))
     }
 }
@@ -43,7 +43,7 @@ fn usage(turn: &Turn) -> Usage {
     }
 }
 
-impl Crystal for Replaying {
+impl Crystal for ReplayCrystal {
     fn name(&self) -> &str {
         &self.name
     }
@@ -53,15 +53,15 @@ impl Crystal for Replaying {
         Price::Free
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let next = |at: usize| (at < self.answers.len()).then_some(at + 1);
         let drawn = self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let Some((utterance, usage)) = drawn.ok().and_then(|at| self.answers.get(at)) else {
             return Err(Failure::rejected(&self.name, "the replayed thread has no answer left"));
         };
-        let mut said = Assembler::new(&self.name, request, heard).of_record();
+        let mut said = Assembler::new(&self.name, request, heard).without_redaction();
         match say(&mut said, utterance) {
-            Ok(()) => said.finish(Ending {
+            Ok(()) => said.finish(AnswerEnd {
                 model: utterance.model.clone(),
                 finish: utterance.finish.clone(),
                 usage: Some(*usage),
@@ -77,14 +77,14 @@ fn say(said: &mut Assembler<'_>, utterance: &Utterance) -> Result<(), Cause> {
     said.text(utterance.content.as_deref().unwrap_or_default())?;
     for (key, call) in (0..).zip(&utterance.calls) {
         said.call(key, Some(&call.tool_call_id), Some(&call.gate))?;
-        said.arguments(key, &written(&call.args))?;
-        said.call_end(key)?;
+        said.arguments(key, &arguments_text(&call.args))?;
+        said.end_call(key)?;
     }
     Ok(())
 }
 
 /// The text that is read as these arguments. A recorded text is what did not parse, unless it would.
-fn written(args: &Value) -> String {
+fn arguments_text(args: &Value) -> String {
     match args.as_str() {
         Some(raw) if !raw.trim().is_empty() && json::read_foreign(raw).is_err() => raw.to_owned(),
         Some(_) | None => args.to_string(),

@@ -22,16 +22,16 @@ use crate::limits::{OUTPUT_TOKENS_DEFAULT, THINKING_TOKENS_HIGH, THINKING_TOKENS
 pub struct Request {
     pub messages: Messages,
     /// What may be called, in a stable order; empty where the medium offers nothing.
-    pub definitions: Arc<[Definition]>,
-    pub choice: Choice,
+    pub definitions: Arc<[ToolDefinition]>,
+    pub choice: ToolChoice,
     /// How the circle takes a program. Only crystals that say a program themselves look at it.
-    pub program: Program,
+    pub program: ProgramFormat,
     pub output_tokens_max: u32,
     pub sampling: Sampling,
     /// How much it may think.
     pub thinking: Thinking,
     /// What the answer must look like, where it is text.
-    pub format: Option<Arc<Format>>,
+    pub format: Option<Arc<OutputFormat>>,
     /// The tokens of list and answer together that its asker counts on, where they know better than the profile.
     pub window: Option<u64>,
     pub caller: Caller,
@@ -48,8 +48,8 @@ impl Request {
         Self {
             messages,
             definitions: Arc::default(),
-            choice: Choice::Auto,
-            program: Program::None,
+            choice: ToolChoice::Auto,
+            program: ProgramFormat::None,
             output_tokens_max: OUTPUT_TOKENS_DEFAULT,
             sampling: Sampling::default(),
             thinking: Thinking::default(),
@@ -88,7 +88,7 @@ pub struct Caller {
 
 /// A gate, or a medium's way to take code, as a crystal is shown it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Definition {
+pub struct ToolDefinition {
     pub name: String,
     pub description: String,
     /// A JSON Schema of type object.
@@ -98,14 +98,14 @@ pub struct Definition {
 /// Whether the answer must call something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Choice {
+pub enum ToolChoice {
     #[default]
     Auto,
     Required,
     None,
 }
 
-impl Choice {
+impl ToolChoice {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -117,7 +117,7 @@ impl Choice {
 
 /// How a circle takes a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Program {
+pub enum ProgramFormat {
     /// It does not: its medium runs no code.
     #[default]
     None,
@@ -186,13 +186,13 @@ impl Thinking {
 /// A JSON Schema that the text of an answer must fit. Providers that can are told so in their own words, others in
 /// ours; whoever asked checks it in either case.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Format {
+pub struct OutputFormat {
     /// Letters, digits, `_` and `-`.
     pub name: String,
     pub schema: Value,
 }
 
-impl Format {
+impl OutputFormat {
     /// What a model is told that cannot be held to a schema.
     pub(crate) fn in_words(&self) -> String {
         format!("Answer with one JSON value and nothing else. It must fit this JSON Schema: {}", self.schema)

@@ -1,17 +1,17 @@
 //! OpenAI's responses.
 
 mod body;
-mod reading;
+mod reader;
 
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, below};
-use crate::window::Asks;
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
+use crate::http::{Endpoint, EndpointFault, endpoint_url};
+use crate::window::WindowLookup;
+use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Request, WindowAssumed};
 
-use reading::Reading;
+use reader::AnswerReader;
 
 /// A model of OpenAI's, or behind anything that speaks the same protocol.
 ///
@@ -27,8 +27,13 @@ impl Responses {
     }
 
     /// The same under another name, behind a server that may tell the window of its model.
-    pub fn named(name: String, model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        Ok(Self(Self::endpoint(name, model, base, key)?.asking(Some(Asks::Models))))
+    pub fn with_name(
+        name: String,
+        model: &str,
+        base: &Url,
+        key: Option<&Secret<String>>,
+    ) -> Result<Self, EndpointFault> {
+        Ok(Self(Self::endpoint(name, model, base, key)?.with_window_lookup(Some(WindowLookup::Models))))
     }
 
     fn endpoint(
@@ -37,26 +42,26 @@ impl Responses {
         base: &Url,
         key: Option<&Secret<String>>,
     ) -> Result<Endpoint, EndpointFault> {
-        let endpoint = Endpoint::new(name, model, below(base, &["responses"])?)?;
-        endpoint.keyed("authorization", "Bearer ", key)
+        let endpoint = Endpoint::new(name, model, endpoint_url(base, &["responses"])?)?;
+        endpoint.with_key_header("authorization", "Bearer ", key)
     }
 
     /// The same, where this is told of a window that nobody knows and that is assumed.
     #[must_use]
-    pub fn assuming(self, assumed: WindowAssumed) -> Self {
-        Self(self.0.assuming(Some(assumed)))
+    pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.on_assumed_window(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
     #[must_use]
-    pub fn described_by(self, profiles: &Profiles) -> Self {
-        Self(self.0.described_by(profiles))
+    pub fn with_profiles(self, profiles: &Profiles) -> Self {
+        Self(self.0.with_profiles(profiles))
     }
 
     /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
     #[must_use]
-    pub fn whole(self) -> Self {
-        Self(self.0.whole())
+    pub fn without_streaming(self) -> Self {
+        Self(self.0.without_streaming())
     }
 }
 
@@ -77,9 +82,10 @@ impl Crystal for Responses {
         self.0.price
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         let Endpoint { name, maker, model, profile, .. } = &self.0;
-        let body = body::of(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
+        let body =
+            body::request_body(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, AnswerReader::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

@@ -14,7 +14,7 @@ use crate::limits::{RETRIES_MAX, RETRY_AFTER_MS_MAX, RETRY_BASE_MS, RETRY_CAP_MS
 /// When to ask again after an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// Attempts after the first.
     pub max_retries: u32,
     pub retryable_status_codes: Vec<u16>,
@@ -24,7 +24,7 @@ pub struct Retry {
     pub empty_response: u32,
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_retries: RETRIES_MAX,
@@ -38,7 +38,7 @@ impl Default for Retry {
 
 /// What follows a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum RetryDecision {
     /// Ask again after this long.
     Again(Duration),
     /// Another attempt would fail as well.
@@ -49,9 +49,9 @@ pub enum Plan {
     Deadline,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Whether another attempt may succeed.
-    pub fn retryable(&self, failure: &Failure) -> bool {
+    pub fn is_retryable(&self, failure: &Failure) -> bool {
         match &failure.cause {
             Cause::Status { status, .. } => self.retryable_status_codes.contains(status),
             Cause::Unreachable { .. } | Cause::TimedOut { .. } | Cause::Broken { .. } => true,
@@ -75,25 +75,25 @@ impl Retry {
     /// assert_eq!(retry.plan(&failure, 3, None, u64::MAX), Plan::Again(Duration::from_secs(4)));
     /// assert_eq!(retry.plan(&failure, 6, None, 0), Plan::Unavailable);
     /// ```
-    pub fn plan(&self, failure: &Failure, attempt: u32, left: Option<Duration>, chance: u64) -> Plan {
-        if !self.retryable(failure) {
-            return Plan::Final;
+    pub fn decide(&self, failure: &Failure, attempt: u32, left: Option<Duration>, chance: u64) -> RetryDecision {
+        if !self.is_retryable(failure) {
+            return RetryDecision::Final;
         }
         if attempt > self.max_retries {
-            return Plan::Unavailable;
+            return RetryDecision::Unavailable;
         }
         let delay = match failure.retry_after() {
-            Some(told) if told > Duration::from_millis(RETRY_AFTER_MS_MAX) => return Plan::Unavailable,
+            Some(told) if told > Duration::from_millis(RETRY_AFTER_MS_MAX) => return RetryDecision::Unavailable,
             Some(told) => told,
-            None => self.jittered(attempt, chance),
+            None => self.backoff(attempt, chance),
         };
         match left {
-            Some(left) if delay >= left => Plan::Deadline,
-            Some(_) | None => Plan::Again(delay),
+            Some(left) if delay >= left => RetryDecision::Deadline,
+            Some(_) | None => RetryDecision::Again(delay),
         }
     }
 
-    fn jittered(&self, attempt: u32, chance: u64) -> Duration {
+    fn backoff(&self, attempt: u32, chance: u64) -> Duration {
         let doubled = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
         let ceiling = self.base_ms.saturating_mul(doubled).min(self.cap_ms);
         // The high half of the product is uniform over 0..=ceiling as far as 64 bits can be.

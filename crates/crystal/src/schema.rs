@@ -66,7 +66,7 @@ pub(crate) fn for_gemini(schema: &Value) -> Value {
             }
         }
     }
-    tell(&mut kept, left);
+    describe_dropped(&mut kept, left);
     kept.into()
 }
 
@@ -91,15 +91,15 @@ const FORMATS: [&str; 10] =
 /// The same schema as Anthropic can hold an answer to; none where it cannot: an object with names that are not known, a
 /// schema that contains itself, a place of which nothing is said.
 pub(crate) fn for_anthropic(schema: &Value) -> Option<Value> {
-    if recursive(schema) { None } else { closed(schema) }
+    if is_recursive(schema) { None } else { close_schema(schema) }
 }
 
-fn closed(schema: &Value) -> Option<Value> {
+fn close_schema(schema: &Value) -> Option<Value> {
     let object = schema.as_object()?;
     let mut kept = Map::new();
     if let Some(Value::Object(named)) = object.get("$defs") {
         let named: Option<Map<String, Value>> =
-            named.iter().map(|(name, schema)| Some((name.clone(), closed(schema)?))).collect();
+            named.iter().map(|(name, schema)| Some((name.clone(), close_schema(schema)?))).collect();
         kept.insert("$defs".to_owned(), named?.into());
     }
     if let Some(reference) = object.get("$ref") {
@@ -117,17 +117,17 @@ fn closed(schema: &Value) -> Option<Value> {
                 kept.insert(keyword.clone(), value.clone());
             }
             ("anyOf" | "oneOf" | "allOf", Value::Array(variants)) => {
-                let variants: Option<Vec<Value>> = variants.iter().map(closed).collect();
+                let variants: Option<Vec<Value>> = variants.iter().map(close_schema).collect();
                 let keyword = if keyword == "allOf" { "allOf" } else { "anyOf" };
                 kept.insert(keyword.to_owned(), variants?.into());
             }
             ("properties", Value::Object(properties)) => {
                 let properties: Option<Map<String, Value>> =
-                    properties.iter().map(|(name, schema)| Some((name.clone(), closed(schema)?))).collect();
+                    properties.iter().map(|(name, schema)| Some((name.clone(), close_schema(schema)?))).collect();
                 kept.insert(keyword.clone(), properties?.into());
             }
             ("items", items) => {
-                kept.insert(keyword.clone(), closed(items)?);
+                kept.insert(keyword.clone(), close_schema(items)?);
             }
             ("minItems", number) if matches!(number.as_u64(), Some(0 | 1)) => {
                 kept.insert(keyword.clone(), value.clone());
@@ -149,12 +149,12 @@ fn closed(schema: &Value) -> Option<Value> {
     if is_object {
         kept.insert("additionalProperties".to_owned(), false.into());
     }
-    tell(&mut kept, left);
+    describe_dropped(&mut kept, left);
     Some(kept.into())
 }
 
 /// Whether a definition leads back to itself.
-fn recursive(schema: &Value) -> bool {
+fn is_recursive(schema: &Value) -> bool {
     fn references(schema: &Value, found: &mut Vec<String>) {
         match schema {
             Value::Object(object) => {
@@ -195,7 +195,7 @@ fn recursive(schema: &Value) -> bool {
 }
 
 /// Says in the description what no keyword says.
-fn tell(kept: &mut Map<String, Value>, left: Map<String, Value>) {
+fn describe_dropped(kept: &mut Map<String, Value>, left: Map<String, Value>) {
     if left.is_empty() {
         return;
     }

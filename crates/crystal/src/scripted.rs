@@ -6,8 +6,8 @@
 //! draw in the order in which they were asked for. Handing out the first responses when children are spawned was
 //! turned down: a child that ends before it asks would take a response with it.
 
-mod order;
-mod read;
+mod draw_order;
+mod parser;
 mod script;
 
 use std::collections::VecDeque;
@@ -21,19 +21,22 @@ use cantrip_loom::{Finish, Maker, ProviderParts, Spawn};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::assembler::{Assembler, Ending, written};
+use crate::assembler::{AnswerEnd, Assembler, arguments_text};
 use crate::limits::{INPUTS_RECORDED_MAX, SCRIPT_BYTES_MAX};
 use crate::tree::Issue;
-use crate::{Answer, Caller, Cause, Charge, Choice, Crystal, Definition, Failure, Messages, Program, Request, Sink};
+use crate::{
+    Answer, Caller, Cause, Charge, Crystal, EventSink, Failure, Messages, ProgramFormat, Request, ToolChoice,
+    ToolDefinition,
+};
 
-use order::Order;
-pub use read::ScriptFault;
-pub(crate) use read::suggestion;
+use draw_order::DrawOrder;
+pub use parser::ScriptFault;
+pub(crate) use parser::suggestion;
 pub use script::{Response, Script, ScriptedCall, ScriptedError};
 
 /// Plays a [`Script`]. Cheap to clone; all clones play the same tape from the same place.
 #[derive(Clone)]
-pub struct Scripted(Arc<Tape>);
+pub struct ScriptedCrystal(Arc<Tape>);
 
 struct Tape {
     name: String,
@@ -46,20 +49,20 @@ struct Tape {
 struct State {
     cursor: usize,
     asked: u64,
-    inputs: VecDeque<Input>,
-    order: Order,
+    inputs: VecDeque<RecordedRequest>,
+    order: DrawOrder,
 }
 
 /// What one request brought, as lengths and references: nothing is copied.
 #[derive(Debug, Clone)]
-pub struct Input {
+pub struct RecordedRequest {
     pub caller: Caller,
     pub messages: Messages,
-    pub definitions: Arc<[Definition]>,
-    pub choice: Choice,
+    pub definitions: Arc<[ToolDefinition]>,
+    pub choice: ToolChoice,
 }
 
-impl Scripted {
+impl ScriptedCrystal {
     /// Plays `script` under a name of the form `scripted/<file>`.
     pub fn new(name: impl Into<String>, script: Script) -> Self {
         let tape = Tape { name: name.into(), script, state: Mutex::default(), moved: Notify::new() };
@@ -78,17 +81,17 @@ impl Scripted {
     }
 
     /// What it was asked, oldest first; of more than [`INPUTS_RECORDED_MAX`] the latest.
-    pub fn inputs(&self) -> Vec<Input> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.state().inputs.iter().cloned().collect()
     }
 
     /// How often it was asked, exhausted or not.
-    pub fn asked(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.state().asked
     }
 
     /// Responses that nobody has drawn.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.0.script.responses.len() - self.state().cursor
     }
 
@@ -97,13 +100,13 @@ impl Scripted {
     }
 
     /// The next response for this caller, once it is its turn; none if the tape has ended.
-    async fn draw(&self, request: &Request) -> Option<&Response> {
+    async fn next_response(&self, request: &Request) -> Option<&Response> {
         loop {
             let moved = self.0.moved.notified();
             tokio::pin!(moved);
             // Listens before it looks, so that no move is missed between the two.
             moved.as_mut().enable();
-            if let Some(drawn) = self.try_draw(request) {
+            if let Some(drawn) = self.try_next_response(request) {
                 self.0.moved.notify_waiters();
                 return drawn;
             }
@@ -111,7 +114,7 @@ impl Scripted {
         }
     }
 
-    fn try_draw(&self, request: &Request) -> Option<Option<&Response>> {
+    fn try_next_response(&self, request: &Request) -> Option<Option<&Response>> {
         let mut state = self.state();
         if !state.order.admit(request.caller.entity) {
             return None;
@@ -120,7 +123,7 @@ impl Scripted {
         if state.inputs.len() == INPUTS_RECORDED_MAX {
             state.inputs.pop_front();
         }
-        state.inputs.push_back(Input {
+        state.inputs.push_back(RecordedRequest {
             caller: request.caller,
             messages: request.messages.clone(),
             definitions: Arc::clone(&request.definitions),
@@ -131,7 +134,7 @@ impl Scripted {
         Some(drawn)
     }
 
-    fn ending(&self, response: &Response) -> Ending {
+    fn ending(&self, response: &Response) -> AnswerEnd {
         let finish = match &response.finish {
             Some(finish) => finish.clone(),
             None if response.calls.is_empty() && response.code.is_none() => Finish::Stop,
@@ -139,7 +142,7 @@ impl Scripted {
         };
         let parts = response.parts.clone().map(|parts| ProviderParts { maker: Maker::new("scripted"), parts });
         let model = response.model.clone().or_else(|| self.0.script.name.clone());
-        Ending {
+        AnswerEnd {
             model: model.unwrap_or_else(|| self.0.name.clone()),
             finish,
             usage: response.usage.or(self.0.script.usage),
@@ -158,7 +161,7 @@ impl Script {
     /// assert_eq!(fault.to_string(), "a.yaml:2: unknown key \"contnet\"; did you mean \"content\"?");
     /// ```
     pub fn read(file: &str, text: &str) -> Result<Vec<Self>, ScriptFault> {
-        read::read(file, text)
+        parser::read(file, text)
     }
 
     /// The script called `name`, or the only one.
@@ -181,13 +184,13 @@ impl Script {
     }
 }
 
-impl Crystal for Scripted {
+impl Crystal for ScriptedCrystal {
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Some(response) = self.draw(request).await else {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
+        let Some(response) = self.next_response(request).await else {
             let said = self.0.script.responses.len();
             let responses = if said == 1 { "response is" } else { "responses are" };
             let detail = format!("script exhausted: its {said} {responses} said; add one for this request");
@@ -221,20 +224,20 @@ impl Crystal for Scripted {
         }
     }
 
-    fn spawned(&self, entity: EntityId, by: Spawn) {
-        self.state().order.spawned(entity, by);
+    fn on_spawn(&self, entity: EntityId, by: Spawn) {
+        self.state().order.add_child(entity, by);
     }
 
-    fn ended(&self, entity: EntityId) {
-        self.state().order.ended(entity);
+    fn on_end(&self, entity: EntityId) {
+        self.state().order.remove_child(entity);
         self.0.moved.notify_waiters();
     }
 
-    fn is_tape(&self) -> bool {
+    fn is_sequential(&self) -> bool {
         true
     }
 
-    fn wind(&self, answers: usize) {
+    fn skip_answers(&self, answers: usize) {
         let mut state = self.state();
         if state.asked == 0 {
             state.cursor = answers.min(self.0.script.responses.len());
@@ -242,9 +245,12 @@ impl Crystal for Scripted {
     }
 }
 
-impl std::fmt::Debug for Scripted {
+impl std::fmt::Debug for ScriptedCrystal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scripted").field("name", &self.0.name).field("left", &self.left()).finish_non_exhaustive()
+        f.debug_struct("ScriptedCrystal")
+            .field("name", &self.0.name)
+            .field("left", &self.remaining())
+            .finish_non_exhaustive()
     }
 }
 
@@ -306,7 +312,7 @@ impl Piece<'_> {
     }
 }
 
-fn pieces<'a>(response: &'a Response, program: &'a Program) -> Vec<Piece<'a>> {
+fn pieces<'a>(response: &'a Response, program: &'a ProgramFormat) -> Vec<Piece<'a>> {
     let words = |text: &'a str| text.split_inclusive(char::is_whitespace);
     let mut pieces: Vec<Piece<'a>> = Vec::new();
     pieces.extend(response.thinking.as_deref().into_iter().flat_map(words).map(Piece::Thinking));
@@ -316,7 +322,7 @@ fn pieces<'a>(response: &'a Response, program: &'a Program) -> Vec<Piece<'a>> {
     }
     for (key, call) in (0..).zip(&response.calls) {
         pieces.push(Piece::Call { key, id: call.id.as_deref(), name: &call.gate });
-        pieces.push(Piece::Arguments { key, fragment: written(&call.args) });
+        pieces.push(Piece::Arguments { key, fragment: arguments_text(&call.args) });
     }
     if let Some(code) = &response.code {
         let key = response.calls.len() as u64;
@@ -326,7 +332,7 @@ fn pieces<'a>(response: &'a Response, program: &'a Program) -> Vec<Piece<'a>> {
 }
 
 /// A program as the circle takes it: a call, or a fenced block after whatever was said.
-pub(crate) fn fenced(code: &str, language: &str, after_text: bool) -> String {
+pub(crate) fn fence_program(code: &str, language: &str, after_text: bool) -> String {
     let newline = if after_text { "\n" } else { "" };
     let end = if code.ends_with('\n') { "" } else { "\n" };
     // A fence longer than any inside it.
@@ -334,16 +340,16 @@ pub(crate) fn fenced(code: &str, language: &str, after_text: bool) -> String {
     format!("{newline}{ticks}{language}\n{code}{end}{ticks}\n")
 }
 
-fn program_pieces<'a>(code: &str, program: &'a Program, key: u64, after_text: bool) -> Vec<Piece<'a>> {
+fn program_pieces<'a>(code: &str, program: &'a ProgramFormat, key: u64, after_text: bool) -> Vec<Piece<'a>> {
     match program {
-        Program::Call { name, argument } => {
+        ProgramFormat::Call { name, argument } => {
             let mut args = serde_json::Map::new();
             args.insert(argument.clone(), code.into());
             let fragment = Value::Object(args).to_string();
             vec![Piece::Call { key, id: None, name }, Piece::Arguments { key, fragment }]
         }
-        Program::Fenced { language } => vec![Piece::OwnText(fenced(code, language, after_text))],
-        Program::None => vec![Piece::OwnText(fenced(code, "", after_text))],
+        ProgramFormat::Fenced { language } => vec![Piece::OwnText(fence_program(code, language, after_text))],
+        ProgramFormat::None => vec![Piece::OwnText(fence_program(code, "", after_text))],
     }
 }
 

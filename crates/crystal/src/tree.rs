@@ -20,12 +20,12 @@ use crate::limits::{SCRIPT_DEPTH_MAX, SCRIPT_NODES_MAX};
 pub struct Node {
     /// Counted from 1.
     pub line: usize,
-    pub shape: Shape,
+    pub shape: NodeValue,
 }
 
 /// What a [`Node`] holds.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shape {
+pub enum NodeValue {
     Null,
     Bool(bool),
     Number(Number),
@@ -65,7 +65,7 @@ impl Node {
             let (event, span) = event.map_err(|error| Issue::new(error.marker().line(), error.info().to_owned()))?;
             builder.take(event, span)?;
         }
-        Ok(builder.root.unwrap_or(Node { line: 1, shape: Shape::Null }))
+        Ok(builder.root.unwrap_or(Node { line: 1, shape: NodeValue::Null }))
     }
 
     /// Reads one JSON value that stands on line `line` of a file of such lines.
@@ -76,12 +76,12 @@ impl Node {
 
     fn of_value(value: Value, line: usize) -> Self {
         let shape = match value {
-            Value::Null => Shape::Null,
-            Value::Bool(flag) => Shape::Bool(flag),
-            Value::Number(number) => Shape::Number(number),
-            Value::String(text) => Shape::Text(text),
-            Value::Array(items) => Shape::List(items.into_iter().map(|item| Self::of_value(item, line)).collect()),
-            Value::Object(entries) => Shape::Map(
+            Value::Null => NodeValue::Null,
+            Value::Bool(flag) => NodeValue::Bool(flag),
+            Value::Number(number) => NodeValue::Number(number),
+            Value::String(text) => NodeValue::Text(text),
+            Value::Array(items) => NodeValue::List(items.into_iter().map(|item| Self::of_value(item, line)).collect()),
+            Value::Object(entries) => NodeValue::Map(
                 entries.into_iter().map(|(text, value)| (Key { line, text }, Self::of_value(value, line))).collect(),
             ),
         };
@@ -91,12 +91,12 @@ impl Node {
     /// The value without its lines.
     pub fn to_value(&self) -> Value {
         match &self.shape {
-            Shape::Null => Value::Null,
-            Shape::Bool(flag) => Value::Bool(*flag),
-            Shape::Number(number) => Value::Number(number.clone()),
-            Shape::Text(text) => Value::String(text.clone()),
-            Shape::List(items) => items.iter().map(Self::to_value).collect(),
-            Shape::Map(entries) => {
+            NodeValue::Null => Value::Null,
+            NodeValue::Bool(flag) => Value::Bool(*flag),
+            NodeValue::Number(number) => Value::Number(number.clone()),
+            NodeValue::Text(text) => Value::String(text.clone()),
+            NodeValue::List(items) => items.iter().map(Self::to_value).collect(),
+            NodeValue::Map(entries) => {
                 let entries = entries.iter().map(|(key, value)| (key.text.clone(), value.to_value()));
                 Value::Object(entries.collect::<Map<_, _>>())
             }
@@ -106,12 +106,12 @@ impl Node {
     /// What it is, in a word.
     pub fn noun(&self) -> &'static str {
         match self.shape {
-            Shape::Null => "nothing",
-            Shape::Bool(_) => "a truth value",
-            Shape::Number(_) => "a number",
-            Shape::Text(_) => "a text",
-            Shape::List(_) => "a list",
-            Shape::Map(_) => "a mapping",
+            NodeValue::Null => "nothing",
+            NodeValue::Bool(_) => "a truth value",
+            NodeValue::Number(_) => "a number",
+            NodeValue::Text(_) => "a text",
+            NodeValue::List(_) => "a list",
+            NodeValue::Map(_) => "a mapping",
         }
     }
 }
@@ -137,26 +137,26 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 // A key is what it says, not what a value would be read as.
                 let shape = if self.expects_key() {
-                    Shape::Text(text.into_owned())
+                    NodeValue::Text(text.into_owned())
                 } else {
                     scalar(&text, style, tag.as_deref(), line)?
                 };
                 self.close(Node { line, shape }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                untagged(tag, line)?;
+                check_untagged(tag, line)?;
                 self.open(Open::List { line, anchor, items: Vec::new() }, line)
             }
             Event::MappingStart(anchor, tag) => {
-                untagged(tag, line)?;
+                check_untagged(tag, line)?;
                 self.open(Open::Map { line, anchor, entries: Vec::new(), key: None }, line)
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(Open::List { line, anchor, items }) => {
-                    self.close(Node { line, shape: Shape::List(items) }, anchor)
+                    self.close(Node { line, shape: NodeValue::List(items) }, anchor)
                 }
                 Some(Open::Map { line, anchor, entries, .. }) => {
-                    self.close(Node { line, shape: Shape::Map(entries) }, anchor)
+                    self.close(Node { line, shape: NodeValue::Map(entries) }, anchor)
                 }
                 None => Ok(()),
             },
@@ -207,7 +207,7 @@ impl Builder {
             Some(Open::List { items, .. }) => items.push(node),
             Some(Open::Map { entries, key, .. }) => match (key.take(), node) {
                 (Some(key), value) => entries.push((key, value)),
-                (None, Node { line, shape: Shape::Text(text) }) => {
+                (None, Node { line, shape: NodeValue::Text(text) }) => {
                     if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
                         let rule = format!("the key {text:?} was given on line {} already", first.line);
                         return Err(Issue::new(line, rule));
@@ -232,9 +232,11 @@ fn measure(node: &Node) -> Size {
         |size: Size, inner: Size| Size { nodes: size.nodes + inner.nodes, depth: size.depth.max(inner.depth + 1) };
     let own = Size { nodes: 1, depth: 0 };
     match &node.shape {
-        Shape::List(items) => items.iter().map(measure).fold(Size { depth: 1, ..own }, below),
-        Shape::Map(entries) => entries.iter().map(|(_, value)| measure(value)).fold(Size { depth: 1, ..own }, below),
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) => own,
+        NodeValue::List(items) => items.iter().map(measure).fold(Size { depth: 1, ..own }, below),
+        NodeValue::Map(entries) => {
+            entries.iter().map(|(_, value)| measure(value)).fold(Size { depth: 1, ..own }, below)
+        }
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) => own,
     }
 }
 
@@ -242,7 +244,7 @@ fn deep(line: usize) -> Issue {
     Issue::new(line, format!("nested deeper than {SCRIPT_DEPTH_MAX} levels"))
 }
 
-fn untagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<(), Issue> {
+fn check_untagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<(), Issue> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema() => Err(Issue::new(line, format!("the tag {tag} is not known here"))),
         Some(_) | None => Ok(()),
@@ -250,24 +252,24 @@ fn untagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<(), Issue> {
 }
 
 /// A scalar as the core schema reads it; what is quoted or tagged `!!str` is text.
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Shape, Issue> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<NodeValue, Issue> {
     let quoted = match style {
         ScalarStyle::Plain => false,
         ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted | ScalarStyle::Literal | ScalarStyle::Folded => true,
     };
     match tag {
-        Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => return Ok(Shape::Text(text.to_owned())),
+        Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => return Ok(NodeValue::Text(text.to_owned())),
         Some(tag) => return Err(Issue::new(line, format!("the tag {tag} is not known here"))),
-        None if quoted => return Ok(Shape::Text(text.to_owned())),
+        None if quoted => return Ok(NodeValue::Text(text.to_owned())),
         None => {}
     }
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Ok(Shape::Null),
-        "true" | "True" | "TRUE" => Ok(Shape::Bool(true)),
-        "false" | "False" | "FALSE" => Ok(Shape::Bool(false)),
+        "" | "~" | "null" | "Null" | "NULL" => Ok(NodeValue::Null),
+        "true" | "True" | "TRUE" => Ok(NodeValue::Bool(true)),
+        "false" | "False" | "FALSE" => Ok(NodeValue::Bool(false)),
         _ => match number(text) {
-            None => Ok(Shape::Text(text.to_owned())),
-            Some(Some(number)) => Ok(Shape::Number(number)),
+            None => Ok(NodeValue::Text(text.to_owned())),
+            Some(Some(number)) => Ok(NodeValue::Number(number)),
             Some(None) => Err(Issue::new(line, format!("{text} is no number that JSON keeps exact; quote it"))),
         },
     }

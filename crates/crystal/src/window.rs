@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::http::bounded;
+use crate::http::read_bounded;
 use crate::limits::{
     OLLAMA_CHAT_WINDOW_MAX, OLLAMA_WINDOW_DEFAULT, WINDOW_ASK_BYTES_MAX, WINDOW_ASK_MS_MAX, WINDOW_KEPT_MS,
     WINDOW_TOKENS_ASSUMED,
@@ -24,7 +24,7 @@ pub type WindowAssumed = fn(crystal: &str, tokens: u64);
 
 /// How a server is asked about the window of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum WindowLookup {
     /// It is not: it does not tell.
     Nothing,
     /// By the list of models below the address of its chat, or by what else its kind of server has.
@@ -37,35 +37,35 @@ pub(crate) enum Asks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
     /// The server told it, or reads as much as it is told to.
-    Told(u64),
+    Reported(u64),
     /// Nobody told it, and it is at most this.
     AtMost(u64),
 }
 
 /// The window that a crystal's server told, for as long as that counts.
 #[derive(Debug, Default)]
-pub(crate) struct Learned(Mutex<Option<(u64, Instant)>>);
+pub(crate) struct LearnedWindow(Mutex<Option<(u64, Instant)>>);
 
-impl Learned {
+impl LearnedWindow {
     /// What was told or assumed last.
     pub(crate) fn window(&self) -> Option<u64> {
-        self.held().map(|(window, _)| window)
+        self.current().map(|(window, _)| window)
     }
 
     /// Whether the server need not be asked again.
     pub(crate) fn is_fresh(&self) -> bool {
         let kept = Duration::from_millis(WINDOW_KEPT_MS);
-        self.held().is_some_and(|(_, at)| at.elapsed() < kept)
+        self.current().is_some_and(|(_, at)| at.elapsed() < kept)
     }
 
-    fn held(&self) -> Option<(u64, Instant)> {
+    fn current(&self) -> Option<(u64, Instant)> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what was found. What is only assumed is said the first time.
-    pub(crate) fn keep(&self, crystal: &str, found: Option<Window>, assumed: Option<WindowAssumed>) {
+    pub(crate) fn store(&self, crystal: &str, found: Option<Window>, assumed: Option<WindowAssumed>) {
         let (window, is_told) = match found {
-            Some(Window::Told(window)) => (window, true),
+            Some(Window::Reported(window)) => (window, true),
             Some(Window::AtMost(most)) => (most.min(WINDOW_TOKENS_ASSUMED), false),
             None => (WINDOW_TOKENS_ASSUMED, false),
         };
@@ -87,7 +87,7 @@ fn is_first(crystal: &str) -> bool {
 }
 
 /// A server that is asked, and as whom.
-pub(crate) struct Server<'a> {
+pub(crate) struct ModelServer<'a> {
     pub(crate) client: &'a reqwest::Client,
     /// Where the crystal's requests go.
     pub(crate) address: &'a Url,
@@ -95,23 +95,23 @@ pub(crate) struct Server<'a> {
     pub(crate) model: &'a str,
 }
 
-impl Server<'_> {
+impl ModelServer<'_> {
     /// What the server tells of the model's window, if it tells anything.
-    pub(crate) async fn window(&self, asks: Asks) -> Option<Window> {
+    pub(crate) async fn window(&self, asks: WindowLookup) -> Option<Window> {
         match asks {
-            Asks::Nothing => None,
-            Asks::Ollama => {
-                let root = self.without(&["/api/chat"])?;
-                let described = self.described_by_ollama(&root).await;
+            WindowLookup::Nothing => None,
+            WindowLookup::Ollama => {
+                let root = self.base_url(&["/api/chat"])?;
+                let described = self.describe_ollama(&root).await;
                 // It reads as much as each request says, whether it told anything or not.
-                Some(Window::Told(described.map_or(OLLAMA_WINDOW_DEFAULT, Described::chosen)))
+                Some(Window::Reported(described.map_or(OLLAMA_WINDOW_DEFAULT, OllamaModel::requested_window)))
             }
-            Asks::Models => {
-                let base = self.without(&["/chat/completions", "/responses", "/messages"])?;
+            WindowLookup::Models => {
+                let base = self.base_url(&["/chat/completions", "/responses", "/messages"])?;
                 if let Some(list) = self.get(&base, "models").await
-                    && let Some(window) = listed(&list, self.model)
+                    && let Some(window) = window_in_models(&list, self.model)
                 {
-                    return Some(Window::Told(window));
+                    return Some(Window::Reported(window));
                 }
                 let mut root = base;
                 let path = root.path().trim_end_matches('/').to_owned();
@@ -119,17 +119,19 @@ impl Server<'_> {
                 let (props, studio, ollama) = futures_util::future::join3(
                     self.get(&root, "props"),
                     self.get(&root, "api/v0/models"),
-                    self.described_by_ollama(&root),
+                    self.describe_ollama(&root),
                 )
                 .await;
                 let slot = props.as_ref().and_then(|props| tokens(props.pointer("/default_generation_settings/n_ctx")));
-                slot.map(Window::Told).or_else(|| in_studio(&studio?, self.model)).or_else(|| Some(ollama?.fixed()))
+                slot.map(Window::Reported)
+                    .or_else(|| in_studio(&studio?, self.model))
+                    .or_else(|| Some(ollama?.fixed_window()))
             }
         }
     }
 
     /// The address without what is behind its base.
-    fn without(&self, endings: &[&str]) -> Option<Url> {
+    fn base_url(&self, endings: &[&str]) -> Option<Url> {
         let path = self.address.path().trim_end_matches('/');
         let base = endings.iter().find_map(|ending| path.strip_suffix(ending))?.to_owned();
         let mut url = self.address.clone();
@@ -138,10 +140,10 @@ impl Server<'_> {
     }
 
     async fn get(&self, base: &Url, path: &str) -> Option<Value> {
-        self.told(self.client.get(below(base, path)?)).await
+        self.fetch_json(self.client.get(join_url(base, path)?)).await
     }
 
-    async fn told(&self, mut sent: reqwest::RequestBuilder) -> Option<Value> {
+    async fn fetch_json(&self, mut sent: reqwest::RequestBuilder) -> Option<Value> {
         for (name, value) in self.headers {
             sent = sent.header(name.clone(), value.clone());
         }
@@ -149,12 +151,12 @@ impl Server<'_> {
         if !response.status().is_success() {
             return None;
         }
-        serde_json::from_str(&bounded(response, WINDOW_ASK_BYTES_MAX).await.ok()?).ok()
+        serde_json::from_str(&read_bounded(response, WINDOW_ASK_BYTES_MAX).await.ok()?).ok()
     }
 
-    async fn described_by_ollama(&self, root: &Url) -> Option<Described> {
-        let show = self.client.post(below(root, "api/show")?).json(&json!({"model": self.model}));
-        let (shown, running) = futures_util::future::join(self.told(show), self.get(root, "api/ps")).await;
+    async fn describe_ollama(&self, root: &Url) -> Option<OllamaModel> {
+        let show = self.client.post(join_url(root, "api/show")?).json(&json!({"model": self.model}));
+        let (shown, running) = futures_util::future::join(self.fetch_json(show), self.get(root, "api/ps")).await;
         let shown = shown?;
         // A list of parameters as a text, one a line.
         let parameters = shown["parameters"].as_str().unwrap_or_default();
@@ -162,7 +164,7 @@ impl Server<'_> {
         // The key begins with the name of the architecture.
         let info = shown["model_info"].as_object();
         let most = info.and_then(|info| info.iter().find(|(key, _)| key.ends_with(".context_length")));
-        Some(Described {
+        Some(OllamaModel {
             set,
             running: running.and_then(|running| running_in(&running, self.model)),
             most: most.and_then(|(_, value)| tokens(Some(value))),
@@ -172,7 +174,7 @@ impl Server<'_> {
 
 /// What Ollama says of a model.
 #[derive(Debug, Clone, Copy)]
-struct Described {
+struct OllamaModel {
     /// What its own description sets.
     set: Option<u64>,
     /// What it was loaded with.
@@ -181,24 +183,24 @@ struct Described {
     most: Option<u64>,
 }
 
-impl Described {
+impl OllamaModel {
     /// The window that is asked for with each request in Ollama's own chat.
-    fn chosen(self) -> u64 {
+    fn requested_window(self) -> u64 {
         let most = self.most.unwrap_or(u64::MAX);
         self.set.or(self.running).unwrap_or(OLLAMA_WINDOW_DEFAULT).min(most)
     }
 
     /// The window that it has where no request can ask for another.
-    fn fixed(self) -> Window {
+    fn fixed_window(self) -> Window {
         match self.running.or(self.set) {
-            Some(window) => Window::Told(window),
+            Some(window) => Window::Reported(window),
             None => Window::AtMost(self.most.unwrap_or(u64::MAX).min(OLLAMA_CHAT_WINDOW_MAX)),
         }
     }
 }
 
 /// The window of a model in a list of models: vLLM's, llama.cpp's, or that of one of the gateways.
-fn listed(list: &Value, model: &str) -> Option<u64> {
+fn window_in_models(list: &Value, model: &str) -> Option<u64> {
     let entries = ["/data", "/models"].into_iter().find_map(|at| list.pointer(at)?.as_array());
     let entries = entries.or_else(|| list.as_array())?;
     let is_named = |entry: &&Value| ["id", "name", "model"].iter().any(|key| entry[*key] == model);
@@ -219,7 +221,7 @@ fn listed(list: &Value, model: &str) -> Option<u64> {
 fn in_studio(list: &Value, model: &str) -> Option<Window> {
     let entry = list["data"].as_array()?.iter().find(|entry| entry["id"] == model)?;
     match tokens(entry.get("loaded_context_length")) {
-        Some(window) => Some(Window::Told(window)),
+        Some(window) => Some(Window::Reported(window)),
         None => tokens(entry.get("max_context_length")).map(Window::AtMost),
     }
 }
@@ -237,7 +239,7 @@ fn tokens(value: Option<&Value>) -> Option<u64> {
     value?.as_u64().filter(|tokens| *tokens > 0)
 }
 
-fn below(base: &Url, path: &str) -> Option<Url> {
+fn join_url(base: &Url, path: &str) -> Option<Url> {
     let mut address = base.clone();
     address.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
     Some(address)

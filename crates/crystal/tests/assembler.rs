@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
-use cantrip_crystal::conformance::{Heard, consistent, sample_request};
+use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
 use cantrip_crystal::limits::{ANSWER_BYTES_MAX, ANSWER_CALLS_MAX};
-use cantrip_crystal::{Answer, Assembler, Cause, Charge, Ending, Failure, ItemEvent, ItemIds, Request, contract};
+use cantrip_crystal::{Answer, AnswerEnd, Assembler, Cause, Charge, Failure, ItemEvent, ItemIds, Request, contract};
 use cantrip_loom::{Finish, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -14,14 +14,14 @@ use serde_json::json;
 
 const NAME: &str = "scripted/a.yaml";
 
-fn finished(request: &Request, heard: &Heard, say: impl FnOnce(&mut Assembler<'_>)) -> Result<Answer, Failure> {
+fn finished(request: &Request, heard: &RecordingSink, say: impl FnOnce(&mut Assembler<'_>)) -> Result<Answer, Failure> {
     let mut said = Assembler::new(NAME, request, heard);
     say(&mut said);
-    said.finish(Ending::new("small", Finish::Stop))
+    said.finish(AnswerEnd::new("small", Finish::Stop))
 }
 
 /// One word per event: what a viewer would see.
-fn told(heard: &Heard) -> Vec<String> {
+fn told(heard: &RecordingSink) -> Vec<String> {
     let short = |event: &ItemEvent| match event {
         ItemEvent::Start(start) => match &start.item {
             StartedItem::Message { .. } => "+text".to_owned(),
@@ -44,7 +44,7 @@ fn told(heard: &Heard) -> Vec<String> {
 
 #[test]
 fn a_change_of_kind_ends_the_open_text() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     finished(&request, &heard, |said| {
         said.thinking("hm").unwrap();
         said.text("a").unwrap();
@@ -72,7 +72,7 @@ fn a_change_of_kind_ends_the_open_text() {
 
 #[test]
 fn a_call_starts_when_its_name_is_known_and_gets_an_id_if_it_has_none() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let answer = finished(&request, &heard, |said| {
         said.call(7, None, None).unwrap();
         said.arguments(7, "{\"a\":").unwrap();
@@ -91,7 +91,7 @@ fn a_call_starts_when_its_name_is_known_and_gets_an_id_if_it_has_none() {
 
 #[test]
 fn ids_and_names_that_are_repeated_change_nothing() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let answer = finished(&request, &heard, |said| {
         said.call(0, Some("c1"), Some("read")).unwrap();
         said.call(0, Some("c2"), Some("write")).unwrap();
@@ -108,12 +108,12 @@ fn arguments_that_are_no_object_stand_as_they_came_and_their_item_is_not_done() 
     for (text, args) in
         [("{\"a\":", json!("{\"a\":")), ("[1]", json!([1])), ("{\"a\":1,\"a\":2}", json!("{\"a\":1,\"a\":2}"))]
     {
-        let (request, heard) = (sample_request(1), Heard::default());
+        let (request, heard) = (sample_request(1), RecordingSink::default());
         let outcome = finished(&request, &heard, |said| {
             said.call(0, Some("c1"), Some("read")).unwrap();
             said.arguments(0, text).unwrap();
         });
-        assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+        assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
         assert_eq!(outcome.unwrap().utterance.calls[0].args, args);
         assert!(!told(&heard).contains(&"/read".to_owned()));
     }
@@ -121,31 +121,32 @@ fn arguments_that_are_no_object_stand_as_they_came_and_their_item_is_not_done() 
 
 #[test]
 fn doubled_ids_reach_the_contract() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let answer = finished(&request, &heard, |said| {
         said.call(0, Some("c1"), Some("read")).unwrap();
         said.call(1, Some("c1"), Some("read")).unwrap();
     });
-    let breach = contract::breach(&answer.unwrap().utterance).unwrap();
-    assert_code(&guarded(|rb| rb.error(breach.filled())).reply, codes::DUPLICATE_CALL);
+    let breach = contract::find_violation(&answer.unwrap().utterance).unwrap();
+    assert_code(&guarded(|rb| rb.error(breach.to_reply())).reply, codes::DUPLICATE_CALL);
 }
 
 #[test]
 fn a_refusal_is_a_failure_with_its_own_code() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let mut said = Assembler::new(NAME, &request, &heard);
     said.text("I cannot help with that.").unwrap();
     let usage = Usage { prompt_tokens: 5, ..Usage::default() };
-    let failure = said.finish(Ending { usage: Some(usage), ..Ending::new("small", Finish::Refusal) }).unwrap_err();
+    let failure =
+        said.finish(AnswerEnd { usage: Some(usage), ..AnswerEnd::new("small", Finish::Refusal) }).unwrap_err();
     assert_eq!(failure.charge, Charge::Reported(usage));
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, codes::CRYSTAL_REFUSED);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, codes::CRYSTAL_REFUSED);
 }
 
 #[test]
 fn a_call_that_never_got_a_name_is_a_broken_answer() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let outcome = finished(&request, &heard, |said| said.arguments(0, "{}").unwrap());
-    assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+    assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
     assert_eq!(outcome.unwrap_err().code(), codes::STREAM_BROKEN);
 }
 
@@ -161,7 +162,7 @@ fn who_takes_a_turn_over_takes_no_item_id_again() {
 
 #[test]
 fn an_answer_is_bounded_in_bytes_and_calls() {
-    let (request, heard) = (sample_request(1), Heard::default());
+    let (request, heard) = (sample_request(1), RecordingSink::default());
     let mut said = Assembler::new(NAME, &request, &heard);
     said.text(&"a".repeat(ANSWER_BYTES_MAX - 1)).unwrap();
     said.thinking("b").unwrap();
@@ -206,13 +207,13 @@ fn feed(said: &mut Assembler<'_>, chunks: &[Chunk]) {
             Chunk::Text(text) => said.text(text),
             Chunk::Thinking(text) => said.thinking(text),
             Chunk::Border => {
-                said.border();
+                said.end_block();
                 Ok(())
             }
             Chunk::Call(key, id, name) => said.call(*key, id.as_deref(), name.as_deref()),
             Chunk::Arguments(key, json) => said.arguments(*key, json),
             Chunk::SoFar(key, json) => said.arguments_so_far(*key, json),
-            Chunk::End(key) => said.call_end(*key),
+            Chunk::End(key) => said.end_call(*key),
         }
         .expect("small");
     }
@@ -221,17 +222,17 @@ fn feed(said: &mut Assembler<'_>, chunks: &[Chunk]) {
 proptest! {
     #[test]
     fn whatever_comes_in_the_answer_is_what_was_streamed(chunks in proptest::collection::vec(chunk(), 0..30)) {
-        let (request, heard) = (sample_request(1), Heard::default());
+        let (request, heard) = (sample_request(1), RecordingSink::default());
         let outcome = finished(&request, &heard, |said| feed(said, &chunks));
-        prop_assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+        prop_assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
     }
 
     #[test]
     fn wherever_it_breaks_nothing_stays_open(chunks in proptest::collection::vec(chunk(), 0..30)) {
-        let (request, heard) = (sample_request(1), Heard::default());
+        let (request, heard) = (sample_request(1), RecordingSink::default());
         let mut said = Assembler::new(NAME, &request, &heard);
         feed(&mut said, &chunks);
         let outcome = Err(said.fail(Cause::Broken { detail: "cut".into() }, Charge::Unknown));
-        prop_assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+        prop_assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{Hash, Secret};
-use cantrip_crystal::conformance::{Heard, consistent, sample_request};
+use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
 use cantrip_crystal::{
-    Answer, Cause, Charge, Choice, Compatible, Crystal, Failure, List, Request, Retry, Sampling, Silence, contract,
+    Answer, Cause, Charge, Compatible, Crystal, Failure, MessageLog, NullSink, Request, RetryPolicy, Sampling,
+    ToolChoice, contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Maker, Message, Part, ProviderParts};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -41,15 +42,15 @@ async fn ask(served: Served) -> Result<Answer, Failure> {
 }
 
 async fn asked(crystal: &Compatible) -> Result<Answer, Failure> {
-    let heard = Heard::default();
+    let heard = RecordingSink::default();
     let outcome = crystal.ask(&sample_request(1), &heard).await;
-    assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+    assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
     outcome
 }
 
 #[track_caller]
 fn ends_in(failure: &Failure, code: Code<cantrip_reply::Failure>) {
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, code);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, code);
 }
 
 #[tokio::test]
@@ -97,10 +98,10 @@ async fn doubled_ids_and_missing_ids_are_told_apart() {
         |index: u64, id: Value| json!({"index": index, "id": id, "function": {"name": "read", "arguments": "{}"}});
     let doubled = delta(json!({"tool_calls": [call(0, "c".into()), call(1, "c".into())]}));
     let said = ask(stream(&[doubled, end("tool_calls")])).await.unwrap().utterance;
-    assert!(matches!(contract::breach(&said), Some(contract::Breach::DuplicateCall { .. })));
+    assert!(matches!(contract::find_violation(&said), Some(contract::ContractViolation::DuplicateCall { .. })));
     let missing = delta(json!({"tool_calls": [call(0, Value::Null), call(1, Value::Null)]}));
     let said = ask(stream(&[missing, end("tool_calls")])).await.unwrap().utterance;
-    assert_eq!((said.calls.len(), contract::breach(&said)), (2, None));
+    assert_eq!((said.calls.len(), contract::find_violation(&said)), (2, None));
     let unnumbered = json!({"tool_calls": [
         {"id": "a", "function": {"name": "read", "arguments": {"path": "a"}}},
         {"id": "b", "function": {"name": "read", "arguments": "{\"path\": \"b\"}"}},
@@ -129,7 +130,7 @@ async fn each_status_fails_as_what_it_is_and_costs_nothing() {
     let error = |status, headers| {
         ask(Served::Whole(status, headers, json!({"error": {"message": "told why", "type": "t"}}).to_string()))
     };
-    let retryable = |failure: &Failure| Retry::default().retryable(failure);
+    let retryable = |failure: &Failure| RetryPolicy::default().is_retryable(failure);
 
     let bad = error(400, "").await.unwrap_err();
     assert!(!retryable(&bad) && bad.to_string().contains("told why"), "{bad}");
@@ -163,7 +164,7 @@ async fn a_list_that_is_too_long_is_told_apart_from_other_bad_requests() {
         json!({"message": "This model's maximum context length is 8192 tokens."}),
     ] {
         let failure = ask(Served::Whole(400, "", json!({"error": error}).to_string())).await.unwrap_err();
-        assert!(failure.context_too_long(), "{error}");
+        assert!(failure.is_context_too_long(), "{error}");
         ends_in(&failure, codes::CONTEXT_TOO_LONG);
     }
 }
@@ -173,7 +174,7 @@ async fn a_stream_without_its_end_mark_or_its_reason_is_broken() {
     let text = delta(json!({"content": "half a"}));
     let cut = ask(Served::Stream(chunks(&[text.clone(), end("stop")]))).await.unwrap_err();
     assert_eq!(cut.charge, Charge::Unknown);
-    assert!(Retry::default().retryable(&cut));
+    assert!(RetryPolicy::default().is_retryable(&cut));
     ends_in(&cut, codes::STREAM_BROKEN);
     let unreasoned = ask(stream(std::slice::from_ref(&text))).await.unwrap_err();
     assert!(matches!(unreasoned.cause, Cause::Broken { .. }));
@@ -212,19 +213,19 @@ async fn nobody_there_is_unreachable_and_costs_nothing() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let failure = Compatible::new("small", &url, None).unwrap().ask(&sample_request(1), &Silence).await.unwrap_err();
+    let failure = Compatible::new("small", &url, None).unwrap().ask(&sample_request(1), &NullSink).await.unwrap_err();
     assert_eq!(failure.charge, Charge::Nothing);
-    assert!(Retry::default().retryable(&failure));
+    assert!(RetryPolicy::default().is_retryable(&failure));
     ends_in(&failure, codes::UNREACHABLE);
 }
 
 #[tokio::test]
 async fn dropping_a_request_closes_its_connection() {
     let (crystal, log) = endpoint([Served::Stuck(chunks(&[delta(json!({"content": "half a"}))]))]).await;
-    let (heard, request) = (Heard::default(), sample_request(1));
+    let (heard, request) = (RecordingSink::default(), sample_request(1));
     tokio::select! { biased;
         outcome = crystal.ask(&request, &heard) => panic!("{outcome:?}"),
-        () = heard.delta() => {}
+        () = heard.wait_for_delta() => {}
     }
     log.hung_up.notified().await;
 }
@@ -251,7 +252,7 @@ async fn the_whole_request_goes_out_in_the_wires_words() {
         let parts = json!({"reasoning_details": [{"type": "reasoning.encrypted"}]});
         Some(ProviderParts { maker: Maker::new(provider), parts })
     };
-    let list = List::new();
+    let list = MessageLog::new();
     list.push(Message::System { content: "You count.".into() });
     list.push(Message::User { content: Content::Parts(vec![Part::Text { text: "what is it?".into() }, part]) });
     list.push(Message::Assistant {
@@ -264,13 +265,13 @@ async fn the_whole_request_goes_out_in_the_wires_words() {
     list.push(Message::Assistant { content: Some("Hm.".into()), calls: vec![], parts: parts("anthropic") });
     let request = Request {
         messages: list.all(),
-        choice: Choice::Required,
+        choice: ToolChoice::Required,
         output_tokens_max: 99,
         sampling: Sampling { temperature: Some(0.5), seed: Some(7), stop: vec!["END".into()], top_p: None },
         bodies: Arc::new(OneBody(image)),
         ..sample_request(1)
     };
-    crystal.ask(&request, &Silence).await.unwrap();
+    crystal.ask(&request, &NullSink).await.unwrap();
 
     let [asked] = &log.asked()[..] else { panic!() };
     assert_eq!(asked.path, "/v1/chat/completions");
@@ -314,7 +315,7 @@ async fn parts_of_the_endpoints_own_are_kept_for_it() {
     let detail = json!({"type": "reasoning.text", "signature": "s"});
     let (crystal, _) =
         endpoint([stream(&[delta(json!({"content": "a", "reasoning_details": [detail]})), end("stop")])]).await;
-    let parts = crystal.ask(&sample_request(1), &Silence).await.unwrap().utterance.parts.unwrap();
+    let parts = crystal.ask(&sample_request(1), &NullSink).await.unwrap().utterance.parts.unwrap();
     assert_eq!((parts.maker.crystal(), &parts.parts["reasoning_details"][0]), (crystal.name(), &detail));
 }
 
@@ -418,7 +419,7 @@ proptest! {
             [asked(&crystal).await, asked(&crystal).await, asked(&crystal).await]
         });
         for failure in outcomes.into_iter().filter_map(Result::err) {
-            let reply = guarded(|rb| rb.error(failure.filled(1))).reply;
+            let reply = guarded(|rb| rb.error(failure.to_reply(1))).reply;
             prop_assert_eq!(reply.reply_type(), ReplyType::Failure);
         }
     }
@@ -453,5 +454,5 @@ async fn an_answer_beyond_its_bound_is_not_asked_for_again() {
     let long = "a".repeat(cantrip_crystal::limits::ANSWER_BYTES_MAX + 1);
     let body = json!({"choices": [{"message": {"content": long}, "finish_reason": "stop"}]}).to_string();
     let failure = ask(Served::Whole(200, "content-type: application/json\r\n", body)).await.unwrap_err();
-    assert!(matches!(failure.cause, Cause::TooLarge { .. }) && !Retry::default().retryable(&failure));
+    assert!(matches!(failure.cause, Cause::TooLarge { .. }) && !RetryPolicy::default().is_retryable(&failure));
 }

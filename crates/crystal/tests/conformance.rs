@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use cantrip_canon::{IdSource, Timestamp};
-use cantrip_crystal::conformance::{Lesson, Subject};
-use cantrip_crystal::{AnyCrystal, Programmed, Replaying, Response, Script, Scripted};
+use cantrip_crystal::conformance::{Behaviour, Subject};
+use cantrip_crystal::{AnyCrystal, ProgramCrystal, ReplayCrystal, Response, Script, ScriptedCrystal};
 use serde_json::json;
 
 use crate::thread;
@@ -14,47 +14,47 @@ use crate::thread;
 struct AScript;
 
 impl Subject for AScript {
-    const SKIPS: &[Lesson] = &[];
+    const SKIPS: &[Behaviour] = &[];
 
-    async fn crystal(&self, lesson: Lesson) -> Option<AnyCrystal> {
+    async fn crystal(&self, lesson: Behaviour) -> Option<AnyCrystal> {
         let text = Response::text("three words here");
         let response = match lesson {
-            Lesson::Text => text,
-            Lesson::Thinking => Response { thinking: Some("let me count".into()), ..text },
-            Lesson::Calls => text.and_call("c1", "read", json!({"path": "a"})).and_call("c2", "done", json!({})),
-            Lesson::Broken => Response { break_after: Some(2), ..text },
-            Lesson::Stuck => Response { pace: Duration::from_secs(86_400), ..text },
+            Behaviour::Text => text,
+            Behaviour::Thinking => Response { thinking: Some("let me count".into()), ..text },
+            Behaviour::Calls => text.and_call("c1", "read", json!({"path": "a"})).and_call("c2", "done", json!({})),
+            Behaviour::Broken => Response { break_after: Some(2), ..text },
+            Behaviour::Stuck => Response { pace: Duration::from_secs(86_400), ..text },
         };
-        Some(AnyCrystal::new(Scripted::new("scripted/a.yaml", Script::new([response.clone(), response]))))
+        Some(AnyCrystal::new(ScriptedCrystal::new("scripted/a.yaml", Script::new([response.clone(), response]))))
     }
 }
 
 struct AThread;
 
 impl Subject for AThread {
-    const SKIPS: &[Lesson] = &[Lesson::Broken, Lesson::Stuck];
+    const SKIPS: &[Behaviour] = &[Behaviour::Broken, Behaviour::Stuck];
 
-    async fn crystal(&self, lesson: Lesson) -> Option<AnyCrystal> {
+    async fn crystal(&self, lesson: Behaviour) -> Option<AnyCrystal> {
         let mut said = thread::utterance("three words here");
         match lesson {
-            Lesson::Text => {}
-            Lesson::Thinking => said.thinking = Some("let me count".into()),
-            Lesson::Calls => said.calls = vec![thread::call("c1", json!({"path": "a"}))],
-            Lesson::Broken | Lesson::Stuck => return None,
+            Behaviour::Text => {}
+            Behaviour::Thinking => said.thinking = Some("let me count".into()),
+            Behaviour::Calls => said.calls = vec![thread::call("c1", json!({"path": "a"}))],
+            Behaviour::Broken | Behaviour::Stuck => return None,
         }
         let ids = IdSource::seeded(3);
         let turns = [said.clone(), said].map(|said| thread::turn(ids.next(Timestamp::EPOCH), Some(said)));
-        Some(AnyCrystal::new(Replaying::new(&thread::thread(turns.into()))))
+        Some(AnyCrystal::new(ReplayCrystal::new(&thread::thread(turns.into()))))
     }
 }
 
 struct AProgram;
 
 impl Subject for AProgram {
-    const SKIPS: &[Lesson] = &[Lesson::Text, Lesson::Thinking, Lesson::Broken, Lesson::Stuck];
+    const SKIPS: &[Behaviour] = &[Behaviour::Text, Behaviour::Thinking, Behaviour::Broken, Behaviour::Stuck];
 
-    async fn crystal(&self, lesson: Lesson) -> Option<AnyCrystal> {
-        (lesson == Lesson::Calls).then(|| AnyCrystal::new(Programmed::new("program/a.js", "done(1)")))
+    async fn crystal(&self, lesson: Behaviour) -> Option<AnyCrystal> {
+        (lesson == Behaviour::Calls).then(|| AnyCrystal::new(ProgramCrystal::new("program/a.js", "done(1)")))
     }
 }
 
@@ -83,9 +83,9 @@ mod over_http {
     }
 
     impl Subject for AnEndpoint {
-        const SKIPS: &[Lesson] = &[];
+        const SKIPS: &[Behaviour] = &[];
 
-        async fn crystal(&self, lesson: Lesson) -> Option<AnyCrystal> {
+        async fn crystal(&self, lesson: Behaviour) -> Option<AnyCrystal> {
             let (one, two) = (delta(json!({"content": "three words"})), delta(json!({"content": " here"})));
             let thinking = delta(json!({"reasoning_content": "let me count"}));
             let call = delta(json!({"tool_calls": [
@@ -93,11 +93,11 @@ mod over_http {
             ]}));
             let rest = delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": " \"a\"}"}}]}));
             let served = match lesson {
-                Lesson::Text => stream(&[one, two, end("stop")]),
-                Lesson::Thinking => stream(&[thinking, one, two, end("stop")]),
-                Lesson::Calls => stream(&[one, call, rest, end("tool_calls")]),
-                Lesson::Broken => Served::Stream(chunks(&[one, two])),
-                Lesson::Stuck => Served::Stuck(chunks(&[one])),
+                Behaviour::Text => stream(&[one, two, end("stop")]),
+                Behaviour::Thinking => stream(&[thinking, one, two, end("stop")]),
+                Behaviour::Calls => stream(&[one, call, rest, end("tool_calls")]),
+                Behaviour::Broken => Served::Stream(chunks(&[one, two])),
+                Behaviour::Stuck => Served::Stuck(chunks(&[one])),
             };
             let (url, _) = serve([served]).await;
             Some(AnyCrystal::new(Compatible::new("small", &url, None).unwrap()))

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
-use cantrip_crystal::{Choice, contract};
+use cantrip_crystal::{ToolChoice, contract};
 use cantrip_loom::{Finish, GateCall, Message, Utterance};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -24,39 +24,39 @@ fn said(content: Option<&str>, ids: &[&str]) -> Utterance {
 #[test]
 fn an_answer_with_neither_content_nor_calls_is_a_breach() {
     for content in [None, Some(""), Some(" \n")] {
-        let breach = contract::breach(&said(content, &[])).unwrap();
+        let breach = contract::find_violation(&said(content, &[])).unwrap();
         assert_eq!(breach.to_string(), "crystal returned neither content nor tool_calls");
-        assert_code(&guarded(|rb| rb.error(breach.filled())).reply, codes::CRYSTAL_EMPTY);
+        assert_code(&guarded(|rb| rb.error(breach.to_reply())).reply, codes::CRYSTAL_EMPTY);
     }
 }
 
 #[test]
 fn equal_ids_in_one_answer_are_a_breach() {
-    let breach = contract::breach(&said(None, &["a", "b", "a"])).unwrap();
-    assert_eq!(breach, contract::Breach::DuplicateCall { tool_call_id: "a".to_owned() });
-    let reply = guarded(|rb| rb.error(breach.filled())).reply;
+    let breach = contract::find_violation(&said(None, &["a", "b", "a"])).unwrap();
+    assert_eq!(breach, contract::ContractViolation::DuplicateCall { tool_call_id: "a".to_owned() });
+    let reply = guarded(|rb| rb.error(breach.to_reply())).reply;
     assert!(reply.message().contains("duplicate tool call ID"));
     assert_code(&reply, codes::DUPLICATE_CALL);
 }
 
 #[test]
 fn content_or_a_call_is_enough() {
-    assert_eq!(contract::breach(&said(Some("hello"), &[])), None);
-    assert_eq!(contract::breach(&said(None, &["a", "b"])), None);
+    assert_eq!(contract::find_violation(&said(Some("hello"), &[])), None);
+    assert_eq!(contract::find_violation(&said(None, &["a", "b"])), None);
 }
 
 #[test]
 fn a_call_is_missing_only_where_one_was_required() {
     let text = said(Some("I would rather talk"), &[]);
-    assert!(contract::call_missing(Choice::Required, &text));
-    assert!(!contract::call_missing(Choice::Auto, &text));
-    assert!(!contract::call_missing(Choice::None, &text));
-    assert!(!contract::call_missing(Choice::Required, &said(None, &["a"])));
+    assert!(contract::is_call_missing(ToolChoice::Required, &text));
+    assert!(!contract::is_call_missing(ToolChoice::Auto, &text));
+    assert!(!contract::is_call_missing(ToolChoice::None, &text));
+    assert!(!contract::is_call_missing(ToolChoice::Required, &said(None, &["a"])));
 }
 
 #[test]
 fn a_demand_repeats_what_was_said_and_names_what_may_be_called() {
-    let [repeated, demand] = contract::demand(&said(Some("I would rather talk"), &[]), ["read", "done"]);
+    let [repeated, demand] = contract::call_reminder(&said(Some("I would rather talk"), &[]), ["read", "done"]);
     let expected = Message::Assistant { content: Some("I would rather talk".into()), calls: vec![], parts: None };
     assert_eq!(repeated, expected);
     let Message::User { content } = demand else { panic!("{demand:?}") };
@@ -68,6 +68,6 @@ proptest! {
     fn ids_are_found_to_be_doubled_exactly_if_they_are(ids in proptest::collection::vec("[ab]{1,3}", 1..6)) {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let distinct: std::collections::HashSet<_> = ids.iter().collect();
-        prop_assert_eq!(contract::breach(&said(None, &ids)).is_some(), distinct.len() < ids.len());
+        prop_assert_eq!(contract::find_violation(&said(None, &ids)).is_some(), distinct.len() < ids.len());
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Hash;
-use cantrip_crystal::conformance::{Heard, consistent, sample_request};
+use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
 use cantrip_crystal::{
-    Access, Answer, AnyCrystal, Cause, Charge, Choice, Compatible, Crystal, Definition, Effort, Failure, Format, List,
-    Profiles, Provider, Request, Retry, Sampling, Silence, Thinking, contract,
+    Access, Answer, AnyCrystal, Cause, Charge, Compatible, Crystal, Effort, Failure, MessageLog, NullSink,
+    OutputFormat, Profiles, Provider, Request, RetryPolicy, Sampling, Thinking, ToolChoice, ToolDefinition, contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, Utterance};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -29,15 +29,15 @@ use server::{Log, Served, serve};
 /// Asks once, and holds whatever comes to the promises.
 async fn ask(family: Family, served: Served) -> Result<Answer, Failure> {
     let (url, _) = serve([served]).await;
-    let heard = Heard::default();
+    let heard = RecordingSink::default();
     let outcome = family.crystal(&url, None).ask(&sample_request(1), &heard).await;
-    assert_eq!(consistent(&heard.events(), &outcome), Ok(()), "{family:?}");
+    assert_eq!(check_events(&heard.events(), &outcome), Ok(()), "{family:?}");
     outcome
 }
 
 #[track_caller]
 fn ends_in(failure: &Failure, code: Code<cantrip_reply::Failure>) {
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, code);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, code);
 }
 
 fn said(pieces: impl Into<Vec<Piece>>, end: End) -> Said {
@@ -76,7 +76,7 @@ async fn the_same_answer_is_the_same_utterance_and_the_same_usage_streamed_or_wh
 async fn a_text_is_heard_while_it_is_said() {
     for family in Family::ALL {
         let (url, _) = serve([family.streamed(&said([Piece::Text(&["one ", "two ", "three"])], End::Stop))]).await;
-        let heard = Heard::default();
+        let heard = RecordingSink::default();
         let answer = family.crystal(&url, None).ask(&sample_request(1), &heard).await.unwrap();
         assert_eq!(answer.utterance.content.as_deref(), Some("one two three"));
         // Nothing of this has to be given back, but for the id and the status of a message that has them.
@@ -88,8 +88,8 @@ async fn a_text_is_heard_while_it_is_said() {
 }
 
 /// What is asked after this answer, with these results.
-fn after(answer: &Utterance) -> List {
-    let list = List::new();
+fn after(answer: &Utterance) -> MessageLog {
+    let list = MessageLog::new();
     list.push(Message::System { content: "You read.".into() });
     list.push(Message::User { content: "go".into() });
     let Utterance { content, calls, parts, .. } = answer.clone();
@@ -104,11 +104,11 @@ fn after(answer: &Utterance) -> List {
 /// The body that goes out for this list.
 async fn body_of(family: Family, request: Request) -> Value {
     let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
-    family.crystal(&url, None).ask(&request, &Silence).await.unwrap();
+    family.crystal(&url, None).ask(&request, &NullSink).await.unwrap();
     log.asked().pop().unwrap().body
 }
 
-async fn listed(family: Family, list: &List) -> Value {
+async fn listed(family: Family, list: &MessageLog) -> Value {
     body_of(family, Request { messages: list.all(), ..sample_request(1) }).await
 }
 
@@ -198,7 +198,7 @@ async fn how_an_answer_ends_is_told_in_our_words() {
         }
         let refused = ask(family, family.streamed(&said([Piece::Text(&["I cannot."])], End::Refusal))).await;
         let refused = refused.unwrap_err();
-        assert!(!Retry::default().retryable(&refused), "{family:?}");
+        assert!(!RetryPolicy::default().is_retryable(&refused), "{family:?}");
         assert_eq!(refused.charge.usage().map(|usage| usage.prompt_tokens), Some(COUNTED.0), "{family:?}");
         ends_in(&refused, codes::CRYSTAL_REFUSED);
     }
@@ -211,7 +211,7 @@ async fn a_stream_that_is_cut_anywhere_is_broken_and_asked_for_again() {
         for kept in 0..events.len() - 1 {
             let failure = ask(family, family.stream(&events[..kept])).await.unwrap_err();
             assert!(matches!(failure.cause, Cause::Broken { .. }), "{family:?} after {kept}: {failure}");
-            assert!(Retry::default().retryable(&failure), "{family:?} after {kept}");
+            assert!(RetryPolicy::default().is_retryable(&failure), "{family:?} after {kept}");
             ends_in(&failure, codes::STREAM_BROKEN);
         }
         let mut garbled = events.clone();
@@ -230,7 +230,10 @@ async fn an_error_in_the_middle_fails_the_attempt_and_says_what_it_was() {
         events.push(family.trouble());
         let failure = ask(family, family.stream(&events)).await.unwrap_err();
         assert!(failure.status().is_some_and(|status| status >= 500), "{family:?}: {failure}");
-        assert!(failure.to_string().contains("Overloaded") && Retry::default().retryable(&failure), "{family:?}");
+        assert!(
+            failure.to_string().contains("Overloaded") && RetryPolicy::default().is_retryable(&failure),
+            "{family:?}"
+        );
         assert_ne!(failure.charge, Charge::Nothing, "{family:?}");
     }
 }
@@ -242,11 +245,14 @@ async fn a_status_is_told_with_the_providers_words_and_its_wish_to_be_left_alone
         let status = if family == Family::Anthropic { 529 } else { 503 };
         let overloaded = error(status, "retry-after: 7\r\n", "overloaded_error").await.unwrap_err();
         assert_eq!(overloaded.retry_after(), Some(Duration::from_secs(7)), "{family:?}");
-        assert_eq!((Retry::default().retryable(&overloaded), overloaded.charge), (true, Charge::Nothing));
+        assert_eq!((RetryPolicy::default().is_retryable(&overloaded), overloaded.charge), (true, Charge::Nothing));
         let limited = error(429, "", "rate_limit_error").await.unwrap_err();
         ends_in(&limited, codes::RATE_LIMITED);
         let bad = error(400, "", "invalid_request_error").await.unwrap_err();
-        assert!(bad.to_string().contains("told why") && !Retry::default().retryable(&bad), "{family:?}: {bad}");
+        assert!(
+            bad.to_string().contains("told why") && !RetryPolicy::default().is_retryable(&bad),
+            "{family:?}: {bad}"
+        );
         ends_in(&bad, codes::CRYSTAL_REJECTED);
         ends_in(&error(401, "", "authentication_error").await.unwrap_err(), codes::AUTH_FAILED);
         let unknown = error(404, "", "not_found_error").await.unwrap_err();
@@ -320,16 +326,16 @@ async fn missing_ids_are_made_and_doubled_ones_are_told_apart() {
     for family in Family::ALL {
         let call = |id| Piece::Call(id, "read", "{}");
         let doubled = ask(family, family.streamed(&said([call("same"), call("same")], End::Calls))).await.unwrap();
-        let breach = contract::breach(&doubled.utterance);
-        assert!(matches!(breach, Some(contract::Breach::DuplicateCall { .. })), "{family:?}");
+        let breach = contract::find_violation(&doubled.utterance);
+        assert!(matches!(breach, Some(contract::ContractViolation::DuplicateCall { .. })), "{family:?}");
         let missing = ask(family, family.streamed(&said([call(""), call("")], End::Calls))).await.unwrap().utterance;
-        assert_eq!((missing.calls.len(), contract::breach(&missing)), (2, None), "{family:?}");
+        assert_eq!((missing.calls.len(), contract::find_violation(&missing)), (2, None), "{family:?}");
     }
 }
 
 #[tokio::test]
 async fn an_id_of_another_provider_is_sent_as_the_wire_takes_it() {
-    let list = List::new();
+    let list = MessageLog::new();
     list.push(Message::User { content: "go".into() });
     let call = GateCall { tool_call_id: "fn:call.1/2".into(), gate: "read".into(), args: json!({}) };
     list.push(Message::Assistant { content: None, calls: vec![call], parts: None });
@@ -371,7 +377,7 @@ fn prefix(family: Family, body: &Value) -> String {
 async fn each_request_begins_with_the_bytes_of_the_one_before() {
     for family in Family::ALL {
         let answer = ask(family, family.streamed(&everything())).await.unwrap().utterance;
-        let list = List::new();
+        let list = MessageLog::new();
         list.push(Message::System { content: "You read.".into() });
         list.push(Message::User { content: "go".into() });
         let mut before = prefix(family, &unmarked(listed(family, &list).await));
@@ -387,7 +393,7 @@ async fn each_request_begins_with_the_bytes_of_the_one_before() {
         }
     }
     let body = listed(Family::Anthropic, &{
-        let list = List::new();
+        let list = MessageLog::new();
         list.push(Message::System { content: "You read.".into() });
         list.push(Message::User { content: "go".into() });
         list
@@ -410,12 +416,12 @@ impl Bodies for OneBody {
 fn full_request() -> Request {
     let image = Body::new(vec![1, 2, 3]).unwrap();
     let part = Part::Image { media_type: "image/png".into(), image: image.reference() };
-    let list = List::new();
+    let list = MessageLog::new();
     list.push(Message::System { content: "You count.".into() });
     list.push(Message::User { content: Content::Parts(vec![Part::Text { text: "what is it?".into() }, part]) });
     Request {
         messages: list.all(),
-        choice: Choice::Required,
+        choice: ToolChoice::Required,
         output_tokens_max: 99,
         sampling: Sampling { temperature: Some(0.5), seed: Some(7), stop: vec!["END".into()], top_p: Some(0.25) },
         bodies: Arc::new(OneBody(image)),
@@ -480,11 +486,13 @@ async fn body_to(family: Family, model: &str, request: &Request) -> Value {
     let crystal = match family {
         Family::Anthropic => AnyCrystal::new(cantrip_crystal::Anthropic::new(model, &url, None).unwrap()),
         Family::Responses => AnyCrystal::new(cantrip_crystal::Responses::new(model, &url, None).unwrap()),
-        Family::Chat => AnyCrystal::new(Compatible::named(format!("openrouter/{model}"), model, &url, None).unwrap()),
+        Family::Chat => {
+            AnyCrystal::new(Compatible::with_name(format!("openrouter/{model}"), model, &url, None).unwrap())
+        }
         Family::Gemini => AnyCrystal::new(cantrip_crystal::Gemini::new(model, &url, None).unwrap()),
         Family::Ollama => AnyCrystal::new(cantrip_crystal::Ollama::new(model, &url, None).unwrap()),
     };
-    crystal.ask(request, &Silence).await.unwrap();
+    crystal.ask(request, &NullSink).await.unwrap();
     log.asked().pop().unwrap().body
 }
 
@@ -496,8 +504,8 @@ async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_t
     // Whoever says that their model takes them gives it one of them.
     let mine = Profiles::load("[[model]]\ncrystal = 'anthropic/*'\nsamples = true\n").unwrap();
     let (url, log) = serve([Family::Anthropic.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
-    let older = cantrip_crystal::Anthropic::new("claude-3-haiku", &url, None).unwrap().described_by(&mine);
-    older.ask(&required, &Silence).await.unwrap();
+    let older = cantrip_crystal::Anthropic::new("claude-3-haiku", &url, None).unwrap().with_profiles(&mine);
+    older.ask(&required, &NullSink).await.unwrap();
     let body = log.asked().pop().unwrap().body;
     assert_eq!((&body["temperature"], body.get("top_p")), (&json!(0.5), None));
     let free = body_to(Family::Anthropic, "claude-sonnet-5-5", &required).await;
@@ -507,7 +515,7 @@ async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_t
     );
     let local = body_to(Family::Ollama, "m", &required).await;
     assert_eq!((local.get("tool_choice"), local["tools"].as_array().map(Vec::len)), (None, Some(1)));
-    let none = body_to(Family::Ollama, "m", &Request { choice: Choice::None, ..full_request() }).await;
+    let none = body_to(Family::Ollama, "m", &Request { choice: ToolChoice::None, ..full_request() }).await;
     assert_eq!(none.get("tools"), None, "what may not be called is not offered");
     let routed = body_to(Family::Chat, "anthropic/claude-sonnet-5", &required).await;
     assert_eq!(routed.get("temperature"), None);
@@ -543,7 +551,7 @@ async fn how_much_to_think_is_said_in_each_models_words_and_to_no_other() {
 #[tokio::test]
 async fn a_schema_is_held_by_the_provider_that_can_and_told_in_words_to_the_one_that_cannot() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    let format = Some(Arc::new(Format { name: "count".into(), schema: schema.clone() }));
+    let format = Some(Arc::new(OutputFormat { name: "count".into(), schema: schema.clone() }));
     let request = Request { format, ..full_request() };
     let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &request).await;
     let mut closed = schema.clone();
@@ -570,7 +578,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
     let kind = json!({"const": "count"});
     let schema = json!({"type": "object", "properties": {"n": number, "kind": kind}, "required": ["n"]});
     let asked = |schema: &Value| {
-        let format = Some(Arc::new(Format { name: "count".into(), schema: schema.clone() }));
+        let format = Some(Arc::new(OutputFormat { name: "count".into(), schema: schema.clone() }));
         Request { format, ..full_request() }
     };
     let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &asked(&schema)).await;
@@ -593,7 +601,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
         assert!(body["system"].to_string().contains("It must fit this JSON Schema"), "{body}");
     }
     // A tool takes one object: what else may be said at its top is left to whoever checks its arguments.
-    let definition = Definition {
+    let definition = ToolDefinition {
         name: "either".into(),
         description: "One or the other.".into(),
         parameters: json!({"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}),
@@ -611,7 +619,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
 async fn every_body_fits_the_request_types_of_its_providers_own_library() {
     let Some(python) = std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()) else { return };
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]});
-    let format = Some(Arc::new(Format { name: "count".into(), schema }));
+    let format = Some(Arc::new(OutputFormat { name: "count".into(), schema }));
     let effort = Thinking { effort: Some(Effort::High), tokens: None };
     let budget = Thinking { effort: None, tokens: Some(3_000) };
     let of = |thinking| Request { thinking, output_tokens_max: 20_000, ..full_request() };
@@ -620,7 +628,7 @@ async fn every_body_fits_the_request_types_of_its_providers_own_library() {
         of(effort),
         of(budget),
         Request { format, ..full_request() },
-        Request { choice: Choice::None, ..full_request() },
+        Request { choice: ToolChoice::None, ..full_request() },
     ];
     let models = [
         (Family::Anthropic, "anthropic", ["claude-sonnet-5-5", "claude-sonnet-4-5", "claude-3-haiku"]),
@@ -692,9 +700,9 @@ async fn an_answer_can_be_asked_for_in_one_piece() {
         let (url, log) = serve([served]).await;
         // Under an address that ends so, Ollama is asked as OpenAI is.
         let base = if family == Family::Ollama { url.join("/").unwrap() } else { url };
-        let access = Access { base: Some(base), whole: true, ..Access::default() };
+        let access = Access { base: Some(base), no_streaming: true, ..Access::default() };
         let crystal = provider.model("m", &access).unwrap();
-        let answer = crystal.ask(&sample_request(1), &Silence).await.unwrap();
+        let answer = crystal.ask(&sample_request(1), &NullSink).await.unwrap();
         assert_eq!(answer.utterance.content.as_deref(), Some("I look. "), "{family:?}");
         assert_eq!(answer.utterance.calls.len(), 2, "{family:?}");
         let asked = log.asked().pop().unwrap();
@@ -718,13 +726,13 @@ async fn whoever_shares_a_key_heeds_what_the_provider_asked_of_another() {
             family.crystal(&url, Some("another")),
         );
         let began = std::time::Instant::now();
-        ends_in(&one.ask(&sample_request(1), &Silence).await.unwrap_err(), codes::RATE_LIMITED);
+        ends_in(&one.ask(&sample_request(1), &NullSink).await.unwrap_err(), codes::RATE_LIMITED);
         let (first, second) = (sample_request(1), sample_request(2));
         let waiting = async {
-            other.ask(&first, &Silence).await.unwrap();
+            other.ask(&first, &NullSink).await.unwrap();
             began.elapsed()
         };
-        let (waited, asked) = tokio::join!(waiting, stranger.ask(&second, &Silence));
+        let (waited, asked) = tokio::join!(waiting, stranger.ask(&second, &NullSink));
         asked.unwrap();
         assert!(waited >= Duration::from_millis(400), "{family:?}: {waited:?}");
         let keys: Vec<bool> = log.asked().iter().map(|asked| asked.head.contains("another")).collect();
@@ -736,11 +744,15 @@ async fn whoever_shares_a_key_heeds_what_the_provider_asked_of_another() {
 async fn a_model_is_asked_only_for_what_it_has() {
     let answer = || serve([Family::Responses.streamed(&said([Piece::Text(&["a"])], End::Stop))]);
     let (url, log) = answer().await;
-    cantrip_crystal::Responses::new("gpt-4.1", &url, None).unwrap().ask(&full_request(), &Silence).await.unwrap();
+    cantrip_crystal::Responses::new("gpt-4.1", &url, None).unwrap().ask(&full_request(), &NullSink).await.unwrap();
     let body = log.asked().pop().unwrap().body;
     assert_eq!((&body["temperature"], &body["top_p"], body.get("include")), (&json!(0.5), &json!(0.25), None));
     let (url, log) = serve([Family::Gemini.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
-    cantrip_crystal::Gemini::new("gemini-2.0-flash", &url, None).unwrap().ask(&full_request(), &Silence).await.unwrap();
+    cantrip_crystal::Gemini::new("gemini-2.0-flash", &url, None)
+        .unwrap()
+        .ask(&full_request(), &NullSink)
+        .await
+        .unwrap();
     assert_eq!(log.asked().pop().unwrap().body["generationConfig"].get("thinkingConfig"), None);
 }
 
@@ -750,7 +762,7 @@ async fn a_key_goes_where_its_provider_looks_for_it_and_is_shown_nowhere() {
         let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
         let crystal = family.crystal(&url, Some("sk-planted-key"));
         assert!(!format!("{crystal:?}").contains("planted"), "{family:?}");
-        crystal.ask(&sample_request(1), &Silence).await.unwrap();
+        crystal.ask(&sample_request(1), &NullSink).await.unwrap();
         let asked: Vec<_> = Log::asked(&log);
         assert_eq!(asked[0].path, family.path());
         assert!(asked[0].head.contains(&family.key_header("sk-planted-key")), "{family:?}: {}", asked[0].head);
@@ -771,11 +783,11 @@ async fn dropping_a_request_closes_its_connection() {
         let events = family.events(&said([Piece::Text(&["half a"]), Piece::Text(&["b"])], End::Stop));
         let Served::Stream(bytes) = family.stream(&events[..events.len() - 1]) else { panic!() };
         let (url, log) = serve([Served::Stuck(bytes)]).await;
-        let (heard, request) = (Heard::default(), sample_request(1));
+        let (heard, request) = (RecordingSink::default(), sample_request(1));
         let crystal = family.crystal(&url, None);
         tokio::select! { biased;
             outcome = crystal.ask(&request, &heard) => panic!("{family:?}: {outcome:?}"),
-            () = heard.delta() => {}
+            () = heard.wait_for_delta() => {}
         }
         log.hung_up.notified().await;
     }

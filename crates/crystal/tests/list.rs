@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use cantrip_crystal::{List, Messages};
+use cantrip_crystal::{MessageLog, Messages};
 use cantrip_loom::Message;
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn texts<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<String> {
 proptest! {
     #[test]
     fn a_request_keeps_the_list_it_was_made_with(lengths in proptest::collection::vec(0_usize..80, 1..8)) {
-        let list = List::new();
+        let list = MessageLog::new();
         let mut expected = Vec::new();
         let mut requests = Vec::new();
         for length in lengths {
@@ -44,9 +44,9 @@ proptest! {
 
 #[test]
 fn what_is_said_aside_enters_no_list() {
-    let list = List::new();
+    let list = MessageLog::new();
     list.push(user("a"));
-    let demanded = list.all().with_aside([user("b"), user("c")]);
+    let demanded = list.all().with_extra([user("b"), user("c")]);
     assert_eq!(texts(demanded.iter()), ["a", "b", "c"]);
     assert_eq!((demanded.len(), demanded.list_length(), list.len()), (3, 1, 1));
     list.push(user("d"));
@@ -56,14 +56,14 @@ fn what_is_said_aside_enters_no_list() {
 
 #[test]
 fn a_message_is_shared_and_not_copied() {
-    let (list, message) = (List::new(), Arc::new(user("a")));
+    let (list, message) = (MessageLog::new(), Arc::new(user("a")));
     list.push(Arc::clone(&message));
     assert!(Arc::ptr_eq(list.get(0).unwrap(), &message));
 }
 
 #[test]
 fn a_reader_sees_a_whole_prefix_while_others_write() {
-    let list = List::new();
+    let list = MessageLog::new();
     thread::scope(|scope| {
         for writer in 0..4 {
             let list = list.clone();
@@ -84,7 +84,7 @@ fn a_reader_sees_a_whole_prefix_while_others_write() {
 
 #[test]
 fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
-    let list = List::new();
+    let list = MessageLog::new();
     let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
     let mut count = 0;
     let mut asked = |messages: Messages, by: &Arc<str>| {
@@ -93,11 +93,11 @@ fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
             serde_json::to_string(message)
         };
         let aside = [Message::User { content: "now".into() }];
-        let pieces = messages.with_aside(aside).written(by, write).expect("it can be written");
+        let pieces = messages.with_extra(aside).render_with(by, write).expect("it can be written");
         let text: String = pieces.iter().map(|piece| String::from_utf8_lossy(piece)).collect();
         (text, std::mem::take(&mut count))
     };
-    let text = |list: &List, length: usize| {
+    let text = |list: &MessageLog, length: usize| {
         let now = Message::User { content: "now".into() };
         let messages = (0..length).map(|at| &**list.get(at).expect("there")).chain([&now]);
         messages.map(|message| serde_json::to_string(message).expect("written")).collect::<Vec<_>>().join(",")
@@ -123,7 +123,7 @@ fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
 
 #[test]
 fn a_text_too_long_to_be_kept_twice_is_written_each_time() {
-    let list = List::new();
+    let list = MessageLog::new();
     let by: Arc<str> = "one".into();
     list.push(Message::User { content: "x".repeat(cantrip_crystal::limits::WRITTEN_BYTES_KEPT_MAX).into() });
     let mut count = 0;
@@ -132,7 +132,7 @@ fn a_text_too_long_to_be_kept_twice_is_written_each_time() {
             count += 1;
             serde_json::to_string(message)
         };
-        list.all().written(&by, write).expect("it can be written");
+        list.all().render_with(&by, write).expect("it can be written");
     }
     assert_eq!(count, 2);
 }

@@ -1,8 +1,8 @@
 //! What is known of models: the table, and who knows better.
 
 use cantrip_crystal::{
-    AnyCrystal, Crystal, Price, Profile, ProfileRow, Profiles, ProfilesFault, Programmed, Provider, Rates, Script,
-    Scripted,
+    AnyCrystal, Crystal, Price, Profile, ProfileRow, Profiles, ProfilesFault, ProgramCrystal, Provider, Rates, Script,
+    ScriptedCrystal,
 };
 use cantrip_loom::Usage;
 
@@ -11,7 +11,7 @@ fn the_table_is_read_and_has_an_edition_a_day_and_one_default_for_each_provider(
     let table = Profiles::builtin();
     assert!(table.version() >= 2 && table.as_of().len() == 10);
     for provider in Provider::ALL {
-        let default = table.default_of(provider).unwrap_or_else(|| panic!("{} has none", provider.as_str()));
+        let default = table.default_model(provider).unwrap_or_else(|| panic!("{} has none", provider.as_str()));
         assert!(default.starts_with(&format!("{}/", provider.as_str())), "{default}");
         assert_eq!(
             table.models().iter().filter(|model| model.provider == provider.as_str() && model.default).count(),
@@ -40,7 +40,7 @@ fn what_is_said_about_a_crystal_does_not_depend_on_how_much_of_the_table_was_rea
         "",
     ];
     for name in named.chain(others.map(str::to_owned)) {
-        let about = Profiles::about(&name);
+        let about = Profiles::for_crystal(&name);
         assert_eq!((about.profile(&name), about.price(&name)), (whole.profile(&name), whole.price(&name)), "{name}");
         assert_eq!((about.version(), about.as_of()), (whole.version(), whole.as_of()));
     }
@@ -100,9 +100,9 @@ fn what_is_laid_over_wins_in_the_fields_it_has_also_with_a_shorter_name() {
     let known = table.profile("anthropic/claude-sonnet-4-5");
     assert_eq!((known.window, known.output_tokens_max), (Some(9_000), Some(64_000)));
     assert_eq!(table.price("anthropic/claude-sonnet-4-5"), Profiles::builtin().price("anthropic/claude-sonnet-4-5"));
-    assert_eq!(table.default_of(Provider::Anthropic), Some("anthropic/mine"));
+    assert_eq!(table.default_model(Provider::Anthropic), Some("anthropic/mine"));
     assert_eq!(table.models().iter().filter(|model| model.provider == "anthropic" && model.default).count(), 1);
-    assert_eq!(table.default_of(Provider::OpenAi), Profiles::builtin().default_of(Provider::OpenAi));
+    assert_eq!(table.default_model(Provider::OpenAi), Profiles::builtin().default_model(Provider::OpenAi));
     let taken = table.overlay("[[model]]\ncrystal = 'anthropic/mine'\nprice = 'unknown'\n").unwrap();
     assert_eq!(taken.price("anthropic/mine"), Price::Unknown);
 }
@@ -165,9 +165,9 @@ fn a_request_costs_what_its_rates_say_rounded_up_once() {
     assert_eq!(cost(usage(200_001, 0, None, 1)), 1_200_006 + 23, "the whole request is long");
     // A provider that counts more from its cache than it was sent does not make the rest negative.
     assert_eq!(cost(usage(10, 1_000, Some(1_000), 0)), 3);
-    assert_eq!(price.worst(1_000, 10).unwrap().micros(), 3_750 + 150, "all of it may have to be cached first");
-    assert_eq!(price.affords(money("0.01 USD"), 1_000), Some((10_000 - 3_750) * 1_000_000 / 15_000_000));
-    assert_eq!(price.affords(money("0.001 USD"), 1_000), None);
+    assert_eq!(price.worst_cost(1_000, 10).unwrap().micros(), 3_750 + 150, "all of it may have to be cached first");
+    assert_eq!(price.affordable_tokens(money("0.01 USD"), 1_000), Some((10_000 - 3_750) * 1_000_000 / 15_000_000));
+    assert_eq!(price.affordable_tokens(money("0.001 USD"), 1_000), None);
     assert_eq!(Price::Free.cost(&usage(9, 0, None, 9)).unwrap().micros(), 0);
     assert_eq!(Price::Unknown.cost(&usage(9, 0, None, 9)), None);
     let vast = usage(u64::MAX, 0, None, u64::MAX);
@@ -208,8 +208,8 @@ fn an_answer_is_bounded_by_the_model_and_else_by_its_window() {
 
 #[test]
 fn a_crystal_speaks_for_itself_also_behind_a_pointer() {
-    let program = AnyCrystal::new(Programmed::new("flow", "done(1)"));
+    let program = AnyCrystal::new(ProgramCrystal::new("flow", "done(1)"));
     assert!(program.profile().programs, "whatever it is called");
-    let scripted = AnyCrystal::new(Scripted::new("scripted/x", Script::new([])));
+    let scripted = AnyCrystal::new(ScriptedCrystal::new("scripted/x", Script::new([])));
     assert_eq!(scripted.profile(), Profile::of("scripted/x"));
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use cantrip_canon::{IdSource, Timestamp};
-use cantrip_crystal::conformance::{Heard, consistent, sample_request};
-use cantrip_crystal::{Crystal, ItemEvent, Program, Programmed, Replaying, Request, Silence};
+use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
+use cantrip_crystal::{Crystal, ItemEvent, NullSink, ProgramCrystal, ProgramFormat, ReplayCrystal, Request};
 use cantrip_loom::{CallId, Finish, Maker, ProviderParts, Spawn, Utterance};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::thread;
 
 fn ask(crystal: &impl Crystal, request: &Request) -> Result<cantrip_crystal::Answer, cantrip_crystal::Failure> {
-    crystal.ask(request, &Silence).now_or_never().expect("nothing to wait for")
+    crystal.ask(request, &NullSink).now_or_never().expect("nothing to wait for")
 }
 
-fn replaying(utterances: Vec<Option<Utterance>>) -> Replaying {
+fn replaying(utterances: Vec<Option<Utterance>>) -> ReplayCrystal {
     let ids = IdSource::seeded(1);
     let turns = utterances.into_iter().map(|said| thread::turn(ids.next(Timestamp::EPOCH), said)).collect();
-    Replaying::new(&thread::thread(turns))
+    ReplayCrystal::new(&thread::thread(turns))
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_thread_is_said_again_turn_by_turn_and_then_rejected() {
     let second = ask(&crystal, &sample_request(2)).unwrap();
     assert_eq!((second.utterance, second.usage.unwrap().prompt_tokens), (two, 11));
     let failure = ask(&crystal, &sample_request(3)).unwrap_err();
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, codes::CRYSTAL_REJECTED);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, codes::CRYSTAL_REJECTED);
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_childs_thread_begins_where_the_child_does() {
     let mut child = thread::turn(id(), Some(thread::utterance("child")));
     child.spawned_by = Some(Spawn { call_id: CallId::of_turn(parent.id, 1), index: 0 });
     let later = thread::turn(id(), Some(thread::utterance("later")));
-    let crystal = Replaying::new(&thread::thread(vec![parent, child, later]));
-    assert_eq!(crystal.left(), 2);
+    let crystal = ReplayCrystal::new(&thread::thread(vec![parent, child, later]));
+    assert_eq!(crystal.remaining(), 2);
     assert_eq!(ask(&crystal, &sample_request(1)).unwrap().utterance.content.as_deref(), Some("child"));
 }
 
@@ -55,7 +55,7 @@ fn each_recorded_part_is_one_delta() {
     said.thinking = Some("and some thoughts".into());
     said.calls = vec![thread::call("c1", json!({"path": "a"}))];
     said.finish = Finish::Calls;
-    let heard = Heard::default();
+    let heard = RecordingSink::default();
     replaying(vec![Some(said)]).ask(&sample_request(1), &heard).now_or_never().unwrap().unwrap();
     let deltas = heard.events().iter().filter(|event| matches!(event, ItemEvent::Delta(_))).count();
     assert_eq!(deltas, 3);
@@ -90,16 +90,16 @@ prop_compose! {
 proptest! {
     #[test]
     fn what_is_replayed_is_what_was_recorded(said in utterances()) {
-        let heard = Heard::default();
+        let heard = RecordingSink::default();
         let outcome = replaying(vec![Some(said.clone())]).ask(&sample_request(1), &heard).now_or_never().unwrap();
-        prop_assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+        prop_assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
         prop_assert_eq!(outcome.unwrap().utterance, said);
     }
 }
 
 #[test]
 fn a_program_is_a_call_of_the_code_tool_and_costs_nothing() {
-    let crystal = Programmed::new("program/flow.js", "done(1)");
+    let crystal = ProgramCrystal::new("program/flow.js", "done(1)");
     let answer = ask(&crystal, &sample_request(1)).unwrap();
     let [call] = &answer.utterance.calls[..] else { panic!("{answer:?}") };
     assert_eq!((&*call.gate, &call.args), ("javascript", &json!({"code": "done(1)"})));
@@ -108,20 +108,20 @@ fn a_program_is_a_call_of_the_code_tool_and_costs_nothing() {
 
 #[test]
 fn a_program_is_said_again_to_a_repeated_request_and_not_to_a_second_one() {
-    let crystal = Programmed::new("program/flow.js", "1");
+    let crystal = ProgramCrystal::new("program/flow.js", "1");
     let request = sample_request(1);
     assert_eq!(ask(&crystal, &request).unwrap().utterance, ask(&crystal, &request).unwrap().utterance);
     let failure = ask(&crystal, &Request { utterances: 1, ..request }).unwrap_err();
     assert!(failure.to_string().contains("script exhausted"));
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, codes::CRYSTAL_REJECTED);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, codes::CRYSTAL_REJECTED);
 }
 
 #[test]
 fn a_program_becomes_a_fenced_block_where_the_circle_takes_those() {
-    let crystal = Programmed::new("program/flow.js", "f(`a ``` b`)");
-    let request = Request { program: Program::Fenced { language: "javascript".into() }, ..sample_request(1) };
+    let crystal = ProgramCrystal::new("program/flow.js", "f(`a ``` b`)");
+    let request = Request { program: ProgramFormat::Fenced { language: "javascript".into() }, ..sample_request(1) };
     let said = ask(&crystal, &request).unwrap().utterance;
     assert_eq!(said.content.as_deref(), Some("````javascript\nf(`a ``` b`)\n````\n"));
-    let request = Request { program: Program::None, ..sample_request(1) };
+    let request = Request { program: ProgramFormat::None, ..sample_request(1) };
     assert_eq!(ask(&crystal, &request).unwrap_err().code(), codes::CRYSTAL_REJECTED);
 }

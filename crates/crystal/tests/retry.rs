@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use cantrip_crystal::{Cause, Charge, Failure, Plan, Retry};
+use cantrip_crystal::{Cause, Charge, Failure, RetryDecision, RetryPolicy};
 use cantrip_loom::Usage;
 use cantrip_reply::testing::guarded;
 use cantrip_reply::{AnyCode, codes};
@@ -20,70 +20,70 @@ fn status(status: u16, retry_after: Option<u64>) -> Failure {
 
 #[test]
 fn by_default_six_attempts_are_made() {
-    let retry = Retry::default();
+    let retry = RetryPolicy::default();
     let failed = status(503, None);
-    let plans: Vec<_> = (1..=6).map(|attempt| retry.plan(&failed, attempt, None, u64::MAX)).collect();
-    let seconds = |seconds| Plan::Again(Duration::from_secs(seconds));
-    assert_eq!(plans, [seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), Plan::Unavailable]);
+    let plans: Vec<_> = (1..=6).map(|attempt| retry.decide(&failed, attempt, None, u64::MAX)).collect();
+    let seconds = |seconds| RetryDecision::Again(Duration::from_secs(seconds));
+    assert_eq!(plans, [seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), RetryDecision::Unavailable]);
 }
 
 #[test]
 fn only_some_statuses_are_asked_again() {
-    let retried = |code| Retry::default().retryable(&status(code, None));
+    let retried = |code| RetryPolicy::default().is_retryable(&status(code, None));
     assert!([429, 500, 502, 503, 504].into_iter().all(retried));
     assert!(![400, 401, 403, 404, 408, 501].into_iter().any(retried));
 }
 
 #[test]
 fn what_another_attempt_cannot_change_is_final() {
-    let plan = |cause| Retry::default().plan(&failure(cause), 1, None, 0);
-    assert_eq!(plan(Cause::Rejected { detail: "script exhausted".into() }), Plan::Final);
-    assert_eq!(plan(Cause::Refused { reason: "no".into() }), Plan::Final);
-    assert_eq!(plan(Cause::ContextTooLong { tokens: None, window: None }), Plan::Final);
-    assert_eq!(plan(Cause::TooLarge { limit: 1, unit: "bytes" }), Plan::Final);
-    assert_eq!(plan(Cause::Broken { detail: "cut".into() }), Plan::Again(Duration::ZERO));
+    let plan = |cause| RetryPolicy::default().decide(&failure(cause), 1, None, 0);
+    assert_eq!(plan(Cause::Rejected { detail: "script exhausted".into() }), RetryDecision::Final);
+    assert_eq!(plan(Cause::Refused { reason: "no".into() }), RetryDecision::Final);
+    assert_eq!(plan(Cause::ContextTooLong { tokens: None, window: None }), RetryDecision::Final);
+    assert_eq!(plan(Cause::TooLarge { limit: 1, unit: "bytes" }), RetryDecision::Final);
+    assert_eq!(plan(Cause::Broken { detail: "cut".into() }), RetryDecision::Again(Duration::ZERO));
 }
 
 #[test]
 fn a_provider_that_asks_for_too_long_a_wait_is_unavailable() {
-    assert_eq!(Retry::default().plan(&status(429, Some(600_001)), 1, None, 0), Plan::Unavailable);
+    assert_eq!(RetryPolicy::default().decide(&status(429, Some(600_001)), 1, None, 0), RetryDecision::Unavailable);
 }
 
 #[test]
 fn a_policy_of_its_own_is_read_from_data() {
-    let retry: Retry = serde_json::from_str(r#"{"max_retries": 1, "retryable_status_codes": [418]}"#).unwrap();
-    assert_eq!(retry.plan(&status(418, None), 1, None, 0), Plan::Again(Duration::ZERO));
-    assert_eq!(retry.plan(&status(418, None), 2, None, 0), Plan::Unavailable);
-    assert_eq!(retry.plan(&status(429, None), 1, None, 0), Plan::Final);
-    assert!(serde_json::from_str::<Retry>(r#"{"max_retry": 1}"#).is_err());
+    let retry: RetryPolicy = serde_json::from_str(r#"{"max_retries": 1, "retryable_status_codes": [418]}"#).unwrap();
+    assert_eq!(retry.decide(&status(418, None), 1, None, 0), RetryDecision::Again(Duration::ZERO));
+    assert_eq!(retry.decide(&status(418, None), 2, None, 0), RetryDecision::Unavailable);
+    assert_eq!(retry.decide(&status(429, None), 1, None, 0), RetryDecision::Final);
+    assert!(serde_json::from_str::<RetryPolicy>(r#"{"max_retry": 1}"#).is_err());
 }
 
 proptest! {
     #[test]
     fn no_wait_passes_the_cap_or_the_deadline(attempt in 1_u32..200, chance: u64, left in proptest::option::of(0_u64..120_000)) {
-        let retry = Retry { max_retries: u32::MAX, ..Retry::default() };
+        let retry = RetryPolicy { max_retries: u32::MAX, ..RetryPolicy::default() };
         let left = left.map(Duration::from_millis);
-        match retry.plan(&status(500, None), attempt, left, chance) {
-            Plan::Again(delay) => {
+        match retry.decide(&status(500, None), attempt, left, chance) {
+            RetryDecision::Again(delay) => {
                 prop_assert!(delay <= Duration::from_secs(60));
                 prop_assert!(left.is_none_or(|left| delay < left));
             }
-            Plan::Deadline => prop_assert!(left.is_some()),
-            plan @ (Plan::Final | Plan::Unavailable) => prop_assert!(false, "{:?}", plan),
+            RetryDecision::Deadline => prop_assert!(left.is_some()),
+            plan @ (RetryDecision::Final | RetryDecision::Unavailable) => prop_assert!(false, "{:?}", plan),
         }
     }
 
     #[test]
     fn what_the_provider_asks_for_comes_first(told in 0_u64..600_000, attempt in 1_u32..5, chance: u64) {
-        let plan = Retry::default().plan(&status(429, Some(told)), attempt, None, chance);
-        prop_assert_eq!(plan, Plan::Again(Duration::from_millis(told)));
+        let plan = RetryPolicy::default().decide(&status(429, Some(told)), attempt, None, chance);
+        prop_assert_eq!(plan, RetryDecision::Again(Duration::from_millis(told)));
     }
 
     #[test]
     fn more_chance_never_means_a_shorter_wait(attempt in 1_u32..6, one: u64, two: u64) {
-        let delay = |chance| match Retry::default().plan(&status(500, None), attempt, None, chance) {
-            Plan::Again(delay) => delay,
-            Plan::Final | Plan::Unavailable | Plan::Deadline => Duration::MAX,
+        let delay = |chance| match RetryPolicy::default().decide(&status(500, None), attempt, None, chance) {
+            RetryDecision::Again(delay) => delay,
+            RetryDecision::Final | RetryDecision::Unavailable | RetryDecision::Deadline => Duration::MAX,
         };
         prop_assert!(delay(one.min(two)) <= delay(one.max(two)));
     }
@@ -112,7 +112,7 @@ fn each_cause_has_its_code() {
 
 #[test]
 fn a_rate_limit_tells_how_long_to_wait() {
-    let reply = guarded(|rb| rb.error(status(429, Some(1_500)).filled(6))).reply;
+    let reply = guarded(|rb| rb.error(status(429, Some(1_500)).to_reply(6))).reply;
     assert_eq!(reply.data()["retry_after_ms"], 1_500);
     assert_eq!(reply.data()["attempts"], 6);
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use cantrip_crystal::tree::Node;
-use cantrip_crystal::{Response, Script, Scripted, ScriptedError};
+use cantrip_crystal::{Response, Script, ScriptedCrystal, ScriptedError};
 use cantrip_loom::{Finish, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -121,7 +121,7 @@ fn all_unknown_keys_are_told_at_once_with_their_lines() {
 #[test]
 fn a_fault_is_an_invalid_reply_that_has_all_of_it() {
     let fault = Script::read("a.yaml", "- contnet: a\n- cod: b\n").unwrap_err();
-    let reply = guarded(|rb| rb.invalid(fault.filled())).reply;
+    let reply = guarded(|rb| rb.invalid(fault.to_reply())).reply;
     assert_eq!(reply.data()["issues"].as_array().map(Vec::len), Some(2));
     assert_code(&reply, codes::UNPARSABLE);
 }
@@ -199,7 +199,7 @@ fn an_alias_repeats_what_it_names_within_bounds() {
 
 #[test]
 fn a_script_that_is_not_there_is_a_fault_with_its_name() {
-    let fault = Scripted::open("no/such/script.yaml".as_ref(), None).unwrap_err();
+    let fault = ScriptedCrystal::open("no/such/script.yaml".as_ref(), None).unwrap_err();
     assert_eq!(fault.file, "no/such/script.yaml");
 }
 
@@ -276,7 +276,7 @@ fn told_apart(file: &str, text: &str) -> bool {
     let Err(fault) = Script::read(file, text) else { return true };
     let lines = text.lines().count() + 1;
     let placed = fault.issues.iter().all(|issue| (1..=lines).contains(&issue.line));
-    placed && guarded(|rb| rb.invalid(fault.filled())).reply.code() == codes::UNPARSABLE.any()
+    placed && guarded(|rb| rb.invalid(fault.to_reply())).reply.code() == codes::UNPARSABLE.any()
 }
 
 proptest! {

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use cantrip_crystal::conformance::{Heard, child_request, consistent, sample_request};
+use cantrip_crystal::conformance::{RecordingSink, check_events, child_request, sample_request};
 use cantrip_crystal::{
-    Answer, Cause, Charge, Choice, Crystal, Failure, ItemEvent, Program, Request, Response, Script, Scripted,
-    ScriptedError, Silence,
+    Answer, Cause, Charge, Crystal, Failure, ItemEvent, NullSink, ProgramFormat, Request, Response, Script,
+    ScriptedCrystal, ScriptedError, ToolChoice,
 };
 use cantrip_loom::{Finish, Message, Usage};
 use cantrip_reply::codes;
@@ -17,12 +17,12 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
 
-fn script(responses: impl IntoIterator<Item = Response>) -> Scripted {
-    Scripted::new("scripted/a.yaml", Script::new(responses))
+fn script(responses: impl IntoIterator<Item = Response>) -> ScriptedCrystal {
+    ScriptedCrystal::new("scripted/a.yaml", Script::new(responses))
 }
 
-fn at_once(crystal: &Scripted, request: &Request) -> Result<Answer, Failure> {
-    crystal.ask(request, &Silence).now_or_never().expect("nothing to wait for")
+fn at_once(crystal: &ScriptedCrystal, request: &Request) -> Result<Answer, Failure> {
+    crystal.ask(request, &NullSink).now_or_never().expect("nothing to wait for")
 }
 
 fn text(answer: Result<Answer, Failure>) -> String {
@@ -37,18 +37,18 @@ fn one_cursor_serves_all_and_past_the_end_the_script_is_exhausted() {
     assert_eq!(text(at_once(&other, &sample_request(2))), "two");
     let failure = at_once(&crystal, &sample_request(3)).unwrap_err();
     assert!(failure.to_string().contains("script exhausted"));
-    assert!(!cantrip_crystal::Retry::default().retryable(&failure));
+    assert!(!cantrip_crystal::RetryPolicy::default().is_retryable(&failure));
     assert_eq!(failure.charge, Charge::Nothing);
-    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, codes::CRYSTAL_REJECTED);
-    assert_eq!((crystal.asked(), crystal.left()), (3, 0));
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(1))).reply, codes::CRYSTAL_REJECTED);
+    assert_eq!((crystal.request_count(), crystal.remaining()), (3, 0));
 }
 
 #[test]
 fn text_is_streamed_word_by_word_or_as_the_script_cuts_it() {
     let deltas = |response| {
-        let heard = Heard::default();
+        let heard = RecordingSink::default();
         let outcome = script([response]).ask(&sample_request(1), &heard).now_or_never().unwrap();
-        assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+        assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
         let text = |event: ItemEvent| match event {
             ItemEvent::Delta(delta) => Some(delta.delta_content.into_string()),
             ItemEvent::Start(_) | ItemEvent::Done(_) | ItemEvent::Error(_) | ItemEvent::Cancelled(_) => None,
@@ -76,19 +76,19 @@ fn code_is_a_call_of_the_code_tool_or_a_fenced_block() {
         let request = Request { program, ..sample_request(1) };
         at_once(&script([Response::code("done(1)")]), &request).unwrap().utterance
     };
-    let called = said(Program::Call { name: "python".into(), argument: "code".into() });
+    let called = said(ProgramFormat::Call { name: "python".into(), argument: "code".into() });
     assert_eq!((&*called.calls[0].gate, &called.calls[0].args), ("python", &json!({"code": "done(1)"})));
-    let fenced = said(Program::Fenced { language: "python".into() });
+    let fenced = said(ProgramFormat::Fenced { language: "python".into() });
     assert_eq!(fenced.content.as_deref(), Some("```python\ndone(1)\n```\n"));
     assert_eq!(fenced.finish, Finish::Stop);
-    assert_eq!(said(Program::None).content.as_deref(), Some("```\ndone(1)\n```\n"));
+    assert_eq!(said(ProgramFormat::None).content.as_deref(), Some("```\ndone(1)\n```\n"));
 }
 
 #[test]
 fn usage_is_the_responses_own_or_the_scripts() {
     let usage = |tokens| Usage { prompt_tokens: tokens, ..Usage::default() };
     let responses = [Response::text("a"), Response::text("b").with_usage(usage(7))];
-    let crystal = Scripted::new("scripted/a", Script { usage: Some(usage(3)), ..Script::new(responses) });
+    let crystal = ScriptedCrystal::new("scripted/a", Script { usage: Some(usage(3)), ..Script::new(responses) });
     let used = || at_once(&crystal, &sample_request(1)).unwrap().usage.unwrap().prompt_tokens;
     assert_eq!((used(), used()), (3, 7));
 }
@@ -100,7 +100,7 @@ fn errors_fail_as_a_provider_would_and_say_what_they_cost() {
     let limited = failed(Response { error: Some(told), ..Response::default() });
     assert_eq!((limited.status(), limited.retry_after()), (Some(429), Some(Duration::from_secs(2))));
     assert_eq!(limited.charge, Charge::Nothing);
-    assert_code(&guarded(|rb| rb.error(limited.filled(6))).reply, codes::RATE_LIMITED);
+    assert_code(&guarded(|rb| rb.error(limited.to_reply(6))).reply, codes::RATE_LIMITED);
 
     let usage = Usage { prompt_tokens: 9, ..Usage::default() };
     assert_eq!(failed(Response::error(500, "down").with_usage(usage)).charge, Charge::Reported(usage));
@@ -109,55 +109,55 @@ fn errors_fail_as_a_provider_would_and_say_what_they_cost() {
         Response { error: Some(ScriptedError::TimedOut { after: Duration::from_secs(5) }), ..Response::default() };
     let late = failed(late);
     assert_eq!(late.charge, Charge::Unknown);
-    assert_code(&guarded(|rb| rb.error(late.filled(1))).reply, codes::TIMED_OUT);
+    assert_code(&guarded(|rb| rb.error(late.to_reply(1))).reply, codes::TIMED_OUT);
 
     let long = ScriptedError::ContextTooLong { tokens: Some(9_000), window: Some(8_192) };
     let long = failed(Response { error: Some(long), ..Response::default() });
-    assert!(long.context_too_long());
-    assert_code(&guarded(|rb| rb.error(long.filled(1))).reply, codes::CONTEXT_TOO_LONG);
+    assert!(long.is_context_too_long());
+    assert_code(&guarded(|rb| rb.error(long.to_reply(1))).reply, codes::CONTEXT_TOO_LONG);
 }
 
 #[test]
 fn a_stream_that_breaks_off_cancels_what_is_open_and_costs_nobody_knows_what() {
     let usage = Usage { prompt_tokens: 9, ..Usage::default() };
     let broken = Response { break_after: Some(2), ..Response::text("one two three").with_usage(usage) };
-    let heard = Heard::default();
+    let heard = RecordingSink::default();
     let outcome = script([broken]).ask(&sample_request(1), &heard).now_or_never().unwrap();
-    assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
+    assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
     let failure = outcome.unwrap_err();
     assert_eq!((&failure.charge, matches!(failure.cause, Cause::Broken { .. })), (&Charge::Unknown, true));
-    assert_code(&guarded(|rb| rb.error(failure.filled(6))).reply, codes::STREAM_BROKEN);
+    assert_code(&guarded(|rb| rb.error(failure.to_reply(6))).reply, codes::STREAM_BROKEN);
 }
 
 #[tokio::test(start_paused = true)]
 async fn delays_are_kept() {
     let slow = Response { delay: Duration::from_secs(3), pace: Duration::from_secs(1), ..Response::text("a b c") };
     let start = Instant::now();
-    script([slow]).ask(&sample_request(1), &Silence).await.unwrap();
+    script([slow]).ask(&sample_request(1), &NullSink).await.unwrap();
     assert_eq!(start.elapsed(), Duration::from_secs(5));
 }
 
 #[test]
 fn inputs_are_recorded_as_lengths_of_the_shared_list() {
     let crystal = script([Response::text("one"), Response::text("two")]);
-    let first = Request { choice: Choice::Required, ..sample_request(1) };
+    let first = Request { choice: ToolChoice::Required, ..sample_request(1) };
     at_once(&crystal, &first).unwrap();
     first.messages.list().push(Message::User { content: "later".into() });
     let second = Request { messages: first.messages.list().all(), ..first.clone() };
     at_once(&crystal, &second).unwrap();
-    let inputs = crystal.inputs();
+    let inputs = crystal.requests();
     assert_eq!(inputs.iter().map(|input| input.messages.len()).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(inputs[0].choice, Choice::Required);
+    assert_eq!(inputs[0].choice, ToolChoice::Required);
     assert_eq!(inputs[0].definitions[0].name, "javascript");
     let same = |at: usize| std::ptr::eq(inputs[0].messages.get(at).unwrap(), inputs[1].messages.get(at).unwrap());
     assert!(same(0) && same(1), "the messages are not copied");
 }
 
-fn spawn(crystal: &Scripted, count: u32) -> Vec<Request> {
+fn spawn(crystal: &ScriptedCrystal, count: u32) -> Vec<Request> {
     let call = sample_request(77).caller.request;
     let children: Vec<_> = (0..count).map(|index| child_request(call, index)).collect();
     for child in &children {
-        crystal.spawned(child.caller.entity, child.caller.spawned_by.unwrap());
+        crystal.on_spawn(child.caller.entity, child.caller.spawned_by.unwrap());
     }
     children
 }
@@ -167,7 +167,7 @@ async fn children_of_one_call_draw_in_the_order_they_were_asked_for() {
     let crystal = script((0..8).map(|n| Response::text(n.to_string())));
     let children = spawn(&crystal, 8);
     // They ask in reverse.
-    let asked = join_all(children.iter().rev().map(|child| crystal.ask(child, &Silence))).await;
+    let asked = join_all(children.iter().rev().map(|child| crystal.ask(child, &NullSink))).await;
     let said: Vec<_> = asked.into_iter().rev().map(text).collect();
     assert_eq!(said, ["0", "1", "2", "3", "4", "5", "6", "7"]);
 }
@@ -180,7 +180,7 @@ async fn the_order_holds_on_several_threads() {
         let crystal = crystal.clone();
         tokio::spawn(async move {
             let index = child.caller.spawned_by.unwrap().index;
-            (index.to_string(), text(crystal.ask(&child, &Silence).await))
+            (index.to_string(), text(crystal.ask(&child, &NullSink).await))
         })
     });
     for task in join_all(tasks).await {
@@ -193,7 +193,7 @@ async fn the_order_holds_on_several_threads() {
 fn a_child_waits_for_the_first_draw_of_those_before_it_and_for_no_later_one() {
     let crystal = script((0..5).map(|n| Response::text(n.to_string())));
     let children = spawn(&crystal, 3);
-    let mut second = Box::pin(crystal.ask(&children[1], &Silence));
+    let mut second = Box::pin(crystal.ask(&children[1], &NullSink));
     assert!((&mut second).now_or_never().is_none());
     assert_eq!(text(at_once(&crystal, &sample_request(5))), "0", "who is no sibling does not wait");
     assert_eq!(text(at_once(&crystal, &children[0])), "1");
@@ -206,9 +206,9 @@ fn a_child_waits_for_the_first_draw_of_those_before_it_and_for_no_later_one() {
 fn a_child_that_ended_without_asking_holds_up_nobody() {
     let crystal = script([Response::text("0")]);
     let children = spawn(&crystal, 2);
-    let mut second = Box::pin(crystal.ask(&children[1], &Silence));
+    let mut second = Box::pin(crystal.ask(&children[1], &NullSink));
     assert!((&mut second).now_or_never().is_none());
-    crystal.ended(children[0].caller.entity);
+    crystal.on_end(children[0].caller.entity);
     assert_eq!(text((&mut second).now_or_never().unwrap()), "0");
 }
 
@@ -216,8 +216,8 @@ fn a_child_that_ended_without_asking_holds_up_nobody() {
 fn a_dropped_wait_draws_nothing() {
     let crystal = script([Response::text("0"), Response::text("1")]);
     let children = spawn(&crystal, 2);
-    assert!(crystal.ask(&children[1], &Silence).now_or_never().is_none());
-    assert_eq!((crystal.asked(), crystal.left()), (0, 2));
+    assert!(crystal.ask(&children[1], &NullSink).now_or_never().is_none());
+    assert_eq!((crystal.request_count(), crystal.remaining()), (0, 2));
     assert_eq!(text(at_once(&crystal, &children[0])), "0");
     assert_eq!(text(at_once(&crystal, &children[1])), "1");
 }

@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use cantrip::canon::{Clock, Hash, IdSource};
-use cantrip::loom::{Answer, AnyLoom, Conflict, Contracts, Error, Journal, Page, Step, StepId};
+use cantrip::loom::{AnyLoom, AppendOutcome, Conflict, Contracts, Error, Journal, PageRequest, Step, StepId};
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_contract::{
-    Altered, Artifact, ArtifactRow, CompiledId, OriginRow, Provenance, Row, Signature, SignatureId, SignatureOrigin,
-    SignatureRow, built_in, catalog_version_of,
+    AlteredRow, Artifact, ArtifactRow, CompiledId, ContractRow, OriginRow, Provenance, Signature, SignatureId,
+    SignatureOrigin, SignatureRow, built_in, catalog_version_of,
 };
 
 use crate::limits::CATALOG_SIGNATURES_MAX;
@@ -33,7 +33,7 @@ impl fmt::Debug for Catalog {
 
 /// What adding a signature came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Added {
+pub struct AddedSignature {
     pub signature_id: SignatureId,
     /// The artifact that is the signature as it was written.
     pub base: CompiledId,
@@ -42,7 +42,7 @@ pub struct Added {
 }
 
 /// Whether a signature can be called so: by its id, or by the end of it, with or without its version.
-pub fn is_called(id: &SignatureId, asked: &str) -> bool {
+pub fn matches_name(id: &SignatureId, asked: &str) -> bool {
     let id = id.to_string();
     let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
     let ends = |whole: &str| whole == asked || whole.ends_with(&format!("/{asked}"));
@@ -50,7 +50,7 @@ pub fn is_called(id: &SignatureId, asked: &str) -> bool {
 }
 
 /// The reply about a row that is not what was written.
-pub(crate) fn altered(fault: &Altered) -> Refusal {
+pub(crate) fn altered_refusal(fault: &AlteredRow) -> Refusal {
     codes::record_altered(fault.kind, fault.id.as_str(), fault.field).into()
 }
 
@@ -60,62 +60,68 @@ impl Catalog {
     }
 
     /// Writes contract rows that belong to no run, all of them or none.
-    pub async fn file(&self, rows: Vec<Row>) -> Result<(), Refusal> {
+    pub async fn write_rows(&self, rows: Vec<ContractRow>) -> Result<(), Refusal> {
         let now = self.clock.now().wall;
         let id = StepId::new(format!("contract-{:032x}", self.ids.next_bits(now))).expect("a short name");
-        let mut step = Step::apart(id);
+        let mut step = Step::outside_runs(id);
         step.contract = rows;
         match self.loom.append(step).await.map_err(|error| store_refusal(&error))? {
-            Answer::Committed(_) => Ok(()),
-            Answer::Conflict(Conflict::Contract(fault)) => Err(fault.refusal()),
+            AppendOutcome::Committed(_) => Ok(()),
+            AppendOutcome::Conflict(Conflict::Contract(fault)) => Err(fault.refusal()),
             // It has no money, no lease and an id of its own.
-            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
-                Err(codes::crash().into())
-            }
+            AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Conflict(_)
+            | AppendOutcome::Fenced { .. } => Err(codes::crash().into()),
         }
     }
 
     /// Publishes a signature, and with it the artifact that is the signature as it was written.
-    pub async fn add(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Result<Added, Refusal> {
-        self.built_in().await?;
+    pub async fn add(
+        &self,
+        signature: &Signature,
+        origin: SignatureOrigin,
+        by: &str,
+    ) -> Result<AddedSignature, Refusal> {
+        self.ensure_built_in().await?;
         let new = match self.loom.signature(signature.id().clone()).await {
             Ok(_) => false,
             Err(Error::NotFound { .. }) => true,
             Err(error) => return Err(store_refusal(&error)),
         };
-        self.file(self.published(signature, origin, by)).await?;
-        Ok(Added { signature_id: signature.id().clone(), base: signature.base().id(), new })
+        self.write_rows(self.publication_rows(signature, origin, by)).await?;
+        Ok(AddedSignature { signature_id: signature.id().clone(), base: signature.base_artifact().id(), new })
     }
 
-    fn published(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Vec<Row> {
-        let (now, base) = (self.clock.now().wall, signature.base());
+    fn publication_rows(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Vec<ContractRow> {
+        let (now, base) = (self.clock.now().wall, signature.base_artifact());
         vec![
-            Row::Signature(Box::new(SignatureRow::of(signature, origin, by, now))),
-            Row::Artifact(Box::new(ArtifactRow::of(&base, now))),
-            Row::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, by, now))),
+            ContractRow::Signature(Box::new(SignatureRow::new(signature, origin, by, now))),
+            ContractRow::Artifact(Box::new(ArtifactRow::new(&base, now))),
+            ContractRow::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, by, now))),
         ]
     }
 
     /// Sees to it that what comes with the program is there.
-    async fn built_in(&self) -> Result<(), Refusal> {
+    async fn ensure_built_in(&self) -> Result<(), Refusal> {
         let mut missing = Vec::new();
         for signature in built_in() {
             match self.loom.signature(signature.id().clone()).await {
                 Ok(_) => {}
                 Err(Error::NotFound { .. }) => {
-                    missing.extend(self.published(signature, SignatureOrigin::Builtin, "cantrip"));
+                    missing.extend(self.publication_rows(signature, SignatureOrigin::Builtin, "cantrip"));
                 }
                 Err(error) => return Err(store_refusal(&error)),
             }
         }
-        if missing.is_empty() { Ok(()) } else { self.file(missing).await }
+        if missing.is_empty() { Ok(()) } else { self.write_rows(missing).await }
     }
 
     /// Everything that is published, retired ones too, in the order in which it came.
     pub async fn all(&self) -> Result<Vec<SignatureRow>, Refusal> {
-        self.built_in().await?;
+        self.ensure_built_in().await?;
         let mut rows = Vec::new();
-        let mut page = Page::FIRST;
+        let mut page = PageRequest::FIRST;
         loop {
             let found = self.loom.signatures(page).await.map_err(|error| store_refusal(&error))?;
             rows.extend(found.items);
@@ -123,7 +129,7 @@ impl Catalog {
                 return Err(codes::limit("the catalog", rows.len(), CATALOG_SIGNATURES_MAX).into());
             }
             match found.next {
-                Some(after) => page = Page { after: Some(after), ..Page::FIRST },
+                Some(after) => page = PageRequest { after: Some(after), ..PageRequest::FIRST },
                 None => return Ok(rows),
             }
         }
@@ -137,9 +143,9 @@ impl Catalog {
 
     /// The published signature of this name: its id, or the end of an id that only one has (`Classify`,
     /// `text/Classify.v1`). Of several versions the newest is meant; retired ones are left out.
-    pub async fn named(&self, asked: &str) -> Result<SignatureId, Refusal> {
+    pub async fn resolve_name(&self, asked: &str) -> Result<SignatureId, Refusal> {
         let known = self.all().await?.into_iter().filter(|row| row.retired_at.is_none()).map(|row| row.signature_id);
-        let mut found: Vec<SignatureId> = known.filter(|id| is_called(id, asked)).collect();
+        let mut found: Vec<SignatureId> = known.filter(|id| matches_name(id, asked)).collect();
         found.sort_by_key(SignatureId::version);
         let one_name = found.iter().all(|id| (id.namespace(), id.name()) == (found[0].namespace(), found[0].name()));
         found.pop().filter(|_| one_name).ok_or_else(|| {
@@ -151,9 +157,9 @@ impl Catalog {
 
     /// A signature by its id; an unknown one is refused.
     pub async fn signature(&self, id: &SignatureId) -> Result<Signature, Refusal> {
-        self.built_in().await?;
+        self.ensure_built_in().await?;
         match self.loom.signature(id.clone()).await {
-            Ok(row) => row.signature().map_err(|fault| altered(&fault)),
+            Ok(row) => row.signature().map_err(|fault| altered_refusal(&fault)),
             Err(Error::NotFound { .. }) => {
                 let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
                 let filled = codes::contract_unknown("signature", id.to_string());
@@ -166,7 +172,7 @@ impl Catalog {
     /// A stored artifact by its id; an unknown one is refused, and so is one whose bytes were changed.
     pub async fn artifact(&self, id: &CompiledId) -> Result<Artifact, Refusal> {
         match self.loom.artifact(id.clone()).await {
-            Ok(row) => row.artifact().map_err(|fault| altered(&fault)),
+            Ok(row) => row.artifact().map_err(|fault| altered_refusal(&fault)),
             Err(Error::NotFound { .. }) => {
                 let filled = codes::contract_unknown("artifact", id.to_string());
                 Err(filled.data(serde_json::json!({"hint": "cantrip artifact ls shows what there is"})).into())
@@ -184,9 +190,9 @@ impl Catalog {
         origin: impl FnOnce(CompiledId) -> OriginRow,
     ) -> Result<Artifact, Refusal> {
         let name = given.get("signature_id").and_then(serde_json::Value::as_str).unwrap_or("the artifact").to_owned();
-        let artifact = Artifact::given(given, signature).map_err(|fault| fault.refusal(&name, signature.id()))?;
-        let row = Row::Artifact(Box::new(ArtifactRow::of(&artifact, self.clock.now().wall)));
-        self.file(vec![row, Row::Origin(Box::new(origin(artifact.id())))]).await?;
+        let artifact = Artifact::from_value(given, signature).map_err(|fault| fault.refusal(&name, signature.id()))?;
+        let row = ContractRow::Artifact(Box::new(ArtifactRow::new(&artifact, self.clock.now().wall)));
+        self.write_rows(vec![row, ContractRow::Origin(Box::new(origin(artifact.id())))]).await?;
         Ok(artifact)
     }
 }

@@ -1,8 +1,10 @@
 //! What receipts are compared with: everything they name, in a store or in an export of one.
 
 use cantrip::canon::{EntityId, Hash, RunId};
-use cantrip::loom::{AnyLoom, Contracts, Error, Journal, Ledger, Listed, Loom, Page, ReceiptsWanted, Record, Seq};
-use cantrip::spend::{Agreement, AuthorizationRef, Booked, Decided, ReservationId};
+use cantrip::loom::{
+    AnyLoom, Contracts, Error, Journal, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record, Seq,
+};
+use cantrip::spend::{AuthorizationRef, DecisionRecord, ReservationId, ReservationRow, TermsRevision};
 use cantrip_contract::{ArtifactRow, CompiledId, ReceiptRow, TraceRow};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -20,15 +22,15 @@ use crate::objects;
 pub(crate) trait Evidence: Send + Sync {
     fn receipts(
         &self,
-        wanted: ReceiptsWanted,
-        page: Page,
-    ) -> impl Future<Output = Result<Listed<ReceiptRow>, Error>> + Send;
+        wanted: ReceiptFilter,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<ReceiptRow>, Error>> + Send;
 
     /// All records of a run.
     fn records(&self, run: RunId) -> BoxStream<'_, Result<Record, Error>>;
 
     /// Whether the bytes with this hash are there, and have it; [`Error::BodyAltered`] if not.
-    fn body(&self, hash: Hash) -> impl Future<Output = Result<(), Error>> + Send;
+    fn check_body(&self, hash: Hash) -> impl Future<Output = Result<(), Error>> + Send;
 
     fn artifact(&self, id: CompiledId) -> impl Future<Output = Result<ArtifactRow, Error>> + Send;
 
@@ -38,18 +40,18 @@ pub(crate) trait Evidence: Send + Sync {
     fn object(&self, row: &TraceRow) -> impl Future<Output = Option<Vec<u8>>> + Send;
 
     /// Whether there is such an entity.
-    fn entity(&self, id: EntityId) -> impl Future<Output = Result<(), Error>> + Send;
+    fn check_entity(&self, id: EntityId) -> impl Future<Output = Result<(), Error>> + Send;
 
-    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<Booked, Error>> + Send;
+    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<ReservationRow, Error>> + Send;
 
-    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<Decided>, Error>> + Send;
+    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send;
 
     /// Every revision of its terms.
-    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<Agreement>, Error>> + Send;
+    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send;
 }
 
 impl Evidence for AnyLoom {
-    async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Error> {
+    async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
         Contracts::receipts(self, wanted, page).await
     }
 
@@ -57,7 +59,7 @@ impl Evidence for AnyLoom {
         Journal::read(self, run, Seq::START).boxed()
     }
 
-    async fn body(&self, hash: Hash) -> Result<(), Error> {
+    async fn check_body(&self, hash: Hash) -> Result<(), Error> {
         Journal::body(self, hash).await.map(|_| ())
     }
 
@@ -73,19 +75,19 @@ impl Evidence for AnyLoom {
         objects::read(row.uri.as_deref()?).await.ok()
     }
 
-    async fn entity(&self, id: EntityId) -> Result<(), Error> {
+    async fn check_entity(&self, id: EntityId) -> Result<(), Error> {
         Loom::entity(self, id).await.map(|_| ())
     }
 
-    async fn reservation(&self, id: ReservationId) -> Result<Booked, Error> {
+    async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
         Ledger::reservation(self, id).await
     }
 
-    async fn decisions(&self, run: RunId) -> Result<Vec<Decided>, Error> {
+    async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
         Ledger::decisions(self, run).await
     }
 
-    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
+    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
         Ledger::agreements(self, id).await
     }
 }

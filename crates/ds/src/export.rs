@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use cantrip::canon::{EntityId, Hash, LoomId, RunId, bytes_hash};
 use cantrip::loom::export::{JournalLine, read_journal_heading};
 use cantrip::loom::{
-    AnyLoom, Contracts, Damage, Error, Event, Journal, Ledger, Listed, Loom, Page, ReceiptsWanted, Record,
+    AnyLoom, Contracts, Damage, Error, Event, Journal, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record,
 };
 use cantrip::reply::Refusal;
-use cantrip::spend::{Agreement, AuthorizationRef, Booked, Decided, ReservationId};
+use cantrip::spend::{AuthorizationRef, DecisionRecord, ReservationId, ReservationRow, TermsRevision};
 use cantrip::store_refusal;
 use cantrip_contract::{ArtifactRow, CompiledId, Kind, Receipt, ReceiptRow, TraceRow, TraceState};
 use futures_util::stream::{self, BoxStream};
@@ -26,7 +26,7 @@ use crate::trace::is_summary;
 /// A receipt, or something that receipts name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Paper {
+enum EvidenceRow {
     Receipt {
         /// Also where it can no longer be read.
         run_id: RunId,
@@ -41,57 +41,58 @@ enum Paper {
     },
     Reservation {
         reservation_id: ReservationId,
-        booked: Box<Booked>,
+        booked: Box<ReservationRow>,
     },
-    Decision(Box<Decided>),
+    Decision(Box<DecisionRecord>),
     Agreement {
         authorization_id: AuthorizationRef,
-        agreement: Box<Agreement>,
+        agreement: Box<TermsRevision>,
     },
 }
 
-fn line(paper: &Paper) -> Result<String, Error> {
+fn line(paper: &EvidenceRow) -> Result<String, Error> {
     JournalLine::of_paper(cantrip::canon::json::to_value(paper)?)
 }
 
 /// The papers of a loom, as lines of a journal export: they go behind its records. Made as they are asked for, the papers of
 /// one run at a time; what several runs name comes once. A store that keeps no receipts has none.
-pub fn papers(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String, Refusal>> {
-    let leaving = Leaving { loom, of, told: HashSet::new(), runs: VecDeque::new(), page: Some(Page::FIRST) };
-    let of_runs = stream::try_unfold(leaving, |mut leaving: Leaving<'_>| async move {
+pub fn evidence_lines(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String, Refusal>> {
+    let leaving =
+        EvidenceExport { loom, of, written: HashSet::new(), runs: VecDeque::new(), page: Some(PageRequest::FIRST) };
+    let of_runs = stream::try_unfold(leaving, |mut leaving: EvidenceExport<'_>| async move {
         let Some(run) = leaving.next_run().await? else { return Ok::<_, Error>(None) };
         let mut lines = Vec::new();
-        leaving.run(run, &mut lines).await?;
+        leaving.write_run(run, &mut lines).await?;
         Ok(Some((stream::iter(lines.into_iter().map(Ok::<String, Error>)), leaving)))
     });
     of_runs.try_flatten().map_err(|error| store_refusal(&error)).boxed()
 }
 
-struct Leaving<'a> {
+struct EvidenceExport<'a> {
     loom: &'a AnyLoom,
     of: LoomId,
     /// What stands in the file already, by its name.
-    told: HashSet<String>,
+    written: HashSet<String>,
     /// Runs of it that were read and not told yet, and where the next ones begin.
     runs: VecDeque<RunId>,
-    page: Option<Page>,
+    page: Option<PageRequest>,
 }
 
-impl Leaving<'_> {
+impl EvidenceExport<'_> {
     async fn next_run(&mut self) -> Result<Option<RunId>, Error> {
         while self.runs.is_empty() {
             let Some(page) = self.page else { return Ok(None) };
             let listed = Loom::runs(self.loom, page).await?;
-            self.page = listed.next.map(|after| Page { after: Some(after), ..page });
+            self.page = listed.next.map(|after| PageRequest { after: Some(after), ..page });
             let of = self.of;
             self.runs.extend(listed.items.into_iter().filter(|run| run.loom_id == of).map(|run| run.run_id));
         }
         Ok(self.runs.pop_front())
     }
 
-    async fn run(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
-        let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
-        let mut page = Page::FIRST;
+    async fn write_run(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
+        let wanted = ReceiptFilter { run: Some(run), ..ReceiptFilter::default() };
+        let mut page = PageRequest::FIRST;
         let mut receipts = 0;
         loop {
             let found = match Contracts::receipts(self.loom, wanted.clone(), page).await {
@@ -102,9 +103,9 @@ impl Leaving<'_> {
             for row in found.items {
                 receipts += 1;
                 let receipt = row.receipt().ok();
-                lines.push(line(&Paper::Receipt { run_id: run, row })?);
+                lines.push(line(&EvidenceRow::Receipt { run_id: run, row })?);
                 if let Some(receipt) = receipt {
-                    self.named(&receipt, lines).await?;
+                    self.write_referenced(&receipt, lines).await?;
                 }
             }
             match found.next {
@@ -113,45 +114,45 @@ impl Leaving<'_> {
             }
         }
         if receipts > 0 {
-            self.decided(run, lines).await?;
+            self.write_decisions(run, lines).await?;
         }
         Ok(())
     }
 
     /// Everything that a receipt names. What is no longer there is not made up: who verifies the file is told.
-    async fn named(&mut self, receipt: &Receipt, lines: &mut Vec<String>) -> Result<(), Error> {
+    async fn write_referenced(&mut self, receipt: &Receipt, lines: &mut Vec<String>) -> Result<(), Error> {
         let loom = self.loom;
-        let mut papers = Vec::new();
+        let mut rows = Vec::new();
         for hash in bodies(receipt).into_iter().map(|(_, hash)| hash) {
-            if self.told.insert(hash.to_string())
-                && let Some(body) = there(Journal::body(loom, hash).await)?
+            if self.written.insert(hash.to_string())
+                && let Some(body) = if_found(Journal::body(loom, hash).await)?
                 && let Ok(text) = String::from_utf8(body.bytes().to_vec())
             {
-                papers.push(Paper::Body { hash, text });
+                rows.push(EvidenceRow::Body { hash, text });
             }
         }
         if let Some(id) = receipt.compiled_id.clone()
-            && self.told.insert(id.to_string())
+            && self.written.insert(id.to_string())
         {
-            papers.extend(there(Contracts::artifact(loom, id).await)?.map(Paper::Artifact));
+            rows.extend(if_found(Contracts::artifact(loom, id).await)?.map(EvidenceRow::Artifact));
         }
         if let Some(name) = receipt.trace_ref.clone()
-            && let Some(row) = there(Contracts::trace(loom, name).await)?
+            && let Some(row) = if_found(Contracts::trace(loom, name).await)?
         {
-            papers.push(Paper::Trace(whole(row).await));
+            rows.push(EvidenceRow::Trace(with_payload(row).await));
         }
         for id in &receipt.budget.reservation_ids {
             let Ok(id) = id.parse::<ReservationId>() else { continue };
-            let Some(booked) = there(Ledger::reservation(loom, id.clone()).await)? else { continue };
-            papers.push(Paper::Reservation { reservation_id: id, booked: Box::new(booked) });
+            let Some(booked) = if_found(Ledger::reservation(loom, id.clone()).await)? else { continue };
+            rows.push(EvidenceRow::Reservation { reservation_id: id, booked: Box::new(booked) });
         }
-        for paper in &papers {
-            lines.push(line(paper)?);
+        for row in &rows {
+            lines.push(line(row)?);
         }
         Ok(())
     }
 
-    async fn decided(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
+    async fn write_decisions(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
         let decisions = match Ledger::decisions(self.loom, run).await {
             Ok(decisions) => decisions,
             Err(Error::NoLedger) => return Ok(()),
@@ -159,15 +160,15 @@ impl Leaving<'_> {
         };
         for decided in decisions {
             let payer = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
-            lines.push(line(&Paper::Decision(Box::new(decided)))?);
+            lines.push(line(&EvidenceRow::Decision(Box::new(decided)))?);
             let Some(payer) = payer else { continue };
             let payer: AuthorizationRef = payer;
-            if !self.told.insert(payer.to_string()) {
+            if !self.written.insert(payer.to_string()) {
                 continue;
             }
-            for agreement in there(Ledger::agreements(self.loom, payer).await)?.unwrap_or_default() {
+            for agreement in if_found(Ledger::agreements(self.loom, payer).await)?.unwrap_or_default() {
                 let agreement = Box::new(agreement);
-                lines.push(line(&Paper::Agreement { authorization_id: payer, agreement })?);
+                lines.push(line(&EvidenceRow::Agreement { authorization_id: payer, agreement })?);
             }
         }
         Ok(())
@@ -175,7 +176,7 @@ impl Leaving<'_> {
 }
 
 /// What was found, if it is there.
-fn there<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+fn if_found<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Error::NotFound { .. } | Error::BodyAltered(_) | Error::NoLedger) => Ok(None),
@@ -184,7 +185,7 @@ fn there<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 /// A trace with all of it in its row, if that can be read now.
-async fn whole(row: TraceRow) -> TraceRow {
+async fn with_payload(row: TraceRow) -> TraceRow {
     let lies_elsewhere = match row.state {
         TraceState::Stored => row.uri.clone(),
         TraceState::Inline | TraceState::Pending | TraceState::Expired => None,
@@ -212,7 +213,7 @@ pub(crate) fn bodies(receipt: &Receipt) -> Vec<(&'static str, Hash)> {
 
 /// A journal export that was read: records, bodies and papers, each as it stands in the file.
 #[derive(Debug, Default)]
-pub struct Exported {
+pub struct ParsedExport {
     records: HashMap<RunId, Vec<Record>>,
     entities: HashSet<EntityId>,
     /// Those whose bytes have their hash.
@@ -220,12 +221,12 @@ pub struct Exported {
     receipts: Vec<(RunId, ReceiptRow)>,
     artifacts: HashMap<CompiledId, ArtifactRow>,
     traces: HashMap<String, TraceRow>,
-    reservations: HashMap<ReservationId, Booked>,
-    decisions: HashMap<RunId, Vec<Decided>>,
-    agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+    reservations: HashMap<ReservationId, ReservationRow>,
+    decisions: HashMap<RunId, Vec<DecisionRecord>>,
+    agreements: BTreeMap<AuthorizationRef, Vec<TermsRevision>>,
 }
 
-impl Exported {
+impl ParsedExport {
     /// Reads the lines of a journal export. One that cannot be read is named by its number; one that can and is not what it
     /// was is for [`crate::verify_export`] to find.
     pub fn read(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Refusal> {
@@ -234,7 +235,7 @@ impl Exported {
         read_journal_heading(heading.as_ref().map(|(_, line)| line.as_ref())).map_err(|error| store_refusal(&error))?;
         let mut exported = Self::default();
         for (at, line) in lines {
-            exported.line(at, line.as_ref()).map_err(|error| store_refusal(&error))?;
+            exported.read_line(at, line.as_ref()).map_err(|error| store_refusal(&error))?;
         }
         Ok(exported)
     }
@@ -244,7 +245,7 @@ impl Exported {
         self.receipts.len()
     }
 
-    fn line(&mut self, at: u64, text: &str) -> Result<(), Error> {
+    fn read_line(&mut self, at: u64, text: &str) -> Result<(), Error> {
         match JournalLine::read(at, text)? {
             JournalLine::Body { hash, bytes } => self.body(hash, &bytes),
             JournalLine::Record(record) => {
@@ -255,7 +256,7 @@ impl Exported {
             }
             JournalLine::Paper(paper) => {
                 let fault = |error: serde_json::Error| Error::Import { line: at, fault: format!("no paper: {error}") };
-                self.paper(serde_json::from_value(paper).map_err(fault)?);
+                self.add_row(serde_json::from_value(paper).map_err(fault)?);
             }
         }
         Ok(())
@@ -267,21 +268,21 @@ impl Exported {
         }
     }
 
-    fn paper(&mut self, paper: Paper) {
+    fn add_row(&mut self, paper: EvidenceRow) {
         match paper {
-            Paper::Receipt { run_id, row } => self.receipts.push((run_id, row)),
-            Paper::Artifact(row) => {
+            EvidenceRow::Receipt { run_id, row } => self.receipts.push((run_id, row)),
+            EvidenceRow::Artifact(row) => {
                 self.artifacts.insert(row.compiled_id.clone(), row);
             }
-            Paper::Trace(row) => {
+            EvidenceRow::Trace(row) => {
                 self.traces.insert(row.trace_ref.clone(), row);
             }
-            Paper::Body { hash, text } => self.body(hash, text.as_bytes()),
-            Paper::Reservation { reservation_id, booked } => {
+            EvidenceRow::Body { hash, text } => self.body(hash, text.as_bytes()),
+            EvidenceRow::Reservation { reservation_id, booked } => {
                 self.reservations.insert(reservation_id, *booked);
             }
-            Paper::Decision(decided) => self.decisions.entry(decided.run).or_default().push(*decided),
-            Paper::Agreement { authorization_id, agreement } => {
+            EvidenceRow::Decision(decided) => self.decisions.entry(decided.run).or_default().push(*decided),
+            EvidenceRow::Agreement { authorization_id, agreement } => {
                 self.agreements.entry(authorization_id).or_default().push(*agreement);
             }
         }
@@ -292,13 +293,13 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
     Error::NotFound { kind, id: id.to_string() }
 }
 
-impl Evidence for Exported {
-    async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Error> {
-        let narrowed = ReceiptsWanted { run: None, ..wanted.clone() };
+impl Evidence for ParsedExport {
+    async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
+        let narrowed = ReceiptFilter { run: None, ..wanted.clone() };
         let fits = |(run, row): &(RunId, ReceiptRow)| {
             wanted.run.is_none_or(|wanted| wanted == *run)
                 // What can no longer be read may be anything, and is looked at.
-                && row.receipt().map_or(true, |receipt| narrowed.fits(&receipt))
+                && row.receipt().map_or(true, |receipt| narrowed.matches(&receipt))
         };
         let begin = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut found = (begin..).zip(self.receipts.iter().skip(begin)).filter(|(_, kept)| fits(kept));
@@ -309,7 +310,7 @@ impl Evidence for Exported {
             last = at + 1;
         }
         let next = found.next().map(|_| last as u64);
-        Ok(Listed { items, next })
+        Ok(ListPage { items, next })
     }
 
     fn records(&self, run: RunId) -> BoxStream<'_, Result<Record, Error>> {
@@ -328,7 +329,7 @@ impl Evidence for Exported {
         .boxed()
     }
 
-    async fn body(&self, hash: Hash) -> Result<(), Error> {
+    async fn check_body(&self, hash: Hash) -> Result<(), Error> {
         if self.bodies.contains(&hash) { Ok(()) } else { Err(Error::BodyAltered(hash)) }
     }
 
@@ -346,19 +347,19 @@ impl Evidence for Exported {
         Some(payload.clone().into_bytes())
     }
 
-    async fn entity(&self, id: EntityId) -> Result<(), Error> {
+    async fn check_entity(&self, id: EntityId) -> Result<(), Error> {
         if self.entities.contains(&id) { Ok(()) } else { Err(missing("entity", id)) }
     }
 
-    async fn reservation(&self, id: ReservationId) -> Result<Booked, Error> {
+    async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
         self.reservations.get(&id).cloned().ok_or_else(|| missing("reservation", id))
     }
 
-    async fn decisions(&self, run: RunId) -> Result<Vec<Decided>, Error> {
+    async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
         Ok(self.decisions.get(&run).cloned().unwrap_or_default())
     }
 
-    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
+    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
         Ok(self.agreements.get(&id).cloned().unwrap_or_default())
     }
 }

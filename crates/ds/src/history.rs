@@ -13,10 +13,10 @@ pub(crate) async fn history(loom: &AnyLoom, of: Option<EntityId>) -> Result<Valu
         Some(entity) => loom.entity(entity).await?.leaf,
         None => None,
     };
-    let Some(leaf) = leaf else { return Ok(told(Vec::new(), 0)) };
+    let Some(leaf) = leaf else { return Ok(to_json(Vec::new(), 0)) };
     let thread = loom.thread(leaf).await?;
     let settled = thread.turns.iter().flat_map(|turn| &turn.gate_calls).filter_map(call);
-    Ok(newest(settled.collect()))
+    Ok(fit_newest(settled.collect()))
 }
 
 fn call(record: &GateRecord) -> Option<Value> {
@@ -29,7 +29,7 @@ fn call(record: &GateRecord) -> Option<Value> {
 }
 
 /// As many as fit, oldest dropped first.
-fn newest(calls: Vec<Value>) -> Value {
+fn fit_newest(calls: Vec<Value>) -> Value {
     let all = calls.len();
     let mut kept: Vec<Value> = calls.into_iter().skip(all.saturating_sub(HISTORY_CALLS_MAX)).collect();
     let mut sizes: Vec<usize> =
@@ -41,10 +41,10 @@ fn newest(calls: Vec<Value>) -> Value {
         sizes.remove(0);
     }
     let dropped = all - kept.len();
-    told(kept, dropped)
+    to_json(kept, dropped)
 }
 
-fn told(calls: Vec<Value>, dropped: usize) -> Value {
+fn to_json(calls: Vec<Value>, dropped: usize) -> Value {
     json!({"calls": calls, "dropped": dropped})
 }
 
@@ -57,18 +57,18 @@ mod tests {
         let calls = |count: usize, size: usize| -> Vec<Value> {
             (0..count).map(|n| json!({"gate": "read", "result": format!("{n:0size$}")})).collect()
         };
-        let short = newest(calls(25, 3));
+        let short = fit_newest(calls(25, 3));
         assert_eq!((short["calls"].as_array().map(Vec::len), &short["dropped"]), (Some(20), &json!(5)));
         assert_eq!((&short["calls"][0]["result"], &short["calls"][19]["result"]), (&json!("005"), &json!("024")));
-        let long = newest(calls(25, 400));
+        let long = fit_newest(calls(25, 400));
         let kept = long["calls"].as_array().expect("a list").len();
         assert_eq!((kept, &long["dropped"]), (8, &json!(17)));
         let text = canonical(&long["calls"]).expect("canonical");
         assert!(text.len() <= HISTORY_CHARS_MAX && text.len() + 400 > HISTORY_CHARS_MAX, "{}", text.len());
         // Exactly as many as may be, and one more.
         let least = canonical(&json!([{"gate": "read", "result": ""}])).expect("canonical").len();
-        assert_eq!(newest(calls(1, HISTORY_CHARS_MAX - least))["dropped"], 0);
-        assert_eq!(newest(calls(1, HISTORY_CHARS_MAX - least + 1)), json!({"calls": [], "dropped": 1}));
-        assert_eq!(newest(Vec::new()), json!({"calls": [], "dropped": 0}));
+        assert_eq!(fit_newest(calls(1, HISTORY_CHARS_MAX - least))["dropped"], 0);
+        assert_eq!(fit_newest(calls(1, HISTORY_CHARS_MAX - least + 1)), json!({"calls": [], "dropped": 1}));
+        assert_eq!(fit_newest(Vec::new()), json!({"calls": [], "dropped": 0}));
     }
 }

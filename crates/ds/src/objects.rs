@@ -40,7 +40,7 @@ impl Base {
     }
 
     /// A folder by its path, or a bucket by its URL.
-    pub(crate) fn read(text: &str) -> Result<Self, BaseFault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, BaseFault> {
         let Some((scheme, _)) = text.split_once("://") else {
             return if text.is_empty() { Err(BaseFault::Unknown) } else { Ok(Self::folder(Path::new(text))) };
         };
@@ -61,7 +61,7 @@ impl Base {
 }
 
 /// Who has the object at this address, and where there.
-fn opened(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
+fn open_store(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
     if address.contains("://") {
         // Whoever was first chose for the whole process.
         #[cfg(any(feature = "s3", feature = "gcs"))]
@@ -85,7 +85,7 @@ pub(crate) fn is_missing(error: &Error) -> bool {
 
 /// All bytes of an object.
 pub(crate) async fn read(address: &str) -> Result<Vec<u8>, Error> {
-    let (store, place) = opened(address)?;
+    let (store, place) = open_store(address)?;
     Ok(store.get(&place).await?.bytes().await?.to_vec())
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn create(address: &str, bytes: Vec<u8>) -> Result<(), Error> {
     if !address.contains("://") {
         is_there(Path::new(address))?;
     }
-    let (store, place) = opened(address)?;
+    let (store, place) = open_store(address)?;
     let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     match store.put_opts(&place, PutPayload::from(bytes), create).await {
         Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
@@ -105,7 +105,7 @@ pub(crate) async fn create(address: &str, bytes: Vec<u8>) -> Result<(), Error> {
 
 /// Deletes an object; that there is none is as good.
 pub(crate) async fn delete(address: &str) -> Result<(), Error> {
-    let (store, place) = opened(address)?;
+    let (store, place) = open_store(address)?;
     match store.delete(&place).await {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
@@ -130,17 +130,17 @@ mod tests {
 
     #[test]
     fn a_place_for_objects_is_a_folder_or_a_bucket_that_this_build_reaches() {
-        let folder = Base::read("/var/traces").expect("a folder");
+        let folder = Base::parse("/var/traces").expect("a folder");
         assert_eq!(folder.address("ab12"), "/var/traces/ab/ab12.json");
-        assert_eq!(Base::read("file:///var/traces").expect("a folder"), folder);
-        let relative = Base::read("traces").expect("a folder").address("ab");
+        assert_eq!(Base::parse("file:///var/traces").expect("a folder"), folder);
+        let relative = Base::parse("traces").expect("a folder").address("ab");
         assert!(Path::new(&relative).is_absolute(), "{relative}");
         for none in ["", "ftp://host/traces", "s3://", "s3:///traces"] {
-            assert_eq!(Base::read(none), Err(BaseFault::Unknown), "{none}");
+            assert_eq!(Base::parse(none), Err(BaseFault::Unknown), "{none}");
         }
         for bucket in ["s3://bucket/traces/", "gs://bucket/traces"] {
             let scheme = &bucket[..2];
-            match Base::read(bucket) {
+            match Base::parse(bucket) {
                 Ok(base) => {
                     assert!(BUCKETS.contains(&scheme));
                     assert_eq!(base.address("ab12"), format!("{scheme}://bucket/traces/ab/ab12.json"));

@@ -3,20 +3,20 @@
 use cantrip::canon::Money;
 use cantrip::crystal::{AnyCrystal, Crystal, Price};
 use cantrip::spend::{
-    Authorization, Decision, Guards, Named, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms, Trifecta,
-    Usage,
+    Authorization, Decision, Guards, Phase, PolicyInput, Principal, Request, ResolvedAuthorization, Ruling, Subject,
+    Terms, Trifecta, Usage,
 };
 use cantrip_contract::{PolicyPart, Rendered};
 
 use crate::limits::{ANSWER_TOKENS_MIN, MESSAGE_TOKENS_BOUND};
-use crate::papers::Filing;
+use crate::observer::PredictContext;
 
 /// What policy is asked by.
 const POLICY: &str = "ds.predict.v1";
 
 /// What policy is asked: the least that the first request can cost.
-pub(crate) fn question(
-    filing: &Filing,
+pub(crate) fn policy_input(
+    filing: &PredictContext,
     crystal: &AnyCrystal,
     rendered: &Rendered,
     principal: Principal,
@@ -28,7 +28,7 @@ pub(crate) fn question(
     let answer =
         filing.asked.params.max_tokens.map_or(ANSWER_TOKENS_MIN, |most| u64::from(most).min(ANSWER_TOKENS_MIN));
     let price = crystal.price();
-    let worst = price.worst(prompt, answer);
+    let worst = price.worst_cost(prompt, answer);
     let subject = Subject { signature_id: Some(filing.signature.to_string()), ..Subject::model_call(provider, name) };
     let totals = payer.map(|row| row.totals).unwrap_or_default();
     let at = filing.started.wall;
@@ -40,7 +40,7 @@ pub(crate) fn question(
         at,
         subject,
         principal,
-        authorization: payer.map(|row| Named {
+        authorization: payer.map(|row| ResolvedAuthorization {
             authorization_id: row.id.to_string(),
             revision: row.agreement.revision,
             terms_hash: row.terms().hash(),
@@ -66,7 +66,7 @@ pub(crate) fn question(
     }
 }
 
-pub(crate) fn said(
+pub(crate) fn receipt_policy(
     chosen: &PolicyPart,
     decision: &Decision,
     payer: Option<&Authorization>,

@@ -14,36 +14,37 @@ use cantrip::circle::Medium;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{
-    Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Loom, Opening, RunKind, Step,
-    StepId, TruncationReason,
+    Actor, AppendOutcome, Body, Contracts, Ending, Error, Event, Journal, Loom, RecordDraft, RecordedError, RunFailed,
+    RunKind, RunOpening, Step, StepId, TruncationReason,
 };
 use cantrip::policy::DECISION;
-use cantrip::reply::{AnyCode, Filled, Guarded, Refusal, Success, codes};
+use cantrip::reply::{AnyCode, GuardedReply, Refusal, ReplyDraft, Success, codes};
 use cantrip::spend::{
-    Authorization, AuthorizationRef, CallKey, Decided, Decision, Operation, PolicyInput, Principal, Ruling, evaluate,
+    Authorization, AuthorizationRef, CallKey, Decision, DecisionRecord, Operation, PolicyInput, Principal, Ruling,
+    evaluate,
 };
 use cantrip::{
-    Cancel, Cantrip, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, policy_denial,
-    store_refusal,
+    Cancel, Cantrip, CastOptions, CastReply, Funds, OwnerError, RunStart, Runtime, loom_id_for, owner_of,
+    policy_denial, store_refusal,
 };
 use cantrip_contract::{
-    Artifact, CanaryScope, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft,
-    ReceiptId, Rendered, Row, Side, Signature, SignatureId, Status, Strategy,
+    Artifact, CanaryScope, CompiledId, ContractRow, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose,
+    ReceiptDraft, ReceiptId, Rendered, RolloutSide, Signature, SignatureId, Status, Strategy,
 };
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
 use crate::history::history;
 use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
-use crate::papers::{Files, Filing};
-use crate::permission::{question, said};
-use crate::programs::{Made, direct, programmed, variables};
-use crate::structured::Mode;
-use crate::trace::{TraceMode, Traces};
+use crate::observer::{PredictContext, PredictObserver};
+use crate::permission::{policy_input, receipt_policy};
+use crate::programs::{ProgramSpec, direct_cantrip, rlm_cantrip, variables};
+use crate::settings::{Budget, PredictSettings, PredictStart, medium_of, request_hash};
+use crate::structured::StructuredMode;
+use crate::trace::{TraceArchive, TraceMode};
 use crate::{Catalog, contract};
 
 /// Where the crystals come from.
-pub trait Crystals: Send + Sync {
+pub trait CrystalSource: Send + Sync {
     /// The crystal of this name; the one that is used where nobody names any, without one.
     fn crystal(&self, name: Option<&str>) -> Result<AnyCrystal, Refusal>;
 
@@ -66,7 +67,7 @@ pub trait Crystals: Send + Sync {
     }
 }
 
-impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> Crystals for F {
+impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> CrystalSource for F {
     fn crystal(&self, name: Option<&str>) -> Result<AnyCrystal, Refusal> {
         self(name)
     }
@@ -75,7 +76,7 @@ impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> Crystals 
 /// How a predict is to be made. There is no option that supplies its output.
 #[derive(Debug, Clone)]
 #[must_use = "predict with it"]
-pub struct Predicting {
+pub struct PredictOptions {
     pub owner: String,
     /// This artifact and no other; else what the pointer says, else the signature as it was written.
     pub artifact: Option<CompiledId>,
@@ -111,7 +112,7 @@ pub struct Predicting {
     pub cancel: Cancel,
 }
 
-impl Default for Predicting {
+impl Default for PredictOptions {
     fn default() -> Self {
         Self {
             owner: "local".to_owned(),
@@ -138,7 +139,7 @@ impl Default for Predicting {
     }
 }
 
-impl Predicting {
+impl PredictOptions {
     /// The ids by which a rollout counts this caller.
     pub fn canary_scope(&self) -> CanaryScope {
         CanaryScope {
@@ -153,7 +154,7 @@ impl Predicting {
 
 /// What a predict came to, whether it answered or not.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Predicted {
+pub struct PredictOutcome {
     pub output: Option<Value>,
     pub receipt: Option<ReceiptId>,
     pub run: Option<RunId>,
@@ -169,8 +170,8 @@ pub struct Predicted {
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: look at it"]
 pub struct PredictReply {
-    pub guarded: Guarded,
-    pub predicted: Predicted,
+    pub guarded: GuardedReply,
+    pub predicted: PredictOutcome,
 }
 
 /// Makes predicts in a house. Cheap to clone; all clones are the same.
@@ -178,8 +179,8 @@ pub struct PredictReply {
 pub struct Predictor {
     runtime: Runtime,
     catalog: Catalog,
-    crystals: Arc<dyn Crystals>,
-    traces: Traces,
+    crystals: Arc<dyn CrystalSource>,
+    traces: TraceArchive,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
 }
@@ -191,37 +192,37 @@ impl fmt::Debug for Predictor {
 }
 
 /// Why a predict ended without an output, and the receipt that says so.
-pub(crate) struct Unanswered {
+pub(crate) struct PredictFailure {
     refusal: Refusal,
-    predicted: Box<Predicted>,
+    predicted: Box<PredictOutcome>,
 }
 
-impl From<Refusal> for Unanswered {
+impl From<Refusal> for PredictFailure {
     fn from(refusal: Refusal) -> Self {
         Self { refusal, predicted: Box::default() }
     }
 }
 
 fn actor(owner: &str) -> Result<Actor, Refusal> {
-    Actor::new(owner).map_err(|_| Nameless.into())
+    Actor::new(owner).map_err(|_| OwnerError.into())
 }
 
-pub(crate) fn stored(error: Error) -> Refusal {
+pub(crate) fn refuse_store_error(error: Error) -> Refusal {
     store_refusal(&error)
 }
 
 /// A predict that may be made.
-pub(crate) struct Ready {
+pub(crate) struct ReadyPredict {
     pub signature: Signature,
     pub artifact: Artifact,
     pub input: Value,
     pub crystal: AnyCrystal,
     pub rendered: Rendered,
-    pub filing: Filing,
+    pub filing: PredictContext,
 }
 
 /// What is asked for, once it is known that it can be.
-pub(crate) struct Drawing {
+pub(crate) struct CheckedRequest {
     pub signature: Signature,
     pub input: Value,
     pub body: Body,
@@ -231,22 +232,22 @@ pub(crate) struct Drawing {
 }
 
 /// Whether there is something of it already.
-pub(crate) enum Begin {
-    Opens,
-    TakesOver(RunId),
+pub(crate) enum StartMode {
+    Open,
+    TakeOver(RunId),
 }
 
 /// What an idempotency key stands for.
-enum Keyed {
+enum KeyState {
     /// Nothing yet.
     Free,
-    Answered(Box<Predicted>),
+    Answered(Box<PredictOutcome>),
     /// A predict that was begun, and that nobody works on.
-    Left(Box<PredictRow>),
+    Abandoned(Box<PredictRow>),
 }
 
 /// An artifact, and how it was chosen.
-struct Chosen {
+struct ArtifactChoice {
     artifact: Artifact,
     policy: PolicyPart,
 }
@@ -255,8 +256,8 @@ impl Predictor {
     /// With a clock and ids that the house uses too.
     pub fn new(
         runtime: Runtime,
-        crystals: impl Crystals + 'static,
-        traces: Traces,
+        crystals: impl CrystalSource + 'static,
+        traces: TraceArchive,
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
     ) -> Self {
@@ -272,11 +273,11 @@ impl Predictor {
         &self.runtime
     }
 
-    pub(crate) fn crystals(&self) -> &dyn Crystals {
+    pub(crate) fn crystals(&self) -> &dyn CrystalSource {
         &*self.crystals
     }
 
-    pub(crate) fn traces(&self) -> &Traces {
+    pub(crate) fn traces(&self) -> &TraceArchive {
         &self.traces
     }
 
@@ -285,22 +286,22 @@ impl Predictor {
     }
 
     /// Asks a signature's model about an input.
-    pub async fn predict(&self, signature: &SignatureId, input: &Value, how: Predicting) -> PredictReply {
+    pub async fn predict(&self, signature: &SignatureId, input: &Value, how: PredictOptions) -> PredictReply {
         let (this, id, input) = (self.clone(), signature.clone(), input.clone());
-        self.replied("predict", async move {
-            let predicted = this.answered(&id, &input, how).await?;
+        self.reply_for("predict", async move {
+            let predicted = this.answer_request(&id, &input, how).await?;
             Ok((id, predicted))
         })
         .await
     }
 
     /// The reply for what a predict comes to.
-    pub(crate) async fn replied(
+    pub(crate) async fn reply_for(
         &self,
         name: &'static str,
-        comes: impl Future<Output = Result<(SignatureId, Predicted), Unanswered>> + Send + 'static,
+        comes: impl Future<Output = Result<(SignatureId, PredictOutcome), PredictFailure>> + Send + 'static,
     ) -> PredictReply {
-        let slot: Arc<Mutex<Predicted>> = Arc::default();
+        let slot: Arc<Mutex<PredictOutcome>> = Arc::default();
         let told = Arc::clone(&slot);
         let call = cantrip::reply::Call::surface(name);
         // Boxed: it is long, and every caller would carry it.
@@ -310,7 +311,9 @@ impl Predictor {
             .call(call, |rb| {
                 Box::pin(async move {
                     let (reply, predicted) = match comes.await {
-                        Ok((_, predicted)) if predicted.waiting.is_some() => (rb.success(waits(&predicted)), predicted),
+                        Ok((_, predicted)) if predicted.waiting.is_some() => {
+                            (rb.success(waiting_reply(&predicted)), predicted)
+                        }
                         Ok((id, predicted)) => {
                             let data = json!({
                                 "output": predicted.output, "receipt_id": predicted.receipt,
@@ -319,7 +322,7 @@ impl Predictor {
                             });
                             (rb.success(codes::predicted(id.to_string()).data(data)), predicted)
                         }
-                        Err(Unanswered { refusal, predicted }) => (rb.refuse(refusal), *predicted),
+                        Err(PredictFailure { refusal, predicted }) => (rb.refuse(refusal), *predicted),
                     };
                     *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = predicted;
                     reply
@@ -330,51 +333,60 @@ impl Predictor {
         PredictReply { guarded, predicted }
     }
 
-    async fn answered(&self, id: &SignatureId, input: &Value, how: Predicting) -> Result<Predicted, Unanswered> {
+    async fn answer_request(
+        &self,
+        id: &SignatureId,
+        input: &Value,
+        how: PredictOptions,
+    ) -> Result<PredictOutcome, PredictFailure> {
         // Step 1: what is asked for, and whether it can be.
         let started = self.clock.now();
         let signature = self.catalog.signature(id).await?;
-        let budget = Budget::of(&how, signature.program())?;
+        let budget = Budget::resolve(&how, signature.program())?;
         how.canary_scope().check()?;
         signature.check_input(input)?;
-        let body = Self::body_of(input)?;
+        let body = Self::input_body(input)?;
         // Step 2: whether it was asked before.
         let request_hash = request_hash(id, input, &how, budget)?;
-        match self.keyed(id, &how, request_hash).await? {
-            Keyed::Free => {}
-            Keyed::Answered(before) => return Ok(*before),
-            Keyed::Left(row) => {
+        match self.lookup_key(id, &how, request_hash).await? {
+            KeyState::Free => {}
+            KeyState::Answered(before) => return Ok(*before),
+            KeyState::Abandoned(row) => {
                 let predict = row.predict_id;
-                let predicted = self.taken_over(*row, &how.cancel, started).await?;
-                return self.attended(predicted, predict, &how, started).await;
+                let predicted = self.take_over(*row, &how.cancel, started).await?;
+                return self.await_approvals(predicted, predict, &how, started).await;
             }
         }
         // Steps 3 and 4: in which form, of whom, and in which words.
         let ready = self
-            .drawn_up(Drawing { signature, input: input.clone(), body, request_hash, budget, started }, &how, None)
+            .prepare_request(
+                CheckedRequest { signature, input: input.clone(), body, request_hash, budget, started },
+                &how,
+                None,
+            )
             .await?;
-        let Ready { signature, artifact, input, crystal, rendered, filing } = ready;
+        let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
         let predict = filing.predict;
         // Step 5: whether it may be.
-        let filing = self.permitted(filing, &crystal, &rendered, how.thread).await?;
-        let ready = Ready { signature, artifact, input, crystal, rendered, filing };
-        let predicted = self.carried_out(ready, Begin::Opens, &how.cancel).await?;
-        self.attended(predicted, predict, &how, started).await
+        let filing = self.check_policy(filing, &crystal, &rendered, how.thread).await?;
+        let ready = ReadyPredict { signature, artifact, input, crystal, rendered, filing };
+        let predicted = self.execute(ready, StartMode::Open, &how.cancel).await?;
+        self.await_approvals(predicted, predict, &how, started).await
     }
 
     /// Steps 3 and 4, and all that is known of a predict before policy is asked. `own` is the crystal of a cast that asks,
     /// for an artifact that names none.
-    pub(crate) async fn drawn_up(
+    pub(crate) async fn prepare_request(
         &self,
-        drawing: Drawing,
-        how: &Predicting,
+        drawing: CheckedRequest,
+        how: &PredictOptions,
         own: Option<&AnyCrystal>,
-    ) -> Result<Ready, Refusal> {
-        let Drawing { signature, input, body, request_hash, budget, started } = drawing;
+    ) -> Result<ReadyPredict, Refusal> {
+        let CheckedRequest { signature, input, body, request_hash, budget, started } = drawing;
         // Step 3: in which form.
-        let Chosen { artifact, policy } = self.chosen(&signature, how).await?;
+        let ArtifactChoice { artifact, policy } = self.choose_artifact(&signature, how).await?;
         // Step 4: of whom, and in which words.
-        let params = how.params.over(artifact.params());
+        let params = how.params.with_fallback(artifact.params());
         let named = how.model.as_deref().or(params.model.as_deref());
         let crystal = match own.filter(|own| named.is_none_or(|named| named == own.name())) {
             Some(own) => own.clone(),
@@ -383,10 +395,12 @@ impl Predictor {
         let rendered = signature.render(&artifact, &input)?;
         let (catalog_version, predict) = (self.catalog.version().await?, self.ids.next(started.wall));
         let history = match (artifact.strategy(), how.history) {
-            (Strategy::RlmLite, true) => Some(history(self.runtime.loom(), how.thread).await.map_err(stored)?),
+            (Strategy::RlmLite, true) => {
+                Some(history(self.runtime.loom(), how.thread).await.map_err(refuse_store_error)?)
+            }
             (Strategy::RlmLite, false) | (Strategy::Direct, _) => None,
         };
-        let asked = Asked {
+        let asked = PredictSettings {
             crystal: crystal.name().to_owned(),
             params,
             repair_attempts: budget.repairs,
@@ -395,12 +409,12 @@ impl Predictor {
             max_cost: how.max_cost,
             timeout_seconds: how.timeout.as_secs().max(1),
             trace: how.trace,
-            structured_mode: Mode::of(&crystal.profile()),
+            structured_mode: StructuredMode::of(&crystal.profile()),
             authorization_id: how.authorization.map(|id| id.to_string()),
             history,
             canary: Some(how.canary_scope()),
         };
-        let filing = Filing {
+        let filing = PredictContext {
             predict,
             signature: signature.id().clone(),
             strategy: artifact.strategy(),
@@ -412,34 +426,34 @@ impl Predictor {
             purpose: how.purpose,
             owner: how.owner.clone(),
             asked,
-            began: Began { catalog_version, policy, started_at: started.wall },
+            began: PredictStart { catalog_version, policy, started_at: started.wall },
             started,
             clock: Arc::clone(&self.clock),
             traces: self.traces.clone(),
             prompt: json!({"system": rendered.system, "user": rendered.user}),
             caller: None,
-            noted: Mutex::default(),
+            observations: Mutex::default(),
         };
-        Ok(Ready { signature, artifact, input, crystal, rendered, filing })
+        Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })
     }
 
     /// The canonical text of an input, as a body. One that no predict takes is refused.
-    pub(crate) fn body_of(input: &Value) -> Result<Body, Refusal> {
+    pub(crate) fn input_body(input: &Value) -> Result<Body, Refusal> {
         let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
         if text.len() > INPUT_BYTES_MAX {
             return Err(codes::limit("the input", text.len(), INPUT_BYTES_MAX).into());
         }
-        Body::new(text.into_bytes()).map_err(stored)
+        Body::new(text.into_bytes()).map_err(refuse_store_error)
     }
 
     /// Waits for those who have to approve it, as long as that was asked for, and goes on as often as they did.
-    async fn attended(
+    async fn await_approvals(
         &self,
-        mut predicted: Predicted,
+        mut predicted: PredictOutcome,
         predict: PredictId,
-        how: &Predicting,
+        how: &PredictOptions,
         started: Now,
-    ) -> Result<Predicted, Unanswered> {
+    ) -> Result<PredictOutcome, PredictFailure> {
         let Some(patience) = how.wait_for_approval else { return Ok(predicted) };
         let since = self.clock.now().monotonic;
         while let (Some(run), Some(approvals)) = (predicted.run, &predicted.waiting) {
@@ -448,9 +462,9 @@ impl Predictor {
             }
             let pending = self.runtime.pending(run).await?;
             if how.cancel.is_cancelled() || pending.is_empty() {
-                let row = self.runtime.loom().predict(predict).await.map_err(stored)?;
+                let row = self.runtime.loom().predict(predict).await.map_err(refuse_store_error)?;
                 // Boxed: it is long, and goes on here as often as someone decides.
-                predicted = Box::pin(self.taken_over(row, &how.cancel, started)).await?;
+                predicted = Box::pin(self.take_over(row, &how.cancel, started)).await?;
             } else if self.clock.now().monotonic.since(since) >= patience {
                 break;
             } else {
@@ -461,87 +475,89 @@ impl Predictor {
     }
 
     /// Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
-    pub(crate) async fn carried_out(
+    pub(crate) async fn execute(
         &self,
-        ready: Ready,
-        begin: Begin,
+        ready: ReadyPredict,
+        begin: StartMode,
         cancel: &Cancel,
-    ) -> Result<Predicted, Unanswered> {
-        let Ready { signature, artifact, input, crystal, rendered, filing } = ready;
+    ) -> Result<PredictOutcome, PredictFailure> {
+        let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
         let (predict, strategy, asked) = (filing.predict, filing.strategy, filing.asked.clone());
-        let made = Made { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &asked };
-        let (cantrip, context) = self.cantrip(made, strategy, crystal, &input, 1)?;
-        let runtime = self.runtime.acting_for(actor(&filing.owner)?).attended_by(Files(Arc::new(filing)));
+        let made = ProgramSpec { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &asked };
+        let (cantrip, context) = self.build_cantrip(made, strategy, crystal, &input, 1)?;
+        let runtime = self.runtime.with_actor(actor(&filing.owner)?).with_observer(PredictObserver(Arc::new(filing)));
         let payer = asked.authorization_id.as_deref().and_then(|id| id.parse().ok());
-        let runtime = payer.map_or_else(|| runtime.clone(), |payer| runtime.paid_by(payer));
+        let runtime = payer.map_or_else(|| runtime.clone(), |payer| runtime.with_authorization(payer));
         let reply = match begin {
-            Begin::Opens => {
-                let casting = Casting::on(rendered.user.as_str()).cancelled_by(cancel);
+            StartMode::Open => {
+                let casting = CastOptions::on(rendered.user.as_str()).cancelled_by(cancel);
                 let casting = match context {
                     Some(context) => casting.context(context),
                     None => casting,
                 };
                 runtime.cast(&cantrip, casting).await
             }
-            Begin::TakesOver(run) => runtime.resume_with(&cantrip, run, cancel).await,
+            StartMode::TakeOver(run) => runtime.resume_with(&cantrip, run, cancel).await,
         };
-        if let Err(refused) = self.traces.tended(self.runtime.loom(), self.clock.now().wall).await {
+        if let Err(refused) = self.traces.maintain(self.runtime.loom(), self.clock.now().wall).await {
             tracing::warn!(?refused, "traces could not be looked after");
         }
-        self.closed(&signature, strategy, predict, reply, asked.repair_attempts).await
+        self.cast_outcome(&signature, strategy, predict, reply, asked.repair_attempts).await
     }
 
     /// The cantrip that answers, and the variables of its programs. `depth` is how many levels of children it may have.
-    pub(crate) fn cantrip(
+    pub(crate) fn build_cantrip(
         &self,
-        made: Made<'_>,
+        made: ProgramSpec<'_>,
         strategy: Strategy,
         crystal: AnyCrystal,
         input: &Value,
         depth: u64,
     ) -> Result<(Cantrip, Option<Value>), Refusal> {
-        let Made { signature, asked, .. } = made;
+        let ProgramSpec { signature, asked, .. } = made;
         match strategy {
-            Strategy::Direct => Ok((direct(made, crystal, asked.structured_mode)?, None)),
+            Strategy::Direct => Ok((direct_cantrip(made, crystal, asked.structured_mode)?, None)),
             Strategy::RlmLite => {
                 let sub_model = asked.params.sub_model.as_deref();
                 let sub_crystal = sub_model.map(|name| self.crystals.crystal(Some(name))).transpose()?;
                 let medium = self.crystals.medium(medium_of(signature.program()))?;
                 let variables = variables(signature, input, asked.history.as_ref());
-                Ok((programmed(made, crystal, sub_crystal, medium, &variables, depth)?, Some(variables)))
+                Ok((rlm_cantrip(made, crystal, sub_crystal, medium, &variables, depth)?, Some(variables)))
             }
         }
     }
 
     /// What a key stands for.
-    async fn keyed(&self, id: &SignatureId, how: &Predicting, request: Hash) -> Result<Keyed, Refusal> {
-        let Some(key) = &how.idempotency_key else { return Ok(Keyed::Free) };
+    async fn lookup_key(&self, id: &SignatureId, how: &PredictOptions, request: Hash) -> Result<KeyState, Refusal> {
+        let Some(key) = &how.idempotency_key else { return Ok(KeyState::Free) };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(codes::limit("the idempotency key", key.len(), KEY_BYTES_MAX).into());
         }
         let scoped = PredictKey { owner: how.owner.clone(), signature_id: id.clone(), key: key.clone() };
         let loom = self.runtime.loom();
-        let Some(row) = loom.predict_of_key(scoped).await.map_err(stored)? else { return Ok(Keyed::Free) };
+        let Some(row) = loom.predict_of_key(scoped).await.map_err(refuse_store_error)? else {
+            return Ok(KeyState::Free);
+        };
         if row.request_hash != request {
             let filled = codes::immutable(format!("the request under the idempotency key {key}"));
             return Err(filled.data(json!({"reason": "idempotency_conflict", "predict_id": row.predict_id})).into());
         }
         if let Some(end) = row.end.clone() {
-            return Ok(Keyed::Answered(Box::new(self.recorded(row, end).await?)));
+            return Ok(KeyState::Answered(Box::new(self.recorded_outcome(row, end).await?)));
         }
-        let holder = loom.holder(row.run_id).await.map_err(stored)?;
+        let holder = loom.holder(row.run_id).await.map_err(refuse_store_error)?;
         if holder.is_some_and(|lease| self.clock.now().wall < lease.expires_at) {
             let filled = codes::busy("idempotency key", key.as_str(), row.run_id.to_string());
             return Err(filled.data(json!({"reason": "in_flight", "run_id": row.run_id})).into());
         }
-        Ok(Keyed::Left(Box::new(row)))
+        Ok(KeyState::Abandoned(Box::new(row)))
     }
 
     /// What was answered before.
-    pub(crate) async fn recorded(&self, row: PredictRow, end: PredictEnd) -> Result<Predicted, Refusal> {
+    pub(crate) async fn recorded_outcome(&self, row: PredictRow, end: PredictEnd) -> Result<PredictOutcome, Refusal> {
         let loom = self.runtime.loom();
-        let receipt = loom.receipt_of(row.predict_id).await.map_err(stored)?;
-        let predicted = Predicted {
+        let receipt = loom.receipt_of(row.predict_id).await.map_err(refuse_store_error)?;
+        let predicted = PredictOutcome {
             output: None,
             receipt: receipt.as_ref().map(|row| row.receipt_id.clone()),
             run: Some(row.run_id),
@@ -557,25 +573,25 @@ impl Predictor {
                 .data(json!({"replayed": true, "error_code": code, "receipt_id": predicted.receipt}))
                 .into());
         };
-        let body = loom.body(output).await.map_err(stored)?;
+        let body = loom.body(output).await.map_err(refuse_store_error)?;
         let altered = || codes::record_altered("predict", row.predict_id.to_string(), "output_hash");
         let text = std::str::from_utf8(body.bytes()).map_err(|_| Refusal::from(altered()))?;
         let output = cantrip::canon::json::read(text).map_err(|_| Refusal::from(altered()))?;
-        Ok(Predicted { output: Some(output), ..predicted })
+        Ok(PredictOutcome { output: Some(output), ..predicted })
     }
 
-    async fn chosen(&self, signature: &Signature, how: &Predicting) -> Result<Chosen, Refusal> {
+    async fn choose_artifact(&self, signature: &Signature, how: &PredictOptions) -> Result<ArtifactChoice, Refusal> {
         let pointer = match &how.artifact {
             Some(_) => None,
-            None => self.runtime.loom().pointer(signature.id().clone()).await.map_err(stored)?,
+            None => self.runtime.loom().pointer(signature.id().clone()).await.map_err(refuse_store_error)?,
         };
         let (id, policy) = match (&how.artifact, pointer) {
             (Some(id), _) => (id.clone(), PolicyPart { canary_percent: Some(0), ..PolicyPart::default() }),
             (None, Some(pointer)) => {
                 let variant = pointer.variant_for(&how.canary_scope());
                 let side = match variant.variant {
-                    Side::Primary => "primary",
-                    Side::Canary => "canary",
+                    RolloutSide::Primary => "primary",
+                    RolloutSide::Canary => "canary",
                 };
                 let policy = PolicyPart {
                     artifact_variant: Some(side.to_owned()),
@@ -593,22 +609,22 @@ impl Predictor {
                     canary_percent: Some(0),
                     ..PolicyPart::default()
                 };
-                (signature.base().id(), policy)
+                (signature.base_artifact().id(), policy)
             }
         };
         let artifact = self.catalog.artifact(&id).await?;
-        artifact.fits(signature).map_err(|fault| fault.refusal(id.as_str(), signature.id()))?;
-        Ok(Chosen { artifact, policy })
+        artifact.check_compatible(signature).map_err(|fault| fault.refusal(id.as_str(), signature.id()))?;
+        Ok(ArtifactChoice { artifact, policy })
     }
 
     /// Asks policy before anything is begun. What it refuses is written down and ends here.
-    async fn permitted(
+    async fn check_policy(
         &self,
-        mut filing: Filing,
+        mut filing: PredictContext,
         crystal: &AnyCrystal,
         rendered: &Rendered,
         thread: Option<EntityId>,
-    ) -> Result<Filing, Unanswered> {
+    ) -> Result<PredictContext, PredictFailure> {
         let run: RunId = self.ids.next(filing.started.wall);
         let principal = Principal {
             owner: owner_of(&actor(&filing.owner)?).map_err(Refusal::from)?,
@@ -618,38 +634,38 @@ impl Predictor {
             autopilot_id: Some(filing.signature.to_string()),
         };
         let named = filing.asked.authorization_id.as_deref().and_then(|id| id.parse::<AuthorizationRef>().ok());
-        let payer = match self.runtime.funds(principal.clone(), named).await.map_err(stored)? {
+        let payer = match self.runtime.funds(principal.clone(), named).await.map_err(refuse_store_error)? {
             // What a predict costs is on its receipt.
-            Funds::Uncounted => return Err(stored(Error::NoLedger).into()),
+            Funds::NoLedger => return Err(refuse_store_error(Error::NoLedger).into()),
             // Nobody pays then, and policy says so.
-            Funds::Missing => None,
+            Funds::NoAuthorization => None,
             Funds::Paid(payer) => Some(payer),
         };
-        let input = question(&filing, crystal, rendered, principal, payer.as_ref());
+        let input = policy_input(&filing, crystal, rendered, principal, payer.as_ref());
         let terms = payer.as_ref().map(Authorization::terms);
         let decision = evaluate(&input, terms);
-        filing.began.policy = said(&filing.began.policy, &decision, payer.as_ref(), terms);
+        filing.began.policy = receipt_policy(&filing.began.policy, &decision, payer.as_ref(), terms);
         if decision.decision != Ruling::Denied {
             return Ok(filing);
         }
         let refusal = policy_denial(&filing.signature.to_string(), &decision, &input, terms);
-        let receipt = self.denied(&filing, run, decision, input, refusal.code()).await?;
-        let predicted = Box::new(Predicted { receipt, run: Some(run), ..Predicted::default() });
-        Err(Unanswered { refusal, predicted })
+        let receipt = self.record_denial(&filing, run, decision, input, refusal.code()).await?;
+        let predicted = Box::new(PredictOutcome { receipt, run: Some(run), ..PredictOutcome::default() });
+        Err(PredictFailure { refusal, predicted })
     }
 
     /// Writes down that policy refused: a run that is over at once, the decision, and a receipt.
-    async fn denied(
+    async fn record_denial(
         &self,
-        filing: &Filing,
+        filing: &PredictContext,
         run: RunId,
         decision: Decision,
         input: PolicyInput,
         code: AnyCode,
     ) -> Result<Option<ReceiptId>, Refusal> {
         let now = self.clock.now().wall;
-        let opens = Opens { run, loom: loom_named(&filing.signature.to_string()), entity: None, epoch: 0, at: now };
-        let opening = Opening {
+        let opens = RunStart { run, loom: loom_id_for(&filing.signature.to_string()), entity: None, epoch: 0, at: now };
+        let opening = RunOpening {
             kind: RunKind::Predict,
             loom_id: opens.loom,
             owner: actor(&filing.owner)?,
@@ -657,7 +673,7 @@ impl Predictor {
             root_run_id: None,
         };
         let call = CallKey::new(filing.predict.to_string()).map_err(|_| codes::crash())?;
-        let row = Decided { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };
+        let row = DecisionRecord { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };
         let mut told = to_value(&row.decision).unwrap_or_default();
         told["v"] = json!(1);
         told["decision_id"] = json!(row.id);
@@ -667,38 +683,42 @@ impl Predictor {
         let Value::Object(payload) = told else { return Err(codes::crash().into()) };
         let decided = Event::Other { kind: DECISION.to_owned(), payload };
         let reason = row.decision.reason_code.as_str();
-        let error = Fault::new(code, reason).because(Some(reason));
+        let error = RecordedError::new(code, reason).with_reason_code(Some(reason));
         let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
         let receipt = filing.receipt(&opens, Status::Denied, Some(code.as_str().to_owned()));
-        let step = Step::opens(StepId::new("denied").expect("a short name"), run, None)
-            .record(Draft::opening(now, opening, decided).map_err(stored)?)
-            .record(Draft::new(now, Failed { error }).map_err(stored)?)
+        let step = Step::open_run(StepId::new("denied").expect("a short name"), run, None)
+            .record(RecordDraft::opening(now, opening, decided).map_err(refuse_store_error)?)
+            .record(RecordDraft::new(now, RunFailed { error }).map_err(refuse_store_error)?)
             .money(Operation::Note(Box::new(row)))
-            .contract(Row::Predict(Box::new(filing.row(&opens, None, Some(end)))))
-            .contract(Row::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), Vec::new()))))
+            .contract(ContractRow::Predict(Box::new(filing.row(&opens, None, Some(end)))))
+            .contract(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), Vec::new()))))
             .bodies([filing.input.clone()]);
-        match self.runtime.loom().append(step).await.map_err(stored)? {
-            Answer::Committed(_) => {}
-            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
+        match self.runtime.loom().append(step).await.map_err(refuse_store_error)? {
+            AppendOutcome::Committed(_) => {}
+            AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Conflict(_)
+            | AppendOutcome::Fenced { .. } => {
                 return Err(codes::crash().into());
             }
         }
-        let row = self.runtime.loom().receipt_of(filing.predict).await.map_err(stored)?;
+        let row = self.runtime.loom().receipt_of(filing.predict).await.map_err(refuse_store_error)?;
         Ok(row.map(|row| row.receipt_id))
     }
 
     /// What a cast that is over says about its predict.
-    async fn closed(
+    async fn cast_outcome(
         &self,
         signature: &Signature,
         strategy: Strategy,
         predict: PredictId,
         reply: CastReply,
         repairs: u8,
-    ) -> Result<Predicted, Unanswered> {
-        let receipt = self.runtime.loom().receipt_of(predict).await.map_err(stored)?.map(|row| row.receipt_id);
+    ) -> Result<PredictOutcome, PredictFailure> {
+        let receipt =
+            self.runtime.loom().receipt_of(predict).await.map_err(refuse_store_error)?.map(|row| row.receipt_id);
         let predicted =
-            Predicted { output: None, receipt, run: reply.run, thread: reply.entity, ..Predicted::default() };
+            PredictOutcome { output: None, receipt, run: reply.run, thread: reply.entity, ..PredictOutcome::default() };
         let data = json!({
             "receipt_id": predicted.receipt, "run_id": predicted.run, "thread_id": predicted.thread,
         });
@@ -706,10 +726,10 @@ impl Predictor {
         let ending = reply.outcome.as_ref().map(|outcome| &outcome.ending);
         let refusal = match ending {
             Some(Ending::Terminated { result, .. }) => {
-                return Ok(Predicted { output: Some(result.clone()), ..predicted });
+                return Ok(PredictOutcome { output: Some(result.clone()), ..predicted });
             }
             Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) if strategy == Strategy::Direct => {
-                let path = self.violated(reply.outcome.as_ref().and_then(|outcome| outcome.leaf)).await;
+                let path = self.last_violation(reply.outcome.as_ref().and_then(|outcome| outcome.leaf)).await;
                 codes::output_schema(id, path, u64::from(repairs) + 1).data(data).into()
             }
             Some(Ending::Truncated { .. }) | None => {
@@ -725,16 +745,16 @@ impl Predictor {
                     // It waits for someone: its receipt comes with what they decide.
                     let asked = said.data().get("approvals").and_then(Value::as_array);
                     let ids = asked.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
-                    return Ok(Predicted { waiting: Some(ids.collect()), ..predicted });
+                    return Ok(PredictOutcome { waiting: Some(ids.collect()), ..predicted });
                 }
                 Refusal::dynamic(said.code().as_str(), fields).unwrap_or_else(Refusal::from)
             }
         };
-        Err(Unanswered { refusal, predicted: Box::new(predicted) })
+        Err(PredictFailure { refusal, predicted: Box::new(predicted) })
     }
 
     /// Where the last output did not fit.
-    async fn violated(&self, leaf: Option<cantrip::canon::TurnId>) -> String {
+    async fn last_violation(&self, leaf: Option<cantrip::canon::TurnId>) -> String {
         let Some(leaf) = leaf else { return String::new() };
         let Ok(turn) = self.runtime.loom().turn(leaf).await else { return String::new() };
         let told = turn.gate_calls.iter().rev().find_map(|call| match &call.settlement {
@@ -746,7 +766,7 @@ impl Predictor {
 }
 
 /// What is told of a predict that is not over, and how it goes on.
-fn waits(predicted: &Predicted) -> Filled<Success> {
+fn waiting_reply(predicted: &PredictOutcome) -> ReplyDraft<Success> {
     let run = predicted.run.map(|run| run.to_string()).unwrap_or_default();
     let approvals = predicted.waiting.clone().unwrap_or_default();
     let (reason, hint) = if approvals.is_empty() {

@@ -3,30 +3,30 @@
 use std::sync::Arc;
 
 use cantrip::canon::json::canonical;
-use cantrip::circle::{Delegates, Medium, MediumKind};
-use cantrip::crystal::{AnyCrystal, Choice, Crystal, Sampling};
+use cantrip::circle::{DelegationGrants, Medium, MediumKind};
+use cantrip::crystal::{AnyCrystal, Crystal, Sampling, ToolChoice};
 use cantrip::gates::{call_agent, call_agent_batch, done};
 use cantrip::reply::Refusal;
 use cantrip::{Call, Cantrip};
 use cantrip_contract::{Artifact, Rendered, Signature};
 use serde_json::Value;
 
-use crate::asked::Asked;
 use crate::limits::PREVIEW_CHARS;
-use crate::structured::{Mode, Structured};
+use crate::settings::PredictSettings;
+use crate::structured::{StructuredCrystal, StructuredMode};
 
 /// What is asked, in which form, in which words.
 #[derive(Clone, Copy)]
-pub(crate) struct Made<'a> {
+pub(crate) struct ProgramSpec<'a> {
     pub signature: &'a Signature,
     pub artifact: &'a Artifact,
     pub rendered: &'a Rendered,
-    pub asked: &'a Asked,
+    pub asked: &'a PredictSettings,
 }
 
 /// What both programs have in common.
-fn begun(made: Made<'_>, call: Call) -> cantrip::recipe::Builder {
-    let Asked { params, timeout_seconds, max_cost, .. } = made.asked;
+fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
+    let PredictSettings { params, timeout_seconds, max_cost, .. } = made.asked;
     let sampling = Sampling {
         temperature: params.temperature,
         top_p: params.top_p,
@@ -41,7 +41,7 @@ fn begun(made: Made<'_>, call: Call) -> cantrip::recipe::Builder {
         .name(made.signature.id().to_string())
         .call(call)
         .gate(done())
-        .answer_schema(made.signature.output().written().clone())
+        .answer_schema(made.signature.output().source().clone())
         .ward("timeout", format!("{timeout_seconds}s"))
         .park(false);
     match max_cost {
@@ -51,8 +51,12 @@ fn begun(made: Made<'_>, call: Call) -> cantrip::recipe::Builder {
 }
 
 /// `direct.v1`: a conversation whose only gate is `done`, with as many turns as it has repairs and one more.
-pub(crate) fn direct(made: Made<'_>, crystal: AnyCrystal, mode: Mode) -> Result<Cantrip, Refusal> {
-    let Made { signature, artifact, rendered, asked } = made;
+pub(crate) fn direct_cantrip(
+    made: ProgramSpec<'_>,
+    crystal: AnyCrystal,
+    mode: StructuredMode,
+) -> Result<Cantrip, Refusal> {
+    let ProgramSpec { signature, artifact, rendered, asked } = made;
     let mut demos = Vec::new();
     if !signature.prompt().names_demos() {
         for demo in artifact.demos() {
@@ -60,10 +64,10 @@ pub(crate) fn direct(made: Made<'_>, crystal: AnyCrystal, mode: Mode) -> Result<
             demos.push((signature.render(artifact, &demo.input)?.user, output));
         }
     }
-    let call = Call::new().system_prompt(&rendered.system).tool_choice(Choice::Required);
-    let schema = signature.output().written().clone();
-    begun(made, call)
-        .crystal(Structured::new(crystal, mode, schema, demos))
+    let call = Call::new().system_prompt(&rendered.system).tool_choice(ToolChoice::Required);
+    let schema = signature.output().source().clone();
+    base_builder(made, call)
+        .crystal(StructuredCrystal::new(crystal, mode, schema, demos))
         .ward("max_turns", u64::from(asked.repair_attempts) + 1)
         .build()
         .map_err(Refusal::from)
@@ -86,12 +90,12 @@ pub(crate) fn variables(signature: &Signature, input: &Value, history: Option<&V
         variables.insert(HISTORY.to_owned(), history.clone());
     }
     variables.insert("inputs".to_owned(), input.clone());
-    variables.insert("output_schema".to_owned(), signature.output().written().clone());
+    variables.insert("output_schema".to_owned(), signature.output().source().clone());
     Value::Object(variables)
 }
 
 /// What is told of the variables: name, kind, size and how each begins; never all of it.
-fn described(variables: &Value) -> String {
+fn describe_variables(variables: &Value) -> String {
     let mut text = String::from(
         "You work by writing programs. These variables hold the input; look at them with code, they are not shown here \
          whole:",
@@ -113,16 +117,16 @@ fn described(variables: &Value) -> String {
 
 /// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls. There are
 /// none at a depth of 0.
-pub(crate) fn programmed(
-    made: Made<'_>,
+pub(crate) fn rlm_cantrip(
+    made: ProgramSpec<'_>,
     crystal: AnyCrystal,
     sub_crystal: Option<AnyCrystal>,
     medium: Arc<dyn Medium>,
     variables: &Value,
     depth: u64,
 ) -> Result<Cantrip, Refusal> {
-    let Made { signature, artifact, rendered, asked } = made;
-    let mut prompt = format!("{}\n\n{}", rendered.system, described(variables));
+    let ProgramSpec { signature, artifact, rendered, asked } = made;
+    let mut prompt = format!("{}\n\n{}", rendered.system, describe_variables(variables));
     if !signature.prompt().names_demos() {
         for demo in artifact.demos() {
             let (asked, answered) = (canonical(&demo.input), canonical(&demo.output));
@@ -131,20 +135,20 @@ pub(crate) fn programmed(
         }
     }
     let own = crystal.name().to_owned();
-    let delegates = Delegates {
-        by_level: sub_crystal.as_ref().map(|crystal| crystal.name().to_owned()).into_iter().collect(),
+    let delegates = DelegationGrants {
+        crystal_by_level: sub_crystal.as_ref().map(|crystal| crystal.name().to_owned()).into_iter().collect(),
         medium: Some(MediumKind::Conversation),
         system_prompt: artifact.sub_instructions().map(str::to_owned),
         max_turns: Some(u64::from(asked.repair_attempts) + 1),
-        most: Some(u64::from(asked.max_sub_calls)),
-        ..Delegates::default()
+        max_children: Some(u64::from(asked.max_sub_calls)),
+        ..DelegationGrants::default()
     };
-    let mut builder = begun(made, Call::new().system_prompt(prompt))
+    let mut builder = base_builder(made, Call::new().system_prompt(prompt))
         .crystal(crystal)
         .delegating(call_agent(), delegates.clone())
         .delegating(call_agent_batch(), delegates)
         .medium(medium.kind())
-        .served_by(medium)
+        .serve_medium(medium)
         .spread_context()
         .count_turns()
         .ward("max_turns", u64::from(asked.max_iterations))

@@ -9,29 +9,31 @@ use cantrip::Cancel;
 use cantrip::canon::json::read;
 use cantrip::canon::{Now, PredictId, RunId};
 use cantrip::crystal::{AnyCrystal, Crystal};
-use cantrip::loom::{Contracts, Event, Journal, Loom, Page, ReceiptsWanted, RunKind, Seq};
+use cantrip::loom::{Contracts, Event, Journal, Loom, PageRequest, ReceiptFilter, RunKind, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::PredictRow;
 use futures_util::TryStreamExt;
 use serde_json::{Map, Value};
 
-use crate::asked::{Asked, Began};
-use crate::papers::{Filing, OPENED};
-use crate::predict::{Begin, PredictReply, Predicted, Predictor, Ready, Unanswered, stored};
+use crate::observer::{OPENED, PredictContext};
+use crate::predict::{
+    PredictFailure, PredictOutcome, PredictReply, Predictor, ReadyPredict, StartMode, refuse_store_error,
+};
+use crate::settings::{PredictSettings, PredictStart};
 
 impl Predictor {
     /// Goes on with the run of a predict that its process left, and closes it with its receipt. What is on record is not
     /// asked for again. Of one that is over, what it came to is read.
     pub async fn resume(&self, run: RunId, cancel: &Cancel) -> PredictReply {
         let (this, cancel) = (self.clone(), cancel.clone());
-        self.replied("resume", async move {
+        self.reply_for("resume", async move {
             let row = this.predict_of(run).await?;
             let id = row.signature_id.clone();
             match row.end.clone() {
-                Some(end) => Ok((id, this.recorded(row, end).await?)),
+                Some(end) => Ok((id, this.recorded_outcome(row, end).await?)),
                 None => {
                     let now = this.clock().now();
-                    Ok((id, this.taken_over(row, &cancel, now).await?))
+                    Ok((id, this.take_over(row, &cancel, now).await?))
                 }
             }
         })
@@ -41,29 +43,29 @@ impl Predictor {
     /// The predict that a run is of.
     async fn predict_of(&self, run: RunId) -> Result<PredictRow, Refusal> {
         let loom = self.runtime().loom();
-        let view = loom.run(run).await.map_err(stored)?;
+        let view = loom.run(run).await.map_err(refuse_store_error)?;
         let other = |state: &str| codes::wrong_state("run", run.to_string(), state, "resume", "a predict");
         if view.kind != RunKind::Predict {
             return Err(other("no predict").into());
         }
-        let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
-        let receipts = loom.receipts(wanted, Page { after: None, most: 1 }).await.map_err(stored)?;
+        let wanted = ReceiptFilter { run: Some(run), ..ReceiptFilter::default() };
+        let receipts = loom.receipts(wanted, PageRequest { after: None, most: 1 }).await.map_err(refuse_store_error)?;
         let receipted = receipts.items.first().and_then(|row| row.receipt().ok()?.predict_id);
         let predict = match receipted {
             Some(predict) => predict,
             None => {
-                let (predict, _) = self.opened(run).await?.ok_or_else(|| Refusal::from(other("not opened")))?;
+                let (predict, _) = self.opening_record(run).await?.ok_or_else(|| Refusal::from(other("not opened")))?;
                 predict
             }
         };
-        loom.predict(predict).await.map_err(stored)
+        loom.predict(predict).await.map_err(refuse_store_error)
     }
 
     /// What the first record of a predict says.
-    async fn opened(&self, run: RunId) -> Result<Option<(PredictId, Map<String, Value>)>, Refusal> {
+    async fn opening_record(&self, run: RunId) -> Result<Option<(PredictId, Map<String, Value>)>, Refusal> {
         let mut records = self.runtime().loom().read(run, Seq::START);
-        while let Some(record) = records.try_next().await.map_err(stored)? {
-            let Event::Other { kind, payload } = record.event().map_err(stored)? else { continue };
+        while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
+            let Event::Other { kind, payload } = record.event().map_err(refuse_store_error)? else { continue };
             if kind == OPENED {
                 let predict = payload.get("predict_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
                 return Ok(predict.map(|predict| (predict, payload)));
@@ -73,34 +75,36 @@ impl Predictor {
     }
 
     /// Goes on with a predict that is open and that nobody works on. `started` is when this process began with it.
-    pub(crate) async fn taken_over(
+    pub(crate) async fn take_over(
         &self,
         row: PredictRow,
         cancel: &Cancel,
         started: Now,
-    ) -> Result<Predicted, Unanswered> {
+    ) -> Result<PredictOutcome, PredictFailure> {
         let run = row.run_id;
-        let (_, told) = self.opened(run).await?.ok_or_else(|| unread(run))?;
-        let ready = self.made_again(row, &told, started, None).await?;
-        self.carried_out(ready, Begin::TakesOver(run), cancel).await
+        let (_, told) = self.opening_record(run).await?.ok_or_else(|| unreadable_run(run))?;
+        let ready = self.rebuild_request(row, &told, started, None).await?;
+        self.execute(ready, StartMode::TakeOver(run), cancel).await
     }
 
     /// The same predict as its records tell it. `own` is a crystal that the caller has at hand.
-    pub(crate) async fn made_again(
+    pub(crate) async fn rebuild_request(
         &self,
         row: PredictRow,
         told: &Map<String, Value>,
         started: Now,
         own: Option<&AnyCrystal>,
-    ) -> Result<Ready, Refusal> {
-        let untold = || unread(row.run_id);
+    ) -> Result<ReadyPredict, Refusal> {
+        let untold = || unreadable_run(row.run_id);
         let part = |key: &str| told.get(key).cloned().ok_or_else(untold);
-        let asked: Asked = serde_json::from_value(part("asked")?).map_err(|_| untold())?;
-        let began: Began = serde_json::from_value(part("began")?).map_err(|_| untold())?;
+        let asked: PredictSettings = serde_json::from_value(part("asked")?).map_err(|_| untold())?;
+        let began: PredictStart = serde_json::from_value(part("began")?).map_err(|_| untold())?;
         let signature = self.catalog().signature(&row.signature_id).await?;
         let artifact = self.catalog().artifact(&row.compiled_id).await?;
-        artifact.fits(&signature).map_err(|fault| fault.refusal(row.compiled_id.as_str(), signature.id()))?;
-        let body = self.runtime().loom().body(row.params_hash).await.map_err(stored)?;
+        artifact
+            .check_compatible(&signature)
+            .map_err(|fault| fault.refusal(row.compiled_id.as_str(), signature.id()))?;
+        let body = self.runtime().loom().body(row.params_hash).await.map_err(refuse_store_error)?;
         let altered = || Refusal::from(codes::record_altered("predict", row.predict_id.to_string(), "params_hash"));
         let text = std::str::from_utf8(body.bytes()).map_err(|_| altered())?;
         let input = read(text).map_err(|_| altered())?;
@@ -109,7 +113,7 @@ impl Predictor {
             None => self.crystals().crystal(Some(&asked.crystal))?,
         };
         let rendered = signature.render(&artifact, &input)?;
-        let filing = Filing {
+        let filing = PredictContext {
             predict: row.predict_id,
             signature: row.signature_id,
             strategy: artifact.strategy(),
@@ -127,13 +131,13 @@ impl Predictor {
             traces: self.traces().clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
             caller: told.get("caller").cloned(),
-            noted: Mutex::default(),
+            observations: Mutex::default(),
         };
-        Ok(Ready { signature, artifact, input, crystal, rendered, filing })
+        Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })
     }
 }
 
 /// The refusal of a run whose first records another version wrote.
-fn unread(run: RunId) -> Refusal {
+fn unreadable_run(run: RunId) -> Refusal {
     codes::wrong_state("run", run.to_string(), "opened by another version", "resume", "one of this version").into()
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use cantrip::canon::{EntityId, json};
 use cantrip::crystal::{
-    Answer, AnyCrystal, Assembler, Charge, Choice, Crystal, Ending, Failure, Format, List, Price, Profile, Request,
-    Silence, Sink,
+    Answer, AnswerEnd, AnyCrystal, Assembler, Charge, Crystal, EventSink, Failure, MessageLog, NullSink, OutputFormat,
+    Price, Profile, Request, ToolChoice,
 };
 use cantrip::loom::{Content, Finish, Message, Spawn};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// How a model is held to a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum StructuredMode {
     /// Its provider enforces it.
     Native,
     /// It calls `done`.
@@ -27,7 +27,7 @@ pub enum Mode {
     Text,
 }
 
-impl Mode {
+impl StructuredMode {
     /// What a model of this profile can do best.
     pub fn of(profile: &Profile) -> Self {
         if profile.structured {
@@ -52,25 +52,25 @@ impl Mode {
 const DONE: &str = "done";
 
 /// See the module.
-pub(crate) struct Structured {
+pub(crate) struct StructuredCrystal {
     inner: AnyCrystal,
-    mode: Mode,
-    format: Arc<Format>,
+    mode: StructuredMode,
+    format: Arc<OutputFormat>,
     /// What was asked and answered before, as examples.
     demos: Vec<(String, String)>,
 }
 
-impl Structured {
-    pub(crate) fn new(inner: AnyCrystal, mode: Mode, schema: Value, demos: Vec<(String, String)>) -> Self {
-        Self { inner, mode, format: Arc::new(Format { name: "answer".to_owned(), schema }), demos }
+impl StructuredCrystal {
+    pub(crate) fn new(inner: AnyCrystal, mode: StructuredMode, schema: Value, demos: Vec<(String, String)>) -> Self {
+        Self { inner, mode, format: Arc::new(OutputFormat { name: "answer".to_owned(), schema }), demos }
     }
 
     /// The request as the model is sent it.
-    fn rewritten(&self, request: &Request) -> Request {
-        if self.mode == Mode::Tool && self.demos.is_empty() {
+    fn rewrite_request(&self, request: &Request) -> Request {
+        if self.mode == StructuredMode::Tool && self.demos.is_empty() {
             return request.clone();
         }
-        let list = List::new();
+        let list = MessageLog::new();
         let mut shown = false;
         for message in request.messages.iter() {
             let is_system = matches!(message, Message::System { .. });
@@ -82,15 +82,15 @@ impl Structured {
                     list.push(Message::Assistant { content, calls: Vec::new(), parts: None });
                 }
             }
-            list.push(self.plain(message));
+            list.push(self.without_calls(message));
         }
         let messages = list.all();
         match self.mode {
-            Mode::Tool => Request { messages, ..request.clone() },
-            Mode::Native | Mode::Text => Request {
+            StructuredMode::Tool => Request { messages, ..request.clone() },
+            StructuredMode::Native | StructuredMode::Text => Request {
                 messages,
                 definitions: Arc::default(),
-                choice: Choice::Auto,
+                choice: ToolChoice::Auto,
                 format: Some(Arc::clone(&self.format)),
                 ..request.clone()
             },
@@ -98,9 +98,9 @@ impl Structured {
     }
 
     /// A message without calls, where nothing can be called.
-    fn plain(&self, message: &Message) -> Message {
+    fn without_calls(&self, message: &Message) -> Message {
         match (self.mode, message) {
-            (Mode::Tool, _) | (_, Message::System { .. } | Message::User { .. }) => message.clone(),
+            (StructuredMode::Tool, _) | (_, Message::System { .. } | Message::User { .. }) => message.clone(),
             (_, Message::Assistant { content, calls, .. }) => {
                 let said = calls.first().and_then(|call| call.args.get("answer")).map(|answer| answer.to_string());
                 let content = content.clone().or_else(|| said.map(Content::from));
@@ -112,7 +112,7 @@ impl Structured {
 }
 
 /// The JSON in a text: all of it, else the last fenced block, else the outermost object; the text itself if there is none.
-pub(crate) fn json_in(text: &str) -> Value {
+pub(crate) fn extract_json(text: &str) -> Value {
     if let Ok(value) = json::read(text.trim()) {
         return value;
     }
@@ -130,31 +130,31 @@ pub(crate) fn json_in(text: &str) -> Value {
 }
 
 /// Arguments as a crystal writes them: a text is what could not be read, and stays so.
-fn written(args: &Value) -> String {
+fn arguments_text(args: &Value) -> String {
     args.as_str().map_or_else(|| args.to_string(), str::to_owned)
 }
 
-impl Crystal for Structured {
+impl Crystal for StructuredCrystal {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let asked = self.rewritten(request);
-        if self.mode == Mode::Tool {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
+        let asked = self.rewrite_request(request);
+        if self.mode == StructuredMode::Tool {
             return self.inner.ask(&asked, heard).await;
         }
-        let answer = self.inner.ask(&asked, &Silence).await?;
+        let answer = self.inner.ask(&asked, &NullSink).await?;
         let charge = answer.usage.map_or(Charge::Unknown, Charge::Reported);
         let said = answer.utterance;
         let text = said.content.clone().unwrap_or_default();
         let called = said.calls.iter().find(|call| call.gate == DONE);
         let is_cut = said.finish == Finish::Length;
         let args = match called {
-            Some(call) => written(&call.args),
+            Some(call) => arguments_text(&call.args),
             // What was cut off is no answer, even where its beginning could be read as one.
             None if is_cut => text.clone(),
-            None => json!({ "answer": json_in(&text) }).to_string(),
+            None => json!({ "answer": extract_json(&text) }).to_string(),
         };
         let mut told = Assembler::new(self.inner.name(), request, heard);
         let spoken = said.thinking.as_deref().map_or(Ok(()), |thinking| told.thinking(thinking));
@@ -163,7 +163,7 @@ impl Crystal for Structured {
             Ok(()) => {
                 let model = said.model;
                 let finish = if is_cut { Finish::Length } else { Finish::Calls };
-                told.finish(Ending { usage: answer.usage, ..Ending::new(model, finish) })
+                told.finish(AnswerEnd { usage: answer.usage, ..AnswerEnd::new(model, finish) })
             }
             Err(cause) => Err(told.fail(cause, charge)),
         }
@@ -172,9 +172,9 @@ impl Crystal for Structured {
     fn profile(&self) -> Profile {
         let profile = self.inner.profile();
         match self.mode {
-            Mode::Tool => profile,
+            StructuredMode::Tool => profile,
             // What it says becomes a call here.
-            Mode::Native | Mode::Text => Profile { tools: true, forces_calls: true, ..profile },
+            StructuredMode::Native | StructuredMode::Text => Profile { tools: true, forces_calls: true, ..profile },
         }
     }
 
@@ -186,20 +186,20 @@ impl Crystal for Structured {
         self.inner.price()
     }
 
-    fn spawned(&self, entity: EntityId, by: Spawn) {
-        self.inner.spawned(entity, by);
+    fn on_spawn(&self, entity: EntityId, by: Spawn) {
+        self.inner.on_spawn(entity, by);
     }
 
-    fn ended(&self, entity: EntityId) {
-        self.inner.ended(entity);
+    fn on_end(&self, entity: EntityId) {
+        self.inner.on_end(entity);
     }
 
-    fn is_tape(&self) -> bool {
-        self.inner.is_tape()
+    fn is_sequential(&self) -> bool {
+        self.inner.is_sequential()
     }
 
-    fn wind(&self, answers: usize) {
-        self.inner.wind(answers);
+    fn skip_answers(&self, answers: usize) {
+        self.inner.skip_answers(answers);
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
             ("I cannot say.", json!("I cannot say.")),
             ("{\"a\": 1, \"a\": 2}", json!("{\"a\": 1, \"a\": 2}")),
         ] {
-            assert_eq!(json_in(text), found, "{text}");
+            assert_eq!(extract_json(text), found, "{text}");
         }
     }
 }

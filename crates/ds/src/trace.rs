@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use cantrip::canon::json::{self, canonical};
 use cantrip::canon::{PredictId, Redactor, RunId, Timestamp, bytes_hash};
-use cantrip::loom::{Answer, Draft, Event};
-use cantrip::loom::{AnyLoom, Contracts, Error, Journal, Page, Step, StepId};
+use cantrip::loom::{AnyLoom, Contracts, Error, Journal, PageRequest, Step, StepId};
+use cantrip::loom::{AppendOutcome, Event, RecordDraft};
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
-use cantrip_contract::{Row, TraceMove, TraceRow, TraceState, TraceStorage};
+use cantrip_contract::{ContractRow, TraceMove, TraceRow, TraceState, TraceStorage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -34,17 +34,17 @@ pub enum TraceMode {
 
 /// Where traces go that are too long for their row.
 #[derive(Debug, Clone, Default)]
-pub struct Traces {
+pub struct TraceArchive {
     base: Option<Base>,
     redactor: Redactor,
-    retained: Retained,
+    retained: RetentionPeriod,
 }
 
 /// How long traces are kept.
 #[derive(Debug, Clone, Copy)]
-struct Retained(Duration);
+struct RetentionPeriod(Duration);
 
-impl Default for Retained {
+impl Default for RetentionPeriod {
     fn default() -> Self {
         Self(Duration::from_secs(TRACE_RETAIN_DAYS * 24 * 60 * 60))
     }
@@ -53,7 +53,7 @@ impl Default for Retained {
 /// The rule by which a trace is deleted: the setting of the configuration that keeps it for so long.
 const RETENTION: &str = "trace.retain_days";
 
-impl Traces {
+impl TraceArchive {
     /// All of them stay in their rows.
     pub fn inline() -> Self {
         Self::default()
@@ -67,25 +67,25 @@ impl Traces {
     /// The long ones go into this folder, or into the bucket of this URL: `s3://` and `gs://`, as far as this build reaches
     /// them.
     pub fn at(base: &str) -> Result<Self, BaseFault> {
-        Ok(Self { base: Some(Base::read(base)?), ..Self::default() })
+        Ok(Self { base: Some(Base::parse(base)?), ..Self::default() })
     }
 
     /// What is taken out of them.
     #[must_use]
-    pub fn redacted_by(self, redactor: Redactor) -> Self {
+    pub fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor, ..self }
     }
 
     /// How long those that are made from now on are kept.
     #[must_use]
-    pub fn kept_for(self, retained: Duration) -> Self {
-        Self { retained: Retained(retained), ..self }
+    pub fn with_retention(self, retained: Duration) -> Self {
+        Self { retained: RetentionPeriod(retained), ..self }
     }
 
     /// The row of a trace with this payload.
     pub(crate) fn row(&self, payload: Value, run: RunId, predict: PredictId, at: Timestamp) -> Option<TraceRow> {
         // Our own ids and hashes are typed, and survive it as they are.
-        let text = canonical(&self.redactor.value(&payload)).ok()?;
+        let text = canonical(&self.redactor.redact_value(&payload)).ok()?;
         let trace_hash = bytes_hash(text.as_bytes());
         let base = self.base.as_ref().filter(|_| text.len() > TRACE_INLINE_BYTES_MAX);
         let (storage, state) = match base {
@@ -113,7 +113,7 @@ impl Traces {
 
     /// Puts what waits where it belongs, and deletes what is past its time: some of each, so that whoever makes predicts
     /// keeps the house in order without waiting for it.
-    pub(crate) async fn tended(&self, loom: &AnyLoom, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) async fn maintain(&self, loom: &AnyLoom, now: Timestamp) -> Result<(), Refusal> {
         self.store_pending(loom, now).await?;
         self.expire(loom, now).await?;
         Ok(())
@@ -122,7 +122,7 @@ impl Traces {
     /// Deletes object and payload of the oldest traces that are past their time; says of how many. What is left of one is
     /// its name and hash, and when it was deleted: receipts still verify.
     pub async fn expire(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
-        let page = Page { after: None, most: TRACES_RETRIED_MAX };
+        let page = PageRequest { after: None, most: TRACES_RETRIED_MAX };
         let mut expired = 0;
         for state in [TraceState::Inline, TraceState::Pending, TraceState::Stored] {
             let found = loom.traces(state, page).await.map_err(|error| store_refusal(&error))?;
@@ -140,8 +140,8 @@ impl Traces {
                     "v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash, "by": RETENTION,
                     "created_at": row.created_at, "expires_at": row.expires_at, "uri": row.uri, "bytes": row.bytes,
                 });
-                let step = about(&row, "expire", to).record(annotation(now, "trace.expired", told)?);
-                expired += usize::from(moved(loom, step).await?);
+                let step = move_step(&row, "expire", to).record(annotation(now, "trace.expired", told)?);
+                expired += usize::from(record_move(loom, step).await?);
             }
         }
         Ok(expired)
@@ -149,7 +149,7 @@ impl Traces {
 
     /// Puts every trace that waits where it belongs, as far as that can be done now; says how many are there now.
     pub async fn store_pending(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
-        let page = Page { after: None, most: TRACES_RETRIED_MAX };
+        let page = PageRequest { after: None, most: TRACES_RETRIED_MAX };
         let waiting = loom.traces(TraceState::Pending, page).await.map_err(|error| store_refusal(&error))?;
         let mut stored = 0;
         for row in waiting.items {
@@ -166,33 +166,33 @@ impl Traces {
             let summary = summary(payload);
             let told = json!({"v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash});
             let draft = annotation(now, "trace.stored", told)?;
-            let step = about(&row, "trace", TraceMove::Stored { summary, at: now }).record(draft);
-            stored += usize::from(moved(loom, step).await?);
+            let step = move_step(&row, "trace", TraceMove::Stored { summary, at: now }).record(draft);
+            stored += usize::from(record_move(loom, step).await?);
         }
         Ok(stored)
     }
 }
 
 /// A record about a trace that is written behind the records of its run.
-fn annotation(at: Timestamp, kind: &str, told: Value) -> Result<Draft, Refusal> {
+fn annotation(at: Timestamp, kind: &str, told: Value) -> Result<RecordDraft, Refusal> {
     let payload = told.as_object().cloned().unwrap_or_default();
-    let draft = Draft::new(at, Event::Other { kind: kind.to_owned(), payload });
+    let draft = RecordDraft::new(at, Event::Other { kind: kind.to_owned(), payload });
     draft.map_err(|error| store_refusal(&error))
 }
 
 /// Notes what became of a trace; not if another process was first.
-async fn moved(loom: &AnyLoom, step: Step) -> Result<bool, Refusal> {
+async fn record_move(loom: &AnyLoom, step: Step) -> Result<bool, Refusal> {
     match loom.append(step).await.map_err(|error| store_refusal(&error))? {
-        Answer::Committed(_) => Ok(true),
-        Answer::Conflict(_) => Ok(false),
-        Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. } => Err(codes::crash().into()),
+        AppendOutcome::Committed(_) => Ok(true),
+        AppendOutcome::Conflict(_) => Ok(false),
+        AppendOutcome::Refused(_) | AppendOutcome::Wait | AppendOutcome::Fenced { .. } => Err(codes::crash().into()),
     }
 }
 
 /// A step about a trace of a run that is over.
-fn about(row: &TraceRow, what: &str, to: TraceMove) -> Step {
+fn move_step(row: &TraceRow, what: &str, to: TraceMove) -> Step {
     let id = StepId::new(format!("{what}-{}", row.trace_hash.hex(32))).expect("a short name");
-    Step::beside(id, row.run_id).contract(Row::TraceMoved { trace_ref: row.trace_ref.clone(), to })
+    Step::annotation(id, row.run_id).contract(ContractRow::TraceMoved { trace_ref: row.trace_ref.clone(), to })
 }
 
 /// What a summary calls itself.
@@ -228,7 +228,7 @@ pub async fn trace_payload(row: &TraceRow) -> Result<Value, Refusal> {
     let name = row.trace_ref.as_str();
     let altered = |field: &str| Refusal::from(codes::record_altered("trace", name, field));
     let bytes = match row.state {
-        TraceState::Expired => return Err(expired(row)),
+        TraceState::Expired => return Err(expired_refusal(row)),
         TraceState::Inline | TraceState::Pending => row.payload.clone().unwrap_or_default().into_bytes(),
         TraceState::Stored => {
             let uri = row.uri.as_deref().unwrap_or_default();
@@ -251,7 +251,7 @@ pub async fn trace_payload(row: &TraceRow) -> Result<Value, Refusal> {
 }
 
 /// The refusal to read a trace whose retention has passed.
-fn expired(row: &TraceRow) -> Refusal {
+fn expired_refusal(row: &TraceRow) -> Refusal {
     let kept_millis = row.expires_at.map(|until| until.unix_millis() - row.created_at.unix_millis());
     let data = json!({
         "reason": "trace_expired", "trace_hash": row.trace_hash, "run_id": row.run_id, "predict_id": row.predict_id,

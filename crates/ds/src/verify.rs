@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use cantrip::canon::{CastId, EntityId, Hash, RunId, bytes_hash};
-use cantrip::loom::{AnyLoom, Error, Event, Page, ReceiptsWanted, Tallies, Tally};
+use cantrip::loom::{AnyLoom, Error, Event, PageRequest, ReceiptFilter, Tallies, Tally};
 use cantrip::reply::Refusal;
-use cantrip::spend::{ReservationId, Row as Reservation, evaluate};
+use cantrip::spend::{AnyReservation as Reservation, ReservationId, evaluate};
 use cantrip::store_refusal;
 use cantrip_contract::{Kind, Receipt, ReceiptRow, TraceState};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 
 use crate::evidence::Evidence;
-use crate::export::{Exported, bodies};
+use crate::export::{ParsedExport, bodies};
 use crate::limits::{FINDINGS_MAX, VERIFY_PAGE};
 
 /// Something that is not what it was.
@@ -29,7 +29,7 @@ pub struct Finding {
 
 /// What was looked at, and what was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct ReceiptVerification {
     pub receipts: u64,
     pub runs: u64,
     /// The first of them, as many as are kept.
@@ -38,8 +38,8 @@ pub struct Verified {
     pub left_out: u64,
 }
 
-impl Verified {
-    fn tell(&mut self, finding: Finding) {
+impl ReceiptVerification {
+    fn add_finding(&mut self, finding: Finding) {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
         } else {
@@ -52,26 +52,26 @@ impl Verified {
 ///
 /// The records of a run are read once, when the first receipt of it is met, and nothing of them is kept beyond its last:
 /// however many runs there are, what one of them did is all that is held at a time.
-pub async fn verify(loom: &AnyLoom, wanted: ReceiptsWanted) -> Result<Verified, Refusal> {
-    let wanted = ReceiptsWanted { latest_first: false, ..wanted };
-    verified(loom, &wanted).await.map_err(|error| store_refusal(&error))
+pub async fn verify(loom: &AnyLoom, wanted: ReceiptFilter) -> Result<ReceiptVerification, Refusal> {
+    let wanted = ReceiptFilter { latest_first: false, ..wanted };
+    verify_evidence(loom, &wanted).await.map_err(|error| store_refusal(&error))
 }
 
 /// Verifies all receipts of a journal export in the same way. No store is needed, nor anything else that the file does not
 /// have.
-pub async fn verify_export(exported: &Exported) -> Result<Verified, Refusal> {
-    verified(exported, &ReceiptsWanted::default()).await.map_err(|error| store_refusal(&error))
+pub async fn verify_export(exported: &ParsedExport) -> Result<ReceiptVerification, Refusal> {
+    verify_evidence(exported, &ReceiptFilter::default()).await.map_err(|error| store_refusal(&error))
 }
 
-async fn verified<E: Evidence>(loom: &E, wanted: &ReceiptsWanted) -> Result<Verified, Error> {
-    let mut verified = Verified::default();
-    let mut page = Page { after: None, most: VERIFY_PAGE };
+async fn verify_evidence<E: Evidence>(loom: &E, wanted: &ReceiptFilter) -> Result<ReceiptVerification, Error> {
+    let mut verified = ReceiptVerification::default();
+    let mut page = PageRequest { after: None, most: VERIFY_PAGE };
     loop {
         let found = loom.receipts(wanted.clone(), page).await?;
         for row in &found.items {
             match row.receipt() {
                 Ok(receipt) if is_first(loom, wanted, &receipt, row).await? => {
-                    Walk::of(loom, receipt.run_id, row).await?.through(wanted, &mut verified).await?;
+                    RunVerifier::load(loom, receipt.run_id, row).await?.verify_run(wanted, &mut verified).await?;
                 }
                 // Its run is gone through, or was.
                 Ok(_) => {}
@@ -79,7 +79,7 @@ async fn verified<E: Evidence>(loom: &E, wanted: &ReceiptsWanted) -> Result<Veri
                     verified.receipts += 1;
                     let detail = format!("its bytes do not hash to what it is called ({})", fault.field);
                     let receipt_id = row.receipt_id.to_string();
-                    verified.tell(Finding { receipt_id, run_id: None, kind: "content", detail });
+                    verified.add_finding(Finding { receipt_id, run_id: None, kind: "content", detail });
                 }
             }
         }
@@ -93,15 +93,15 @@ async fn verified<E: Evidence>(loom: &E, wanted: &ReceiptsWanted) -> Result<Veri
 /// Whether it is the first of its run, among those that are wanted and can be read.
 async fn is_first<E: Evidence>(
     loom: &E,
-    wanted: &ReceiptsWanted,
+    wanted: &ReceiptFilter,
     receipt: &Receipt,
     row: &ReceiptRow,
 ) -> Result<bool, Error> {
     if receipt.seq == 1 {
         return Ok(true);
     }
-    let of_run = ReceiptsWanted { run: Some(receipt.run_id), ..wanted.clone() };
-    let mut page = Page { after: None, most: 1 };
+    let of_run = ReceiptFilter { run: Some(receipt.run_id), ..wanted.clone() };
+    let mut page = PageRequest { after: None, most: 1 };
     loop {
         let found = loom.receipts(of_run.clone(), page).await?;
         if let Some(first) = found.items.iter().find(|row| row.receipt().is_ok()) {
@@ -109,7 +109,7 @@ async fn is_first<E: Evidence>(
         }
         match found.next {
             // What cannot be read is seldom; if it is not, it comes by the page.
-            Some(after) => page = Page { after: Some(after), most: VERIFY_PAGE },
+            Some(after) => page = PageRequest { after: Some(after), most: VERIFY_PAGE },
             None => return Ok(false),
         }
     }
@@ -131,7 +131,7 @@ enum Records {
 }
 
 /// Everything about a run that its receipts are compared with.
-struct Walk<'a, E> {
+struct RunVerifier<'a, E> {
     loom: &'a E,
     run: RunId,
     records: Records,
@@ -141,8 +141,8 @@ struct Walk<'a, E> {
     first: String,
 }
 
-impl<'a, E: Evidence> Walk<'a, E> {
-    async fn of(loom: &'a E, run: RunId, first: &ReceiptRow) -> Result<Self, Error> {
+impl<'a, E: Evidence> RunVerifier<'a, E> {
+    async fn load(loom: &'a E, run: RunId, first: &ReceiptRow) -> Result<Self, Error> {
         let (mut tallies, mut casts, mut ended) = (Tallies::default(), HashMap::new(), false);
         let mut stream = loom.records(run);
         let records = loop {
@@ -167,7 +167,7 @@ impl<'a, E: Evidence> Walk<'a, E> {
                         | Event::Reward(_)
                         | Event::Other { .. } => {}
                     }
-                    tallies.take(record.at, &event);
+                    tallies.record_event(record.at, &event);
                 }
                 Ok(None) => break Records::Read { tallies, casts, ended },
                 Err(Error::NotFound { .. }) => break Records::Faulty(format!("run {run} is not there")),
@@ -176,19 +176,19 @@ impl<'a, E: Evidence> Walk<'a, E> {
                 Err(error) => return Err(error),
             }
         };
-        let decisions = decided_otherwise(loom, run).await?;
+        let decisions = changed_decisions(loom, run).await?;
         Ok(Self { loom, run, records, decisions, first: first.receipt_id.to_string() })
     }
 
     /// All receipts of the run: as a chain, and those that are wanted against everything they name.
-    async fn through(mut self, wanted: &ReceiptsWanted, verified: &mut Verified) -> Result<(), Error> {
+    async fn verify_run(mut self, wanted: &ReceiptFilter, verified: &mut ReceiptVerification) -> Result<(), Error> {
         verified.runs += 1;
         for detail in std::mem::take(&mut self.decisions) {
             let receipt_id = self.first.clone();
-            verified.tell(Finding { receipt_id, run_id: Some(self.run), kind: "policy", detail });
+            verified.add_finding(Finding { receipt_id, run_id: Some(self.run), kind: "policy", detail });
         }
-        let of_run = ReceiptsWanted { run: Some(self.run), ..ReceiptsWanted::default() };
-        let mut page = Page { after: None, most: VERIFY_PAGE };
+        let of_run = ReceiptFilter { run: Some(self.run), ..ReceiptFilter::default() };
+        let mut page = PageRequest { after: None, most: VERIFY_PAGE };
         let (mut seq, mut before): (u64, Option<Hash>) = (0, None);
         loop {
             let found = self.loom.receipts(of_run.clone(), page).await?;
@@ -207,11 +207,11 @@ impl<'a, E: Evidence> Walk<'a, E> {
                 (seq, before) = (receipt.seq, Some(row.receipt_hash));
                 if is_wanted(wanted, &receipt) {
                     verified.receipts += 1;
-                    self.one(&receipt, &mut told).await?;
+                    self.verify_receipt(&receipt, &mut told).await?;
                 }
                 for (kind, detail) in told {
                     let receipt_id = row.receipt_id.to_string();
-                    verified.tell(Finding { receipt_id, run_id: Some(self.run), kind, detail });
+                    verified.add_finding(Finding { receipt_id, run_id: Some(self.run), kind, detail });
                 }
             }
             match found.next {
@@ -222,10 +222,10 @@ impl<'a, E: Evidence> Walk<'a, E> {
     }
 
     /// One receipt against all it names.
-    async fn one(&self, receipt: &Receipt, told: &mut Vec<(&'static str, String)>) -> Result<(), Error> {
+    async fn verify_receipt(&self, receipt: &Receipt, told: &mut Vec<(&'static str, String)>) -> Result<(), Error> {
         let loom = self.loom;
         for (kind, hash) in bodies(receipt) {
-            if let Err(Error::BodyAltered(hash)) = loom.body(hash).await {
+            if let Err(Error::BodyAltered(hash)) = loom.check_body(hash).await {
                 told.push((kind, format!("what hashed to {hash} is missing or was changed")));
             }
         }
@@ -241,33 +241,33 @@ impl<'a, E: Evidence> Walk<'a, E> {
             }
         }
         if let (Some(name), Some(hash)) = (&receipt.trace_ref, receipt.trace_hash) {
-            told.extend(traced(loom, name, hash).await?.map(|detail| ("trace", detail)));
+            told.extend(check_trace(loom, name, hash).await?.map(|detail| ("trace", detail)));
         }
         match &self.records {
             Records::Read { tallies, casts, ended } => {
-                let tally = receipt.thread_id.and_then(|entity| tallies.of(*casts.get(&entity)?));
-                said(receipt, tally, *ended, &mut |kind, detail| told.push((kind, detail)));
+                let tally = receipt.thread_id.and_then(|entity| tallies.for_cast(*casts.get(&entity)?));
+                check_records(receipt, tally, *ended, &mut |kind, detail| told.push((kind, detail)));
             }
             Records::Faulty(detail) => told.push(("thread", detail.clone())),
             Records::Pruned => {}
         }
         if let Some(entity) = receipt.thread_id
-            && let Err(Error::NotFound { .. }) = loom.entity(entity).await
+            && let Err(Error::NotFound { .. }) = loom.check_entity(entity).await
         {
             told.push(("thread", format!("entity {entity} is not there")));
         }
-        told.extend(paid(loom, receipt).await?.map(|detail| ("budget", detail)));
+        told.extend(check_reservations(loom, receipt).await?.map(|detail| ("budget", detail)));
         Ok(())
     }
 }
 
-fn is_wanted(wanted: &ReceiptsWanted, receipt: &Receipt) -> bool {
+fn is_wanted(wanted: &ReceiptFilter, receipt: &Receipt) -> bool {
     let of_signature = wanted.signature.is_none() || wanted.signature == receipt.signature_id;
     of_signature && (wanted.artifact.is_none() || wanted.artifact == receipt.compiled_id)
 }
 
 /// The decisions of a run that come to something else when they are made again, by what they were made of.
-async fn decided_otherwise(loom: &impl Evidence, run: RunId) -> Result<Vec<String>, Error> {
+async fn changed_decisions(loom: &impl Evidence, run: RunId) -> Result<Vec<String>, Error> {
     let mut agreed = HashMap::new();
     let mut told = Vec::new();
     for decided in loom.decisions(run).await? {
@@ -291,7 +291,7 @@ async fn decided_otherwise(loom: &impl Evidence, run: RunId) -> Result<Vec<Strin
     Ok(told)
 }
 
-async fn traced(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Option<String>, Error> {
+async fn check_trace(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Option<String>, Error> {
     let row = match loom.trace(name.to_owned()).await {
         Ok(row) => row,
         Err(Error::NotFound { .. }) => return Ok(Some(format!("{name} is not there"))),
@@ -313,7 +313,7 @@ async fn traced(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Option<S
 }
 
 /// What the records of its run say, against what the receipt says of them.
-fn said(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl FnMut(&'static str, String)) {
+fn check_records(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl FnMut(&'static str, String)) {
     if receipt.last_turn_id.is_some() && !ended {
         tell("thread", "its run has no end on record".to_owned());
     }
@@ -326,7 +326,7 @@ fn said(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl F
     }
     let Some(end) = &tally.end else { return };
     let output = match &end.ending {
-        cantrip::loom::Ending::Terminated { result, .. } => cantrip::loom::held_hash(result),
+        cantrip::loom::Ending::Terminated { result, .. } => cantrip::loom::record_value_hash(result),
         cantrip::loom::Ending::Truncated { .. } => None,
     };
     if output != receipt.output_hash {
@@ -335,7 +335,7 @@ fn said(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl F
 }
 
 /// What its reservations came to, against what the receipt says of them.
-async fn paid(loom: &impl Evidence, receipt: &Receipt) -> Result<Option<String>, Error> {
+async fn check_reservations(loom: &impl Evidence, receipt: &Receipt) -> Result<Option<String>, Error> {
     let (mut reserved, mut captured, mut released, mut overage) = (0_u64, 0_u64, 0_u64, 0_u64);
     let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
     for id in &receipt.budget.reservation_ids {

@@ -4,7 +4,7 @@
 
 /// Python interpreters of this process count what they take.
 #[global_allocator]
-static ALLOCATOR: cantrip::circle::python::Counting = cantrip::circle::python::Counting;
+static ALLOCATOR: cantrip::circle::python::CountingAllocator = cantrip::circle::python::CountingAllocator;
 
 mod approval;
 mod catalog;

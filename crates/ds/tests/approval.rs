@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::canon::{IdSource, RunId};
-use cantrip::loom::{Actor, AnyLoom, Contracts, Ledger, Loom, Page, ReceiptsWanted, RunState, Wanted};
-use cantrip::spend::{AuthorizationRef, Mode};
-use cantrip::{Cancel, Deciding, Runtime};
+use cantrip::loom::{Actor, AnyLoom, Contracts, Ledger, Loom, PageRequest, ReceiptFilter, ReservationFilter, RunState};
+use cantrip::spend::{AuthorizationMode, AuthorizationRef};
+use cantrip::{Cancel, HumanDecision, Runtime};
 use cantrip_contract::{Receipt, SignatureOrigin, Status};
-use cantrip_ds::{PredictReply, Predicting, Predictor, Traces, verify};
+use cantrip_ds::{PredictOptions, PredictReply, Predictor, TraceArchive, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -16,20 +16,20 @@ use serde_json::json;
 use crate::support::{Posing, done, grant, listed, predictor, says, scripted, shout, stores};
 
 async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
-    assert_eq!(verify(loom, ReceiptsWanted::default()).await.unwrap().findings, []);
-    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    assert_eq!(verify(loom, ReceiptFilter::default()).await.unwrap().findings, []);
+    let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
     rows.iter().map(|row| row.receipt().unwrap()).collect()
 }
 
 /// A house in which every spend needs a person.
-async fn asking(loom: &AnyLoom, script: &cantrip::crystal::Scripted) -> Predictor {
-    let predictor = predictor(loom, Posing { price: listed(), ..says(script) }, Traces::inline());
+async fn asking(loom: &AnyLoom, script: &cantrip::crystal::ScriptedCrystal) -> Predictor {
+    let predictor = predictor(loom, Posing { price: listed(), ..says(script) }, TraceArchive::inline());
     predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-    grant(loom, 1, |terms| (terms.mode, terms.max_total) = (Mode::Interactive, None)).await;
+    grant(loom, 1, |terms| (terms.mode, terms.max_total) = (AuthorizationMode::Interactive, None)).await;
     predictor
 }
 
-async fn asked(predictor: &Predictor, how: Predicting) -> PredictReply {
+async fn asked(predictor: &Predictor, how: PredictOptions) -> PredictReply {
     predictor.predict(shout().id(), &json!({"text": "hey"}), how).await
 }
 
@@ -38,7 +38,8 @@ async fn decides(loom: &AnyLoom, run: RunId, approves: bool) -> usize {
     let (house, ann) = (Runtime::new(loom.clone()), Actor::new("ann").unwrap());
     let pending = house.pending(run).await.unwrap();
     for call in &pending {
-        let word = if approves { Deciding::approve(ann.clone()) } else { Deciding::refuse(ann.clone(), "too dear") };
+        let word =
+            if approves { HumanDecision::approve(ann.clone()) } else { HumanDecision::refuse(ann.clone(), "too dear") };
         assert_code(&house.decide(run, call.approval_id, word).await.reply, codes::CHANGED);
     }
     pending.len()
@@ -49,7 +50,7 @@ async fn who_does_not_wait_is_told_what_waits_and_the_receipt_comes_with_the_dec
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
         let predictor = asking(&loom, &script).await;
-        let how = || Predicting { idempotency_key: Some("k".to_owned()), ..Predicting::default() };
+        let how = || PredictOptions { idempotency_key: Some("k".to_owned()), ..PredictOptions::default() };
         let reply = asked(&predictor, how()).await;
         assert_code(&reply.guarded.reply, codes::CREATED);
         let (told, run) = (reply.guarded.reply.data(), reply.predicted.run.unwrap());
@@ -57,17 +58,20 @@ async fn who_does_not_wait_is_told_what_waits_and_the_receipt_comes_with_the_dec
         assert!(told["hint"].as_str().unwrap().contains(&format!("cantrip run approve {run}")), "{told:?}");
         assert_eq!(reply.predicted.waiting.as_ref().map(Vec::len), Some(1));
         assert_eq!(loom.run(run).await.unwrap().state, RunState::Waiting);
-        assert_eq!((script.asked(), receipts(&loom).await.len()), (0, 0));
-        assert!(loom.reservations(Wanted::default(), Page::FIRST).await.unwrap().items.is_empty(), "nothing is held");
+        assert_eq!((script.request_count(), receipts(&loom).await.len()), (0, 0));
+        assert!(
+            loom.reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items.is_empty(),
+            "nothing is held"
+        );
         // Neither its key nor its run gets around the person.
         for again in [asked(&predictor, how()).await, predictor.resume(run, &Cancel::new()).await] {
             assert_eq!((again.predicted.run, again.predicted.waiting), (Some(run), reply.predicted.waiting.clone()));
         }
         assert_eq!(decides(&loom, run, true).await, 1);
-        assert_eq!(script.asked(), 0);
+        assert_eq!(script.request_count(), 0);
         let resumed = predictor.resume(run, &Cancel::new()).await;
         assert_code(&resumed.guarded.reply, codes::PREDICTED);
-        assert_eq!((resumed.predicted.output, script.asked()), (Some(json!({"text": "HEY"})), 1));
+        assert_eq!((resumed.predicted.output, script.request_count()), (Some(json!({"text": "HEY"})), 1));
         let told = receipts(&loom).await;
         assert_eq!((told.len(), told[0].status), (1, Status::Succeeded));
         assert_eq!(told[0].policy.decision.as_deref(), Some("allowed"));
@@ -81,11 +85,11 @@ async fn a_refusal_is_a_denial_with_its_receipt_and_nobody_was_asked_anything() 
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
         let predictor = asking(&loom, &script).await;
-        let run = asked(&predictor, Predicting::default()).await.predicted.run.unwrap();
+        let run = asked(&predictor, PredictOptions::default()).await.predicted.run.unwrap();
         assert_eq!(decides(&loom, run, false).await, 1);
         let resumed = predictor.resume(run, &Cancel::new()).await;
         assert_code(&resumed.guarded.reply, codes::APPROVAL_REFUSED);
-        assert_eq!((resumed.predicted.output, script.asked()), (None, 0));
+        assert_eq!((resumed.predicted.output, script.request_count()), (None, 0));
         let told = receipts(&loom).await;
         assert_eq!((told.len(), told[0].status, told[0].budget.captured), (1, Status::Denied, 0));
         assert_eq!(told[0].policy.reason_code.as_deref(), Some("policy_denied.approval_refused"));
@@ -97,10 +101,10 @@ async fn who_waits_has_the_answer_once_a_person_agreed_and_not_longer_than_they_
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"words": "HEY"})), done(json!({"text": "HEY"}))]);
         let predictor = Arc::new(asking(&loom, &script).await);
-        let brief = Predicting { wait_for_approval: Some(Duration::from_millis(20)), ..Predicting::default() };
+        let brief = PredictOptions { wait_for_approval: Some(Duration::from_millis(20)), ..PredictOptions::default() };
         let left = asked(&predictor, brief).await;
-        assert_eq!((left.guarded.reply.data()["state"].as_str(), script.asked()), (Some("waiting"), 0));
-        let how = Predicting { wait_for_approval: Some(Duration::from_secs(120)), ..Predicting::default() };
+        assert_eq!((left.guarded.reply.data()["state"].as_str(), script.request_count()), (Some("waiting"), 0));
+        let how = PredictOptions { wait_for_approval: Some(Duration::from_secs(120)), ..PredictOptions::default() };
         let waits = tokio::spawn({
             let predictor = Arc::clone(&predictor);
             async move { asked(&predictor, how).await }
@@ -108,7 +112,7 @@ async fn who_waits_has_the_answer_once_a_person_agreed_and_not_longer_than_they_
         // One approval for each request: the output has to be mended.
         let (mut said, mut polled) = (0, 0);
         while !waits.is_finished() {
-            for run in loom.runs(Page::FIRST).await.unwrap().items {
+            for run in loom.runs(PageRequest::FIRST).await.unwrap().items {
                 let waiting = Some(run.run_id) != left.predicted.run && run.state == RunState::Waiting;
                 if waiting {
                     tokio::time::sleep(Duration::from_millis(60)).await;
@@ -121,7 +125,7 @@ async fn who_waits_has_the_answer_once_a_person_agreed_and_not_longer_than_they_
         }
         let reply = waits.await.unwrap();
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        assert_eq!((reply.predicted.output, said, script.asked()), (Some(json!({"text": "HEY"})), 2, 2));
+        assert_eq!((reply.predicted.output, said, script.request_count()), (Some(json!({"text": "HEY"})), 2, 2));
         let told = receipts(&loom).await.pop().unwrap();
         assert!(told.timing.waited_ms >= 120, "{:?}", told.timing);
         assert!(told.timing.latency_ms >= told.timing.waited_ms, "{:?}", told.timing);
@@ -135,7 +139,7 @@ async fn the_named_authorization_pays_and_one_that_does_not_fit_is_denied() {
         let predictor = asking(&loom, &script).await;
         let own = grant(&loom, 2, |_| {}).await;
         let other = grant(&loom, 3, |terms| terms.scope.autopilot_id = Some("@me/text/Other.v1".to_owned())).await;
-        let by = |authorization| Predicting { authorization: Some(authorization), ..Predicting::default() };
+        let by = |authorization| PredictOptions { authorization: Some(authorization), ..PredictOptions::default() };
         let reply = asked(&predictor, by(own)).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let told = receipts(&loom).await.pop().unwrap();
@@ -147,6 +151,6 @@ async fn the_named_authorization_pays_and_one_that_does_not_fit_is_denied() {
         let unknown = AuthorizationRef::Issued(IdSource::seeded(99).next(at));
         let nobody = asked(&predictor, by(unknown)).await;
         assert_eq!(nobody.guarded.reply.data()["reason_code"], "policy_denied.authorization_missing");
-        assert_eq!((script.asked(), receipts(&loom).await.len()), (1, 3));
+        assert_eq!((script.request_count(), receipts(&loom).await.len()), (1, 3));
     }
 }

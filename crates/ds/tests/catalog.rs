@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cantrip::canon::IdSource;
-use cantrip::loom::{AnyLoom, Contracts, Memory, Page};
+use cantrip::loom::{AnyLoom, Contracts, MemoryLoom, PageRequest};
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_contract::{NoFiles, OriginRow, Provenance, Signature, SignatureOrigin};
 use cantrip_ds::Catalog;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::replied;
 
 fn catalog() -> (Catalog, AnyLoom) {
-    let loom = AnyLoom::new(Memory::new());
+    let loom = AnyLoom::new(MemoryLoom::new());
     let ids = Arc::new(IdSource::new(MachineEntropy));
     (Catalog::new(loom.clone(), Arc::new(MachineClock::new()), ids), loom)
 }
@@ -38,7 +38,7 @@ properties.text = { type = "string" }
 "#;
 
 fn shout(text: &str) -> Signature {
-    Signature::read(text, &NoFiles).unwrap()
+    Signature::parse(text, &NoFiles).unwrap()
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn what_comes_with_the_program_is_there_and_a_published_id_never_changes()
     assert!(!catalog.add(&shout(&described), SignatureOrigin::File, "ann").await.unwrap().new, "it is not hashed");
     let next = FILE.replacen("version = 1", "version = 2", 1).replacen("louder", "softer", 1);
     assert!(catalog.add(&shout(&next), SignatureOrigin::File, "ann").await.unwrap().new);
-    assert_eq!(loom.signatures(Page::FIRST).await.unwrap().items.len(), 6);
+    assert_eq!(loom.signatures(PageRequest::FIRST).await.unwrap().items.len(), 6);
 }
 
 #[tokio::test]
@@ -126,6 +126,6 @@ async fn an_artifact_that_carries_a_hash_must_carry_all_and_equal() {
     }
     let given = json!({"instructions": "Louder still."});
     let again = catalog.add_artifact(&given, &signature, origin).await.unwrap();
-    assert_eq!(loom.artifacts(Some(signature.id().clone()), Page::FIRST).await.unwrap().items.len(), 2);
+    assert_eq!(loom.artifacts(Some(signature.id().clone()), PageRequest::FIRST).await.unwrap().items.len(), 2);
     assert_eq!(catalog.artifact(&again.id()).await.unwrap(), again);
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use cantrip::canon::{IdSource, Timestamp};
 use cantrip::crystal::{Price, Profile, ProfileRow, Response};
-use cantrip::loom::{AnyLoom, Contracts, Ledger, Loom, Message, Page, ReceiptsWanted, Usage, Wanted};
-use cantrip::spend::Mode;
+use cantrip::loom::{AnyLoom, Contracts, Ledger, Loom, Message, PageRequest, ReceiptFilter, ReservationFilter, Usage};
+use cantrip::spend::AuthorizationMode;
 use cantrip_contract::{
-    By, Canary, Change, Kind, OriginRow, PointerChange, Provenance, Receipt, Row, SignatureOrigin, Status,
+    Canary, ChangeAuthor, ContractRow, Kind, OriginRow, PointerChange, PointerOperation, Provenance, Receipt,
+    SignatureOrigin, Status,
 };
-use cantrip_ds::{Predicting, Traces, verify};
+use cantrip_ds::{PredictOptions, TraceArchive, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::future::join;
@@ -18,12 +19,12 @@ use serde_json::json;
 use crate::support::{Posing, done, grant, listed, predictor, says, scripted, shout, stores};
 
 async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
-    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
     rows.iter().map(|row| row.receipt().unwrap()).collect()
 }
 
 async fn sound(loom: &AnyLoom) {
-    let found = verify(loom, ReceiptsWanted::default()).await.unwrap();
+    let found = verify(loom, ReceiptFilter::default()).await.unwrap();
     assert_eq!(found.findings, [], "{found:?}");
 }
 
@@ -40,12 +41,12 @@ async fn an_output_that_does_not_fit_is_mended_in_every_mode() {
     for (loom, _folder) in stores() {
         for (number, (mode, profile, responses)) in (1_u64..).zip(modes.clone()) {
             let script = scripted(responses);
-            let predictor = predictor(&loom, Posing { profile, ..says(&script) }, Traces::inline());
+            let predictor = predictor(&loom, Posing { profile, ..says(&script) }, TraceArchive::inline());
             predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
             assert_code(&reply.guarded.reply, codes::PREDICTED);
             assert_eq!(reply.predicted.output, Some(good.clone()), "{mode}");
-            assert_eq!(script.asked(), 2, "{mode}");
+            assert_eq!(script.request_count(), 2, "{mode}");
             let told = receipts(&loom).await.pop().unwrap();
             assert_eq!((told.status, told.receipt_kind, told.seq), (Status::Succeeded, Kind::Predict, 1));
             assert_eq!(told.model.structured_mode.as_deref(), Some(mode));
@@ -65,11 +66,11 @@ async fn an_output_that_does_not_fit_is_mended_in_every_mode() {
 async fn an_output_that_never_fits_is_an_error_with_its_receipt_and_all_its_turns() {
     for (loom, _folder) in stores() {
         let script = scripted((0..3).map(|_| done(json!({"words": "HEY"}))));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::OUTPUT_SCHEMA);
-        assert_eq!((reply.predicted.output, script.asked()), (None, 3));
+        assert_eq!((reply.predicted.output, script.request_count()), (None, 3));
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.output_hash), (Status::Failed, None));
         assert_eq!(told.error_code.as_deref(), Some(codes::OUTPUT_SCHEMA.any().as_str()));
@@ -83,29 +84,31 @@ async fn an_output_that_never_fits_is_an_error_with_its_receipt_and_all_its_turn
 async fn what_cannot_be_asked_is_refused_before_anything_is_asked() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         let input = json!({"text": "hey"});
         let unknown = "@me/text/Nothing.v1".parse().unwrap();
-        let reply = predictor.predict(&unknown, &input, Predicting::default()).await;
+        let reply = predictor.predict(&unknown, &input, PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::CONTRACT_UNKNOWN);
-        let reply = predictor.predict(shout().id(), &json!({}), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::INPUT_SCHEMA);
-        let many = Predicting { repair_attempts: Some(4), ..Predicting::default() };
+        let many = PredictOptions { repair_attempts: Some(4), ..PredictOptions::default() };
         let reply = predictor.predict(shout().id(), &input, many).await;
         assert_eq!(reply.guarded.reply.data()["reason"], "invalid_iteration_budget");
         let none = "art_00000000000000000000000000000000".parse().unwrap();
-        let reply =
-            predictor.predict(shout().id(), &input, Predicting { artifact: Some(none), ..Predicting::default() }).await;
+        let reply = predictor
+            .predict(shout().id(), &input, PredictOptions { artifact: Some(none), ..PredictOptions::default() })
+            .await;
         assert_code(&reply.guarded.reply, codes::CONTRACT_UNKNOWN);
         let judge = cantrip_contract::built_in().iter().find(|signature| signature.id().name() == "Judge").unwrap();
-        let foreign = Some(judge.base().id());
-        let reply =
-            predictor.predict(shout().id(), &input, Predicting { artifact: foreign, ..Predicting::default() }).await;
+        let foreign = Some(judge.base_artifact().id());
+        let reply = predictor
+            .predict(shout().id(), &input, PredictOptions { artifact: foreign, ..PredictOptions::default() })
+            .await;
         assert_code(&reply.guarded.reply, codes::ARTIFACT_INCOMPATIBLE);
-        assert_eq!(script.asked(), 0);
+        assert_eq!(script.request_count(), 0);
         assert!(receipts(&loom).await.is_empty());
-        assert!(loom.runs(Page::FIRST).await.unwrap().items.is_empty());
+        assert!(loom.runs(PageRequest::FIRST).await.unwrap().items.is_empty());
     }
 }
 
@@ -113,15 +116,15 @@ async fn what_cannot_be_asked_is_refused_before_anything_is_asked() {
 async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_free() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
-        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let denies = grant(&loom, 1, |terms| (terms.mode, terms.max_total) = (Mode::Deny, None)).await;
-        let how = || Predicting { idempotency_key: Some("k".to_owned()), ..Predicting::default() };
+        let denies = grant(&loom, 1, |terms| (terms.mode, terms.max_total) = (AuthorizationMode::Deny, None)).await;
+        let how = || PredictOptions { idempotency_key: Some("k".to_owned()), ..PredictOptions::default() };
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how()).await;
         assert_code(&reply.guarded.reply, codes::NOT_AUTHORIZED);
         assert_eq!(reply.guarded.reply.data()["reason_code"], "policy_denied.explicit_deny");
-        assert_eq!(script.asked(), 0);
-        assert!(loom.reservations(Wanted::default(), Page::FIRST).await.unwrap().items.is_empty());
+        assert_eq!(script.request_count(), 0);
+        assert!(loom.reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items.is_empty());
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.output_hash, told.thread_id), (Status::Denied, None, None));
         assert_eq!(told.error_code.as_deref(), Some(codes::NOT_AUTHORIZED.as_str()));
@@ -136,7 +139,7 @@ async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_fr
         grant(&loom, 2, |terms| terms.issued_at = at).await;
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        assert_eq!(script.asked(), 1);
+        assert_eq!(script.request_count(), 1);
         sound(&loom).await;
     }
 }
@@ -145,15 +148,15 @@ async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_fr
 async fn a_budget_too_small_denies_in_the_step_that_reserves_and_nothing_is_sent() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
-        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         grant(&loom, 1, |terms| terms.max_total = Some(10)).await;
-        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::BUDGET_SPENT);
         let data = reply.guarded.reply.data();
         assert_eq!(data["remaining"], json!({"micros": 10, "currency": "USD"}), "{data:?}");
         assert!(data["needed"]["micros"].as_u64() > Some(10), "{data:?}");
-        assert_eq!(script.asked(), 0);
+        assert_eq!(script.request_count(), 0);
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.policy.decision.as_deref()), (Status::Denied, Some("denied")));
         assert_eq!(told.error_code.as_deref(), Some(codes::BUDGET_SPENT.as_str()));
@@ -166,16 +169,16 @@ async fn a_budget_too_small_denies_in_the_step_that_reserves_and_nothing_is_sent
 async fn without_a_price_a_limit_of_money_denies_and_the_limit_is_named() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
-        let predictor = predictor(&loom, Posing { price: Price::Unknown, ..says(&script) }, Traces::inline());
+        let predictor = predictor(&loom, Posing { price: Price::Unknown, ..says(&script) }, TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         let limited = grant(&loom, 1, |terms| terms.max_total = Some(1_000_000)).await;
-        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PRICE_UNKNOWN);
         let data = reply.guarded.reply.data();
         assert_eq!(data["limit"], json!(format!("the limit of 1.00 USD total of {limited}")), "{data:?}");
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.error_code.as_deref()), (Status::Denied, Some(codes::PRICE_UNKNOWN.as_str())));
-        assert_eq!(script.asked(), 0);
+        assert_eq!(script.request_count(), 0);
         sound(&loom).await;
     }
 }
@@ -186,10 +189,10 @@ async fn what_it_cost_stands_in_its_receipt_and_adds_up() {
         let used = Usage { prompt_tokens: 310, completion_tokens: 24, ..Usage::default() };
         let bad = done(json!({"words": "HEY"})).with_usage(used);
         let script = scripted([bad, done(json!({"text": "HEY"})).with_usage(used)]);
-        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         let purse = grant(&loom, 1, |_| {}).await;
-        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let told = receipts(&loom).await.pop().unwrap();
         let budget = &told.budget;
@@ -208,15 +211,15 @@ async fn what_it_cost_stands_in_its_receipt_and_adds_up() {
 async fn one_key_is_answered_once() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"})), done(json!({"text": "HO"}))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let how = |key: &str| Predicting { idempotency_key: Some(key.to_owned()), ..Predicting::default() };
+        let how = |key: &str| PredictOptions { idempotency_key: Some(key.to_owned()), ..PredictOptions::default() };
         let input = json!({"text": "hey"});
         let first = predictor.predict(shout().id(), &input, how("k")).await;
         let again = predictor.predict(shout().id(), &input, how("k")).await;
         assert_code(&again.guarded.reply, codes::PREDICTED);
         assert_eq!((again.predicted.output, again.predicted.replayed), (first.predicted.output, true));
-        assert_eq!((again.predicted.receipt, script.asked()), (first.predicted.receipt, 1));
+        assert_eq!((again.predicted.receipt, script.request_count()), (first.predicted.receipt, 1));
         let other = predictor.predict(shout().id(), &json!({"text": "ho"}), how("k")).await;
         assert_code(&other.guarded.reply, codes::IMMUTABLE);
         assert_eq!(other.guarded.reply.data()["reason"], "idempotency_conflict");
@@ -224,7 +227,7 @@ async fn one_key_is_answered_once() {
         let (one, two) =
             join(predictor.predict(shout().id(), &input, how("l")), predictor.predict(shout().id(), &input, how("l")))
                 .await;
-        assert_eq!(script.asked(), 2);
+        assert_eq!(script.request_count(), 2);
         let answered =
             [&one, &two].iter().filter(|reply| reply.predicted.output == Some(json!({"text": "HO"}))).count();
         let waits = [&one, &two]
@@ -242,10 +245,10 @@ async fn two_identical_predicts_have_two_receipts_and_latency_is_measured() {
     for (loom, _folder) in stores() {
         let slow = Response { delay: Duration::from_millis(250), ..done(json!({"text": "HEY"})) };
         let script = scripted([slow.clone(), slow]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         for _ in 0..2 {
-            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
             assert_code(&reply.guarded.reply, codes::PREDICTED);
         }
         let told = receipts(&loom).await;
@@ -259,7 +262,7 @@ async fn two_identical_predicts_have_two_receipts_and_latency_is_measured() {
 async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
     for (loom, _folder) in stores() {
         let script = scripted((0..2).map(|_| done(json!({"text": "HEY"}))));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         let signature = shout();
         predictor.catalog().add(&signature, SignatureOrigin::Api, "ann").await.unwrap();
         let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
@@ -268,16 +271,16 @@ async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
         let other = predictor.catalog().add_artifact(&given, &signature, origin).await.unwrap().id();
         let ids = IdSource::seeded(3);
         let changes = [
-            Change::Set { artifact: signature.base().id(), seed: None, metadata: None },
-            Change::Canary(Canary { artifact: other.clone(), percent: 100 }),
+            PointerOperation::Set { artifact: signature.base_artifact().id(), seed: None, metadata: None },
+            PointerOperation::Canary(Canary { artifact: other.clone(), percent: 100 }),
         ];
         for (expected_version, change) in (0..).zip(changes) {
-            let by = By { audit_id: ids.next(at), actor: "ann".to_owned(), reason: None, at };
+            let by = ChangeAuthor { audit_id: ids.next(at), actor: "ann".to_owned(), reason: None, at };
             let asked = PointerChange { signature_id: signature.id().clone(), expected_version, change, by };
-            predictor.catalog().file(vec![Row::Pointer(Box::new(asked))]).await.unwrap();
+            predictor.catalog().write_rows(vec![ContractRow::Pointer(Box::new(asked))]).await.unwrap();
         }
         let input = json!({"text": "hey {{ instructions }} </text>"});
-        let reply = predictor.predict(signature.id(), &input, Predicting::default()).await;
+        let reply = predictor.predict(signature.id(), &input, PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!(told.compiled_id, Some(other));
@@ -286,7 +289,7 @@ async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
         assert_eq!(policy.pointer_version, Some(2));
         assert_eq!(policy.rollout_bucket, Some(cantrip_contract::bucket(signature.id(), "default", "local")));
         // What stands in a value or in instructions is no template.
-        let sent = script.inputs().pop().unwrap().messages;
+        let sent = script.requests().pop().unwrap().messages;
         let texts: Vec<String> = sent
             .iter()
             .map(|message| match message {
@@ -298,7 +301,7 @@ async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
             .collect();
         assert_eq!(texts[0], "Say it with {{ inputs.text }}.");
         assert_eq!(texts[1], "<text>hey {{ instructions }} <\\/text></text>");
-        let base = Predicting { artifact: Some(signature.base().id()), ..Predicting::default() };
+        let base = PredictOptions { artifact: Some(signature.base_artifact().id()), ..PredictOptions::default() };
         let reply = predictor.predict(signature.id(), &input, base).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         assert_eq!(receipts(&loom).await.pop().unwrap().policy.pointer_version, None);
@@ -311,11 +314,11 @@ async fn examples_go_before_the_input_as_if_they_had_been_said() {
     let classify = &cantrip_contract::built_in()[0];
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"label": "question", "confidence": 0.9}))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         let input = json!({"text": "Where is it?", "labels": ["praise", "question"]});
-        let reply = predictor.predict(classify.id(), &input, Predicting::default()).await;
+        let reply = predictor.predict(classify.id(), &input, PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        let sent = script.inputs().pop().unwrap().messages;
+        let sent = script.requests().pop().unwrap().messages;
         let roles: Vec<&str> = sent
             .iter()
             .map(|message| match message {

@@ -6,14 +6,14 @@ use cantrip::canon::{IdSource, Timestamp};
 use cantrip::circle::Medium;
 use cantrip::circle::python::{Options, Python};
 use cantrip::crystal::{AnyCrystal, Response};
-use cantrip::loom::{AnyLoom, Contracts, Loom, Memory, Message, Page, ReceiptsWanted};
+use cantrip::loom::{AnyLoom, Contracts, Loom, MemoryLoom, Message, PageRequest, ReceiptFilter};
 use cantrip::reply::Refusal;
 use cantrip::{MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{
-    By, Change, NoFiles, OriginRow, PointerChange, Provenance, Receipt, Row, Signature, SignatureId, SignatureOrigin,
-    Status, Strategy,
+    ChangeAuthor, ContractRow, NoFiles, OriginRow, PointerChange, PointerOperation, Provenance, Receipt, Signature,
+    SignatureId, SignatureOrigin, Status, Strategy,
 };
-use cantrip_ds::{Crystals, Predicting, Predictor, Traces, verify};
+use cantrip_ds::{CrystalSource, PredictOptions, Predictor, TraceArchive, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
@@ -30,8 +30,8 @@ fn input() -> Value {
 }
 
 async fn told(loom: &AnyLoom) -> Receipt {
-    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
-    assert_eq!(verify(loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
+    assert_eq!(verify(loom, ReceiptFilter::default()).await.unwrap().findings, []);
     rows.last().unwrap().receipt().unwrap()
 }
 
@@ -47,23 +47,23 @@ async fn inputs_are_variables_and_a_child_answers() {
              done(Object.assign({GOOD}, {{answer: said}}))"
         );
         let script = scripted([Response::code(program), done(json!("Bremen"))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         assert_eq!(reply.predicted.output.unwrap()["answer"], "Bremen");
-        for sent in script.inputs() {
+        for sent in script.requests() {
             let bytes: usize = sent.messages.iter().map(|message| serde_json::to_string(message).unwrap().len()).sum();
             assert!(bytes < 20_000, "the documents are not in the prompt: {bytes}");
         }
-        let asked = script.inputs();
+        let asked = script.requests();
         let Some(Message::System { content }) = asked[1].messages.get(0) else { panic!("{asked:?}") };
         assert!(content.text().starts_with("Read the text you are given"), "its own system prompt");
         let receipt = told(&loom).await;
         assert_eq!((receipt.status, receipt.strategy_id), (Status::Succeeded, Some(Strategy::RlmLite)));
         assert_eq!((receipt.budget.sub_calls, receipt.budget.model_calls, receipt.budget.iterations), (1, 2, 1));
-        let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+        let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
         assert_eq!(rows.len(), 1, "its children have the predict's alone");
-        assert_eq!(loom.runs(Page::FIRST).await.unwrap().items.len(), 1);
+        assert_eq!(loom.runs(PageRequest::FIRST).await.unwrap().items.len(), 1);
     }
 }
 
@@ -77,12 +77,12 @@ async fn one_sub_call_too_many_is_denied_and_the_cast_lives_on() {
              done(Object.assign({GOOD}, {{answer: met.join()}}))"
         );
         let script = scripted([Response::code(program)].into_iter().chain((0..3).map(|_| done(json!("yes")))));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let code = codes::CALLS_SPENT.any().as_str();
         assert_eq!(reply.predicted.output.unwrap()["answer"], format!("{code},{code}"));
-        assert_eq!(script.asked(), 4, "three children, and none of a batch that does not fit");
+        assert_eq!(script.request_count(), 4, "three children, and none of a batch that does not fit");
         assert_eq!(told(&loom).await.budget.sub_calls, 3);
     }
 }
@@ -91,22 +91,22 @@ async fn one_sub_call_too_many_is_denied_and_the_cast_lives_on() {
 async fn without_an_answer_in_the_last_iteration_there_is_none() {
     for (loom, _folder) in stores() {
         let script = scripted((0..5).map(|_| Response::code("done({answer: 'Bremen'})")));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::WARD_REACHED);
         assert_eq!(reply.guarded.reply.data()["reason"], "no_answer");
-        assert_eq!(script.asked(), 3, "no hidden extra call");
+        assert_eq!(script.request_count(), 3, "no hidden extra call");
         assert_eq!(told(&loom).await.status, Status::Failed);
         for iterations in [0, 9] {
-            let how = Predicting { max_iterations: Some(iterations), ..Predicting::default() };
+            let how = PredictOptions { max_iterations: Some(iterations), ..PredictOptions::default() };
             let reply = predictor.predict(&answer(), &input(), how).await;
             assert_eq!(reply.guarded.reply.data()["reason"], "invalid_iteration_budget");
         }
-        assert_eq!(script.asked(), 3);
+        assert_eq!(script.request_count(), 3);
     }
 }
 
-fn texts(sent: &cantrip::crystal::Input) -> Vec<String> {
+fn texts(sent: &cantrip::crystal::RecordedRequest) -> Vec<String> {
     let text = |message: &Message| match message {
         Message::System { content } | Message::User { content } | Message::Tool { content, .. } => content.text(),
         Message::Assistant { .. } => String::new(),
@@ -119,10 +119,10 @@ async fn what_a_program_comes_to_says_how_many_are_left_and_a_malformed_answer_c
     for (loom, _folder) in stores() {
         let programs = ["1 + 1".to_owned(), "done({answer: 'Bremen'})".to_owned(), format!("done({GOOD})")];
         let script = scripted(programs.map(Response::code));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        let seen: Vec<String> = script.inputs().iter().map(|sent| texts(sent).pop().unwrap()).collect();
+        let seen: Vec<String> = script.requests().iter().map(|sent| texts(sent).pop().unwrap()).collect();
         assert!(!seen[0].contains("iterations left"), "{seen:?}");
         assert!(seen[1].ends_with("=> 2\n[iterations left: 2]"), "{seen:?}");
         assert!(seen[2].ends_with("[iterations left: 1]"), "{seen:?}");
@@ -159,7 +159,7 @@ properties.words = { type = "integer" }
 
 struct InPython(AnyCrystal);
 
-impl Crystals for InPython {
+impl CrystalSource for InPython {
     fn crystal(&self, _: Option<&str>) -> Result<AnyCrystal, Refusal> {
         Ok(self.0.clone())
     }
@@ -171,7 +171,7 @@ impl Crystals for InPython {
 
 #[tokio::test]
 async fn programs_in_python_find_the_same() {
-    let count = Signature::read(COUNT, &NoFiles).unwrap();
+    let count = Signature::parse(COUNT, &NoFiles).unwrap();
     for (loom, _folder) in stores() {
         let script = scripted([
             Response::code("said = call_agent('which?')\nlen(inputs['class']) + len(inputs['now'])"),
@@ -183,25 +183,25 @@ async fn programs_in_python_find_the_same() {
             ),
         ]);
         let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
-        let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+        let runtime = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
         let crystals = InPython(AnyCrystal::new(says(&script)));
-        let predictor = Predictor::new(runtime, crystals, Traces::inline(), clock, ids);
+        let predictor = Predictor::new(runtime, crystals, TraceArchive::inline(), clock, ids);
         predictor.catalog().add(&count, SignatureOrigin::Api, "ann").await.unwrap();
         let input = json!({"text": "word ".repeat(20_000), "class": "abc", "now": "then"});
-        let reply = predictor.predict(count.id(), &input, Predicting::default()).await;
+        let reply = predictor.predict(count.id(), &input, PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         assert_eq!(reply.predicted.output, Some(json!({"words": 20_000})));
-        let last = texts(&script.inputs()[2]).pop().unwrap();
+        let last = texts(&script.requests()[2]).pop().unwrap();
         assert!(last.ends_with("=> 7\n[iterations left: 1]"), "{last}");
         assert_eq!((told(&loom).await.budget.sub_calls, told(&loom).await.status), (1, Status::Succeeded));
     }
     // A house without an interpreter says so, and nothing is begun.
-    let (loom, script) = (AnyLoom::new(Memory::new()), scripted([]));
-    let predictor = predictor(&loom, says(&script), Traces::inline());
+    let (loom, script) = (AnyLoom::new(MemoryLoom::new()), scripted([]));
+    let predictor = predictor(&loom, says(&script), TraceArchive::inline());
     predictor.catalog().add(&count, SignatureOrigin::Api, "ann").await.unwrap();
-    let reply = predictor.predict(count.id(), &json!({"text": "a b"}), Predicting::default()).await;
+    let reply = predictor.predict(count.id(), &json!({"text": "a b"}), PredictOptions::default()).await;
     assert_code(&reply.guarded.reply, codes::SANDBOX_UNAVAILABLE);
-    assert!(loom.runs(Page::FIRST).await.unwrap().items.is_empty());
+    assert!(loom.runs(PageRequest::FIRST).await.unwrap().items.is_empty());
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn the_newest_calls_of_the_calling_thread_are_its_history_and_the_rest_are
             .ward("max_turns", 30)
             .build()
             .unwrap();
-        let cast = Runtime::new(loom.clone()).cast(&cantrip, cantrip::Casting::on("talk")).await;
+        let cast = Runtime::new(loom.clone()).cast(&cantrip, cantrip::CastOptions::on("talk")).await;
         assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
         let program = format!(
             "var calls = history.calls;\n\
@@ -225,15 +225,15 @@ async fn the_newest_calls_of_the_calling_thread_are_its_history_and_the_rest_are
         );
         let without = format!("done(Object.assign({GOOD}, {{answer: typeof history}}))");
         let script = scripted([program, without].map(Response::code));
-        let predictor = predictor(&loom, says(&script), Traces::inline());
-        let how = Predicting { thread: cast.entity, history: true, ..Predicting::default() };
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let how = PredictOptions { thread: cast.entity, history: true, ..PredictOptions::default() };
         let reply = predictor.predict(&answer(), &input(), how).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         assert_eq!(reply.predicted.output.unwrap()["answer"], "20,4,call 4,done,true");
-        assert!(texts(&script.inputs()[0])[0].contains("- history: object with 2"));
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        assert!(texts(&script.requests()[0])[0].contains("- history: object with 2"));
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_eq!(reply.predicted.output.unwrap()["answer"], "undefined");
-        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+        assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
     }
 }
 
@@ -241,21 +241,21 @@ async fn the_newest_calls_of_the_calling_thread_are_its_history_and_the_rest_are
 async fn a_pointer_to_an_artifact_of_programs_runs_programs() {
     for (loom, _folder) in stores() {
         let script = scripted([Response::code(format!("done({GOOD})"))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         let signature = predictor.catalog().signature(&answer()).await.unwrap();
         let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
         let origin = |id| OriginRow::new(id, Provenance::Manual, "ann", at);
         let given = json!({"instructions": "Look closely.", "sub_instructions": "Read."});
         let other = predictor.catalog().add_artifact(&given, &signature, origin).await.unwrap();
         assert_eq!(other.strategy(), Strategy::RlmLite);
-        let change = Change::Set { artifact: other.id(), seed: None, metadata: None };
-        let by = By { audit_id: IdSource::seeded(3).next(at), actor: "ann".to_owned(), reason: None, at };
+        let change = PointerOperation::Set { artifact: other.id(), seed: None, metadata: None };
+        let by = ChangeAuthor { audit_id: IdSource::seeded(3).next(at), actor: "ann".to_owned(), reason: None, at };
         let asked = PointerChange { signature_id: answer(), expected_version: 0, change, by };
-        predictor.catalog().file(vec![Row::Pointer(Box::new(asked))]).await.unwrap();
-        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        predictor.catalog().write_rows(vec![ContractRow::Pointer(Box::new(asked))]).await.unwrap();
+        let reply = predictor.predict(&answer(), &input(), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let receipt = told(&loom).await;
         assert_eq!((receipt.strategy_id, receipt.compiled_id), (Some(Strategy::RlmLite), Some(other.id())));
-        assert!(texts(&script.inputs()[0])[0].starts_with("Look closely."));
+        assert!(texts(&script.requests()[0])[0].starts_with("Look closely."));
     }
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip::canon::{IdSource, Money, Redactor, Timestamp};
 use cantrip::crystal::{
-    Answer, AnyCrystal, Crystal, Failure, Price, Profile, Rates, Request, Response, Script, Scripted, Sink,
+    Answer, AnyCrystal, Crystal, EventSink, Failure, Price, Profile, Rates, Request, Response, Script, ScriptedCrystal,
 };
-use cantrip::loom::{AnyLoom, Journal, Memory, Step, StepId};
+use cantrip::loom::{AnyLoom, Journal, MemoryLoom, Step, StepId};
 use cantrip::reply::{Call, Guard, Refusal, Reply};
-use cantrip::spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
+use cantrip::spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Scope, Terms};
 use cantrip::{MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{NoFiles, Signature};
-use cantrip_ds::{Predictor, Traces};
+use cantrip_ds::{Predictor, TraceArchive};
 use cantrip_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -45,14 +45,14 @@ properties.text = { type = "string" }
 "#;
 
 pub(crate) fn shout() -> Signature {
-    Signature::read(SHOUT, &NoFiles).unwrap()
+    Signature::parse(SHOUT, &NoFiles).unwrap()
 }
 
 /// Every store that keeps contracts: in memory, in a file, and on a server where there is one.
 pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let file = Store::sqlite(folder.path().join("loom.db")).unwrap();
-    let mut all = vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(file), Some(folder))];
+    let mut all = vec![(AnyLoom::new(MemoryLoom::new()), None), (AnyLoom::new(file), Some(folder))];
     if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
         && !url.is_empty()
     {
@@ -68,7 +68,7 @@ pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
 /// A script under a profile and a price of the test's.
 #[derive(Clone)]
 pub(crate) struct Posing {
-    pub script: Scripted,
+    pub script: ScriptedCrystal,
     pub profile: Profile,
     pub price: Price,
 }
@@ -78,7 +78,7 @@ impl Crystal for Posing {
         self.script.name()
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
         self.script.ask(request, heard).await
     }
 
@@ -90,21 +90,21 @@ impl Crystal for Posing {
         self.price
     }
 
-    fn is_tape(&self) -> bool {
-        self.script.is_tape()
+    fn is_sequential(&self) -> bool {
+        self.script.is_sequential()
     }
 
-    fn wind(&self, answers: usize) {
-        self.script.wind(answers);
+    fn skip_answers(&self, answers: usize) {
+        self.script.skip_answers(answers);
     }
 }
 
-pub(crate) fn scripted(responses: impl IntoIterator<Item = Response>) -> Scripted {
-    Scripted::new("scripted/shout", Script::new(responses))
+pub(crate) fn scripted(responses: impl IntoIterator<Item = Response>) -> ScriptedCrystal {
+    ScriptedCrystal::new("scripted/shout", Script::new(responses))
 }
 
 /// A crystal that says these.
-pub(crate) fn says(script: &Scripted) -> Posing {
+pub(crate) fn says(script: &ScriptedCrystal) -> Posing {
     Posing { script: script.clone(), profile: Profile::of("scripted/shout"), price: Price::Free }
 }
 
@@ -113,9 +113,9 @@ pub(crate) fn done(answer: Value) -> Response {
 }
 
 /// Predicts in this loom with this crystal.
-pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: Traces) -> Predictor {
+pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: TraceArchive) -> Predictor {
     let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
-    let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+    let runtime = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
     let crystal = AnyCrystal::new(crystal);
     Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), traces, clock, ids)
 }
@@ -125,13 +125,13 @@ pub(crate) async fn grant(loom: &AnyLoom, seed: u64, change: impl FnOnce(&mut Te
     let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
     let id = AuthorizationRef::Issued(IdSource::seeded(seed).next(at));
     let scope = Scope { autopilot_id: Some(shout().id().to_string()), ..Scope::default() };
-    let mut terms = Terms { mode: Mode::DelegatedBudget, scope, issued_at: at, ..Terms::local() };
+    let mut terms = Terms { mode: AuthorizationMode::DelegatedBudget, scope, issued_at: at, ..Terms::local() };
     terms.max_total = Some(1_000_000);
     change(&mut terms);
     let issue = Authorize { authorization: id, terms, actor: "ann".to_owned(), reason: "a test".to_owned(), at };
-    let step = Step::apart(StepId::new(format!("grant-{seed}")).unwrap());
+    let step = Step::outside_runs(StepId::new(format!("grant-{seed}")).unwrap());
     let step = step.money(Operation::Authorize(Box::new(issue)));
-    assert!(matches!(loom.append(step).await.unwrap(), cantrip::loom::Answer::Committed(_)));
+    assert!(matches!(loom.append(step).await.unwrap(), cantrip::loom::AppendOutcome::Committed(_)));
     id
 }
 

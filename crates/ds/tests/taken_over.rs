@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::canon::{Clock, IdSource, RunId};
-use cantrip::crystal::{Answer, AnyCrystal, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, Page, ReceiptsWanted, RunState};
+use cantrip::crystal::{Answer, AnyCrystal, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
+use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, PageRequest, ReceiptFilter, RunState};
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{Receipt, SignatureOrigin, Status};
-use cantrip_ds::{Predicting, Predictor, TraceMode, Traces, trace, verify};
+use cantrip_ds::{PredictOptions, Predictor, TraceArchive, TraceMode, trace, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -20,17 +20,17 @@ fn responses(delay: Duration) -> [Response; 2] {
     [done(json!({"words": "HEY"})), Response { delay, ..done(json!({"text": "HEY"})) }]
 }
 
-fn how(key: Option<&str>) -> Predicting {
+fn how(key: Option<&str>) -> PredictOptions {
     let idempotency_key = key.map(str::to_owned);
     // Nothing of the defaults: whoever takes it over must find all of it.
-    Predicting {
+    PredictOptions {
         idempotency_key,
         repair_attempts: Some(1),
         trace: TraceMode::Full,
         max_cost: Some("0.50 USD".parse().unwrap()),
         timeout: Duration::from_secs(77),
         params: cantrip_contract::Params { temperature: Some(0.25), ..Default::default() },
-        ..Predicting::default()
+        ..PredictOptions::default()
     }
 }
 
@@ -40,10 +40,10 @@ fn begins_and_dies(loom: &AnyLoom, key: Option<&'static str>) {
     let script = scripted(responses(Duration::from_secs(3600)));
     let (loom, thinks) = (loom.clone(), script.clone());
     executor.spawn(async move {
-        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
         let _ = predictor.predict(shout().id(), &json!({"text": "hey"}), how(key)).await;
     });
-    while thinks.asked() < 2 {
+    while thinks.request_count() < 2 {
         std::thread::sleep(Duration::from_millis(2));
     }
     executor.shutdown_background();
@@ -53,35 +53,35 @@ fn begins_and_dies(loom: &AnyLoom, key: Option<&'static str>) {
 async fn let_leases_run_out(loom: &AnyLoom) {
     let here = || MachineClock::new().now().wall;
     for owner in loom.lease_owners().await.unwrap() {
-        for lease in loom.leases_of(owner, Page::FIRST).await.unwrap().items {
+        for lease in loom.leases_of(owner, PageRequest::FIRST).await.unwrap().items {
             let now = loom.lease_now(here()).await.unwrap();
             loom.renew(&lease, now, Duration::from_millis(1)).await.unwrap();
         }
     }
-    while loom.orphans(loom.lease_now(here()).await.unwrap(), Page::FIRST).await.unwrap().items.is_empty() {
+    while loom.orphans(loom.lease_now(here()).await.unwrap(), PageRequest::FIRST).await.unwrap().items.is_empty() {
         tokio::task::yield_now().await;
     }
 }
 
 /// A process with a clock that runs this much ahead.
-fn later(loom: &AnyLoom, script: &Scripted, ahead: Duration) -> Predictor {
+fn later(loom: &AnyLoom, script: &ScriptedCrystal, ahead: Duration) -> Predictor {
     let clock = Arc::new(MachineClock::starting(MachineClock::new().now().wall.after(ahead)));
     let ids = Arc::new(IdSource::new(MachineEntropy));
-    let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+    let runtime = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
     let crystal = AnyCrystal::new(Posing { price: listed(), ..says(script) });
-    Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), Traces::inline(), clock, ids)
+    Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), TraceArchive::inline(), clock, ids)
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
-    assert_eq!(verify(loom, ReceiptsWanted::default()).await.unwrap().findings, []);
-    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    assert_eq!(verify(loom, ReceiptFilter::default()).await.unwrap().findings, []);
+    let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
     rows.iter().map(|row| row.receipt().unwrap()).collect()
 }
 
 async fn only_run(loom: &AnyLoom) -> RunId {
-    let runs = loom.runs(Page::FIRST).await.unwrap().items;
+    let runs = loom.runs(PageRequest::FIRST).await.unwrap().items;
     assert_eq!(runs.len(), 1);
     runs[0].run_id
 }
@@ -116,7 +116,7 @@ async fn the_same_key_takes_over_what_a_dead_process_began_and_not_what_a_living
         let early = now.predict(shout().id(), &input, how(Some("k"))).await;
         assert_code(&early.guarded.reply, codes::BUSY);
         assert_eq!(early.guarded.reply.data()["reason"], "in_flight");
-        assert_eq!((script.asked(), receipts(&loom).await.len()), (0, 0));
+        assert_eq!((script.request_count(), receipts(&loom).await.len()), (0, 0));
         let_leases_run_out(&loom).await;
         let heir = later(&loom, &script, HOUR);
         let other = heir.predict(shout().id(), &json!({"text": "ho"}), how(Some("k"))).await;
@@ -170,22 +170,22 @@ async fn one_that_is_cancelled_when_it_is_taken_over_is_closed_as_cancelled() {
         cancel.cancel();
         let ended = heir.resume(only_run(&loom).await, &cancel).await;
         assert_code(&ended.guarded.reply, codes::ENDED_FROM_OUTSIDE);
-        assert_eq!((script.asked(), ended.predicted.output), (0, None));
+        assert_eq!((script.request_count(), ended.predicted.output), (0, None));
         let told = receipts(&loom).await;
         assert_eq!((told.len(), told[0].status), (1, Status::Cancelled));
     }
 }
 
 /// Its first output does not fit; asked for another, it has a bug.
-struct Broken(Scripted);
+struct Broken(ScriptedCrystal);
 
 impl Crystal for Broken {
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        assert_eq!(self.0.asked(), 0, "a bug in the crystal");
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
+        assert_eq!(self.0.request_count(), 0, "a bug in the crystal");
         self.0.ask(request, heard).await
     }
 }
@@ -195,12 +195,12 @@ async fn a_predict_whose_loop_panics_is_closed_as_failed_with_its_receipt() {
     for (loom, _folder) in stores() {
         let script = scripted(responses(Duration::ZERO));
         let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
-        let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+        let runtime = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
         let crystal = AnyCrystal::new(Broken(script.clone()));
         let predictor =
-            Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), Traces::inline(), clock, ids);
+            Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), TraceArchive::inline(), clock, ids);
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let how = Predicting { idempotency_key: Some("k".to_owned()), ..Predicting::default() };
+        let how = PredictOptions { idempotency_key: Some("k".to_owned()), ..PredictOptions::default() };
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how.clone()).await;
         assert_code(&reply.guarded.reply, codes::CRASH);
         let told = receipts(&loom).await.pop().unwrap();
@@ -217,7 +217,7 @@ async fn a_predict_whose_loop_panics_is_closed_as_failed_with_its_receipt() {
         assert_eq!(again.guarded.reply.data()["error_code"], codes::CRASH.any().as_str());
         let resumed = predictor.resume(run, &Cancel::new()).await;
         assert_code(&resumed.guarded.reply, codes::WRONG_STATE);
-        assert_eq!((receipts(&loom).await.len(), script.asked()), (1, 1));
+        assert_eq!((receipts(&loom).await.len(), script.request_count()), (1, 1));
     }
 }
 
@@ -232,7 +232,7 @@ async fn what_is_no_predict_is_not_resumed_as_one() {
             .ward("max_turns", 2)
             .build()
             .unwrap();
-        let cast = Runtime::new(loom.clone()).cast(&cantrip, cantrip::Casting::on("count")).await;
+        let cast = Runtime::new(loom.clone()).cast(&cantrip, cantrip::CastOptions::on("count")).await;
         let reply = predictor.resume(cast.run.unwrap(), &Cancel::new()).await;
         assert_code(&reply.guarded.reply, codes::WRONG_STATE);
         let unknown = IdSource::new(MachineEntropy).next(MachineClock::new().now().wall);

@@ -1,8 +1,8 @@
 //! One changed byte in anything that a receipt names is found, and named; and traces come back as they went.
 
-use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, Page, ReceiptsWanted, Record, Seq, Usage};
+use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, PageRequest, ReceiptFilter, Record, Seq, Usage};
 use cantrip_contract::{SignatureOrigin, TraceState};
-use cantrip_ds::{Predicting, TraceMode, Traces, trace, verify};
+use cantrip_ds::{PredictOptions, TraceArchive, TraceMode, trace, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_store::Store;
@@ -15,10 +15,10 @@ use crate::support::{Posing, done, grant, listed, predictor, replied, says, scri
 async fn predicted(folder: &std::path::Path) -> AnyLoom {
     let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
     let script = scripted([done(json!({"text": "HEY"})), done(json!({"text": "HO"}))]);
-    let predictor = predictor(&loom, says(&script), Traces::inline());
+    let predictor = predictor(&loom, says(&script), TraceArchive::inline());
     predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
     for text in ["hey", "ho"] {
-        let reply = predictor.predict(shout().id(), &json!({ "text": text }), Predicting::default()).await;
+        let reply = predictor.predict(shout().id(), &json!({ "text": text }), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
     }
     loom
@@ -41,12 +41,12 @@ async fn a_changed_byte_is_found_and_named() {
     for (kind, table, edit) in edits {
         let folder = tempfile::tempdir().unwrap();
         let loom = predicted(folder.path()).await;
-        let clean = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        let clean = verify(&loom, ReceiptFilter::default()).await.unwrap();
         assert_eq!((clean.receipts, clean.findings.len()), (2, 0), "{clean:?}");
         let by_hand = rusqlite::Connection::open(folder.path().join("loom.db")).unwrap();
         by_hand.execute_batch(&format!("DROP TRIGGER {table}_stay_as_written")).ok();
         by_hand.execute_batch(edit).unwrap();
-        let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        let found = verify(&loom, ReceiptFilter::default()).await.unwrap();
         let kinds: Vec<&str> = found.findings.iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&kind), "{kind}: {found:?}");
         assert!(found.findings.iter().all(|finding| finding.receipt_id.starts_with("rcpt_")), "{found:?}");
@@ -58,12 +58,12 @@ async fn paid(folder: &std::path::Path) -> AnyLoom {
     let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
     let used = Usage { prompt_tokens: 310, completion_tokens: 24, ..Usage::default() };
     let script = scripted([done(json!({"text": "HEY"})).with_usage(used)]);
-    let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+    let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
     predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
     grant(&loom, 1, |_| {}).await;
-    let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+    let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
     assert_code(&reply.guarded.reply, codes::PREDICTED);
-    assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
     loom
 }
 
@@ -81,7 +81,7 @@ fn by_hand(folder: &std::path::Path) -> rusqlite::Connection {
 }
 
 async fn kinds(loom: &AnyLoom) -> Vec<&'static str> {
-    let found = verify(loom, ReceiptsWanted::default()).await.unwrap();
+    let found = verify(loom, ReceiptFilter::default()).await.unwrap();
     assert_eq!((found.receipts, found.runs), (1, 1), "{found:?}");
     found.findings.iter().map(|finding| finding.kind).collect()
 }
@@ -114,7 +114,7 @@ async fn an_edited_decision_and_an_edited_reservation_are_found_and_named() {
 }
 
 async fn records_of_the_run(loom: &AnyLoom) -> Vec<Record> {
-    let run = loom.runs(Page::FIRST).await.unwrap().items[0].run_id;
+    let run = loom.runs(PageRequest::FIRST).await.unwrap().items[0].run_id;
     loom.read(run, Seq::START).try_collect().await.unwrap()
 }
 
@@ -172,8 +172,8 @@ async fn a_gate_decision_that_was_edited_with_all_its_hashes_is_found_and_named(
 
 #[tokio::test]
 async fn a_missing_receipt_of_a_run_is_found() {
-    use cantrip::crystal::{Response, Script, Scripted};
-    use cantrip::{Cantrip, Casting, Runtime};
+    use cantrip::crystal::{Response, Script, ScriptedCrystal};
+    use cantrip::{Cantrip, CastOptions, Runtime};
     let folder = tempfile::tempdir().unwrap();
     let loom = AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap());
     // A parent and its child: two casts of one run, and each leaves its own receipt.
@@ -183,23 +183,23 @@ async fn a_missing_receipt_of_a_run_is_found() {
         Response::call("c3", "done", json!({"answer": 4})),
     ]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/two", script))
+        .crystal(ScriptedCrystal::new("scripted/two", script))
         .gate(cantrip::gates::done())
         .gate(cantrip::gates::call_agent())
         .ward("max_turns", 5)
         .build()
         .unwrap();
-    let cast = Runtime::new(loom.clone()).cast(&cantrip, Casting::on("go")).await;
+    let cast = Runtime::new(loom.clone()).cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(4)), "{:?}", cast.reply());
-    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
     let told: Vec<_> = rows.iter().map(|row| row.receipt().unwrap()).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!((told[0].seq, told[1].seq, told[1].prev_hash), (1, 2, Some(told[0].hash())));
     assert_eq!((told[1].budget.sub_calls, told[1].thread_id), (1, cast.entity));
-    assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
     let by_hand = rusqlite::Connection::open(folder.path().join("loom.db")).unwrap();
     by_hand.execute_batch("DROP TRIGGER ds_receipts_are_kept; DELETE FROM ds_receipts WHERE seq = 1").unwrap();
-    let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+    let found = verify(&loom, ReceiptFilter::default()).await.unwrap();
     assert_eq!(found.findings.first().map(|finding| finding.kind), Some("chain"), "{found:?}");
     assert_eq!((found.receipts, found.runs), (1, 1), "what is left of the run is gone through once");
 }
@@ -210,14 +210,14 @@ async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
         let base = tempfile::tempdir().unwrap();
         let place = base.path().join("kept").join("traces");
         let script = scripted((0..2).map(|_| done(json!({"text": "HEY"}))));
-        let predictor = predictor(&loom, says(&script), Traces::in_folder(&place));
+        let predictor = predictor(&loom, says(&script), TraceArchive::in_folder(&place));
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let how = || Predicting { trace: TraceMode::Full, ..Predicting::default() };
+        let how = || PredictOptions { trace: TraceMode::Full, ..PredictOptions::default() };
         let long = "word ".repeat(1 << 20);
         // The folder above is not there: the answer comes all the same, and the trace waits.
         let reply = predictor.predict(shout().id(), &json!({ "text": long }), how()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        let waiting = loom.traces(TraceState::Pending, Page::FIRST).await.unwrap().items;
+        let waiting = loom.traces(TraceState::Pending, PageRequest::FIRST).await.unwrap().items;
         assert_eq!(waiting.len(), 1);
         assert!(waiting[0].bytes > 5 << 20, "{}", waiting[0].bytes);
         let name = waiting[0].trace_ref.clone();
@@ -232,13 +232,13 @@ async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
         let object = std::fs::read(row.uri.as_ref().unwrap()).unwrap();
         assert_eq!((object.len() as u64, cantrip::canon::bytes_hash(&object)), (row.bytes, row.trace_hash));
         assert_eq!(trace(&loom, &name).await.unwrap(), before);
-        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+        assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
         // One byte of it, and it is no data any more.
         let mut changed = object;
         changed[100] ^= 1;
         std::fs::write(row.uri.unwrap(), changed).unwrap();
         assert_code(&replied(trace(&loom, &name).await.unwrap_err()).await, codes::RECORD_ALTERED);
-        let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        let found = verify(&loom, ReceiptFilter::default()).await.unwrap();
         assert_eq!(found.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>(), ["trace"]);
     }
 }
@@ -248,16 +248,16 @@ async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that
     for (loom, _folder) in stores() {
         let base = tempfile::tempdir().unwrap();
         let script = scripted((0..3).map(|_| done(json!({"text": "HEY"}))));
-        let brief = Traces::in_folder(base.path()).kept_for(std::time::Duration::from_millis(1));
+        let brief = TraceArchive::in_folder(base.path()).with_retention(std::time::Duration::from_millis(1));
         let predictor = predictor(&loom, says(&script), brief.clone());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let how = |trace| Predicting { trace, ..Predicting::default() };
+        let how = |trace| PredictOptions { trace, ..PredictOptions::default() };
         let text = "word ".repeat(2_000);
         let reply = predictor.predict(shout().id(), &json!({ "text": text }), how(TraceMode::Full)).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how(TraceMode::Summary)).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+        let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
         let names: Vec<String> = rows.iter().map(|row| row.receipt().unwrap().trace_ref.unwrap()).collect();
         // With the next predict, if not before.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -289,7 +289,7 @@ async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that
             assert_eq!((&expired[0]["trace_ref"], &expired[0]["trace_hash"]), (&json!(name), &json!(row.trace_hash)));
             assert_eq!(expired[0]["by"], "trace.retain_days");
         }
-        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+        assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
         let now = "2126-02-19T01:00:00.000Z".parse().unwrap();
         assert_eq!(brief.expire(&loom, now).await.unwrap(), 0, "each once");
     }
@@ -299,14 +299,14 @@ async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that
 async fn a_trace_holds_no_secret_and_without_a_folder_it_stays_in_its_row() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
-        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         let key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
         let text = format!("{} and {key}", "word ".repeat(2_000));
-        let how = Predicting { trace: TraceMode::Full, ..Predicting::default() };
+        let how = PredictOptions { trace: TraceMode::Full, ..PredictOptions::default() };
         let reply = predictor.predict(shout().id(), &json!({ "text": text }), how).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
-        let kept = loom.traces(TraceState::Inline, Page::FIRST).await.unwrap().items;
+        let kept = loom.traces(TraceState::Inline, PageRequest::FIRST).await.unwrap().items;
         assert_eq!(kept.len(), 1);
         let payload = kept[0].payload.as_ref().unwrap();
         assert!(payload.len() > 4_096 && !payload.contains(key));

@@ -5,10 +5,10 @@ use cantrip_spend::Operation;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use super::{Subject, Weaver, utterance};
+use super::{LoomWriter, Subject, utterance};
 use cantrip_loom::{
-    Actor, Answer, Body, Closing, Conflict, Draft, Epoch, Error, Event, Held, Journal, Loom, Origin, Page, Place,
-    Record, Reward, RunState, Seq, Step, TruncationReason,
+    Actor, AppendOutcome, Body, Closing, Conflict, Epoch, Error, Event, Journal, Loom, Origin, PageRequest, Record,
+    RecordDraft, RecordValue, Reward, RunState, Seq, Step, StepTarget, TruncationReason,
 };
 
 async fn all<J: Journal>(store: &J, run: RunId) -> Vec<Record> {
@@ -27,7 +27,7 @@ fn odd(n: u64) -> Event {
 
 pub(super) async fn a_run_reads_back_in_the_order_it_was_written<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     for _ in 0..3 {
         weaver.plain(&mut episode).await;
@@ -46,7 +46,7 @@ pub(super) async fn a_run_reads_back_in_the_order_it_was_written<S: Subject>(sub
 
 pub(super) async fn every_record_is_chained_to_the_one_before_it<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     weaver.done(&mut episode, json!(3)).await;
     let mut previous = None;
@@ -58,16 +58,20 @@ pub(super) async fn every_record_is_chained_to_the_one_before_it<S: Subject>(sub
 
 pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
-    let steps: Vec<Step> =
-        (0..20).map(|n| Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(n)))).collect();
+    let steps: Vec<Step> = (0..20)
+        .map(|n| Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(n))))
+        .collect();
     let answers = futures_util::future::join_all(steps.into_iter().map(|step| store.append(step))).await;
     let mut places: Vec<u64> = answers
         .into_iter()
         .map(|answer| match answer.expect("written") {
-            Answer::Committed(seq) => seq.get(),
-            other @ (Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. }) => {
+            AppendOutcome::Committed(seq) => seq.get(),
+            other @ (AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Conflict(_)
+            | AppendOutcome::Fenced { .. }) => {
                 panic!("{other:?}")
             }
         })
@@ -79,26 +83,26 @@ pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
 
 pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut steps = Vec::new();
     let mut expected = Vec::new();
     for n in 0..8 {
         let good = weaver.cast("count").await;
-        let next = Step::holds(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        let next = Step::for_lease(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
         expected.push((good.run, 5));
-        let last = Step::holds(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        let last = Step::for_lease(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
         let mut stale = good.lease.clone();
         stale.epoch = Epoch::new(9);
-        let fenced = Step::holds(weaver.step_id(), stale).record(weaver.draft(odd(n)));
+        let fenced = Step::for_lease(weaver.step_id(), stale).record(weaver.draft(odd(n)));
         let late = weaver.opened(&good, utterance(Some("hm"), &[]), &mut Vec::new());
-        let incoherent = Step::holds(weaver.step_id(), good.lease.clone())
+        let incoherent = Step::for_lease(weaver.step_id(), good.lease.clone())
             .record(weaver.draft(super::closed(late.turn_id, Closing::Open)));
         let twice = Step { id: next.id.clone(), ..last.clone() };
         steps.extend([(next, true), (fenced, false), (incoherent, false), (twice, false), (last, true)]);
     }
     let answers = futures_util::future::join_all(steps.iter().map(|(step, _)| store.append(step.clone()))).await;
     for ((step, good), answer) in steps.iter().zip(answers) {
-        let committed = matches!(answer, Ok(Answer::Committed(_)));
+        let committed = matches!(answer, Ok(AppendOutcome::Committed(_)));
         assert_eq!(committed, *good, "{:?}: {answer:?}", step.id);
     }
     for (run, newest) in expected {
@@ -109,12 +113,12 @@ pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
 
 pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
     let turn = opened.turn_id;
     let again = opened.clone();
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(opened))
         .record(weaver.draft(super::closed(turn, Closing::Open)))
         .record(weaver.draft(again));
@@ -127,15 +131,15 @@ pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S
 
 pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let intent = weaver.intent("count");
     let (opens, episode) = weaver.open(Origin::Root, intent, None, 0);
     for _ in 0..3 {
-        assert_eq!(store.append(opens.clone()).await.expect("an answer"), Answer::Committed(Seq::new(3)));
+        assert_eq!(store.append(opens.clone()).await.expect("an answer"), AppendOutcome::Committed(Seq::new(3)));
     }
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
     let first = store.append(step.clone()).await.expect("an answer");
-    assert_eq!(first, Answer::Committed(Seq::new(4)));
+    assert_eq!(first, AppendOutcome::Committed(Seq::new(4)));
     weaver.truncate(&episode, TruncationReason::Cancelled).await;
     // Also when the run has moved on, and the lease is gone.
     assert_eq!(store.append(step).await.expect("an answer"), first);
@@ -144,14 +148,14 @@ pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: 
 
 pub(super) async fn a_step_id_with_other_content_is_a_conflict<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let id = weaver.step_id();
-    let first = Step::holds(id.clone(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let first = Step::for_lease(id.clone(), episode.lease.clone()).record(weaver.draft(odd(1)));
     weaver.commit(first).await;
-    let other = Step::holds(id.clone(), episode.lease.clone()).record(weaver.draft(odd(2)));
+    let other = Step::for_lease(id.clone(), episode.lease.clone()).record(weaver.draft(odd(2)));
     let answer = store.append(other).await.expect("an answer");
-    assert_eq!(answer, Answer::Conflict(Conflict::Step { id }));
+    assert_eq!(answer, AppendOutcome::Conflict(Conflict::Step { id }));
     assert_eq!(all(store, episode.run).await.len(), 4);
 }
 
@@ -160,11 +164,11 @@ pub(super) async fn money_is_never_dropped<S: Subject>(subject: S) {
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let reserve = super::reserve(&mut weaver, &episode, turn, 1, 20_000);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(Operation::Reserve(Box::new(reserve)));
     let answer = store.append(step).await;
@@ -174,30 +178,30 @@ pub(super) async fn money_is_never_dropped<S: Subject>(subject: S) {
 
 pub(super) async fn a_run_is_opened_once<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let intent = weaver.intent("count again");
     let (mut second, _) = weaver.open(Origin::Root, intent, None, 0);
-    second.place = Place::Opens { run: episode.run, lease: None };
+    second.target = StepTarget::OpenRun { run: episode.run, lease: None };
     let answer = store.append(second).await.expect("an answer");
-    assert_eq!(answer, Answer::Conflict(Conflict::RunExists { run: episode.run }));
+    assert_eq!(answer, AppendOutcome::Conflict(Conflict::RunExists { run: episode.run }));
 }
 
 pub(super) async fn an_entity_has_one_live_run<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let run = weaver.id();
     let intent = weaver.intent("and now?");
     let cast = weaver.cast_of(episode.entity, intent);
     let opening = weaver.opening(cantrip_loom::RunKind::Cast, episode.entity);
-    let first = Draft::opening(weaver.now(), opening, cast).expect("a small record");
-    let step = Step::opens(weaver.step_id(), run, None).record(first);
+    let first = RecordDraft::opening(weaver.now(), opening, cast).expect("a small record");
+    let step = Step::open_run(weaver.step_id(), run, None).record(first);
     let answer = store.append(step.clone()).await.expect("an answer");
     let busy = Conflict::EntityBusy { entity: episode.entity, run: episode.run };
-    assert_eq!(answer, Answer::Conflict(busy));
+    assert_eq!(answer, AppendOutcome::Conflict(busy));
     weaver.done(&mut episode, json!(1)).await;
-    assert_eq!(store.append(step).await.expect("an answer"), Answer::Committed(Seq::new(1)));
+    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(1)));
 }
 
 fn reward(turn: cantrip_canon::TurnId, reward: f64) -> Reward {
@@ -206,33 +210,33 @@ fn reward(turn: cantrip_canon::TurnId, reward: f64) -> Reward {
 
 pub(super) async fn an_ended_run_takes_annotations_only<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let end = weaver.end_of(
         &episode,
         cantrip_loom::Ending::Truncated { reason: TruncationReason::MaxTurns, error: None, summary: "cut".into() },
     );
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(end));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(end));
     weaver.commit(step).await;
-    let late = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let late = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
     let answer = store.append(late).await.expect("an answer");
-    assert_eq!(answer, Answer::Conflict(Conflict::RunEnded { run: episode.run }));
-    let rewarded = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(reward(turn, 0.5)));
+    assert_eq!(answer, AppendOutcome::Conflict(Conflict::RunEnded { run: episode.run }));
+    let rewarded = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(reward(turn, 0.5)));
     weaver.commit(rewarded).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Truncated);
 }
 
 pub(super) async fn without_a_lease_only_annotations_are_written<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
-    let step = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(opened));
+    let step = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(opened));
     let answer = store.append(step).await;
-    assert!(matches!(answer, Err(Error::Misplaced { .. })), "{answer:?}");
-    let step = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(reward(turn, 1.0)));
+    assert!(matches!(answer, Err(Error::InvalidStep { .. })), "{answer:?}");
+    let step = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(reward(turn, 1.0)));
     weaver.commit(step).await;
     let last = all(store, episode.run).await.pop().expect("records");
     assert_eq!((last.kind.as_str(), last.epoch), ("reward", Epoch::NONE));
@@ -240,26 +244,29 @@ pub(super) async fn without_a_lease_only_annotations_are_written<S: Subject>(sub
 
 pub(super) async fn an_unknown_run_is_not_found<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let run: RunId = weaver.id();
     let read: Result<Vec<Record>, Error> = store.read(run, Seq::START).try_collect().await;
     assert!(matches!(read, Err(Error::NotFound { kind: "run", .. })), "{read:?}");
     assert!(matches!(store.run(run).await, Err(Error::NotFound { .. })));
     assert!(matches!(store.holder(run).await, Err(Error::NotFound { .. })));
     let lease = weaver.lease(run);
-    let step = Step::holds(weaver.step_id(), lease).record(weaver.draft(odd(1)));
+    let step = Step::for_lease(weaver.step_id(), lease).record(weaver.draft(odd(1)));
     let answer = store.append(step).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
 }
 
 pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
-    assert_eq!(store.grown(episode.run, Seq::START).await.expect("known"), Seq::new(3));
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
-    let (woken, ()) = futures_util::future::join(store.grown(episode.run, Seq::new(3)), async {
-        assert!(store.grown(episode.run, Seq::new(3)).now_or_never().is_none(), "nothing has been written yet");
+    assert_eq!(store.wait_for_growth(episode.run, Seq::START).await.expect("known"), Seq::new(3));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let (woken, ()) = futures_util::future::join(store.wait_for_growth(episode.run, Seq::new(3)), async {
+        assert!(
+            store.wait_for_growth(episode.run, Seq::new(3)).now_or_never().is_none(),
+            "nothing has been written yet"
+        );
         weaver.commit(step).await;
     })
     .await;
@@ -268,7 +275,7 @@ pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S)
 
 pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut following = std::pin::pin!(store.follow(episode.run, Seq::new(1)));
     let mut got = Vec::new();
@@ -293,9 +300,9 @@ pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
 
 pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
     weaver.commit(step).await;
     let record = all(store, episode.run).await.pop().expect("records");
     assert_eq!(&*record.payload, r#"{"later":{"field":[1,2.5,"x"]},"n":1,"v":9}"#);
@@ -304,7 +311,7 @@ pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject
 
 pub(super) async fn a_long_value_is_a_body_and_reads_back<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let long = json!({"text": "lang ".repeat(10_000)});
     let turns = [
@@ -321,25 +328,25 @@ pub(super) async fn a_long_value_is_a_body_and_reads_back<S: Subject>(subject: S
     let records = all(store, episode.run).await;
     assert!(records.iter().all(|record| record.payload.len() < 5_000), "no record holds it");
     let mut bodies = Vec::new();
-    let held = Held::of(long, &mut bodies).expect("it has a canonical form");
+    let held = RecordValue::new(long, &mut bodies).expect("it has a canonical form");
     let hash = held.reference().expect("it is long").hash;
     assert_eq!(store.body(hash).await.expect("stored"), bodies[0]);
 }
 
 pub(super) async fn a_record_cannot_name_a_body_that_is_not_there<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let long = "lang ".repeat(10_000);
     let opened = weaver.opened(&episode, utterance(Some(&long), &[]), &mut Vec::new());
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
     let answer = store.append(step).await;
-    assert!(matches!(answer, Err(Error::Misplaced { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(Error::InvalidStep { .. })), "{answer:?}");
     // What someone said may look like a name and is none.
     let mut bodies = Vec::new();
     let lookalike = json!({"body": bytes_hash(b"nowhere").to_string(), "bytes": 7});
     let opened = weaver.opened(&episode, utterance(None, &[("echo", lookalike)]), &mut bodies);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened)).bodies(bodies);
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened)).bodies(bodies);
     weaver.commit(step).await;
 }
 
@@ -351,22 +358,22 @@ pub(super) async fn a_missing_body_is_an_error<S: Subject>(subject: S) {
 
 pub(super) async fn a_dropped_append_is_wholly_in_or_out<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let body = Body::new(vec![7_u8; 9_000]).expect("a small body");
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .record(weaver.draft(odd(2)))
         .bodies([body.clone()]);
     drop(store.append(step.clone()).now_or_never());
-    assert_eq!(store.append(step).await.expect("an answer"), Answer::Committed(Seq::new(5)));
+    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(5)));
     assert_eq!(all(store, episode.run).await.len(), 5);
     assert_eq!(store.body(body.hash()).await.expect("stored"), body);
 }
 
 pub(super) async fn a_scan_gives_every_run_in_the_order_of_writing<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut one = weaver.cast("one").await;
     let mut two = weaver.cast("two").await;
     weaver.plain(&mut one).await;
@@ -379,21 +386,21 @@ pub(super) async fn a_scan_gives_every_run_in_the_order_of_writing<S: Subject>(s
 }
 
 pub(super) async fn copies_keep_place_time_and_epoch<S: Subject>(subject: S) {
-    let source = cantrip_loom::Memory::new();
-    let mut weaver = Weaver::new(&source);
+    let source = cantrip_loom::MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&source);
     let mut episode = weaver.cast("count").await;
     weaver.done(&mut episode, json!(3)).await;
     let records = everything(&source).await;
-    let drafts: Vec<Draft> = records.iter().map(|record| Draft::copy(record).expect("readable")).collect();
+    let drafts: Vec<RecordDraft> = records.iter().map(|record| RecordDraft::copy(record).expect("readable")).collect();
     let store = subject.store();
     let (first, rest) = drafts.split_at(4);
-    let step = Step::copies(weaver.step_id(), episode.run, Seq::START).records(first.to_vec());
-    assert_eq!(store.append(step).await.expect("an answer"), Answer::Committed(Seq::new(4)));
-    let gap = Step::copies(weaver.step_id(), episode.run, Seq::new(9)).records(rest.to_vec());
+    let step = Step::import(weaver.step_id(), episode.run, Seq::START).records(first.to_vec());
+    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(4)));
+    let gap = Step::import(weaver.step_id(), episode.run, Seq::new(9)).records(rest.to_vec());
     let behind = Conflict::Behind { run: episode.run, newest: Seq::new(4) };
-    assert_eq!(store.append(gap).await.expect("an answer"), Answer::Conflict(behind));
-    let step = Step::copies(weaver.step_id(), episode.run, Seq::new(4)).records(rest.to_vec());
-    assert_eq!(store.append(step).await.expect("an answer"), Answer::Committed(Seq::new(8)));
+    assert_eq!(store.append(gap).await.expect("an answer"), AppendOutcome::Conflict(behind));
+    let step = Step::import(weaver.step_id(), episode.run, Seq::new(4)).records(rest.to_vec());
+    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(8)));
     assert_eq!(everything(store).await, records);
     let view = store.run(episode.run).await.expect("known");
     assert_eq!((view.state, view.copied), (RunState::Terminated, true));
@@ -402,25 +409,25 @@ pub(super) async fn copies_keep_place_time_and_epoch<S: Subject>(subject: S) {
 pub(super) async fn what_was_committed_survives_reopening<S: Subject>(subject: S) {
     let (records, turns, loom, runs) = {
         let store = subject.store();
-        let mut weaver = Weaver::new(store);
+        let mut weaver = LoomWriter::new(store);
         let mut one = weaver.cast("one").await;
         let turn = weaver.turn(&mut one, "read", json!("lang ".repeat(5_000)), Closing::Open).await;
         weaver.done(&mut one, json!({"sum": 3})).await;
-        let step = Step::beside(weaver.step_id(), one.run).record(weaver.draft(reward(turn, 0.25)));
+        let step = Step::annotation(weaver.step_id(), one.run).record(weaver.draft(reward(turn, 0.25)));
         weaver.commit(step).await;
         let mut two = weaver.cast("two").await;
         weaver.plain(&mut two).await;
         weaver.truncate(&two, TruncationReason::MaxTurns).await;
-        let turns = store.turns(weaver.loom, Page::FIRST).await.expect("readable");
-        let runs = store.runs(Page::FIRST).await.expect("readable");
+        let turns = store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable");
+        let runs = store.runs(PageRequest::FIRST).await.expect("readable");
         (everything(store).await, turns, weaver.loom, runs)
     };
     let Some(subject) = subject.reopen().await else { return };
     let store = subject.store();
     assert_eq!(everything(store).await, records);
-    assert_eq!(store.turns(loom, Page::FIRST).await.expect("readable"), turns);
-    assert_eq!(store.runs(Page::FIRST).await.expect("readable"), runs);
-    let mut weaver = Weaver::seeded(store, 8);
+    assert_eq!(store.turns(loom, PageRequest::FIRST).await.expect("readable"), turns);
+    assert_eq!(store.runs(PageRequest::FIRST).await.expect("readable"), runs);
+    let mut weaver = LoomWriter::seeded(store, 8);
     weaver.loom = loom;
     let mut three = weaver.cast("three").await;
     weaver.done(&mut three, json!(1)).await;

@@ -5,27 +5,29 @@ use std::time::Duration;
 use cantrip_canon::RunId;
 use serde_json::json;
 
-use super::{Subject, Weaver, at, utterance};
-use cantrip_loom::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Page, ParkReason, Parked, Step};
+use super::{LoomWriter, Subject, at, utterance};
+use cantrip_loom::{
+    AppendOutcome, CastParked, Closing, Epoch, Error, Journal, Lease, PageRequest, ParkReason, Step, WorkerId,
+};
 
 const LASTS: Duration = Duration::from_secs(30);
 
-fn owner(name: &str) -> Owner {
-    Owner::new(name).expect("a name")
+fn owner(name: &str) -> WorkerId {
+    WorkerId::new(name).expect("a name")
 }
 
 pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut zombie = weaver.cast("count").await;
     let expired = zombie.lease.expires_at;
     let taken = store.acquire(zombie.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
     assert_eq!(taken.epoch, Epoch::FIRST.next());
     let before = store.holder(zombie.run).await.expect("a known run");
     let opened = weaver.opened(&zombie, utterance(Some("hm"), &[]), &mut Vec::new());
-    let step = Step::holds(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
+    let step = Step::for_lease(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
     let answer = store.append(step).await.expect("an answer");
-    assert_eq!(answer, Answer::Fenced { held: Epoch::FIRST, now: taken.epoch });
+    assert_eq!(answer, AppendOutcome::Fenced { held: Epoch::FIRST, now: taken.epoch });
     assert!(matches!(store.renew(&zombie.lease, at(1), LASTS).await, Err(Error::LeaseLost { .. })));
     store.release(&zombie.lease).await.expect("returning what is lost does nothing");
     assert_eq!(store.holder(zombie.run).await.expect("a known run"), before);
@@ -35,12 +37,12 @@ pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(sub
 
 pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (mut step, episode) = {
         let intent = weaver.intent("count");
         weaver.open(cantrip_loom::Origin::Root, intent, None, 0)
     };
-    step.place = cantrip_loom::Place::Opens { run: episode.run, lease: None };
+    step.target = cantrip_loom::StepTarget::OpenRun { run: episode.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
     let race = (0..8).map(|n| store.acquire(episode.run, owner(&format!("process-{n}")), at(10), LASTS));
@@ -55,7 +57,7 @@ pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
 
 pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<S: Subject>(subject: S) {
     let store = subject.store();
-    let episode = Weaver::new(store).cast("count").await;
+    let episode = LoomWriter::new(store).cast("count").await;
     let expired = episode.lease.expires_at;
     let answer = store.renew(&episode.lease, expired, LASTS).await;
     assert!(matches!(answer, Err(Error::LeaseExpired { .. })), "{answer:?}");
@@ -66,7 +68,7 @@ pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<S: Subject>(s
 
 pub(super) async fn a_live_lease_is_held_until_it_expires<S: Subject>(subject: S) {
     let store = subject.store();
-    let episode = Weaver::new(store).cast("count").await;
+    let episode = LoomWriter::new(store).cast("count").await;
     let renewed = store.renew(&episode.lease, at(10_000), LASTS).await.expect("it is live");
     assert_eq!((renewed.epoch, renewed.expires_at), (episode.lease.epoch, at(40_000)));
     let early = store.acquire(episode.run, owner("process-2"), at(39_999), LASTS).await;
@@ -78,21 +80,21 @@ pub(super) async fn a_live_lease_is_held_until_it_expires<S: Subject>(subject: S
 
 pub(super) async fn a_returned_lease_is_free_at_once<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     store.release(&episode.lease).await.expect("it is held");
     assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
     let answer = store.append(step).await.expect("an answer");
-    assert!(matches!(answer, Answer::Fenced { .. }), "{answer:?}");
+    assert!(matches!(answer, AppendOutcome::Fenced { .. }), "{answer:?}");
     let lease = store.acquire(episode.run, owner("process-2"), at(20), LASTS).await.expect("it is free");
     assert_eq!(lease.epoch, Epoch::FIRST.next());
 }
 
 pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let lease = store.renew(&episode.lease, at(1), Duration::from_millis(1)).await.expect("it is live");
     assert_eq!(lease.expires_at, at(2));
@@ -103,7 +105,7 @@ pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<S: Su
 pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
     let episode = {
         let store = subject.store();
-        let episode = Weaver::new(store).cast("count").await;
+        let episode = LoomWriter::new(store).cast("count").await;
         // Owners that came and went without a record.
         for n in 0..3_u64 {
             let now = episode.lease.expires_at.after(Duration::from_hours(n));
@@ -119,15 +121,15 @@ pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
 
 pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let listed = async |now| -> Vec<RunId> {
-        let listed = store.orphans(now, Page::FIRST).await.expect("readable");
+        let listed = store.orphans(now, PageRequest::FIRST).await.expect("readable");
         assert_eq!(listed.next, None);
         listed.items.iter().map(|run| run.run_id).collect()
     };
     let intent = weaver.intent("later");
     let (mut step, queued) = weaver.open(cantrip_loom::Origin::Root, intent, None, 0);
-    step.place = cantrip_loom::Place::Opens { run: queued.run, lease: None };
+    step.target = cantrip_loom::StepTarget::OpenRun { run: queued.run, lease: None };
     weaver.commit(step).await;
     let held = weaver.cast("held").await;
     let returned = weaver.cast("returned").await;
@@ -135,11 +137,12 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     let mut handed_back = None;
     for reason in [ParkReason::Interrupted, ParkReason::CrystalUnavailable, ParkReason::HandedBack] {
         let parked = weaver.cast("parked").await;
-        let rests = Parked { cast_id: parked.cast, reason, turn_id: None, error: None, detail: None, elapsed_ms: None };
-        let step = Step::holds(weaver.step_id(), parked.lease.clone()).record(weaver.draft(rests));
+        let rests =
+            CastParked { cast_id: parked.cast, reason, turn_id: None, error: None, detail: None, elapsed_ms: None };
+        let step = Step::for_lease(weaver.step_id(), parked.lease.clone()).record(weaver.draft(rests));
         weaver.commit(step).await;
         store.release(&parked.lease).await.expect("held");
-        handed_back = Some(parked).filter(|_| !reason.waits());
+        handed_back = Some(parked).filter(|_| !reason.needs_resume());
     }
     let mut ended = weaver.cast("ended").await;
     weaver.done(&mut ended, json!(1)).await;
@@ -153,9 +156,9 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     // At the very moment it expires a lease may be taken over, and so the run is an orphan.
     let expired = held.lease.expires_at;
     assert_eq!(listed(expired).await, [queued.run, held.run, returned.run]);
-    let page = store.orphans(expired, Page { after: None, most: 2 }).await.expect("readable");
+    let page = store.orphans(expired, PageRequest { after: None, most: 2 }).await.expect("readable");
     assert_eq!(page.items.len(), 2);
-    let rest = store.orphans(expired, Page { after: page.next, most: 2 }).await.expect("readable");
+    let rest = store.orphans(expired, PageRequest { after: page.next, most: 2 }).await.expect("readable");
     assert_eq!((rest.items.len(), rest.items[0].run_id, rest.next), (1, returned.run, None));
     store.acquire(held.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
     assert_eq!(listed(expired).await, [queued.run, returned.run]);
@@ -163,7 +166,7 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
 
 pub(super) async fn owners_are_listed_with_the_leases_of_their_live_runs<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(weaver.cast("held").await);
@@ -182,13 +185,13 @@ pub(super) async fn owners_are_listed_with_the_leases_of_their_live_runs<S: Subj
     expected.sort_by(|one, other| one.as_str().cmp(other.as_str()));
     assert_eq!(owners, expected, "each owner once, and none of a run that is over or free");
 
-    let listed = store.leases_of(second, Page::FIRST).await.expect("readable");
+    let listed = store.leases_of(second, PageRequest::FIRST).await.expect("readable");
     assert_eq!((listed.items, listed.next), (vec![taken], None));
-    let page = store.leases_of(first.clone(), Page { after: None, most: 2 }).await.expect("readable");
-    let rest = store.leases_of(first, Page { after: page.next, most: 2 }).await.expect("readable");
+    let page = store.leases_of(first.clone(), PageRequest { after: None, most: 2 }).await.expect("readable");
+    let rest = store.leases_of(first, PageRequest { after: page.next, most: 2 }).await.expect("readable");
     let runs: Vec<RunId> = page.items.iter().chain(&rest.items).map(|lease| lease.run).collect();
     assert_eq!(runs, held.iter().map(|episode| episode.run).collect::<Vec<_>>());
     assert_eq!((page.items.len(), rest.next), (2, None));
-    let nobody = store.leases_of(owner("process-3"), Page::FIRST).await.expect("readable");
+    let nobody = store.leases_of(owner("process-3"), PageRequest::FIRST).await.expect("readable");
     assert_eq!(nobody.items, []);
 }

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use cantrip_canon::{ApprovalId, AuthorizationId, Currency, Money, RunId, TurnId};
 use cantrip_spend::{
-    ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalState, ApprovalVerdict, AuthorizationRef, Authorize,
-    Counters, Decided, Fault, Hold, Mode, Move, Operation, Principal, Reconciliation, Reserve, RetryClass, Revise,
-    Revoke, SetCap, Terms, Unknown, Verdict, replay,
+    ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalState, ApprovalVerdict, AuthorizationMode,
+    AuthorizationRef, Authorize, Counters, DecisionRecord, Hold, LedgerFault, Operation, Principal, Reconciliation,
+    Reserve, RetryClass, Revise, Revoke, SetCap, Terms, Transition, UnknownOutcome, Verdict, replay,
 };
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Episode, Subject, Weaver, at, reserve};
+use super::{Episode, LoomWriter, Subject, at, reserve};
 use cantrip_loom::{
-    Answer, Conflict, Draft, EndedBy, Ending, Event, Journal, Ledger, Loom, Owner, Page, RunState, Seq, Step, StepId,
-    Wanted,
+    AppendOutcome, Conflict, EndedBy, Ending, Event, Journal, Ledger, Loom, PageRequest, RecordDraft,
+    ReservationFilter, RunState, Seq, Step, StepId, WorkerId,
 };
 
 fn usd(micros: i64) -> Money {
@@ -33,22 +33,22 @@ fn asked(reserve: Reserve) -> Operation {
 
 /// Terms of someone at this machine with a budget.
 fn budget(total: i64) -> Terms {
-    Terms { mode: Mode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
+    Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
 }
 
-async fn authorize<J: Journal>(weaver: &mut Weaver<'_, J>, journal: &J, terms: Terms) -> AuthorizationRef {
+async fn authorize<J: Journal>(weaver: &mut LoomWriter<'_, J>, journal: &J, terms: Terms) -> AuthorizationRef {
     let id: AuthorizationId = weaver.id();
     let authorization = AuthorizationRef::Issued(id);
     let (actor, reason) = ("local".to_owned(), "a case".to_owned());
     let issue = Authorize { authorization, terms, actor, reason, at: weaver.now() };
-    let step = Step::apart(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
-    assert_eq!(journal.append(step).await.expect("an answer"), Answer::Committed(Seq::START));
+    let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
+    assert_eq!(journal.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::START));
     authorization
 }
 
 /// The worst case of a request of the turn, under this authorization.
 fn worst<J: Journal>(
-    weaver: &mut Weaver<'_, J>,
+    weaver: &mut LoomWriter<'_, J>,
     episode: &Episode,
     authorization: AuthorizationRef,
     turn: TurnId,
@@ -71,25 +71,33 @@ async fn kinds<J: Journal>(store: &J, run: RunId) -> Vec<String> {
 
 async fn adds_up<L: Ledger>(ledger: &L) {
     let findings = ledger.audit().await.expect("a ledger");
-    assert!(findings.adds_up(), "{findings:#?}");
+    assert!(findings.is_balanced(), "{findings:#?}");
 }
 
-fn reason(answer: &Answer) -> String {
+fn reason(answer: &AppendOutcome) -> String {
     match answer {
-        Answer::Refused(decision) => decision.reason_code.to_string(),
-        other @ (Answer::Committed(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. }) => {
+        AppendOutcome::Refused(decision) => decision.reason_code.to_string(),
+        other @ (AppendOutcome::Committed(_)
+        | AppendOutcome::Wait
+        | AppendOutcome::Conflict(_)
+        | AppendOutcome::Fenced { .. }) => {
             format!("{other:?}")
         }
     }
 }
 
-async fn append<J: Journal>(journal: &J, step: Step) -> Answer {
+async fn append<J: Journal>(journal: &J, step: Step) -> AppendOutcome {
     journal.append(step).await.expect("an answer")
 }
 
 /// A step of the episode's owner that moves money and nothing else.
-async fn pay<J: Journal>(weaver: &mut Weaver<'_, J>, store: &J, episode: &Episode, money: Operation) -> Answer {
-    append(store, Step::holds(weaver.step_id(), episode.lease.clone()).money(money)).await
+async fn pay<J: Journal>(
+    weaver: &mut LoomWriter<'_, J>,
+    store: &J,
+    episode: &Episode,
+    money: Operation,
+) -> AppendOutcome {
+    append(store, Step::for_lease(weaver.step_id(), episode.lease.clone()).money(money)).await
 }
 
 pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
@@ -97,17 +105,17 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
     let (id, now) = (held.hold.id(), weaver.now());
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
-    assert_eq!(append(store, step).await, Answer::Committed(Seq::new(5)));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(5)));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20_000));
     let commit = Operation::commit(id.clone(), usd(12_900), Some("ch_1".into()), now);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
-    assert_eq!(append(store, step).await, Answer::Committed(Seq::new(7)));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(7)));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (12_900, 0));
     let told = kinds(store, episode.run).await;
     assert_eq!(told[3..], ["weather.changed", "spend.reserved", "weather.changed", "spend.settled"]);
@@ -118,13 +126,13 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
         .collect();
     assert_eq!(moves, [("reserve", 0, 20_000, "reserved"), ("commit", 12_900, -20_000, "committed")]);
     // A step that cannot be written moves nothing.
-    let broken = Step::holds(weaver.step_id(), episode.lease.clone())
+    let broken = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(super::closed(turn, cantrip_loom::Closing::Open)))
         .money(asked(reserve(&mut weaver, &episode, turn, 2, 5)));
     assert!(store.append(broken).await.is_err(), "the turn was never opened");
     let unknown = Operation::release(reserve(&mut weaver, &episode, turn, 3, 5).hold.id(), now);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(3))).money(unknown);
-    assert!(matches!(append(store, step).await, Answer::Conflict(Conflict::Money { .. })));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(3))).money(unknown);
+    assert!(matches!(append(store, step).await, AppendOutcome::Conflict(Conflict::Money { .. })));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (12_900, 0));
     assert_eq!(kinds(store, episode.run).await.len(), 7);
     adds_up(store).await;
@@ -135,12 +143,12 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(10)).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let dear = worst(&mut weaver, &episode, purse, turn, 11);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(asked(dear))
         .if_refused(weaver.draft(odd(2)));
@@ -149,7 +157,7 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     assert_eq!(append(store, step.clone()).await, answer, "asked again it is answered as it was");
     let records: Vec<_> = store.read(episode.run, Seq::new(3)).try_collect().await.expect("records");
     assert_eq!(records.len(), 2);
-    assert!(step.if_refused[0].became(&records[0]));
+    assert!(step.if_refused[0].matches_record(&records[0]));
     assert_eq!(records[1].kind.as_str(), "policy.decision");
     let said = records[1].value().expect("a payload");
     assert_eq!(said["reason_code"], "policy_denied.budget_exhausted");
@@ -157,7 +165,7 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     assert_eq!(totals(store, purse).await, (0, 0));
     // Its neighbours are not harmed, and the run goes on.
     let fits = worst(&mut weaver, &episode, purse, turn, 10);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, AppendOutcome::Committed(_)));
     assert_eq!(store.run(episode.run).await.expect("the run").state, RunState::Running);
     adds_up(store).await;
 }
@@ -167,17 +175,17 @@ pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
     let id = held.hold.id();
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
     let first = append(store, step.clone()).await;
     assert_eq!(append(store, step.clone()).await, first);
     let now = weaver.now();
     let commit = Operation::commit(id.clone(), usd(1), None, now);
-    let settle = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
+    let settle = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
     let second = append(store, settle.clone()).await;
     assert_eq!(append(store, settle).await, second);
     assert_eq!(append(store, step).await, first, "also when it has long been settled");
@@ -186,7 +194,7 @@ pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>
     let other = Operation::commit(id, usd(2), None, now);
     assert_eq!(
         pay(&mut weaver, store, &episode, other.clone()).await,
-        Answer::Conflict(Conflict::Money { what: other.about(), fault: Fault::IdempotencyConflict })
+        AppendOutcome::Conflict(Conflict::Money { what: other.subject_id(), fault: LedgerFault::IdempotencyConflict })
     );
     adds_up(store).await;
 }
@@ -196,23 +204,23 @@ pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subj
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
     let steps: Vec<Step> =
-        (0..8).map(|_| Step::holds(weaver.step_id(), episode.lease.clone()).money(asked(held.clone()))).collect();
+        (0..8).map(|_| Step::for_lease(weaver.step_id(), episode.lease.clone()).money(asked(held.clone()))).collect();
     let answers = join_all(steps.into_iter().map(|step| append(store, step))).await;
-    let fresh = answers.iter().filter(|answer| matches!(answer, Answer::Committed(_))).count();
-    let told = Answer::Conflict(Conflict::Money {
+    let fresh = answers.iter().filter(|answer| matches!(answer, AppendOutcome::Committed(_))).count();
+    let told = AppendOutcome::Conflict(Conflict::Money {
         what: held.hold.id().to_string(),
-        fault: Fault::NotFresh { state: "reserved" },
+        fault: LedgerFault::NotFresh { state: "reserved" },
     });
     assert_eq!((fresh, answers.iter().filter(|answer| **answer == told).count()), (1, 7), "{answers:?}");
     let next = reserve(&mut weaver, &episode, turn, 2, 20);
     assert!(matches!(
         pay(&mut weaver, store, &episode, asked(next)).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::AttemptOpen { attempt: 1 }, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::AttemptOpen { attempt: 1 }, .. })
     ));
     let other = Reserve { hold: Hold { amount: usd(21), ..held.hold.clone() }, ..held.clone() };
     let class = RetryClass::DedupeReconcileRequired;
@@ -220,7 +228,7 @@ pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subj
     for changed in [other, bolder] {
         assert!(matches!(
             pay(&mut weaver, store, &episode, asked(changed)).await,
-            Answer::Conflict(Conflict::Money { fault: Fault::IdempotencyConflict, .. })
+            AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::IdempotencyConflict, .. })
         ));
     }
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20));
@@ -231,19 +239,19 @@ pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subjec
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let again = reserve(&mut weaver, &episode, turn, 2, 20);
     assert!(matches!(
         pay(&mut weaver, store, &episode, asked(again.clone())).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Replied, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Replied, .. })
     ));
     let call = cantrip_loom::CallId::of_turn(turn, 1).key();
     let gate = Reserve { hold: Hold { call, attempt: 1, ..again.hold }, question: again.question };
     assert!(matches!(
         pay(&mut weaver, store, &episode, asked(gate)).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Replied, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Replied, .. })
     ));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 0), "what was refused holds nothing");
 }
@@ -253,25 +261,25 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
     let first = worst(&mut weaver, &episode, purse, one, 100);
     let (id, now) = (first.hold.id(), weaver.now());
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(first)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(first)).await, AppendOutcome::Committed(_)));
     // What settles makes room for what is asked for behind it.
     let next = worst(&mut weaver, &episode, purse, two, 60);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(Operation::commit(id, usd(40), None, now))
         .money(asked(next.clone()));
-    assert!(matches!(append(store, step).await, Answer::Committed(_)));
+    assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(totals(store, purse).await, (40, 60));
     // And two that fit alone do not fit together: the whole step is refused.
     let release = Operation::release(next.hold.id(), now);
     let other = worst(&mut weaver, &episode, purse, three, 61);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(2)))
         .money(release)
         .money(asked(other));
@@ -285,28 +293,28 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(100)).await;
     let (episode, stranger) = (weaver.cast("count").await, weaver.cast("count").await);
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
     let mine = worst(&mut weaver, &episode, purse, one, 60);
     let (id, now) = (mine.hold.id(), weaver.now());
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(mine)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(mine)).await, AppendOutcome::Committed(_)));
     let before = kinds(store, episode.run).await.len();
     let next = worst(&mut weaver, &episode, purse, two, 60);
-    let waiting = Step::holds(weaver.step_id(), episode.lease.clone())
+    let waiting = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(asked(next))
         .if_refused(weaver.draft(odd(2)));
-    assert_eq!(append(store, waiting.clone()).await, Answer::Wait);
+    assert_eq!(append(store, waiting.clone()).await, AppendOutcome::Wait);
     assert_eq!(kinds(store, episode.run).await.len(), before, "nothing is written");
     let theirs = worst(&mut weaver, &stranger, purse, three, 60);
     let answer = pay(&mut weaver, store, &stranger, asked(theirs)).await;
     assert_eq!(reason(&answer), "policy_denied.budget_exhausted", "nobody waits for another tree");
     // An unknown outcome may never settle: nobody waits for it.
     let commit = Operation::commit(id, usd(40), None, now);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Committed(_)));
-    assert!(matches!(append(store, waiting).await, Answer::Committed(_)), "there is room now");
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
+    assert!(matches!(append(store, waiting).await, AppendOutcome::Committed(_)), "there is room now");
     assert_eq!(totals(store, purse).await, (40, 60));
     adds_up(store).await;
 }
@@ -316,17 +324,17 @@ pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) 
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(10 * 1_000 + 999)).await;
     let mut steps = Vec::new();
     for _ in 0..64 {
         let episode = weaver.cast("count").await;
         let turn = weaver.id();
         let held = worst(&mut weaver, &episode, purse, turn, 1_000);
-        steps.push(Step::holds(weaver.step_id(), episode.lease.clone()).money(asked(held)));
+        steps.push(Step::for_lease(weaver.step_id(), episode.lease.clone()).money(asked(held)));
     }
     let answers = join_all(steps.into_iter().map(|step| append(store, step))).await;
-    let committed = answers.iter().filter(|answer| matches!(answer, Answer::Committed(_))).count();
+    let committed = answers.iter().filter(|answer| matches!(answer, AppendOutcome::Committed(_))).count();
     let refused = answers.iter().filter(|answer| reason(answer) == "policy_denied.budget_exhausted").count();
     assert_eq!((committed, refused), (10, 54));
     assert_eq!(totals(store, purse).await, (0, 10_000));
@@ -338,36 +346,36 @@ pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let local = AuthorizationRef::Local;
     let episode = weaver.cast("count").await;
     let cap = |scope: &str, parent: Option<&str>, micros| {
         let (scope, parent) = (scope.to_owned(), parent.map(str::to_owned));
         Operation::SetCap(SetCap { authorization: local, scope, parent, limit: usd(micros) })
     };
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .money(cap("root", None, 100))
         .money(cap("left", Some("root"), 60))
         .money(cap("right", Some("root"), 90));
-    assert!(matches!(append(store, step).await, Answer::Committed(_)));
+    assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     let turns: [TurnId; 4] = std::array::from_fn(|_| weaver.id());
-    let below = |weaver: &mut Weaver<'_, S::Store>, turn, scope: &str, micros| {
+    let below = |weaver: &mut LoomWriter<'_, S::Store>, turn, scope: &str, micros| {
         let mut held = reserve(weaver, &episode, turn, 1, micros);
         held.hold.scope = scope.to_owned();
         held
     };
     let left = below(&mut weaver, turns[0], "left", 60);
     let (id, now) = (left.hold.id(), weaver.now());
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(left)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(left)).await, AppendOutcome::Committed(_)));
     let more = below(&mut weaver, turns[1], "left", 61);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(more)).await), "policy_denied.run_limit");
     let sibling = below(&mut weaver, turns[2], "right", 41);
-    assert_eq!(pay(&mut weaver, store, &episode, asked(sibling.clone())).await, Answer::Wait);
+    assert_eq!(pay(&mut weaver, store, &episode, asked(sibling.clone())).await, AppendOutcome::Wait);
     let commit = Operation::commit(id, usd(60), None, now);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(sibling)).await), "policy_denied.run_limit");
     let fits = below(&mut weaver, turns[3], "right", 40);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, AppendOutcome::Committed(_)));
     adds_up(store).await;
 }
 
@@ -376,18 +384,18 @@ pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subj
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let held = worst(&mut weaver, &episode, purse, one, 90);
     let (id, now) = (held.hold.id(), weaver.now());
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(held)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(held)).await, AppendOutcome::Committed(_)));
     let commit = Operation::commit(id.clone(), usd(115), None, now);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
     assert_eq!(totals(store, purse).await, (115, 0));
     assert_eq!(store.authorization(purse).await.expect("it is there").remaining(), Some(-15));
-    assert_eq!(store.reservation(id).await.expect("a row").row.overage(), 25);
+    assert_eq!(store.reservation(id).await.expect("a row").row.overage_micros(), 25);
     assert_eq!(kinds(store, episode.run).await.last().map(String::as_str), Some("spend.overage"));
     let next = worst(&mut weaver, &episode, purse, two, 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(next)).await), "policy_denied.budget_exhausted");
@@ -399,26 +407,30 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let local = store.authorization(AuthorizationRef::Local).await.expect("every store has it");
     assert_eq!(*local.terms(), Terms::local());
     let purse = authorize(&mut weaver, store, budget(100)).await;
-    let listed = store.authorizations(Page::FIRST).await.expect("a list");
+    let listed = store.authorizations(PageRequest::FIRST).await.expect("a list");
     let ids: Vec<AuthorizationRef> = listed.items.iter().map(|row| row.id).collect();
     assert_eq!((ids, listed.next), (vec![AuthorizationRef::Local, purse], None));
-    let change = |weaver: &mut Weaver<'_, S::Store>, operation: Operation| {
-        append(store, Step::apart(weaver.step_id()).money(operation))
+    let change = |weaver: &mut LoomWriter<'_, S::Store>, operation: Operation| {
+        append(store, Step::outside_runs(weaver.step_id()).money(operation))
     };
     let revise = |expected_revision, total| {
         let (actor, reason) = ("local".to_owned(), "otherwise".to_owned());
         let terms = budget(total);
         Operation::Revise(Box::new(Revise { authorization: purse, expected_revision, terms, actor, reason, at: at(9) }))
     };
-    assert_eq!(change(&mut weaver, revise(1, 50)).await, Answer::Committed(Seq::START));
-    assert_eq!(change(&mut weaver, revise(1, 50)).await, Answer::Committed(Seq::START), "asked again it is done");
+    assert_eq!(change(&mut weaver, revise(1, 50)).await, AppendOutcome::Committed(Seq::START));
+    assert_eq!(
+        change(&mut weaver, revise(1, 50)).await,
+        AppendOutcome::Committed(Seq::START),
+        "asked again it is done"
+    );
     assert!(matches!(
         change(&mut weaver, revise(1, 60)).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Revision { expected: 1, found: 2 }, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Revision { expected: 1, found: 2 }, .. })
     ));
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
@@ -426,15 +438,15 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(dear)).await), "policy_denied.budget_exhausted");
     let under_way = worst(&mut weaver, &episode, purse, one, 50);
     let (id, now) = (under_way.hold.id(), weaver.now());
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(under_way)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(under_way)).await, AppendOutcome::Committed(_)));
     let (actor, why) = ("local".to_owned(), "enough".to_owned());
     let revoke = Revoke { authorization: purse, actor, reason: why, at: now };
-    assert_eq!(change(&mut weaver, Operation::Revoke(revoke.clone())).await, Answer::Committed(Seq::START));
-    assert_eq!(change(&mut weaver, Operation::Revoke(revoke)).await, Answer::Committed(Seq::START));
+    assert_eq!(change(&mut weaver, Operation::Revoke(revoke.clone())).await, AppendOutcome::Committed(Seq::START));
+    assert_eq!(change(&mut weaver, Operation::Revoke(revoke)).await, AppendOutcome::Committed(Seq::START));
     let next = worst(&mut weaver, &episode, purse, two, 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(next)).await), "policy_denied.authorization_revoked");
     let commit = Operation::commit(id, usd(45), None, now);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Committed(_)), "it was under way");
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)), "it was under way");
     let history = store.agreements(purse).await.expect("a history");
     let revisions: Vec<(u64, Option<i64>, bool)> =
         history.iter().map(|row| (row.revision, row.terms.max_total, row.terms.revoked_at.is_some())).collect();
@@ -445,14 +457,14 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
     let issue = Authorize { authorization, terms: unmeant, actor, reason, at: at(9) };
     assert!(matches!(
         change(&mut weaver, Operation::Authorize(Box::new(issue))).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Terms(_), .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Terms(_), .. })
     ));
     // Within a run nobody gives himself a budget.
     let (actor, reason) = ("local".to_owned(), "a case".to_owned());
     let issue = Authorize { authorization, terms: budget(1), actor, reason, at: at(9) };
     assert!(matches!(
         pay(&mut weaver, store, &episode, Operation::Authorize(Box::new(issue))).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Misplaced, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Misplaced, .. })
     ));
     assert!(store.authorization(authorization).await.is_err());
     adds_up(store).await;
@@ -463,7 +475,7 @@ pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<S: Subje
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let asking = reserve(&mut weaver, &episode, TurnId::from_parts(at(0), [0; 10]), 1, 1).question.principal;
     let principal = Principal { autopilot_id: Some("analyst".into()), ..asking };
@@ -493,7 +505,7 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let run = episode.run.to_string();
     type Change<'a> = &'a dyn Fn(&mut Terms, &mut Reserve);
@@ -508,10 +520,10 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
         (denied("currency_mismatch"), &|_, asked| {
             asked.hold.amount = Money::new(10, "SAT".parse().expect("a currency")).expect("an amount");
         }),
-        (denied("explicit_deny"), &|terms, _| (terms.mode, terms.max_total) = (Mode::Deny, None)),
-        ("approval_required.interactive".into(), &|terms, _| terms.mode = Mode::Interactive),
+        (denied("explicit_deny"), &|terms, _| (terms.mode, terms.max_total) = (AuthorizationMode::Deny, None)),
+        ("approval_required.interactive".into(), &|terms, _| terms.mode = AuthorizationMode::Interactive),
         ("approval_required.over_threshold".into(), &|terms, _| {
-            (terms.mode, terms.threshold) = (Mode::DelegatedBudgetWithThreshold, Some(9));
+            (terms.mode, terms.threshold) = (AuthorizationMode::DelegatedBudgetWithThreshold, Some(9));
         }),
         (denied("model_not_allowed"), &|terms, _| terms.constraints.models_allow = Some(vec!["anthropic/*".into()])),
     ];
@@ -532,14 +544,14 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
     let today = worst(&mut weaver, &episode, purse, turns[0], 10);
     let settle = Operation::commit(today.hold.id(), usd(10), None, at(2 * 86_400_000));
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(today)).await, Answer::Committed(_)));
-    assert!(matches!(pay(&mut weaver, store, &episode, settle).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(today)).await, AppendOutcome::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, settle).await, AppendOutcome::Committed(_)));
     let more = worst(&mut weaver, &episode, purse, turns[1], 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(more.clone())).await), "policy_denied.per_day_limit");
     let midnight: cantrip_canon::Timestamp = "2026-02-20T00:00:00.000Z".parse().expect("a time");
     let mut tomorrow = worst(&mut weaver, &episode, purse, turns[2], 10);
     (tomorrow.hold.at, tomorrow.hold.expires_at) = (midnight, midnight.after(Duration::from_secs(60)));
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(tomorrow)).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(tomorrow)).await, AppendOutcome::Committed(_)));
     adds_up(store).await;
 }
 
@@ -548,7 +560,7 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let call = reserve(&mut weaver, &episode, one, 1, 20);
@@ -556,20 +568,20 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
     gate.hold.retry_class = RetryClass::DedupeReconcileRequired;
     let now = weaver.now();
     for held in [&call, &gate] {
-        assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
-        let mark = Operation::unknown(held.hold.id(), Unknown::TimedOut, now);
-        assert!(matches!(pay(&mut weaver, store, &episode, mark).await, Answer::Committed(_)));
+        assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
+        let mark = Operation::unknown(held.hold.id(), UnknownOutcome::TimedOut, now);
+        assert!(matches!(pay(&mut weaver, store, &episode, mark).await, AppendOutcome::Committed(_)));
     }
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 50), "the holds stay");
     let again = reserve(&mut weaver, &episode, one, 2, 20);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(again.clone())).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(again.clone())).await, AppendOutcome::Committed(_)));
     let commit = Operation::commit(again.hold.id(), usd(15), None, now);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
     let acts_again = reserve(&mut weaver, &episode, two, 2, 30);
     let answer = pay(&mut weaver, store, &episode, asked(acts_again)).await;
     assert_eq!(reason(&answer), "policy_denied.reconcile_required", "whatever the request says");
-    let wanted = Wanted { state: Some("reconcile_required"), ..Wanted::default() };
-    let unknown = store.reservations(wanted, Page::FIRST).await.expect("a list").items;
+    let wanted = ReservationFilter { state: Some("reconcile_required"), ..ReservationFilter::default() };
+    let unknown = store.reservations(wanted, PageRequest::FIRST).await.expect("a list").items;
     assert_eq!(unknown.len(), 2);
     // Someone finds out, also when the run is over, and needs no lease.
     weaver
@@ -577,7 +589,7 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
             &episode,
             Ending::Terminated {
                 ended_by: EndedBy::Done,
-                result: cantrip_loom::Held::of(json!(1), &mut Vec::new()).expect("a value"),
+                result: cantrip_loom::RecordValue::new(json!(1), &mut Vec::new()).expect("a value"),
             },
         )
         .await;
@@ -586,16 +598,16 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
         Operation::reconcile(held.hold.id(), Reconciliation { verdict, by, reason, at: now, estimated: false })
     };
     let mut beside =
-        async |operation| append(store, Step::beside(weaver.step_id(), episode.run).money(operation)).await;
-    assert!(matches!(beside(reconcile(&call, Verdict::Commit(usd(20)))).await, Answer::Committed(_)));
-    assert!(matches!(beside(reconcile(&gate, Verdict::Release)).await, Answer::Committed(_)));
+        async |operation| append(store, Step::annotation(weaver.step_id(), episode.run).money(operation)).await;
+    assert!(matches!(beside(reconcile(&call, Verdict::Commit(usd(20)))).await, AppendOutcome::Committed(_)));
+    assert!(matches!(beside(reconcile(&gate, Verdict::Release)).await, AppendOutcome::Committed(_)));
     assert!(matches!(
         beside(reconcile(&gate, Verdict::Commit(usd(1)))).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::IdempotencyConflict, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::IdempotencyConflict, .. })
     ));
     assert!(matches!(
         beside(Operation::release(call.hold.id(), now)).await,
-        Answer::Conflict(Conflict::RunEnded { .. })
+        AppendOutcome::Conflict(Conflict::RunEnded { .. })
     ));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (35, 0));
     adds_up(store).await;
@@ -606,18 +618,18 @@ pub(super) async fn an_old_epoch_cannot_spend<S: Subject>(subject: S) {
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let held = reserve(&mut weaver, &episode, one, 1, 20);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
-    let owner = Owner::new("another").expect("a name");
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
+    let owner = WorkerId::new("another").expect("a name");
     let later = episode.lease.expires_at;
     store.acquire(episode.run, owner, later, Duration::from_secs(30)).await.expect("it has expired");
     let next = reserve(&mut weaver, &episode, two, 1, 20);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(next)).await, Answer::Fenced { .. }));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(next)).await, AppendOutcome::Fenced { .. }));
     let commit = Operation::commit(held.hold.id(), usd(20), None, later);
-    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, Answer::Fenced { .. }));
+    assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Fenced { .. }));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20));
 }
 
@@ -626,29 +638,29 @@ pub(super) async fn recovery_takes_only_what_no_live_owner_holds<S: Subject>(sub
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
     let expired = held.hold.expires_at;
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
-    let found = |now| async move { store.recoverable(now, Page::FIRST).await.expect("a list").items.len() };
-    let mark = |now| Operation::unknown(held.hold.id(), Unknown::Crashed, now);
-    let live = Answer::Conflict(Conflict::Money { what: held.hold.id().to_string(), fault: Fault::Live });
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
+    let found = |now| async move { store.recoverable(now, PageRequest::FIRST).await.expect("a list").items.len() };
+    let mark = |now| Operation::unknown(held.hold.id(), UnknownOutcome::Crashed, now);
+    let live = AppendOutcome::Conflict(Conflict::Money { what: held.hold.id().to_string(), fault: LedgerFault::Live });
     let lives = store.renew(&episode.lease, weaver.now(), Duration::from_secs(3_600)).await.expect("it is live");
     let long = expired.after(Duration::from_secs(600));
     assert_eq!(found(long).await, 0, "a call under a live lease is left alone, however long it takes");
-    assert_eq!(append(store, Step::beside(weaver.step_id(), episode.run).money(mark(long))).await, live);
+    assert_eq!(append(store, Step::annotation(weaver.step_id(), episode.run).money(mark(long))).await, live);
     let gone = lives.expires_at;
     assert_eq!(found(gone).await, 1, "under a lease that is gone it is not");
-    let owner = Owner::new("another").expect("a name");
+    let owner = WorkerId::new("another").expect("a name");
     store.acquire(episode.run, owner, gone, Duration::from_secs(30)).await.expect("it has expired");
     assert_eq!(found(weaver.now()).await, 1, "and a later epoch owns it at once");
-    let step = Step::beside(weaver.step_id(), episode.run).money(mark(gone));
-    assert!(matches!(append(store, step).await, Answer::Committed(_)));
+    let step = Step::annotation(weaver.step_id(), episode.run).money(mark(gone));
+    assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(found(gone).await, 0);
     let row = store.reservation(held.hold.id()).await.expect("a row").row;
-    assert_eq!((row.state_name(), row.held()), ("reconcile_required", 20));
+    assert_eq!((row.state_name(), row.held_micros()), ("reconcile_required", 20));
     adds_up(store).await;
 }
 
@@ -657,21 +669,21 @@ pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<S: Subject>(subj
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
-    let (owner, later) = (Owner::new("another").expect("a name"), episode.lease.expires_at);
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
+    let (owner, later) = (WorkerId::new("another").expect("a name"), episode.lease.expires_at);
     let lease = store.acquire(episode.run, owner, later, Duration::from_secs(30)).await.expect("it has expired");
     let taken = Episode { lease, ..episode };
     let adopt = Operation::adopt(held.hold.id(), later);
-    assert!(matches!(pay(&mut weaver, store, &taken, adopt.clone()).await, Answer::Committed(_)));
-    assert!(matches!(pay(&mut weaver, store, &taken, adopt).await, Answer::Committed(_)));
-    assert_eq!(store.recoverable(later, Page::FIRST).await.expect("a list").items.len(), 0);
+    assert!(matches!(pay(&mut weaver, store, &taken, adopt.clone()).await, AppendOutcome::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &taken, adopt).await, AppendOutcome::Committed(_)));
+    assert_eq!(store.recoverable(later, PageRequest::FIRST).await.expect("a list").items.len(), 0);
     assert_eq!(store.reservation(held.hold.id()).await.expect("a row").row.epoch(), taken.lease.epoch.get());
     let commit = Operation::commit(held.hold.id(), usd(20), None, later);
-    assert!(matches!(pay(&mut weaver, store, &taken, commit).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &taken, commit).await, AppendOutcome::Committed(_)));
     assert_eq!(store.entries(held.hold.id()).await.expect("entries").len(), 3);
     adds_up(store).await;
 }
@@ -681,8 +693,10 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
-    let purse = authorize(&mut weaver, store, Terms { mode: Mode::Interactive, max_total: None, ..budget(0) }).await;
+    let mut weaver = LoomWriter::new(store);
+    let purse =
+        authorize(&mut weaver, store, Terms { mode: AuthorizationMode::Interactive, max_total: None, ..budget(0) })
+            .await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let mut held = worst(&mut weaver, &episode, purse, turn, 20);
@@ -703,24 +717,24 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     };
     let Value::Object(said) = json!({"approval_id": approval}) else { unreachable!() };
     let event = |kind: &str| Event::Other { kind: kind.into(), payload: said.clone() };
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
-        .record(Draft::new(now, event("approval.requested")).expect("a record"))
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
+        .record(RecordDraft::new(now, event("approval.requested")).expect("a record"))
         .money(Operation::AskApproval(request));
-    assert!(matches!(append(store, step).await, Answer::Committed(_)));
+    assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(store.approval(approval).await.expect("an approval").state(), ApprovalState::Pending);
     assert_eq!(totals(store, purse).await, (0, 0), "asking holds no money");
     let decide = |verdict| {
         let (by, reason) = ("user:1".to_owned(), None);
         Operation::DecideApproval(ApprovalDecision { approval, verdict, by, reason, at: now })
     };
-    let decided = Step::beside(StepId::new("decide").expect("a name"), episode.run)
-        .record(Draft::new(now, event("approval.decided")).expect("a record"))
+    let decided = Step::annotation(StepId::new("decide").expect("a name"), episode.run)
+        .record(RecordDraft::new(now, event("approval.decided")).expect("a record"))
         .money(decide(ApprovalVerdict::Approved(usd(20))));
-    assert!(matches!(append(store, decided).await, Answer::Committed(_)));
-    let step = Step::beside(weaver.step_id(), episode.run).money(decide(ApprovalVerdict::Refused));
+    assert!(matches!(append(store, decided).await, AppendOutcome::Committed(_)));
+    let step = Step::annotation(weaver.step_id(), episode.run).money(decide(ApprovalVerdict::Refused));
     assert!(matches!(
         append(store, step).await,
-        Answer::Conflict(Conflict::Money { fault: Fault::Decided { state: "approved" }, .. })
+        AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Decided { state: "approved" }, .. })
     ));
     held.hold.approval = Some(approval);
     let mut other = held.clone();
@@ -734,7 +748,7 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     let answer = pay(&mut weaver, store, &episode, asked(dearer)).await;
     assert_eq!(reason(&answer), "approval_required.interactive", "a larger amount too");
     held.hold.decision = weaver.id();
-    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
     let counters = store.approval(approval).await.expect("an approval").counters;
     assert_eq!((counters.spent, counters.reserved), (0, 20));
     // An approval that someone refused is the end of it.
@@ -746,7 +760,7 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     for micros in [60, 41, 101] {
@@ -763,9 +777,9 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
         assert_eq!(decided.input.usage.reserved, if decided == &decisions[0] { 0 } else { 60 });
     }
     // One that held no money is kept likewise.
-    let noted = Decided { id: weaver.id(), ..decisions[1].clone() };
+    let noted = DecisionRecord { id: weaver.id(), ..decisions[1].clone() };
     let note = Operation::Note(Box::new(noted.clone()));
-    assert!(matches!(pay(&mut weaver, store, &episode, note).await, Answer::Committed(_)));
+    assert!(matches!(pay(&mut weaver, store, &episode, note).await, AppendOutcome::Committed(_)));
     assert_eq!(store.decisions(episode.run).await.expect("decisions").pop(), Some(noted));
 }
 
@@ -774,22 +788,22 @@ pub(super) async fn the_ledger_survives_reopening<S: Subject>(subject: S) {
         return;
     }
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let purse = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
     let held: Vec<Reserve> = turns.iter().map(|turn| worst(&mut weaver, &episode, purse, *turn, 20)).collect();
     let now = weaver.now();
     let settle = [
-        Move::Commit { actual: usd(15), provider_correlation_id: Some("ch_1".into()) },
-        Move::MarkReconcileRequired { why: Unknown::StreamCut },
+        Transition::Commit { actual: usd(15), provider_correlation_id: Some("ch_1".into()) },
+        Transition::MarkReconcileRequired { why: UnknownOutcome::StreamCut },
     ];
     for held in &held {
-        assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, Answer::Committed(_)));
+        assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
     }
     for (held, to) in held.iter().zip(settle) {
         let operation = Operation::Move { reservation: held.hold.id(), to, at: now };
-        assert!(matches!(pay(&mut weaver, store, &episode, operation).await, Answer::Committed(_)));
+        assert!(matches!(pay(&mut weaver, store, &episode, operation).await, AppendOutcome::Committed(_)));
     }
     let mut rows = Vec::new();
     for held in &held {

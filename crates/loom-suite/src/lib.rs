@@ -12,15 +12,15 @@
 //! ```
 
 mod contract_cases;
+mod fixtures;
 mod journal_cases;
 mod leases_cases;
 mod ledger_cases;
 mod tree_cases;
-mod weaver;
 
 use cantrip_loom::{Contracts, Journal, Ledger, Loom};
 
-pub use weaver::{Episode, Weaver, at, closed, reserve, sample_cantrip, settled, started, utterance};
+pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
 /// A store under test, fresh and empty.
 pub trait Subject: Sized + Send + Sync {
@@ -44,15 +44,15 @@ pub trait Subject: Sized + Send + Sync {
 
 /// A store that leaves nothing behind.
 #[derive(Debug)]
-pub struct Fleeting<S>(S);
+pub struct Ephemeral<S>(S);
 
-impl<S> Fleeting<S> {
+impl<S> Ephemeral<S> {
     pub fn new(store: S) -> Self {
         Self(store)
     }
 }
 
-impl<S: Journal + Loom + Ledger + Contracts> Subject for Fleeting<S> {
+impl<S: Journal + Loom + Ledger + Contracts> Subject for Ephemeral<S> {
     type Store = S;
 
     fn store(&self) -> &S {

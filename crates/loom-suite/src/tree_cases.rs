@@ -4,15 +4,15 @@ use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
-use super::{Episode, Subject, Weaver, closed, settled, started, utterance};
+use super::{Episode, LoomWriter, Subject, closed, settled, started, utterance};
 use cantrip_loom::{
-    Actor, CallId, Child, Closing, Content, Draft, EndedBy, Ending, Environment, Error, Event, Failed, Fault, Fold,
-    Fork, Held, Intent, Journal, Loom, Named, Origin, Page, ParkReason, Parked, Reward, RunKind, RunState, Settlement,
-    Spawn, Step, Strategy, ThreadState, TruncationReason, Work,
+    Actor, AnyId, CallId, CallWork, CastParked, ChildRecord, Closing, Content, EndedBy, Ending, Environment, Error,
+    Event, Fold, Fork, Intent, Journal, Loom, Origin, PageRequest, ParkReason, RecordDraft, RecordValue, RecordedError,
+    Reward, RunFailed, RunKind, RunState, Settlement, Spawn, Step, Strategy, ThreadState, TruncationReason,
 };
 
 async fn leaves<L: Loom>(store: &L, loom: cantrip_canon::LoomId) -> Vec<TurnId> {
-    store.leaves(loom, Page::FIRST).await.expect("readable").items
+    store.leaves(loom, PageRequest::FIRST).await.expect("readable").items
 }
 
 async fn ids<L: Loom>(store: &L, turn: TurnId) -> Vec<TurnId> {
@@ -21,7 +21,7 @@ async fn ids<L: Loom>(store: &L, turn: TurnId) -> Vec<TurnId> {
 
 pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count to two").await;
     let first = weaver.plain(&mut episode).await;
     let second = weaver.done(&mut episode, json!({"sum": 3})).await;
@@ -30,7 +30,7 @@ pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) 
     assert_eq!((turn.loom_id, turn.cantrip_id), (weaver.loom, weaver.cantrip));
     assert_eq!((turn.entity_id, turn.cast_id), (episode.entity, episode.cast));
     assert_eq!(turn.intent, Some(Content::from("count to two")));
-    assert_eq!(turn.said(), r#"[{"args":{"n":1},"gate":"echo","tool_call_id":"call_1"}]"#);
+    assert_eq!(turn.utterance_text(), r#"[{"args":{"n":1},"gate":"echo","tool_call_id":"call_1"}]"#);
     let record = &turn.gate_calls[0];
     assert_eq!((record.gate.as_str(), &record.args), ("echo", &json!({"n": 1})));
     assert_eq!(record.tool_call_id.as_deref(), Some("call_1"));
@@ -39,12 +39,12 @@ pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) 
     let took = &turn.metadata;
     assert_eq!((took.tokens_prompt, took.tokens_completion, took.tokens_cached), (100, 20, 40));
     assert_eq!((took.duration_ms, took.attempts, took.model.as_deref()), (12, 1, Some("scripted")));
-    assert_eq!((turn.terminated(), turn.truncated(), turn.sealed()), (false, false, false));
+    assert_eq!((turn.is_terminated(), turn.is_truncated(), turn.is_sealed()), (false, false, false));
     let turn = store.turn(second).await.expect("closed");
     assert_eq!((turn.parent_id, turn.sequence, &turn.intent), (Some(first), 2, &None));
-    assert_eq!((turn.terminated(), turn.ended_by()), (true, Some(EndedBy::Done)));
+    assert_eq!((turn.is_terminated(), turn.ended_by()), (true, Some(EndedBy::Done)));
     let thread = store.thread(second).await.expect("a path");
-    assert_eq!((thread.state, thread.casts.len(), thread.halves().len()), (ThreadState::Terminated, 1, 4));
+    assert_eq!((thread.state, thread.casts.len(), thread.sides().len()), (ThreadState::Terminated, 1, 4));
     let outcome = thread.casts[0].outcome.as_ref().expect("it has ended");
     assert_eq!(outcome.leaf, Some(second));
     assert_eq!(outcome.ending, Ending::Terminated { ended_by: EndedBy::Done, result: json!({"sum": 3}) });
@@ -54,24 +54,25 @@ pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) 
 
 pub(super) async fn an_open_turn_is_not_in_the_tree<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I think"), &[]), &mut Vec::new());
     let open = opened.turn_id;
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
     weaver.commit(step).await;
     assert!(matches!(store.turn(open).await, Err(Error::NotFound { kind: "turn", .. })));
     assert_eq!(leaves(store, weaver.loom).await, [first]);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
+    let step =
+        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
     weaver.commit(step).await;
     assert_eq!(leaves(store, weaver.loom).await, [open]);
-    assert_eq!(store.turn(open).await.expect("closed").said(), "I think");
+    assert_eq!(store.turn(open).await.expect("closed").utterance_text(), "I think");
 }
 
 pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut turns = Vec::new();
     for _ in 0..6 {
@@ -86,7 +87,7 @@ pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: 
 
 pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (turns, children, mut parent) = delegating(&mut weaver, 2).await;
     let last = weaver.plain(&mut parent).await;
     let mut branch = fork(&mut weaver, turns[1], 2).await;
@@ -115,14 +116,14 @@ pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
 
 /// A parent whose one utterance delegates `children` times in a row, each to one child that is done at once; gives the
 /// parent's turns and the children's.
-async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
+async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
     let mut parent = weaver.cast("delegate").await;
     let calls: Vec<(&str, Value)> =
         (0..children).map(|n| ("call_agent", json!({"intent": format!("part {n}")}))).collect();
     let opened = weaver.opened(&parent, utterance(None, &calls), &mut Vec::new());
     let holder = opened.turn_id;
     let (mut open, mut turns, mut child_turns) = (holder, Vec::new(), Vec::new());
-    let mut step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(opened));
+    let mut step = Step::for_lease(weaver.step_id(), parent.lease.clone()).record(weaver.draft(opened));
     for n in 1..=children {
         let call = CallId::of_turn(holder, n);
         let child: EntityId = call.child(0);
@@ -134,20 +135,22 @@ async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (V
         let mut episode =
             Episode { entity: child, cast: cast.cast_id, leaf: Some(open), sequence: 0, turns: 0, ..parent.clone() };
         step = step
-            .record(weaver.draft(started(call, Work::Delegation { children: vec![child] }, None)))
+            .record(weaver.draft(started(call, CallWork::Delegation { children: vec![child] }, None)))
             .record(weaver.draft(closed(open, Closing::Sealed { call, next })))
             .record(weaver.draft(entity))
             .record(weaver.draft(cast));
         weaver.commit(step).await;
         let done = Closing::Terminated { ended_by: EndedBy::Done };
         child_turns.push(weaver.turn(&mut episode, "done", json!(n), done).await);
-        let result = Held::of(json!(n), &mut Vec::new()).expect("it is short");
+        let result = RecordValue::new(json!(n), &mut Vec::new()).expect("it is short");
         let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
         let mut over = settled(call, json!(n), &mut Vec::new());
-        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into(), reason: None }];
+        over.children = vec![ChildRecord { entity_id: child, reply: codes::TERMINATED.any().into(), reason: None }];
         turns.push(open);
         open = next;
-        step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(end)).record(weaver.draft(over));
+        step = Step::for_lease(weaver.step_id(), parent.lease.clone())
+            .record(weaver.draft(end))
+            .record(weaver.draft(over));
     }
     step = step.record(weaver.draft(closed(open, Closing::Open)));
     weaver.commit(step).await;
@@ -160,10 +163,10 @@ async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (V
 
 pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (turns, children, parent) = delegating(&mut weaver, 1).await;
     let sealed = store.turn(turns[0]).await.expect("closed");
-    assert!(sealed.sealed());
+    assert!(sealed.is_sealed());
     assert_eq!(sealed.gate_calls[0].settlement, Settlement::Delegated);
     let child = store.turn(children[0]).await.expect("closed");
     assert_eq!((child.parent_id, child.sequence), (Some(turns[0]), 1));
@@ -182,7 +185,7 @@ pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<S: Sub
 
 pub(super) async fn a_sealed_group_reads_as_five_turns<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (turns, children, mut parent) = delegating(&mut weaver, 4).await;
     assert_eq!(ids(store, turns[4]).await, turns);
     let sequences: Vec<u64> = store.path(turns[4]).await.expect("readable").iter().map(|turn| turn.sequence).collect();
@@ -195,7 +198,7 @@ pub(super) async fn a_sealed_group_reads_as_five_turns<S: Subject>(subject: S) {
     assert_eq!(store.turn(last).await.expect("closed").sequence, 6);
 }
 
-async fn fork<J: Journal>(weaver: &mut Weaver<'_, J>, turn: TurnId, sequence: u64) -> Episode {
+async fn fork<J: Journal>(weaver: &mut LoomWriter<'_, J>, turn: TurnId, sequence: u64) -> Episode {
     let intent = weaver.intent("another way");
     let origin = Origin::Fork(Fork { turn, environment: Environment::None });
     let (mut step, episode) = weaver.open(origin, intent, Some(turn), sequence);
@@ -203,7 +206,7 @@ async fn fork<J: Journal>(weaver: &mut Weaver<'_, J>, turn: TurnId, sequence: u6
     let opening = weaver.opening(RunKind::Cast, episode.entity);
     step.records.remove(0);
     let made = weaver.entity(episode.entity, origin);
-    step.records[0] = Draft::opening(weaver.now(), opening, made).expect("a small record");
+    step.records[0] = RecordDraft::opening(weaver.now(), opening, made).expect("a small record");
     assert_eq!(step.records.len(), 2);
     weaver.commit(step).await;
     episode
@@ -211,7 +214,7 @@ async fn fork<J: Journal>(weaver: &mut Weaver<'_, J>, turn: TurnId, sequence: u6
 
 pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut turns = Vec::new();
     for _ in 0..4 {
@@ -234,7 +237,7 @@ pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<S: Subje
 
 pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (mut turns, _, mut parent) = delegating(&mut weaver, 2).await;
     turns.push(weaver.plain(&mut parent).await);
     turns.push(weaver.done(&mut parent, json!(1)).await);
@@ -250,11 +253,11 @@ pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<S: Subject>(subject: S)
 
 pub(super) async fn leaves_are_the_turns_without_children<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (_, _, mut parent) = delegating(&mut weaver, 2).await;
     let turn = weaver.plain(&mut parent).await;
     fork(&mut weaver, turn, parent.sequence).await;
-    let all = store.turns(weaver.loom, Page::FIRST).await.expect("readable").items;
+    let all = store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable").items;
     let mut expected = Vec::new();
     for turn in &all {
         let has_child = all.iter().any(|other| other.parent_id == Some(turn.id));
@@ -268,13 +271,13 @@ pub(super) async fn leaves_are_the_turns_without_children<S: Subject>(subject: S
 
 pub(super) async fn the_latest_reward_counts_and_all_are_kept<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.done(&mut episode, json!(1)).await;
     assert_eq!(store.turn(turn).await.expect("closed").reward, None);
     for (reward, by) in [(0.5, "user:1"), (-1.0, "user:2"), (0.75, "user:1")] {
         let reward = Reward { turn_id: turn, reward, by: Actor::new(by).expect("a name"), note: Some("seen".into()) };
-        let step = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(reward));
+        let step = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(reward));
         weaver.commit(step).await;
     }
     assert_eq!(store.turn(turn).await.expect("closed").reward, Some(0.75));
@@ -286,14 +289,14 @@ pub(super) async fn the_latest_reward_counts_and_all_are_kept<S: Subject>(subjec
 
 pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut turns = Vec::new();
     for _ in 0..3 {
         turns.push(weaver.plain(&mut episode).await);
     }
     let fold = folded(weaver.id(), episode.entity, turns[2]);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
     weaver.commit(step).await;
     turns.push(weaver.plain(&mut episode).await);
     let held: Vec<usize> = {
@@ -328,7 +331,8 @@ fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
         from: 1,
         to: 2,
         strategy: Strategy::Window,
-        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
+        text: RecordValue::new("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new())
+            .expect("short"),
         estimate_before: 900,
         estimate_after: 300,
         attempt: None,
@@ -339,7 +343,7 @@ fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
 
 pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut last = None;
     for _ in 0..3 {
@@ -348,7 +352,7 @@ pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S:
     let at = last.expect("three turns");
     let mut before = fork(&mut weaver, at, 3).await;
     let fold = folded(weaver.id(), episode.entity, at);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
     weaver.commit(step).await;
     let mut after = fork(&mut weaver, at, 3).await;
     let (before, after) = (weaver.plain(&mut before).await, weaver.plain(&mut after).await);
@@ -361,17 +365,17 @@ pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S:
 
 pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
-    let error = Fault::new(codes::UNREACHABLE.any(), "the provider is down");
+    let error = RecordedError::new(codes::UNREACHABLE.any(), "the provider is down");
     let reason = TruncationReason::CrystalError;
     let ending = Ending::Truncated { reason, error: Some(error.clone()), summary: "1 turn".into() };
     weaver.end(&episode, ending).await;
     let seen = store.turn(turn).await.expect("closed");
-    assert_eq!((seen.truncated(), seen.truncation()), (true, Some((reason, Some(&error)))));
+    assert_eq!((seen.is_truncated(), seen.truncation()), (true, Some((reason, Some(&error)))));
     assert_eq!(store.thread(turn).await.expect("a path").state, ThreadState::Truncated);
-    assert_eq!(store.turns(weaver.loom, Page::FIRST).await.expect("readable").items.len(), 1);
+    assert_eq!(store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable").items.len(), 1);
     // A cast without a turn ends too, and shows nowhere else.
     let empty = weaver.cast("nothing").await;
     weaver.truncate(&empty, TruncationReason::Cancelled).await;
@@ -381,7 +385,7 @@ pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subj
 
 pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     // Summoned: an entity and nothing more; its run is over at once.
     let (mut step, mut episode) = {
         let intent = weaver.intent("unused");
@@ -389,8 +393,8 @@ pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject:
     };
     step.records.pop();
     let opening = weaver.opening(RunKind::Summon, episode.entity);
-    step.records[0] = Draft::opening(weaver.now(), opening, weaver.root()).expect("a small record");
-    step.place = cantrip_loom::Place::Opens { run: episode.run, lease: None };
+    step.records[0] = RecordDraft::opening(weaver.now(), opening, weaver.root()).expect("a small record");
+    step.target = cantrip_loom::StepTarget::OpenRun { run: episode.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
     let mut turns = Vec::new();
@@ -408,7 +412,7 @@ pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject:
 
 pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     weaver.plain(&mut episode).await;
     weaver.truncate(&episode, TruncationReason::MaxTurns).await;
@@ -421,16 +425,16 @@ pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject
 
 pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let state = async |run| store.run(run).await.expect("known").state;
     let intent = weaver.intent("later");
     let (mut step, queued) = weaver.open(Origin::Root, intent, None, 0);
-    step.place = cantrip_loom::Place::Opens { run: queued.run, lease: None };
+    step.target = cantrip_loom::StepTarget::OpenRun { run: queued.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(state(queued.run).await, RunState::Queued);
     let mut episode = weaver.cast("count").await;
     assert_eq!(state(episode.run).await, RunState::Running);
-    let parked = Parked {
+    let parked = CastParked {
         cast_id: episode.cast,
         reason: ParkReason::CrystalUnavailable,
         turn_id: None,
@@ -438,11 +442,11 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
         detail: None,
         elapsed_ms: Some(5),
     };
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
     weaver.commit(step).await;
     store.release(&episode.lease).await.expect("held");
     assert_eq!(state(episode.run).await, RunState::Waiting);
-    let owner = cantrip_loom::Owner::new("process-2").expect("a name");
+    let owner = cantrip_loom::WorkerId::new("process-2").expect("a name");
     let lease = store.acquire(episode.run, owner, weaver.now(), std::time::Duration::from_hours(1)).await;
     episode.lease = lease.expect("it is free");
     assert_eq!(state(episode.run).await, RunState::Running);
@@ -450,13 +454,13 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     let view = store.run(episode.run).await.expect("known");
     assert_eq!((view.state, view.kind, view.entity_id), (RunState::Terminated, RunKind::Cast, Some(episode.entity)));
     assert!(view.ended_at.is_some() && view.created_at < view.ended_at.expect("ended"));
-    let listed = store.runs(Page::FIRST).await.expect("readable").items;
+    let listed = store.runs(PageRequest::FIRST).await.expect("readable").items;
     assert_eq!(listed.iter().map(|run| run.run_id).collect::<Vec<_>>(), [queued.run, episode.run]);
 }
 
 pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     for n in 0..5 {
         let mut episode = weaver.cast("count").await;
         match n {
@@ -467,7 +471,7 @@ pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) 
             _ => {}
         }
     }
-    let all = store.runs(Page::FIRST).await.expect("readable").items;
+    let all = store.runs(PageRequest::FIRST).await.expect("readable").items;
     let states = [
         RunState::Queued,
         RunState::Running,
@@ -477,17 +481,17 @@ pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) 
         RunState::Failed,
     ];
     for state in states {
-        let listed = store.runs_in(state, Page::FIRST).await.expect("readable");
+        let listed = store.runs_in(state, PageRequest::FIRST).await.expect("readable");
         let expected: Vec<_> = all.iter().filter(|run| run.state == state).cloned().collect();
         assert_eq!((listed.items, listed.next), (expected, None), "{state:?}");
     }
-    let first = store.runs_in(RunState::Running, Page { after: None, most: 1 }).await.expect("readable");
-    let second = store.runs_in(RunState::Running, Page { after: first.next, most: 1 }).await.expect("readable");
+    let first = store.runs_in(RunState::Running, PageRequest { after: None, most: 1 }).await.expect("readable");
+    let second = store.runs_in(RunState::Running, PageRequest { after: first.next, most: 1 }).await.expect("readable");
     assert_eq!((first.items[0].run_id, second.items[0].run_id, second.next), (all[2].run_id, all[4].run_id, None));
     for state in states.map(Some).into_iter().chain([None]) {
         let expected: Vec<_> =
             all.iter().rev().filter(|run| state.is_none_or(|state| run.state == state)).cloned().collect();
-        let (mut page, mut listed) = (Page { after: None, most: 2 }, Vec::new());
+        let (mut page, mut listed) = (PageRequest { after: None, most: 2 }, Vec::new());
         loop {
             let part = store.latest_runs(state, page).await.expect("readable");
             listed.extend(part.items);
@@ -503,10 +507,10 @@ pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) 
 
 pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
-    let error = Fault::new(codes::CRASH.any(), "unexpected failure");
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(Failed { error }));
+    let error = RecordedError::new(codes::CRASH.any(), "unexpected failure");
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(RunFailed { error }));
     weaver.commit(step).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Failed);
     weaver.plain(&mut episode).await;
@@ -517,35 +521,36 @@ pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subj
 
 pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
-    let (open, error) = (opened.turn_id, Fault::new(codes::CRASH.any(), "unexpected failure"));
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let (open, error) = (opened.turn_id, RecordedError::new(codes::CRASH.any(), "unexpected failure"));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(opened))
-        .record(weaver.draft(Failed { error }));
+        .record(weaver.draft(RunFailed { error }));
     weaver.commit(step).await;
     let intent = weaver.intent("again");
     let mut second = weaver.send(&episode, intent).await;
     let turn = weaver.done(&mut second, json!(1)).await;
     assert_eq!(ids(store, turn).await, [first, turn]);
     assert!(matches!(store.turn(open).await, Err(Error::NotFound { .. })));
-    let late = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
+    let late =
+        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
     let answer = store.append(late).await;
     assert!(matches!(answer, Err(Error::Incoherent { .. })), "{answer:?}");
 }
 
 pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     weaver.plain(&mut episode).await;
-    assert_eq!(store.resolve(&turn.to_string()).await.expect("known"), Named::Turn(turn));
-    assert_eq!(store.resolve("run_").await.expect("there is one"), Named::Run(episode.run));
+    assert_eq!(store.resolve(&turn.to_string()).await.expect("known"), AnyId::Turn(turn));
+    assert_eq!(store.resolve("run_").await.expect("there is one"), AnyId::Run(episode.run));
     let digits = episode.run.to_string();
-    assert_eq!(store.resolve(&digits["run_".len()..]).await.expect("known"), Named::Run(episode.run));
+    assert_eq!(store.resolve(&digits["run_".len()..]).await.expect("known"), AnyId::Run(episode.run));
     let shared = store.resolve("turn_").await;
     assert!(matches!(shared, Err(Error::Ambiguous { matches: 2, .. })), "{shared:?}");
     for unknown in ["turn_zzzz", "nothing_0", "", "turn_7zzzzzzzzzzzzzzzzzzzzzzzzz", "run_!", &"0".repeat(99)] {
@@ -556,7 +561,7 @@ pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject
 
 pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let mut turns = Vec::new();
     for _ in 0..5 {
@@ -570,7 +575,7 @@ pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
     }
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = store.turns(weaver.loom, Page { after, most: 3 }).await.expect("readable");
+        let page = store.turns(weaver.loom, PageRequest { after, most: 3 }).await.expect("readable");
         assert!(page.items.len() <= 3);
         seen.extend(page.items.iter().map(|turn| turn.id));
         after = page.next;
@@ -580,23 +585,23 @@ pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
     }
     assert_eq!(seen.len(), 10);
     assert_eq!(seen[..5], turns);
-    let first = store.leaves(weaver.loom, Page { after: None, most: 2 }).await.expect("readable");
-    let rest = store.leaves(weaver.loom, Page { after: first.next, most: 99 }).await.expect("readable");
+    let first = store.leaves(weaver.loom, PageRequest { after: None, most: 2 }).await.expect("readable");
+    let rest = store.leaves(weaver.loom, PageRequest { after: first.next, most: 99 }).await.expect("readable");
     assert_eq!((first.items.len(), rest.items.len(), rest.next), (2, 3, None));
     assert_eq!([first.items, rest.items].concat(), leaves(store, weaver.loom).await);
-    let beyond = store.entities(weaver.loom, Page { after: Some(u64::MAX), most: 9 }).await.expect("readable");
+    let beyond = store.entities(weaver.loom, PageRequest { after: Some(u64::MAX), most: 9 }).await.expect("readable");
     assert_eq!((beyond.items.len(), beyond.next), (0, None));
 }
 
 pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let (_, _, mut parent) = delegating(&mut weaver, 2).await;
     let turn = weaver.plain(&mut parent).await;
     // An entity that has closed no turn counts too, and is the last that was made.
     fork(&mut weaver, turn, parent.sequence).await;
-    let turns = store.turns(weaver.loom, Page::FIRST).await.expect("readable").items;
-    let entities = store.entities(weaver.loom, Page::FIRST).await.expect("readable").items;
+    let turns = store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable").items;
+    let entities = store.entities(weaver.loom, PageRequest::FIRST).await.expect("readable").items;
     let extent = store.extent(weaver.loom).await.expect("readable");
     assert_eq!((extent.turns, extent.entities), (turns.len() as u64, entities.len() as u64));
     assert!(extent.turns > 0 && extent.entities > 1);
@@ -609,22 +614,23 @@ pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
 
 pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("look").await;
     let calls: Vec<(&str, Value)> = (0..4).map(|n| ("read", json!({"path": n}))).collect();
     let opened = weaver.opened(&episode, utterance(None, &calls), &mut Vec::new());
     let turn = opened.turn_id;
-    let mut step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let mut step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
     for n in 1..=4 {
-        step = step.record(weaver.draft(started(CallId::of_turn(turn, n), Work::Gate, None)));
+        step = step.record(weaver.draft(started(CallId::of_turn(turn, n), CallWork::Gate, None)));
     }
     weaver.commit(step).await;
     for n in [3, 1, 4, 2] {
         let over = settled(CallId::of_turn(turn, n), json!(n), &mut Vec::new());
-        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(over));
+        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(over));
         weaver.commit(step).await;
     }
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(turn, Closing::Open)));
+    let step =
+        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(turn, Closing::Open)));
     weaver.commit(step).await;
     let turn = store.turn(turn).await.expect("closed");
     let order: Vec<u32> = turn.gate_calls.iter().map(|record| record.call_id.number()).collect();
@@ -634,7 +640,7 @@ pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
 
 pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: S) {
     let store = subject.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let mut late = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
@@ -650,14 +656,14 @@ pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: 
         closed(turn, Closing::Open).into(),
         closed(unknown, Closing::Open).into(),
         settled(CallId::of_turn(turn, 1), json!(1), &mut Vec::new()).into(),
-        started(CallId::of_turn(unknown, 1), Work::Gate, None).into(),
+        started(CallId::of_turn(unknown, 1), CallWork::Gate, None).into(),
         reward.into(),
         cast.into(),
         weaver.entity(episode.entity, Origin::Root).into(),
     ];
     for event in wrong {
         let kind = event.kind();
-        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(event));
+        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(event));
         let answer = store.append(step).await;
         assert!(matches!(answer, Err(Error::Incoherent { .. })), "{kind}: {answer:?}");
     }
@@ -673,7 +679,7 @@ pub(super) async fn what_was_open_goes_on_after_reopening<S: Subject>(subject: S
         let seed = 20 + stop;
         let (episode, mut plan) = {
             let store = subject.store();
-            let mut weaver = Weaver::seeded(store, seed);
+            let mut weaver = LoomWriter::seeded(store, seed);
             let mut episode = weaver.cast("delegate").await;
             weaver.plain(&mut episode).await;
             let calls = [
@@ -691,15 +697,18 @@ pub(super) async fn what_was_open_goes_on_after_reopening<S: Subject>(subject: S
         let Some(reopened) = subject.reopen().await else { return };
         subject = reopened;
         let store = subject.store();
-        let (owner, expired) = (cantrip_loom::Owner::new("process-2").expect("a name"), episode.lease.expires_at);
+        let (owner, expired) = (cantrip_loom::WorkerId::new("process-2").expect("a name"), episode.lease.expires_at);
         let lease = store.acquire(episode.run, owner, expired, std::time::Duration::from_hours(1)).await.expect("free");
         for step in plan.steps.drain(..) {
-            let answer = store.append(Step { place: cantrip_loom::Place::Holds(lease.clone()), ..step }).await;
-            assert!(matches!(answer, Ok(cantrip_loom::Answer::Committed(_))), "stopped after {stop}: {answer:?}");
+            let answer = store.append(Step { target: cantrip_loom::StepTarget::OwnedRun(lease.clone()), ..step }).await;
+            assert!(
+                matches!(answer, Ok(cantrip_loom::AppendOutcome::Committed(_))),
+                "stopped after {stop}: {answer:?}"
+            );
         }
         let path = store.path(plan.last).await.expect("readable");
         let shown: Vec<(u64, usize, bool)> =
-            path.iter().map(|turn| (turn.sequence, turn.gate_calls.len(), turn.sealed())).collect();
+            path.iter().map(|turn| (turn.sequence, turn.gate_calls.len(), turn.is_sealed())).collect();
         assert_eq!(shown, [(1, 1, false), (2, 2, true), (3, 2, true), (4, 1, false)], "stopped after {stop}");
         assert_eq!(store.turn(plan.last).await.expect("closed").entity_id, episode.entity);
         let seen: Vec<Vec<Value>> =
@@ -715,12 +724,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn new<J: Journal>(weaver: &mut Weaver<'_, J>, episode: &Episode, opened: cantrip_loom::Opened) -> Self {
+    fn new<J: Journal>(weaver: &mut LoomWriter<'_, J>, episode: &Episode, opened: cantrip_loom::TurnOpened) -> Self {
         let holder = opened.turn_id;
         let call = |n| CallId::of_turn(holder, n);
-        let hold = |weaver: &mut Weaver<'_, J>| Step::holds(weaver.step_id(), episode.lease.clone());
+        let hold = |weaver: &mut LoomWriter<'_, J>| Step::for_lease(weaver.step_id(), episode.lease.clone());
         let mut steps = Vec::new();
-        let step = hold(weaver).record(weaver.draft(opened)).record(weaver.draft(started(call(1), Work::Gate, None)));
+        let step =
+            hold(weaver).record(weaver.draft(opened)).record(weaver.draft(started(call(1), CallWork::Gate, None)));
         steps.push(step);
         let over = settled(call(1), json!("read"), &mut Vec::new());
         let step = hold(weaver).record(weaver.draft(over));
@@ -739,7 +749,7 @@ impl Plan {
                 step = step.record(over);
             }
             steps.push(
-                step.record(weaver.draft(started(call(n), Work::Delegation { children: vec![child] }, None)))
+                step.record(weaver.draft(started(call(n), CallWork::Delegation { children: vec![child] }, None)))
                     .record(weaver.draft(closed(open, Closing::Sealed { call: call(n), next })))
                     .record(weaver.draft(entity))
                     .record(weaver.draft(cast)),
@@ -749,7 +759,7 @@ impl Plan {
             let said = weaver.opened(&at, utterance(Some("answer"), &[]), &mut Vec::new());
             let turn = said.turn_id;
             let ending = Closing::Terminated { ended_by: EndedBy::Text };
-            let result = Held::of(json!("answer"), &mut Vec::new()).expect("it is short");
+            let result = RecordValue::new(json!("answer"), &mut Vec::new()).expect("it is short");
             let at = Episode { leaf: Some(turn), turns: 1, ..at };
             let end = weaver.end_of(&at, Ending::Terminated { ended_by: EndedBy::Text, result });
             let step = hold(weaver)

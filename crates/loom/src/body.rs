@@ -65,14 +65,14 @@ pub trait Bodies {
 /// Written as `{"inline": value}` or `{"body": hash, "bytes": n}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Held<T> {
+pub enum RecordValue<T> {
     Inline { inline: T },
     Body(BodyRef),
 }
 
-impl<T: Serialize + DeserializeOwned + Clone> Held<T> {
+impl<T: Serialize + DeserializeOwned + Clone> RecordValue<T> {
     /// Holds a value: if its canonical text is longer than [`INLINE_BYTES_MAX`], it becomes one of the step's bodies.
-    pub fn of(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
+    pub fn new(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
         let long = |text: &str| (text.len() > INLINE_BYTES_MAX).then(|| Body::new(text.as_bytes()));
         let Some(body) = json::with_canonical(&value, long)?.transpose()? else {
             return Ok(Self::Inline { inline: value });

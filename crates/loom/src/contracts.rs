@@ -5,17 +5,21 @@ use std::collections::BTreeMap;
 
 use cantrip_canon::{DecisionId, PredictId, RunId};
 use cantrip_contract::{
-    ArtifactRow, Audit, CompiledId, Need, OriginRow, Pointer, PredictKey, PredictRow, Receipt, ReceiptDraft, ReceiptId,
-    ReceiptRow, Row, Ruled, Shelf, SignatureId, SignatureRow, Sums, TraceRow, TraceState, Written,
+    ArtifactRow, CompiledId, ContractCache, ContractDependency, ContractRow, ContractUpsert, OriginRow, Pointer,
+    PointerAudit, PolicyRuling, PredictKey, PredictRow, Receipt, ReceiptDraft, ReceiptId, ReceiptRow, ReservationSums,
+    SignatureId, SignatureRow, TraceRow, TraceState,
 };
-use cantrip_spend::{Agreement, Authorization, AuthorizationRef, Booked, Decided, ReservationId, Row as Reservation};
+use cantrip_spend::{
+    AnyReservation as Reservation, Authorization, AuthorizationRef, DecisionRecord, ReservationId, ReservationRow,
+    TermsRevision,
+};
 
-use crate::ledger::listed;
-use crate::{Conflict, Error, Listed, Page, Step};
+use crate::ledger::list_page;
+use crate::{Conflict, Error, ListPage, PageRequest, Step};
 
 /// Which receipts are wanted. None is any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReceiptsWanted {
+pub struct ReceiptFilter {
     pub run: Option<RunId>,
     pub signature: Option<SignatureId>,
     pub artifact: Option<CompiledId>,
@@ -23,8 +27,8 @@ pub struct ReceiptsWanted {
     pub latest_first: bool,
 }
 
-impl ReceiptsWanted {
-    pub fn fits(&self, receipt: &Receipt) -> bool {
+impl ReceiptFilter {
+    pub fn matches(&self, receipt: &Receipt) -> bool {
         self.run.is_none_or(|run| receipt.run_id == run)
             && self.signature.as_ref().is_none_or(|id| receipt.signature_id.as_ref() == Some(id))
             && self.artifact.as_ref().is_none_or(|id| receipt.compiled_id.as_ref() == Some(id))
@@ -43,7 +47,7 @@ impl ReceiptsWanted {
 /// Reading changes nothing, and any of these may be dropped at any time.
 pub trait Contracts: Send + Sync {
     /// All of them, retired ones too.
-    fn signatures(&self, page: Page) -> impl Future<Output = Result<Listed<SignatureRow>, Error>> + Send {
+    fn signatures(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<SignatureRow>, Error>> + Send {
         let _ = page;
         none()
     }
@@ -57,8 +61,8 @@ pub trait Contracts: Send + Sync {
     fn artifacts(
         &self,
         of: Option<SignatureId>,
-        page: Page,
-    ) -> impl Future<Output = Result<Listed<ArtifactRow>, Error>> + Send {
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<ArtifactRow>, Error>> + Send {
         let _ = (of, page);
         none()
     }
@@ -87,9 +91,9 @@ pub trait Contracts: Send + Sync {
 
     fn receipts(
         &self,
-        wanted: ReceiptsWanted,
-        page: Page,
-    ) -> impl Future<Output = Result<Listed<ReceiptRow>, Error>> + Send {
+        wanted: ReceiptFilter,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<ReceiptRow>, Error>> + Send {
         let _ = (wanted, page);
         none()
     }
@@ -110,7 +114,11 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    fn traces(&self, state: TraceState, page: Page) -> impl Future<Output = Result<Listed<TraceRow>, Error>> + Send {
+    fn traces(
+        &self,
+        state: TraceState,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<TraceRow>, Error>> + Send {
         let _ = (state, page);
         none()
     }
@@ -130,8 +138,8 @@ pub trait Contracts: Send + Sync {
     fn pointer_audits(
         &self,
         signature: SignatureId,
-        page: Page,
-    ) -> impl Future<Output = Result<Listed<Audit>, Error>> + Send {
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<PointerAudit>, Error>> + Send {
         let _ = (signature, page);
         none()
     }
@@ -141,23 +149,23 @@ async fn none<T>() -> Result<T, Error> {
     Err(Error::NoContracts)
 }
 
-/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::reservations_wanted`] names.
+/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::receipt_reservations`] names.
 #[derive(Debug, Default)]
-pub struct Accounts {
-    pub booked: BTreeMap<ReservationId, Booked>,
-    pub decided: BTreeMap<DecisionId, Decided>,
+pub struct ReceiptAccounts {
+    pub booked: BTreeMap<ReservationId, ReservationRow>,
+    pub decided: BTreeMap<DecisionId, DecisionRecord>,
     pub authorizations: BTreeMap<AuthorizationRef, Authorization>,
-    pub agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+    pub agreements: BTreeMap<AuthorizationRef, Vec<TermsRevision>>,
     /// The decision that refused the step.
-    pub refused: Option<Decided>,
+    pub refused: Option<DecisionRecord>,
 }
 
 /// Whose money a decision was about.
-pub(crate) fn payer_of(decided: &Decided) -> Option<AuthorizationRef> {
+pub(crate) fn payer_of(decided: &DecisionRecord) -> Option<AuthorizationRef> {
     decided.input.authorization.as_ref()?.authorization_id.parse().ok()
 }
 
-impl Accounts {
+impl ReceiptAccounts {
     /// Whose money these reservations are.
     pub fn payers(&self) -> impl Iterator<Item = AuthorizationRef> + '_ {
         self.booked.values().map(|booked| booked.row.terms().authorization)
@@ -168,8 +176,8 @@ impl Accounts {
         self.booked.values().map(|booked| booked.row.terms().decision)
     }
 
-    fn sums(&self, draft: &ReceiptDraft) -> Sums {
-        let mut sums = Sums::default();
+    fn sums(&self, draft: &ReceiptDraft) -> ReservationSums {
+        let mut sums = ReservationSums::default();
         let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
         let mut last = None;
         for id in draft.reservations() {
@@ -201,13 +209,13 @@ impl Accounts {
         sums
     }
 
-    fn ruled(&self, decided: &Decided) -> Ruled {
+    fn ruled(&self, decided: &DecisionRecord) -> PolicyRuling {
         let (decision, named) = (&decided.decision, decided.input.authorization.as_ref());
         let id = named.and_then(|named| named.authorization_id.parse::<AuthorizationRef>().ok());
         let history = id.and_then(|id| self.agreements.get(&id)).into_iter().flatten();
         let mode = named.and_then(|named| history.into_iter().find(|agreement| agreement.revision == named.revision));
         let approval = decided.input.approval.as_ref().and_then(|approval| approval.approval_id.parse().ok());
-        Ruled {
+        PolicyRuling {
             policy_id: decided.input.policy_id.clone(),
             authorization_id: named.map(|named| named.authorization_id.clone()),
             authorization_revision: named.map(|named| named.revision),
@@ -228,32 +236,37 @@ impl Accounts {
 
 impl Step {
     /// The contract rows that are written: those for the case that policy refused, or the step's own.
-    pub fn rows(&self, refused: bool) -> &[Row] {
+    pub fn rows(&self, refused: bool) -> &[ContractRow] {
         if refused { &self.contract_if_refused } else { &self.contract }
     }
 
     /// The reservations that its receipts want the sums of.
-    pub fn reservations_wanted(&self, refused: bool) -> Vec<ReservationId> {
+    pub fn receipt_reservations(&self, refused: bool) -> Vec<ReservationId> {
         let drafts = self.rows(refused).iter().filter_map(|row| match row {
-            Row::Receipt(draft) => Some(draft),
-            Row::Signature(_)
-            | Row::Retire { .. }
-            | Row::Artifact(_)
-            | Row::Origin(_)
-            | Row::Predict(_)
-            | Row::PredictEnded { .. }
-            | Row::Trace(_)
-            | Row::TraceMoved { .. }
-            | Row::Pointer(_) => None,
+            ContractRow::Receipt(draft) => Some(draft),
+            ContractRow::Signature(_)
+            | ContractRow::Retire { .. }
+            | ContractRow::Artifact(_)
+            | ContractRow::Origin(_)
+            | ContractRow::Predict(_)
+            | ContractRow::PredictEnded { .. }
+            | ContractRow::Trace(_)
+            | ContractRow::TraceMoved { .. }
+            | ContractRow::Pointer(_) => None,
         });
         drafts.flat_map(|draft| draft.reservations()).filter_map(|id| id.parse().ok()).collect()
     }
 
-    /// What its contract rows come to, in a store that holds what they [need](Row::needs). One function for every store.
-    pub fn file(&self, refused: bool, mut shelf: Shelf, accounts: &Accounts) -> Result<Vec<Written>, Conflict> {
+    /// What its contract rows come to, in a store that holds what they [need](ContractRow::dependencies). One function for every store.
+    pub fn apply_contracts(
+        &self,
+        refused: bool,
+        mut shelf: ContractCache,
+        accounts: &ReceiptAccounts,
+    ) -> Result<Vec<ContractUpsert>, Conflict> {
         let mut written = Vec::new();
         for row in self.rows(refused) {
-            match shelf.file(row, &|draft| accounts.sums(draft)) {
+            match shelf.apply(row, &|draft| accounts.sums(draft)) {
                 Ok(more) => written.extend(more),
                 Err(fault) => return Err(Conflict::Contract(Box::new(fault))),
             }
@@ -264,7 +277,7 @@ impl Step {
 
 /// Contracts that live in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct MemoryContracts {
     signatures: Vec<SignatureRow>,
     artifacts: Vec<ArtifactRow>,
     origins: Vec<OriginRow>,
@@ -272,7 +285,7 @@ pub(crate) struct Kept {
     receipts: Vec<(Receipt, ReceiptRow)>,
     traces: Vec<TraceRow>,
     pointers: BTreeMap<SignatureId, Pointer>,
-    audits: Vec<Audit>,
+    audits: Vec<PointerAudit>,
 }
 
 fn unknown(kind: &'static str, id: impl ToString) -> Error {
@@ -287,77 +300,89 @@ fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T) -> bool) {
     }
 }
 
-impl Kept {
+impl MemoryContracts {
     /// What these rows are judged by.
-    pub(crate) fn shelf(&self, rows: &[Row]) -> Shelf {
-        let mut shelf = Shelf::default();
-        for need in rows.iter().flat_map(Row::needs) {
+    pub(crate) fn shelf(&self, rows: &[ContractRow]) -> ContractCache {
+        let mut shelf = ContractCache::default();
+        for need in rows.iter().flat_map(ContractRow::dependencies) {
             match need {
-                Need::Signature(id) => self.signature(&id).into_iter().for_each(|row| shelf.hold_signature(row)),
-                Need::Artifact(id) => self.artifact(&id).into_iter().for_each(|row| shelf.hold_artifact(row)),
-                Need::Origin(id) => {
-                    self.origins.iter().filter(|row| row.id() == id).for_each(|row| shelf.hold_origin(row.id()));
+                ContractDependency::Signature(id) => {
+                    self.signature(&id).into_iter().for_each(|row| shelf.insert_signature(row))
                 }
-                Need::Predict(id) => self.predict(id).into_iter().for_each(|row| shelf.hold_predict(row)),
-                Need::Key(key) => self.predict_of_key(&key).into_iter().for_each(|row| shelf.hold_predict(row)),
-                Need::LastReceipt(run) => {
+                ContractDependency::Artifact(id) => {
+                    self.artifact(&id).into_iter().for_each(|row| shelf.insert_artifact(row))
+                }
+                ContractDependency::Origin(id) => {
+                    self.origins.iter().filter(|row| row.id() == id).for_each(|row| shelf.insert_origin(row.id()));
+                }
+                ContractDependency::Predict(id) => {
+                    self.predict(id).into_iter().for_each(|row| shelf.insert_predict(row))
+                }
+                ContractDependency::Key(key) => {
+                    self.predict_of_key(&key).into_iter().for_each(|row| shelf.insert_predict(row))
+                }
+                ContractDependency::LastReceipt(run) => {
                     let last = self.receipts.iter().rev().find(|(receipt, _)| receipt.run_id == run);
                     if let Some((receipt, row)) = last {
-                        shelf.hold_last_receipt(run, receipt.seq, row.receipt_hash);
+                        shelf.insert_last_receipt(run, receipt.seq, row.receipt_hash);
                     }
                 }
-                Need::Trace(name) => self.trace(&name).into_iter().for_each(|row| shelf.hold_trace(row)),
-                Need::Pointer(id) => self.pointer(&id).into_iter().for_each(|row| shelf.hold_pointer(row)),
-                Need::Audit(id) => self.audits_where(|audit| audit.audit_id == id, &mut shelf),
-                Need::Audits(id) => self.audits_where(|audit| audit.signature_id == id, &mut shelf),
+                ContractDependency::Trace(name) => {
+                    self.trace(&name).into_iter().for_each(|row| shelf.insert_trace(row))
+                }
+                ContractDependency::Pointer(id) => {
+                    self.pointer(&id).into_iter().for_each(|row| shelf.insert_pointer(row))
+                }
+                ContractDependency::Audit(id) => self.audits_where(|audit| audit.audit_id == id, &mut shelf),
+                ContractDependency::Audits(id) => self.audits_where(|audit| audit.signature_id == id, &mut shelf),
             }
         }
         shelf
     }
 
-    fn audits_where(&self, wanted: impl Fn(&Audit) -> bool, shelf: &mut Shelf) {
-        self.audits.iter().filter(|audit| wanted(audit)).for_each(|audit| shelf.hold_audit(audit.clone()));
+    fn audits_where(&self, wanted: impl Fn(&PointerAudit) -> bool, shelf: &mut ContractCache) {
+        self.audits.iter().filter(|audit| wanted(audit)).for_each(|audit| shelf.insert_audit(audit.clone()));
     }
 
-    pub(crate) fn take(&mut self, written: Vec<Written>) {
+    pub(crate) fn take(&mut self, written: Vec<ContractUpsert>) {
         for each in written {
             match each {
-                Written::Signature(row) => {
+                ContractUpsert::Signature(row) => {
                     let id = row.signature_id.clone();
                     put(&mut self.signatures, row, |kept| kept.signature_id == id);
                 }
-                Written::Artifact(row) => self.artifacts.push(row),
-                Written::Origin(row) => self.origins.push(row),
-                Written::Predict(row) => {
+                ContractUpsert::Artifact(row) => self.artifacts.push(row),
+                ContractUpsert::Origin(row) => self.origins.push(row),
+                ContractUpsert::Predict(row) => {
                     self.predicts.insert(row.predict_id, row);
                 }
-                Written::Receipt(row) => {
+                ContractUpsert::Receipt(row) => {
                     if let Ok(receipt) = row.receipt() {
                         self.receipts.push((receipt, row));
                     }
                 }
-                Written::Trace(row) => {
+                ContractUpsert::Trace(row) => {
                     let name = row.trace_ref.clone();
                     put(&mut self.traces, row, |kept| kept.trace_ref == name);
                 }
-                Written::Audit(audit) => self.audits.push(*audit),
-                Written::Pointer(pointer) => {
+                ContractUpsert::Audit(audit) => self.audits.push(*audit),
+                ContractUpsert::Pointer(pointer) => {
                     self.pointers.insert(pointer.signature_id.clone(), pointer);
                 }
             }
         }
     }
 
-    pub(crate) fn signatures(&self, page: Page) -> Listed<SignatureRow> {
-        listed(page, self.signatures.iter(), |_| true)
+    pub(crate) fn signatures(&self, page: PageRequest) -> ListPage<SignatureRow> {
+        list_page(page, self.signatures.iter(), |_| true)
     }
 
     pub(crate) fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {
         self.signatures.iter().find(|row| row.signature_id == *id).cloned().ok_or_else(|| unknown("signature", id))
     }
 
-    pub(crate) fn artifacts(&self, of: Option<&SignatureId>, page: Page) -> Listed<ArtifactRow> {
-        listed(page, self.artifacts.iter(), |row| of.is_none_or(|id| row.signature_id == *id))
+    pub(crate) fn artifacts(&self, of: Option<&SignatureId>, page: PageRequest) -> ListPage<ArtifactRow> {
+        list_page(page, self.artifacts.iter(), |row| of.is_none_or(|id| row.signature_id == *id))
     }
 
     pub(crate) fn artifact(&self, id: &CompiledId) -> Result<ArtifactRow, Error> {
@@ -377,14 +402,14 @@ impl Kept {
         self.predicts.values().find(|row| row.key().as_ref() == Some(key)).cloned()
     }
 
-    pub(crate) fn receipts(&self, wanted: &ReceiptsWanted, page: Page) -> Listed<ReceiptRow> {
-        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.fits(receipt);
+    pub(crate) fn receipts(&self, wanted: &ReceiptFilter, page: PageRequest) -> ListPage<ReceiptRow> {
+        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.matches(receipt);
         let found = if wanted.latest_first {
-            listed(page, self.receipts.iter().rev(), fits)
+            list_page(page, self.receipts.iter().rev(), fits)
         } else {
-            listed(page, self.receipts.iter(), fits)
+            list_page(page, self.receipts.iter(), fits)
         };
-        Listed { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next }
+        ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next }
     }
 
     pub(crate) fn receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Error> {
@@ -401,8 +426,8 @@ impl Kept {
         self.traces.iter().find(|row| row.trace_ref == name).cloned().ok_or_else(|| unknown("trace", name))
     }
 
-    pub(crate) fn traces(&self, state: TraceState, page: Page) -> Listed<TraceRow> {
-        listed(page, self.traces.iter(), |row| row.state == state)
+    pub(crate) fn traces(&self, state: TraceState, page: PageRequest) -> ListPage<TraceRow> {
+        list_page(page, self.traces.iter(), |row| row.state == state)
     }
 
     pub(crate) fn pointers(&self) -> Vec<Pointer> {
@@ -413,8 +438,8 @@ impl Kept {
         self.pointers.get(signature).cloned()
     }
 
-    pub(crate) fn pointer_audits(&self, signature: &SignatureId, page: Page) -> Listed<Audit> {
-        listed(page, self.audits.iter(), |audit| audit.signature_id == *signature)
+    pub(crate) fn pointer_audits(&self, signature: &SignatureId, page: PageRequest) -> ListPage<PointerAudit> {
+        list_page(page, self.audits.iter(), |audit| audit.signature_id == *signature)
     }
 }
 
@@ -425,8 +450,8 @@ macro_rules! contracts_in_memory {
         impl $crate::Contracts for $store {
             async fn signatures(
                 &self,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_contract::SignatureRow>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_contract::SignatureRow>, $crate::Error> {
                 self.with_contracts(|kept| Ok(kept.signatures(page))).await
             }
 
@@ -440,8 +465,8 @@ macro_rules! contracts_in_memory {
             async fn artifacts(
                 &self,
                 of: Option<cantrip_contract::SignatureId>,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_contract::ArtifactRow>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_contract::ArtifactRow>, $crate::Error> {
                 self.with_contracts(|kept| Ok(kept.artifacts(of.as_ref(), page))).await
             }
 
@@ -475,9 +500,9 @@ macro_rules! contracts_in_memory {
 
             async fn receipts(
                 &self,
-                wanted: $crate::ReceiptsWanted,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_contract::ReceiptRow>, $crate::Error> {
+                wanted: $crate::ReceiptFilter,
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_contract::ReceiptRow>, $crate::Error> {
                 self.with_contracts(|kept| Ok(kept.receipts(&wanted, page))).await
             }
 
@@ -502,8 +527,8 @@ macro_rules! contracts_in_memory {
             async fn traces(
                 &self,
                 state: cantrip_contract::TraceState,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_contract::TraceRow>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_contract::TraceRow>, $crate::Error> {
                 self.with_contracts(|kept| Ok(kept.traces(state, page))).await
             }
 
@@ -521,8 +546,8 @@ macro_rules! contracts_in_memory {
             async fn pointer_audits(
                 &self,
                 signature: cantrip_contract::SignatureId,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_contract::Audit>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_contract::PointerAudit>, $crate::Error> {
                 self.with_contracts(|kept| Ok(kept.pointer_audits(&signature, page))).await
             }
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cantrip_canon::{Hash, RunId, Timestamp, json};
 use cantrip_reply::{AnyCode, codes};
 
-use crate::{Epoch, Owner, Seq};
+use crate::{Epoch, Seq, WorkerId};
 
 /// Where a stored record was found to be other than it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Error {
     #[error("run {run} has moved on to epoch {now}; this owner holds {held}")]
     LeaseLost { run: RunId, held: Epoch, now: Epoch },
     #[error("run {run} is held by {by} until {until}")]
-    LeaseHeld { run: RunId, by: Owner, until: Timestamp },
+    LeaseHeld { run: RunId, by: WorkerId, until: Timestamp },
     #[error("the lease of run {run} expired at {at}; it can only be taken over")]
     LeaseExpired { run: RunId, at: Timestamp },
     #[error("there is no {kind} {id}")]
@@ -58,11 +58,11 @@ pub enum Error {
     #[error("a retention is asked for, and this store keeps everything")]
     NoRetention,
     #[error("a step{} cannot be written: {fault}", run.map_or_else(String::new, |run| format!(" on run {run}")))]
-    Misplaced { run: Option<RunId>, fault: &'static str },
+    InvalidStep { run: Option<RunId>, fault: &'static str },
     #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
     Incoherent { run: RunId, kind: String, fault: &'static str },
     #[error("a {kind} record has version {version}, which this program is too old for")]
-    Newer { kind: String, version: u64 },
+    UnsupportedVersion { kind: String, version: u64 },
     #[error("{what} has {bytes} bytes or entries, the limit is {limit}")]
     TooLarge { what: &'static str, bytes: u64, limit: u64 },
     #[error("a stored record is damaged: {0}")]
@@ -78,7 +78,7 @@ pub enum Error {
     #[error("the store {at} cannot be reached; what was acknowledged is safe: ask again when it can")]
     Unreachable { at: String, source: Cause },
     #[error("the store {at} refuses to let this program in: check its address, name and password")]
-    Unwelcome { at: String, source: Cause },
+    AccessDenied { at: String, source: Cause },
     #[error(
         "the store {at} was made by a newer version of this program: its schema is {found}, and this one knows {known}"
     )]
@@ -110,12 +110,12 @@ impl Error {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
             Self::LeaseHeld { .. } => codes::BUSY.any(),
             Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Pruned { .. } => codes::NOT_FOUND.any(),
-            Self::NoLedger | Self::NoContracts | Self::NoRetention | Self::ReadOnly | Self::Unwelcome { .. } => {
+            Self::NoLedger | Self::NoContracts | Self::NoRetention | Self::ReadOnly | Self::AccessDenied { .. } => {
                 codes::CONFIG_INVALID.any()
             }
             // A step that does not fit is a bug of its writer, not a request of anyone.
-            Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
-            Self::Newer { .. }
+            Self::InvalidStep { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
+            Self::UnsupportedVersion { .. }
             | Self::Io { .. }
             | Self::Store { .. }
             | Self::Full { .. }

@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, Timestamp, TurnId, json, stable_hash};
-use cantrip_spend::{ApprovalMark, Evaluation, Owner, ReservationId};
+use cantrip_spend::{ApprovalSnapshot, Payer, PolicyOutcome, ReservationId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Actor, BodyRef, CallId, CantripId, Change, Child, Closing, Content, Ending, Error, Fault, FoldSum, Fork, Held,
-    Output, ReplyMark, Spawn, Usage, Utterance,
+    Actor, BodyRef, CallId, CantripId, ChildRecord, Closing, Content, Ending, Error, FileChange, FoldSum, Fork,
+    OutputRecord, RecordValue, RecordedError, ReplyMark, Spawn, Usage, Utterance,
 };
 
 /// What a run is for.
@@ -32,7 +32,7 @@ pub enum RunKind {
 
 /// What a run is, said once: in the payload of its first record, whatever the kind of that is, under `run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opening {
+pub struct RunOpening {
     pub kind: RunKind,
     pub loom_id: LoomId,
     pub owner: Actor,
@@ -81,13 +81,13 @@ impl Cantrip {
 pub struct Root {
     pub cantrip_id: CantripId,
     pub hash: Hash,
-    pub cantrip: Held<Cantrip>,
+    pub cantrip: RecordValue<Cantrip>,
 }
 
 /// Whether the crystal is offered tools, or reads and writes fenced text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum ToolMode {
     Tool,
     Fenced,
 }
@@ -111,11 +111,11 @@ pub struct Entity {
     pub cantrip_id: CantripId,
     pub origin: Origin,
     pub medium: String,
-    pub mode: Mode,
+    pub mode: ToolMode,
     /// Of its random numbers, 16 hexadecimal digits.
     pub seed: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Held<Value>>,
+    pub context: Option<RecordValue<Value>>,
     /// Tokens that its crystal takes, where that was known. What it is shown depends on it, so it is kept: knowing better
     /// later does not change what was shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ pub struct Entity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
-    New(Held<Content>),
+    New(RecordValue<Content>),
     /// It goes on under the intent of an earlier cast, which is not said again.
     Of(CastId),
 }
@@ -139,7 +139,7 @@ pub enum Intent {
 pub struct CancelledIntent {
     /// The cast that brought it.
     pub cast_id: CastId,
-    pub intent: Held<Content>,
+    pub intent: RecordValue<Content>,
 }
 
 /// `cast`: an episode of an entity begins.
@@ -186,12 +186,12 @@ pub struct Attempt {
 
 /// `opened`: the crystal has answered, and a turn begins with what it said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Opened {
+pub struct TurnOpened {
     pub turn_id: TurnId,
     pub cast_id: CastId,
     pub parent_id: Option<TurnId>,
     pub sequence: u64,
-    pub utterance: Held<Utterance>,
+    pub utterance: RecordValue<Utterance>,
     pub usage: Usage,
     /// The attempt that was accepted.
     pub attempt: u32,
@@ -202,9 +202,9 @@ pub struct Opened {
 
 /// What a call asks for, where its utterance does not say it: in a code medium, or under another name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct GateCallRequest {
     pub gate: String,
-    pub args: Held<Value>,
+    pub args: RecordValue<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
 }
@@ -212,7 +212,7 @@ pub struct Asked {
 /// What is being executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum CallWork {
     Gate,
     /// The check of a `done`.
     Verifier,
@@ -223,12 +223,12 @@ pub enum Work {
 
 /// `started`: a call is about to be executed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Started {
+pub struct CallStarted {
     pub call_id: CallId,
-    pub work: Work,
+    pub work: CallWork,
     /// None: call n of the utterance, as it was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<GateCallRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -240,30 +240,30 @@ pub struct Started {
 pub struct CallSettled {
     pub call_id: CallId,
     pub reply: ReplyMark,
-    pub result: Held<Value>,
+    pub result: RecordValue<Value>,
     pub duration_ms: u64,
     /// Of a call that was refused before it started, and that its utterance does not spell out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<GateCallRequest>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub ephemeral: bool,
     /// Of a reply that is no success: what its error says to code, beside its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<Box<Held<Map<String, Value>>>>,
+    pub data: Option<Box<RecordValue<Map<String, Value>>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub children: Vec<Child>,
+    pub children: Vec<ChildRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Change>,
+    pub changes: Vec<FileChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
     /// None if it was free; of an attempt, if nobody knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Evaluation>,
+    pub decision: Option<PolicyOutcome>,
     /// What that was made from, where no ledger has it: of a call that costs nothing and was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judged: Option<Box<Judged>>,
+    pub judged: Option<Box<PolicyFacts>>,
     /// Of an attempt: its number, and what it used if that was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -273,11 +273,11 @@ pub struct CallSettled {
 
 /// What policy was told about a call that costs nothing, beside what its records say: enough to ask again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct PolicyFacts {
     pub at: Timestamp,
     /// Of the authorization's terms.
     pub revision: u64,
-    pub owner: Owner,
+    pub owner: Payer,
     /// The name of the spell, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -292,7 +292,7 @@ pub struct Judged {
     pub approval_ward: bool,
     /// What came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<ApprovalMark>,
+    pub approval: Option<ApprovalSnapshot>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -311,7 +311,7 @@ pub struct TurnClosed {
     pub closing: Closing,
     pub duration_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outputs: Option<Held<Vec<Output>>>,
+    pub outputs: Option<RecordValue<Vec<OutputRecord>>>,
     /// The sandbox as it stood, of mediums that have such a thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<BodyRef>,
@@ -337,7 +337,7 @@ pub struct Fold {
     pub from: u64,
     pub to: u64,
     pub strategy: Strategy,
-    pub text: Held<String>,
+    pub text: RecordValue<String>,
     pub estimate_before: u64,
     pub estimate_after: u64,
     /// The attempt that wrote it, where a crystal did.
@@ -365,7 +365,7 @@ pub enum ParkReason {
 
 impl ParkReason {
     /// Whether it goes on only when someone says so. One that does not is like a run whose process is gone.
-    pub const fn waits(self) -> bool {
+    pub const fn needs_resume(self) -> bool {
         match self {
             Self::CrystalUnavailable | Self::Interrupted | Self::NoProgress => true,
             Self::HandedBack => false,
@@ -375,14 +375,14 @@ impl ParkReason {
 
 /// `parked`: a root run rests, with its lease free and its deadline standing still.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Parked {
+pub struct CastParked {
     pub cast_id: CastId,
     pub reason: ParkReason,
     /// The turn that was being asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<RecordedError>,
     /// The provider's own words, where the message of the error does not have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -396,7 +396,7 @@ pub struct Parked {
 pub struct End {
     pub cast_id: CastId,
     #[serde(flatten)]
-    pub ending: Ending<Held<Value>>,
+    pub ending: Ending<RecordValue<Value>>,
     pub leaf: Option<TurnId>,
     pub turns: u64,
     pub utterances: u64,
@@ -411,8 +411,8 @@ pub struct End {
 
 /// `failed`: a run was given up by its machine, not by its entity. Who resumes it goes on from the record before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    pub error: Fault,
+pub struct RunFailed {
+    pub error: RecordedError,
 }
 
 /// `reward`: how good a turn was, in someone's eyes. The latest counts, all are kept.
@@ -468,12 +468,12 @@ macro_rules! kinds {
             }
 
             /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
-            pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<Arc<str>, Error> {
+            pub(crate) fn payload(&self, opening: Option<&RunOpening>) -> Result<Arc<str>, Error> {
                 match self {
                     $(Self::$kind(told) => {
                         Ok(json::with_canonical(&Payload { told, run: opening, v: VERSION }, |text| text.into())?)
                     })+
-                    Self::Other { payload, .. } => passed_on(payload.clone(), opening),
+                    Self::Other { payload, .. } => untyped_payload(payload.clone(), opening),
                 }
             }
 
@@ -499,12 +499,12 @@ struct Payload<'a, T: Serialize> {
     #[serde(flatten)]
     told: &'a T,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<&'a Opening>,
+    run: Option<&'a RunOpening>,
     v: u64,
 }
 
 /// The text of a payload without a type. What another version wrote is passed on as it is.
-fn passed_on(mut fields: Map<String, Value>, opening: Option<&Opening>) -> Result<Arc<str>, Error> {
+fn untyped_payload(mut fields: Map<String, Value>, opening: Option<&RunOpening>) -> Result<Arc<str>, Error> {
     fields.entry("v").or_insert_with(|| VERSION.into());
     if let Some(opening) = opening {
         fields.insert("run".to_owned(), json::to_value(opening)?);
@@ -521,14 +521,14 @@ kinds! {
     Entity(Entity) = "entity",
     Cast(Cast) = "cast",
     Attempt(Attempt) = "attempt",
-    Opened(Opened) = "opened",
-    Started(Started) = "started",
+    Opened(TurnOpened) = "opened",
+    Started(CallStarted) = "started",
     Settled(CallSettled) = "settled",
     Turn(TurnClosed) = "turn",
     Fold(Fold) = "fold",
-    Parked(Parked) = "parked",
+    Parked(CastParked) = "parked",
     End(End) = "end",
-    Failed(Failed) = "failed",
+    Failed(RunFailed) = "failed",
     Reward(Reward) = "reward",
 }
 
@@ -575,7 +575,7 @@ impl std::fmt::Display for Kind {
 
 impl Event {
     /// Reads a stored payload, and what it says about its run if it is the first of it.
-    pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<Opening>), Error> {
+    pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<RunOpening>), Error> {
         let misread = |source| Error::Misread { what: format!("the payload of a {kind} record"), source };
         let Value::Object(mut payload) = json::read(text)? else {
             return Err(misread(serde::de::Error::custom("a payload is an object")));
@@ -590,7 +590,7 @@ impl Event {
         payload.remove("run");
         let version = payload.remove("v").and_then(|version| version.as_u64()).unwrap_or(VERSION);
         if version != VERSION {
-            return Err(Error::Newer { kind: kind.to_string(), version });
+            return Err(Error::UnsupportedVersion { kind: kind.to_string(), version });
         }
         Self::typed(kind, payload).map(|event| (event, opening)).map_err(misread)
     }

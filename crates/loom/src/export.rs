@@ -47,16 +47,16 @@ impl Default for Redaction {
 }
 
 impl Redaction {
-    fn value(&self, value: Value) -> Value {
+    fn redact_value(&self, value: Value) -> Value {
         match self {
-            Self::On(redactor) => redactor.value(&value),
+            Self::On(redactor) => redactor.redact_value(&value),
             Self::Off => value,
         }
     }
 
-    fn text(&self, text: String) -> String {
+    fn redact_text(&self, text: String) -> String {
         match self {
-            Self::On(redactor) => redactor.text(&text).into_owned(),
+            Self::On(redactor) => redactor.redact_text(&text).into_owned(),
             Self::Off => text,
         }
     }

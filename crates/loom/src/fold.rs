@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// How often a gate was called, and how often in vain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deed {
+pub struct GateCallCount {
     pub gate: String,
     pub calls: u64,
     pub failed: u64,
 }
 
-impl Deed {
+impl GateCallCount {
     /// Adds up by gate, in the order in which gates were first called.
     pub fn add_all(to: &mut Vec<Self>, more: &[Self]) {
         for deed in more {
@@ -33,7 +33,7 @@ pub struct FoldSum {
     pub gone: Option<u64>,
     /// What the turns up to there did through gates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deeds: Vec<Deed>,
+    pub deeds: Vec<GateCallCount>,
     /// The beginning of the last words they said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,

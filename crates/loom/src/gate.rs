@@ -2,7 +2,7 @@
 
 use cantrip_canon::{EntityId, Hash, Money};
 use cantrip_reply::{AnyCode, ReplyType};
-use cantrip_spend::Evaluation;
+use cantrip_spend::PolicyOutcome;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -44,7 +44,7 @@ fn reply_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReplyType, D
 
 /// An error as it is kept: what a reader branches on, and what a person reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct RecordedError {
     #[serde(flatten)]
     pub mark: ReplyMark,
     pub message: String,
@@ -53,21 +53,21 @@ pub struct Fault {
     pub reason_code: Option<String>,
 }
 
-impl Fault {
+impl RecordedError {
     pub fn new(mark: impl Into<ReplyMark>, message: impl Into<String>) -> Self {
         Self { mark: mark.into(), message: message.into(), reason_code: None }
     }
 
     /// With the reason that policy gave.
     #[must_use]
-    pub fn because(self, reason_code: Option<impl Into<String>>) -> Self {
+    pub fn with_reason_code(self, reason_code: Option<impl Into<String>>) -> Self {
         Self { reason_code: reason_code.map(Into::into), ..self }
     }
 }
 
 /// A child that a call spawned, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Child {
+pub struct ChildRecord {
     pub entity_id: EntityId,
     pub reply: ReplyMark,
     /// Why it was truncated, if it was.
@@ -77,7 +77,7 @@ pub struct Child {
 
 /// A file that a call changed, with what was there before, so that it can be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct FileChange {
     pub path: String,
     /// None if there was no file.
     pub before: Option<BodyRef>,
@@ -90,25 +90,25 @@ pub struct Change {
 pub enum Settlement {
     /// It spawned children and the turn was sealed; it settles in a continuation.
     Delegated,
-    Settled(Box<Settled>),
+    Settled(Box<SettledCall>),
 }
 
 /// The end of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
+pub struct SettledCall {
     /// What the gate gave; unless the reply is a success, the text that the entity reads.
     pub result: Value,
     pub reply: ReplyMark,
     /// What an error says to code, beside its text; empty for a success.
     pub data: Map<String, Value>,
-    pub children: Vec<Child>,
-    pub changes: Vec<Change>,
+    pub children: Vec<ChildRecord>,
+    pub changes: Vec<FileChange>,
     /// The host's clock when it settled, as the sandbox is shown it.
     pub clock_ms: Option<u64>,
     pub duration_ms: u64,
     pub cost: Option<Money>,
     /// None for a call that was refused before policy was asked.
-    pub decision: Option<Evaluation>,
+    pub decision: Option<PolicyOutcome>,
 }
 
 /// One gate call of a turn.
@@ -148,13 +148,13 @@ struct WrittenGateRecord {
     #[serde(skip_serializing_if = "Map::is_empty")]
     data: Map<String, Value>,
     ephemeral: bool,
-    children: Vec<Child>,
+    children: Vec<ChildRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    changes: Vec<Change>,
+    changes: Vec<FileChange>,
     clock_ms: Option<u64>,
     duration_ms: Option<u64>,
     cost: Option<Money>,
-    decision: Option<Evaluation>,
+    decision: Option<PolicyOutcome>,
 }
 
 impl From<GateRecord> for WrittenGateRecord {
@@ -226,7 +226,7 @@ pub struct ProgramReply {
 
 /// What one program gave, or the part of it that ran within one turn. The default one says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Output {
+pub struct OutputRecord {
     /// Of the call that asked to run it.
     pub tool_call_id: Option<String>,
     /// The host's clock when it started; none for a part that goes on from an earlier turn.
@@ -260,7 +260,7 @@ pub struct Output {
     pub reply: Option<ProgramReply>,
 }
 
-impl Output {
+impl OutputRecord {
     /// Whether the program failed.
     pub fn is_error(&self) -> bool {
         match &self.reply {
@@ -271,7 +271,7 @@ impl Output {
 
     /// What one program gave in an earlier turn and then in a later one, as one.
     #[must_use]
-    pub fn followed_by(self, later: &Self) -> Self {
+    pub fn merge(self, later: &Self) -> Self {
         Self {
             tool_call_id: self.tool_call_id.or_else(|| later.tool_call_id.clone()),
             clock_ms: self.clock_ms.or(later.clock_ms),

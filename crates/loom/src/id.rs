@@ -295,7 +295,7 @@ names! {
     /// What makes a step the same step when it is asked for again. Unique within its run.
     StepId, "step's id";
     /// A process that works on runs. Kept across turns; two processes never share one.
-    Owner, "lease's owner";
+    WorkerId, "worker's id";
     /// A person, service or part of the system that did something: `local`, `user:42`, `verifier`.
     Actor, "actor's name";
 }

@@ -7,26 +7,26 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    Answer, Body, Error, Lease, Listed, Owner, Page, Record, Removal, RetentionOrder, RetentionPlan, RetentionPolicy,
-    RunView, Seq, Step,
+    AppendOutcome, Body, Error, Lease, ListPage, PageRequest, Record, Removal, RetentionOrder, RetentionPlan,
+    RetentionPolicy, RunView, Seq, Step, WorkerId,
 };
 
 /// The one way into a loom.
 ///
 /// * **Order.** A run reads back in the order in which its `append`s returned; the places of its records are 1, 2, 3
 ///   without a gap. Records of one step lie next to each other.
-/// * **Durable.** [`Answer::Committed`] and [`Answer::Refused`] survive `kill -9` in every store with a disk; every
+/// * **Durable.** [`AppendOutcome::Committed`] and [`AppendOutcome::Refused`] survive `kill -9` in every store with a disk; every
 ///   other answer means that nothing was written, and so does every error but [`Error::Io`], [`Error::Store`],
 ///   [`Error::Unreachable`] and [`Error::Stopped`]. After those ask again, with the same step id, whoever has the store
 ///   open.
 /// * **Whole.** All of a step is written or none of it: records, bodies, money and contracts.
 /// * **Idempotent.** A step whose id its run has already committed is answered as it was the first time if its records
 ///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
-/// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`Answer::Fenced`]. The
+/// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`AppendOutcome::Fenced`]. The
 ///   epoch is compared where the records are written, so no pause of a process is long enough to let it write.
 /// * **Money.** Each operation of a step sees the ones before it and every step that was written before, and policy is
-///   asked where the counters are read. What a reserve comes to is [`Answer::Committed`], [`Answer::Refused`] or
-///   [`Answer::Wait`]; records of the store's own, behind the step's, tell of what moved. A store without a ledger answers
+///   asked where the counters are read. What a reserve comes to is [`AppendOutcome::Committed`], [`AppendOutcome::Refused`] or
+///   [`AppendOutcome::Wait`]; records of the store's own, behind the step's, tell of what moved. A store without a ledger answers
 ///   a step that moves money with [`Error::NoLedger`].
 /// * **Contracts.** Each row of a step sees the ones before it and every step that was written before; one that does not
 ///   fit what is there is [`Conflict::Contract`](crate::Conflict::Contract), and nothing is written. A change of a pointer
@@ -40,7 +40,7 @@ use crate::{
 /// Time is passed in, and only leases look at it.
 pub trait Journal: Send + Sync {
     /// Writes a step. The only write there is.
-    fn append(&self, step: Step) -> impl Future<Output = Result<Answer, Error>> + Send;
+    fn append(&self, step: Step) -> impl Future<Output = Result<AppendOutcome, Error>> + Send;
 
     /// Takes the lease of a run: the first, a returned one, or one that expired at or before `now`, with an epoch
     /// greater than every one before it. Of several at once one wins; the others get [`Error::LeaseHeld`], and so does
@@ -48,7 +48,7 @@ pub trait Journal: Send + Sync {
     fn acquire(
         &self,
         run: RunId,
-        owner: Owner,
+        owner: WorkerId,
         now: Timestamp,
         lasts: Duration,
     ) -> impl Future<Output = Result<Lease, Error>> + Send;
@@ -71,7 +71,11 @@ pub trait Journal: Send + Sync {
     /// The runs that anyone may take up at `now`: live ones that wait for nobody, and whose lease is free or expired at or
     /// before `now`. In the order of their opening. A list and not a claim: who wants one acquires it, and one of several
     /// wins.
-    fn orphans(&self, now: Timestamp, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+    fn orphans(
+        &self,
+        now: Timestamp,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
     /// Returns the time by which leases are counted: `now`, the caller's own time, unless the store has a clock that every
     /// process on it shares. Pass it as the `now` of [`acquire`](Self::acquire), [`renew`](Self::renew) and
@@ -82,10 +86,14 @@ pub trait Journal: Send + Sync {
 
     /// Lists the owners that hold a lease of a live run, expired or not, each once; at most
     /// [`LEASE_OWNERS_MAX`](crate::limits::LEASE_OWNERS_MAX) of them.
-    fn lease_owners(&self) -> impl Future<Output = Result<Vec<Owner>, Error>> + Send;
+    fn lease_owners(&self) -> impl Future<Output = Result<Vec<WorkerId>, Error>> + Send;
 
     /// Lists the leases of live runs that an owner holds, expired or not, in the order of the runs' opening.
-    fn leases_of(&self, owner: Owner, page: Page) -> impl Future<Output = Result<Listed<Lease>, Error>> + Send;
+    fn leases_of(
+        &self,
+        owner: WorkerId,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<Lease>, Error>> + Send;
 
     /// The records of a run after `after`, in order, up to the newest when it was asked. An unknown run is
     /// [`Error::NotFound`]. A damaged record ends it with [`Error::Damaged`]; nothing is skipped.
@@ -97,9 +105,9 @@ pub trait Journal: Send + Sync {
     /// Waits until the run has a record after `after`, and says which is the newest. A store that several processes may
     /// write to notices those of others too, if later than its own; one that a single process writes to may leave what
     /// was appended elsewhere unnoticed.
-    fn grown(&self, run: RunId, after: Seq) -> impl Future<Output = Result<Seq, Error>> + Send;
+    fn wait_for_growth(&self, run: RunId, after: Seq) -> impl Future<Output = Result<Seq, Error>> + Send;
 
-    /// The records of a run after `after`, and then each new one as soon as it is committed and [noticed](Self::grown):
+    /// The records of a run after `after`, and then each new one as soon as it is committed and [noticed](Self::wait_for_growth):
     /// in order, each once, none left out. It does not end by itself, not even with its run, which annotations may
     /// follow; an error ends it. Who lost it goes on behind the last record it got.
     fn follow(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
@@ -112,7 +120,7 @@ pub trait Journal: Send + Sync {
             loop {
                 at = match at {
                     At::Over => return None,
-                    At::Waiting => match self.grown(run, after).await {
+                    At::Waiting => match self.wait_for_growth(run, after).await {
                         Ok(_) => At::Reading(self.read(run, after).boxed()),
                         Err(error) => return Some((Err(error), (At::Over, after))),
                     },
@@ -140,14 +148,14 @@ pub trait Journal: Send + Sync {
     }
 
     /// Removes the records of a run that is over, and writes the record of it in the same transaction. A run that the policy
-    /// does not cover, or that a run which keeps its records builds on, is [`Error::Misplaced`], and nothing is removed.
+    /// does not cover, or that a run which keeps its records builds on, is [`Error::InvalidStep`], and nothing is removed.
     fn remove(&self, order: RetentionOrder, run: RunId) -> impl Future<Output = Result<Removal, Error>> + Send {
         let _ = (order, run);
         async { Err(Error::NoRetention) }
     }
 
     /// What was removed, oldest first.
-    fn removals(&self, page: Page) -> impl Future<Output = Result<Listed<Removal>, Error>> + Send {
+    fn removals(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Removal>, Error>> + Send {
         let _ = page;
         async { Err(Error::NoRetention) }
     }

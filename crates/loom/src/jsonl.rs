@@ -30,12 +30,15 @@ use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
 use crate::state::State;
 use crate::views::loom_by_projection;
-use crate::{Answer, Bodies, Body, Damage, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
+use crate::{
+    AppendOutcome, Bodies, Body, Damage, Error, Journal, Lease, ListPage, PageRequest, Record, RunView, Seq, Step,
+    WorkerId,
+};
 
 use bodies::Folder;
-use writer::{Order, Writer};
+use writer::{WriteRequest, Writer};
 
-pub use verify::{Removed, Verified};
+pub use verify::{RemovedCounts, VerifyReport};
 
 const RECORDS: &str = "records.jsonl";
 const LEASES: &str = "leases.jsonl";
@@ -56,13 +59,13 @@ pub struct Jsonl {
 /// What the writer's thread and the readers look at.
 #[derive(Debug)]
 struct Shared {
-    held: RwLock<Held>,
+    held: RwLock<FolderState>,
     bodies: Folder,
     commits: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct FolderState {
     state: State,
     /// Bytes of the records file that have been taken in.
     length: u64,
@@ -71,8 +74,8 @@ struct Held {
     damage: Option<Damage>,
 }
 
-impl Held {
-    fn sound(&self) -> Result<(), Error> {
+impl FolderState {
+    fn check_undamaged(&self) -> Result<(), Error> {
         match &self.damage {
             Some(damage) => Err(Error::Damaged(damage.clone())),
             None => Ok(()),
@@ -102,7 +105,7 @@ impl Jsonl {
     /// the last one; an unfinished end is left alone.
     pub fn open_to_read(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         let folder = folder.into();
-        let mut held = Held::default();
+        let mut held = FolderState::default();
         open::catch_up(&folder.join(RECORDS), &mut held)?;
         let bodies = Folder::new(folder.join(BODIES));
         let shared = Arc::new(Shared { held: RwLock::new(held), bodies, commits: watch::Sender::new(0) });
@@ -120,16 +123,16 @@ impl Jsonl {
 
     /// Reads everything from the disk again and checks every hash, the chain of every run, every body that is named and
     /// that each record follows from those before it. The first fault is an [`Error::Damaged`] with its run and place.
-    pub fn verify(&self) -> Result<Verified, Error> {
+    pub fn verify(&self) -> Result<VerifyReport, Error> {
         verify::folder(&self.folder)
     }
 
     /// The same for a folder that need not be opened.
-    pub fn verify_folder(folder: &Path) -> Result<Verified, Error> {
+    pub fn verify_folder(folder: &Path) -> Result<VerifyReport, Error> {
         verify::folder(folder)
     }
 
-    async fn held(&self) -> Result<RwLockReadGuard<'_, Held>, Error> {
+    async fn folder_state(&self) -> Result<RwLockReadGuard<'_, FolderState>, Error> {
         if self.writer.is_none() {
             let mut held = self.shared.held.write().await;
             if held.damage.is_none() {
@@ -141,12 +144,12 @@ impl Jsonl {
     }
 
     async fn with<T>(&self, view: impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error> {
-        let held = self.held().await?;
-        held.sound()?;
+        let held = self.folder_state().await?;
+        held.check_undamaged()?;
         view(&held.state, &self.shared.bodies)
     }
 
-    async fn order<T>(&self, make: impl FnOnce(writer::Reply<T>) -> Order) -> Result<T, Error> {
+    async fn order<T>(&self, make: impl FnOnce(writer::Reply<T>) -> WriteRequest) -> Result<T, Error> {
         match &self.writer {
             Some(writer) => writer.order(make).await,
             None => Err(Error::ReadOnly),
@@ -155,11 +158,11 @@ impl Jsonl {
 
     /// Records, and what ends them before their time.
     async fn records(&self, chosen: impl FnOnce(&State) -> Result<Vec<Record>, Error>) -> (Vec<Record>, Option<Error>) {
-        let held = match self.held().await {
+        let held = match self.folder_state().await {
             Ok(held) => held,
             Err(error) => return (Vec::new(), Some(error)),
         };
-        match (chosen(&held.state), held.sound()) {
+        match (chosen(&held.state), held.check_undamaged()) {
             (Ok(records), Ok(())) => (records, None),
             (Ok(records), Err(damage)) => (records, Some(damage)),
             (Err(error), Ok(())) => (Vec::new(), Some(error)),
@@ -169,54 +172,54 @@ impl Jsonl {
     }
 }
 
-fn streamed(
+fn record_stream(
     found: impl Future<Output = (Vec<Record>, Option<Error>)> + Send,
 ) -> impl Stream<Item = Result<Record, Error>> + Send {
     stream::once(found).flat_map(|(records, error)| stream::iter(records).map(Ok).chain(stream::iter(error.map(Err))))
 }
 
 impl Journal for Jsonl {
-    async fn append(&self, step: Step) -> Result<Answer, Error> {
-        self.order(|reply| Order::Append(Box::new(step), reply)).await
+    async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
+        self.order(|reply| WriteRequest::Append(Box::new(step), reply)).await
     }
 
-    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.order(|reply| Order::Acquire { run, owner, now, lasts, reply }).await
+    async fn acquire(&self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.order(|reply| WriteRequest::Acquire { run, owner, now, lasts, reply }).await
     }
 
     async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.order(|reply| Order::Renew { lease: lease.clone(), now, lasts, reply }).await
+        self.order(|reply| WriteRequest::Renew { lease: lease.clone(), now, lasts, reply }).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Error> {
-        self.order(|reply| Order::Release(lease.clone(), reply)).await
+        self.order(|reply| WriteRequest::Release(lease.clone(), reply)).await
     }
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
         self.with(|state, _| state.holder(run)).await
     }
 
-    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+    async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
         self.with(|state, _| state.orphans(now, page)).await
     }
 
-    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+    async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
         self.with(|state, _| state.lease_owners()).await
     }
 
-    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+    async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
         self.with(|state, _| state.leases_of(&owner, page)).await
     }
 
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
-        streamed(self.records(move |state| state.records_of(run, after)))
+        record_stream(self.records(move |state| state.records_of(run, after)))
     }
 
     fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
-        streamed(self.records(|state| Ok(state.records())))
+        record_stream(self.records(|state| Ok(state.records())))
     }
 
-    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+    async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
         let mut commits = self.shared.commits.subscribe();
         loop {
             let newest = self.with(|state, _| state.newest(run)).await?;

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 
 use cantrip_canon::{ApprovalId, RunId, Timestamp};
 use cantrip_spend::{
-    Agreement, Approval, Audit, Authorization, AuthorizationRef, Book, Booked, Changes, Decided, Entry, Findings,
-    Principal, ReservationId, Row,
+    AnyReservation, Approval, AuditReport, Authorization, AuthorizationRef, Changes, DecisionRecord, Entry,
+    LedgerAudit, LedgerState, Principal, ReservationId, ReservationRow, TermsRevision,
 };
 
 use crate::contracts::payer_of;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::{Accounts, Epoch, Error, Listed, Page};
+use crate::{Epoch, Error, ListPage, PageRequest, ReceiptAccounts};
 
 /// Which reservations are wanted. None is any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReservationFilter {
     pub authorization: Option<AuthorizationRef>,
     pub run: Option<RunId>,
     /// A state by its name.
     pub state: Option<&'static str>,
 }
 
-impl Wanted {
-    pub fn fits(&self, booked: &Booked) -> bool {
+impl ReservationFilter {
+    pub fn matches(&self, booked: &ReservationRow) -> bool {
         let terms = booked.row.terms();
         self.authorization.is_none_or(|id| terms.authorization == id)
             && self.run.is_none_or(|run| terms.run == run)
@@ -38,7 +38,7 @@ impl Wanted {
 ///
 /// Reading changes nothing, and any of these may be dropped at any time.
 pub trait Ledger: Send + Sync {
-    fn authorizations(&self, page: Page) -> impl Future<Output = Result<Listed<Authorization>, Error>> + Send {
+    fn authorizations(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Authorization>, Error>> + Send {
         let _ = page;
         none()
     }
@@ -50,23 +50,27 @@ pub trait Ledger: Send + Sync {
     }
 
     /// Every revision of its terms, oldest first.
-    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<Agreement>, Error>> + Send {
+    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send {
         let _ = id;
         none()
     }
 
-    /// The authorization that pays for a run of this principal: see [`cantrip_spend::resolve`].
+    /// The authorization that pays for a run of this principal: see [`cantrip_spend::resolve_authorization`].
     fn payer(&self, principal: Principal) -> impl Future<Output = Result<Option<Authorization>, Error>> + Send {
         let _ = principal;
         none()
     }
 
-    fn reservations(&self, wanted: Wanted, page: Page) -> impl Future<Output = Result<Listed<Booked>, Error>> + Send {
+    fn reservations(
+        &self,
+        wanted: ReservationFilter,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
         let _ = (wanted, page);
         none()
     }
 
-    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<Booked, Error>> + Send {
+    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<ReservationRow, Error>> + Send {
         let _ = id;
         none()
     }
@@ -79,7 +83,11 @@ pub trait Ledger: Send + Sync {
 
     /// The holds that recovery may mark at `now`: of a lease older than their run's, or past their time under a lease
     /// that is not live. A list and not a claim: the step that marks one is checked again where it is written.
-    fn recoverable(&self, now: Timestamp, page: Page) -> impl Future<Output = Result<Listed<Booked>, Error>> + Send {
+    fn recoverable(
+        &self,
+        now: Timestamp,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
         let _ = (now, page);
         none()
     }
@@ -90,18 +98,21 @@ pub trait Ledger: Send + Sync {
     }
 
     /// What was decided about the money of a run, with all that it was decided from, oldest first.
-    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<Decided>, Error>> + Send {
+    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send {
         let _ = run;
         none()
     }
 
-    /// Reckons every counter anew: see [`Audit`].
-    fn audit(&self) -> impl Future<Output = Result<Findings, Error>> + Send {
+    /// Reckons every counter anew: see [`LedgerAudit`].
+    fn audit(&self) -> impl Future<Output = Result<AuditReport, Error>> + Send {
         none()
     }
 
-    /// Reckons the counters of these authorizations anew, and says nothing about any other: see [`Audit::of`].
-    fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> impl Future<Output = Result<Findings, Error>> + Send {
+    /// Reckons the counters of these authorizations anew, and says nothing about any other: see [`LedgerAudit::of`].
+    fn audit_of(
+        &self,
+        authorizations: Vec<AuthorizationRef>,
+    ) -> impl Future<Output = Result<AuditReport, Error>> + Send {
         let _ = authorizations;
         none()
     }
@@ -113,21 +124,21 @@ async fn none<T>() -> Result<T, Error> {
 
 /// A ledger that lives in memory.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    book: Book,
-    agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+pub(crate) struct MemoryLedger {
+    book: LedgerState,
+    agreements: BTreeMap<AuthorizationRef, Vec<TermsRevision>>,
     /// In the order of writing.
     authorizations: Vec<AuthorizationRef>,
     reservations: Vec<ReservationId>,
     entries: BTreeMap<ReservationId, Vec<Entry>>,
-    decisions: Vec<Decided>,
+    decisions: Vec<DecisionRecord>,
 }
 
-impl Kept {
+impl MemoryLedger {
     pub(crate) fn with_local() -> Self {
         let local = Authorization::local();
         Self {
-            book: Book::with_local(),
+            book: LedgerState::with_local(),
             agreements: BTreeMap::from([(local.id, vec![local.agreement])]),
             authorizations: vec![local.id],
             reservations: Vec::new(),
@@ -137,8 +148,8 @@ impl Kept {
     }
 
     /// What the ledger says about these reservations, with what a step changes of it.
-    pub(crate) fn accounts(&self, wanted: &[ReservationId], changes: &Changes, refused: bool) -> Accounts {
-        let mut accounts = Accounts::default();
+    pub(crate) fn accounts(&self, wanted: &[ReservationId], changes: &Changes, refused: bool) -> ReceiptAccounts {
+        let mut accounts = ReceiptAccounts::default();
         let refused = changes.decisions.last().filter(|_| refused);
         for id in wanted {
             let Some(booked) = changes.rows.get(id).or_else(|| self.book.reservation(id)) else { continue };
@@ -157,12 +168,12 @@ impl Kept {
         accounts
     }
 
-    pub(crate) fn book(&self) -> &Book {
+    pub(crate) fn book(&self) -> &LedgerState {
         &self.book
     }
 
     pub(crate) fn take(&mut self, changes: Changes) {
-        self.book.take(&changes);
+        self.book.apply(&changes);
         for (id, agreement) in changes.agreements {
             if agreement.revision == 1 {
                 self.authorizations.push(id);
@@ -178,9 +189,9 @@ impl Kept {
         self.decisions.extend(changes.decisions);
     }
 
-    pub(crate) fn authorizations(&self, page: Page) -> Listed<Authorization> {
+    pub(crate) fn authorizations(&self, page: PageRequest) -> ListPage<Authorization> {
         let rows = self.authorizations.iter().filter_map(|id| self.book.authorization(*id));
-        listed(page, rows, |_| true)
+        list_page(page, rows, |_| true)
     }
 
     pub(crate) fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
@@ -188,24 +199,24 @@ impl Kept {
         self.book.authorization(id).cloned().ok_or_else(unknown)
     }
 
-    pub(crate) fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
+    pub(crate) fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
         self.authorization(id)?;
         Ok(self.agreements.get(&id).cloned().unwrap_or_default())
     }
 
     pub(crate) fn payer(&self, principal: &Principal) -> Option<Authorization> {
-        cantrip_spend::resolve(self.book.authorizations(), principal).cloned()
+        cantrip_spend::resolve_authorization(self.book.authorizations(), principal).cloned()
     }
 
-    fn rows(&self) -> impl Iterator<Item = &Booked> {
+    fn rows(&self) -> impl Iterator<Item = &ReservationRow> {
         self.reservations.iter().filter_map(|id| self.book.reservation(id))
     }
 
-    pub(crate) fn reservations(&self, wanted: &Wanted, page: Page) -> Listed<Booked> {
-        listed(page, self.rows(), |booked| wanted.fits(booked))
+    pub(crate) fn reservations(&self, wanted: &ReservationFilter, page: PageRequest) -> ListPage<ReservationRow> {
+        list_page(page, self.rows(), |booked| wanted.matches(booked))
     }
 
-    pub(crate) fn reservation(&self, id: &ReservationId) -> Result<Booked, Error> {
+    pub(crate) fn reservation(&self, id: &ReservationId) -> Result<ReservationRow, Error> {
         let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
         self.book.reservation(id).cloned().ok_or_else(unknown)
     }
@@ -219,16 +230,16 @@ impl Kept {
     pub(crate) fn recoverable(
         &self,
         now: Timestamp,
-        page: Page,
+        page: PageRequest,
         lease: impl Fn(RunId) -> (Epoch, Option<Timestamp>),
-    ) -> Listed<Booked> {
-        listed(page, self.rows(), |booked| match &booked.row {
-            Row::Reserved(held) => {
+    ) -> ListPage<ReservationRow> {
+        list_page(page, self.rows(), |booked| match &booked.row {
+            AnyReservation::Reserved(held) => {
                 let (epoch, live_until) = lease(held.terms().run);
                 held.state().epoch < epoch.get()
                     || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
             }
-            Row::ReconcileRequired(_) | Row::Committed(_) | Row::Released(_) => false,
+            AnyReservation::ReconcileRequired(_) | AnyReservation::Committed(_) | AnyReservation::Released(_) => false,
         })
     }
 
@@ -237,11 +248,11 @@ impl Kept {
         self.book.approval(id).cloned().ok_or_else(unknown)
     }
 
-    pub(crate) fn decisions(&self, run: RunId) -> Vec<Decided> {
+    pub(crate) fn decisions(&self, run: RunId) -> Vec<DecisionRecord> {
         self.decisions.iter().filter(|decided| decided.run == run).cloned().collect()
     }
 
-    pub(crate) fn audit(&self, mut audit: Audit) -> Findings {
+    pub(crate) fn audit(&self, mut audit: LedgerAudit) -> AuditReport {
         self.book.caps().for_each(|cap| audit.cap(cap));
         for booked in self.rows() {
             audit.reservation(booked, self.entries.get(&booked.row.terms().id()).map_or(&[], Vec::as_slice));
@@ -257,11 +268,11 @@ impl Kept {
 }
 
 /// A page of rows; places count the rows before, wanted or not.
-pub(crate) fn listed<'a, T: Clone + 'a>(
-    page: Page,
+pub(crate) fn list_page<'a, T: Clone + 'a>(
+    page: PageRequest,
     rows: impl Iterator<Item = &'a T>,
     wanted: impl Fn(&T) -> bool,
-) -> Listed<T> {
+) -> ListPage<T> {
     let (after, most) = (page.after.unwrap_or(0), page.most.min(PAGE_ITEMS_MAX));
     let mut items = Vec::new();
     let mut next = None;
@@ -270,12 +281,12 @@ pub(crate) fn listed<'a, T: Clone + 'a>(
             continue;
         }
         if items.len() == most {
-            return Listed { items, next };
+            return ListPage { items, next };
         }
         items.push(row.clone());
         next = Some(place);
     }
-    Listed { items, next: None }
+    ListPage { items, next: None }
 }
 
 /// Implements [`Ledger`] for a type with
@@ -285,8 +296,8 @@ macro_rules! ledger_in_memory {
         impl $crate::Ledger for $store {
             async fn authorizations(
                 &self,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_spend::Authorization>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_spend::Authorization>, $crate::Error> {
                 self.with_ledger(|_, kept| Ok(kept.authorizations(page))).await
             }
 
@@ -300,7 +311,7 @@ macro_rules! ledger_in_memory {
             async fn agreements(
                 &self,
                 id: cantrip_spend::AuthorizationRef,
-            ) -> Result<Vec<cantrip_spend::Agreement>, $crate::Error> {
+            ) -> Result<Vec<cantrip_spend::TermsRevision>, $crate::Error> {
                 self.with_ledger(|_, kept| kept.agreements(id)).await
             }
 
@@ -313,16 +324,16 @@ macro_rules! ledger_in_memory {
 
             async fn reservations(
                 &self,
-                wanted: $crate::Wanted,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_spend::Booked>, $crate::Error> {
+                wanted: $crate::ReservationFilter,
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_spend::ReservationRow>, $crate::Error> {
                 self.with_ledger(|_, kept| Ok(kept.reservations(&wanted, page))).await
             }
 
             async fn reservation(
                 &self,
                 id: cantrip_spend::ReservationId,
-            ) -> Result<cantrip_spend::Booked, $crate::Error> {
+            ) -> Result<cantrip_spend::ReservationRow, $crate::Error> {
                 self.with_ledger(|_, kept| kept.reservation(&id)).await
             }
 
@@ -336,8 +347,8 @@ macro_rules! ledger_in_memory {
             async fn recoverable(
                 &self,
                 now: cantrip_canon::Timestamp,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_spend::Booked>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_spend::ReservationRow>, $crate::Error> {
                 self.with_ledger(|state, kept| Ok(kept.recoverable(now, page, |run| state.lease_of(run)))).await
             }
 
@@ -345,19 +356,22 @@ macro_rules! ledger_in_memory {
                 self.with_ledger(|_, kept| kept.approval(id)).await
             }
 
-            async fn decisions(&self, run: cantrip_canon::RunId) -> Result<Vec<cantrip_spend::Decided>, $crate::Error> {
+            async fn decisions(
+                &self,
+                run: cantrip_canon::RunId,
+            ) -> Result<Vec<cantrip_spend::DecisionRecord>, $crate::Error> {
                 self.with_ledger(|_, kept| Ok(kept.decisions(run))).await
             }
 
-            async fn audit(&self) -> Result<cantrip_spend::Findings, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::Audit::default()))).await
+            async fn audit(&self) -> Result<cantrip_spend::AuditReport, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::LedgerAudit::default()))).await
             }
 
             async fn audit_of(
                 &self,
                 authorizations: Vec<cantrip_spend::AuthorizationRef>,
-            ) -> Result<cantrip_spend::Findings, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::Audit::of(authorizations)))).await
+            ) -> Result<cantrip_spend::AuditReport, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::LedgerAudit::of(authorizations)))).await
             }
         }
     };

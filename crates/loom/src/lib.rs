@@ -6,9 +6,11 @@
 
 mod views;
 
+mod any_loom;
 mod body;
+mod body_refs;
 mod contracts;
-mod erased;
+mod cost_total;
 mod error;
 mod event;
 pub mod export;
@@ -26,48 +28,49 @@ mod money;
 mod projection;
 mod provider;
 mod record;
-mod refs;
 pub mod render;
 mod retention;
-mod spent;
 mod state;
 mod step;
 mod tally;
 mod thread;
 mod turn;
 
-pub use body::{Bodies, Body, BodyRef, Held};
+pub use any_loom::AnyLoom;
+pub use body::{Bodies, Body, BodyRef, RecordValue};
 /// What a step writes about contracts, for whoever writes steps and knows no contract.
-pub use cantrip_contract::{ModelPart, PolicyPart, Row as ContractRow};
-pub use contracts::{Accounts, Contracts, ReceiptsWanted};
-pub use erased::AnyLoom;
+pub use cantrip_contract::{ContractRow, ModelPart, PolicyPart};
+pub use contracts::{Contracts, ReceiptAccounts, ReceiptFilter};
+pub use cost_total::CostTotal;
 pub use error::{Cause, Damage, Error};
 pub use event::{
-    Asked, Attempt, Call, CallSettled, CancelledIntent, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent,
-    Judged, Kind, Mode, Opened, Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy,
-    TurnClosed, Work,
+    Attempt, Call, CallSettled, CallStarted, CallWork, CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event,
+    Fold, GateCallRequest, Intent, Kind, Origin, ParkReason, PolicyFacts, Reward, Root, RunFailed, RunKind, RunOpening,
+    Strategy, ToolMode, TurnClosed, TurnOpened,
 };
-pub use fold::{Deed, FoldSum};
-pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ProgramReply, ReplyMark, Settled, Settlement};
-pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
+pub use fold::{FoldSum, GateCallCount};
+pub use gate::{
+    ChildRecord, FileChange, GateRecord, OutputRecord, ProgramError, ProgramReply, RecordedError, ReplyMark,
+    SettledCall, Settlement,
+};
+pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Seq, StepId, WorkerId};
 pub use journal::Journal;
-pub use jsonl::{Jsonl, Removed, Verified};
-pub use ledger::{Ledger, Wanted};
+pub use jsonl::{Jsonl, RemovedCounts, VerifyReport};
+pub use ledger::{Ledger, ReservationFilter};
 pub use loom::{
-    CastView, EntityView, Extent, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView,
-    count_extent,
+    AnyId, CastView, EntityView, Extent, FoldView, ListPage, Loom, PageRequest, RewardView, RootView, RunState,
+    RunView, count_extent,
 };
-pub use memory::Memory;
+pub use memory::MemoryLoom;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
-pub use money::Paid;
+pub use money::MoneyOutcome;
 pub use projection::{
-    Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
+    CastPart, Dependency, EntityPart, FoldPart, IdPrefix, Phase, Projection, RecordedEvent, RootPart, RunPart, TurnPart,
 };
 pub use provider::{Maker, ProviderName};
-pub use record::{Draft, Record};
+pub use record::{Record, RecordDraft};
 pub use retention::{RemovableRun, Removal, RetentionOrder, RetentionPlan, RetentionPolicy};
-pub use spent::Spent;
-pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
-pub use tally::{Receipting, Tallies, Tally, cast_receipt, held_hash, receipt_status};
-pub use thread::{Half, Thread, ThreadState};
+pub use step::{AppendOutcome, Conflict, Lease, LeaseState, RunWriteState, Step, StepTarget};
+pub use tally::{ReceiptContext, Tallies, Tally, cast_receipt, receipt_status, record_value_hash};
+pub use thread::{Thread, ThreadState, TurnSide};
 pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

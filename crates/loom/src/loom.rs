@@ -10,20 +10,20 @@ use crate::{
 
 /// Which part of a list: `most` items behind the place `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Page {
-    /// What [`Listed::next`] gave; none for the beginning.
+pub struct PageRequest {
+    /// What [`ListPage::next`] gave; none for the beginning.
     pub after: Option<u64>,
     /// At most [`PAGE_ITEMS_MAX`] are given.
     pub most: usize,
 }
 
-impl Page {
+impl PageRequest {
     pub const FIRST: Self = Self { after: None, most: PAGE_ITEMS_MAX };
 }
 
 /// A part of a list, in the order in which its items were written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Listed<T> {
+pub struct ListPage<T> {
     pub items: Vec<T>,
     /// Where the next part begins; none if this was the last.
     pub next: Option<u64>,
@@ -143,7 +143,7 @@ pub struct Extent {
 /// What an id or the beginning of one names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Named {
+pub enum AnyId {
     Loom(LoomId),
     Run(RunId),
     Entity(EntityId),
@@ -173,7 +173,11 @@ pub trait Loom: Send + Sync {
         count_extent(self, loom)
     }
 
-    fn entities(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<EntityView>, Error>> + Send;
+    fn entities(
+        &self,
+        loom: LoomId,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<EntityView>, Error>> + Send;
 
     fn entity(&self, entity: EntityId) -> impl Future<Output = Result<EntityView, Error>> + Send;
 
@@ -183,7 +187,7 @@ pub trait Loom: Send + Sync {
     fn cast(&self, cast: CastId) -> impl Future<Output = Result<CastView, Error>> + Send;
 
     /// The turns of a loom.
-    fn turns(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<Turn>, Error>> + Send;
+    fn turns(&self, loom: LoomId, page: PageRequest) -> impl Future<Output = Result<ListPage<Turn>, Error>> + Send;
 
     fn turn(&self, turn: TurnId) -> impl Future<Output = Result<Turn, Error>> + Send;
 
@@ -201,7 +205,7 @@ pub trait Loom: Send + Sync {
     fn thread(&self, leaf: TurnId) -> impl Future<Output = Result<Thread, Error>> + Send;
 
     /// The turns of a loom that no turn has as its parent.
-    fn leaves(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<TurnId>, Error>> + Send;
+    fn leaves(&self, loom: LoomId, page: PageRequest) -> impl Future<Output = Result<ListPage<TurnId>, Error>> + Send;
 
     /// The turns that have this one as their parent.
     fn children(&self, turn: TurnId) -> impl Future<Output = Result<Vec<TurnId>, Error>> + Send;
@@ -220,19 +224,23 @@ pub trait Loom: Send + Sync {
     }
 
     /// The runs of the store.
-    fn runs(&self, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+    fn runs(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
     /// The runs that stand so. A run is [`Running`](RunState::Running) also when its owner has died: see
     /// [`orphans`](crate::Journal::orphans).
-    fn runs_in(&self, state: RunState, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+    fn runs_in(
+        &self,
+        state: RunState,
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
-    /// The runs, the one that was written last first; those that stand so, if that is said. [`Listed::next`] leads to
+    /// The runs, the one that was written last first; those that stand so, if that is said. [`ListPage::next`] leads to
     /// older ones. What is not on the page is not read.
     fn latest_runs(
         &self,
         state: Option<RunState>,
-        page: Page,
-    ) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+        page: PageRequest,
+    ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
     /// The run that was begun last by someone, and not by a call of another run. What was imported stands where it was
     /// begun: ids are in the order of time.
@@ -241,13 +249,13 @@ pub trait Loom: Send + Sync {
     fn run(&self, run: RunId) -> impl Future<Output = Result<RunView, Error>> + Send;
 
     /// What an id, or an unambiguous beginning of one, names; with the kind (`turn_06cy`) or without (`06cy`).
-    fn resolve(&self, prefix: &str) -> impl Future<Output = Result<Named, Error>> + Send;
+    fn resolve(&self, prefix: &str) -> impl Future<Output = Result<AnyId, Error>> + Send;
 }
 
 /// Counts the entities and turns of a loom by reading its lists; a store with an index answers faster.
 pub async fn count_extent(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
     let mut extent = Extent::default();
-    let mut page = Page { after: None, most: COUNTED_ITEMS };
+    let mut page = PageRequest { after: None, most: COUNTED_ITEMS };
     loop {
         let listed = store.entities(loom, page).await?;
         extent.entities += listed.items.len() as u64;

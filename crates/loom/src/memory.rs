@@ -9,10 +9,12 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
 use crate::contracts::{self, contracts_in_memory};
-use crate::ledger::{Kept, ledger_in_memory};
-use crate::state::{Staged, State};
+use crate::ledger::{MemoryLedger, ledger_in_memory};
+use crate::state::{StageOutcome, State};
 use crate::views::loom_by_projection;
-use crate::{Answer, Bodies, Body, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
+use crate::{
+    AppendOutcome, Bodies, Body, Error, Journal, Lease, ListPage, PageRequest, Record, RunView, Seq, Step, WorkerId,
+};
 
 /// A loom in memory. It keeps contracts and a ledger, with `auth_local` in it.
 ///
@@ -24,7 +26,7 @@ use crate::{Answer, Bodies, Body, Error, Journal, Lease, Listed, Owner, Page, Re
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryLoom {
     inner: Mutex<Inner>,
     commits: watch::Sender<u64>,
 }
@@ -32,27 +34,27 @@ pub struct Memory {
 #[derive(Debug)]
 struct Inner {
     state: State,
-    bodies: Stock,
+    bodies: BodyMap,
 }
 
 #[derive(Debug, Default)]
-struct Stock(HashMap<Hash, Arc<[u8]>>);
+struct BodyMap(HashMap<Hash, Arc<[u8]>>);
 
-impl Bodies for Stock {
+impl Bodies for BodyMap {
     fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
         self.0.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
     }
 }
 
-impl Default for Memory {
+impl Default for MemoryLoom {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Memory {
+impl MemoryLoom {
     pub fn new() -> Self {
-        let inner = Inner { state: State::with_ledger(), bodies: Stock::default() };
+        let inner = Inner { state: State::with_ledger(), bodies: BodyMap::default() };
         Self { inner: Mutex::new(inner), commits: watch::Sender::new(0) }
     }
 
@@ -61,14 +63,14 @@ impl Memory {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, step: Step) -> Result<Answer, Error> {
+    fn write(&self, step: Step) -> Result<AppendOutcome, Error> {
         let answer = {
             let mut inner = self.lock();
             let Inner { state, bodies } = &mut *inner;
             let new = step.bodies.clone();
             match state.stage(step, |hash| bodies.0.contains_key(hash))? {
-                Staged::Answered(answer) => return Ok(answer),
-                Staged::Written(answer) => {
+                StageOutcome::Answered(answer) => return Ok(answer),
+                StageOutcome::Written(answer) => {
                     bodies.0.extend(new.into_iter().map(|body| (body.hash(), body.bytes().clone())));
                     answer
                 }
@@ -79,12 +81,12 @@ impl Memory {
     }
 }
 
-impl Journal for Memory {
-    async fn append(&self, step: Step) -> Result<Answer, Error> {
+impl Journal for MemoryLoom {
+    async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
         self.write(step)
     }
 
-    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+    async fn acquire(&self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
         self.lock().state.acquire(run, owner, now, lasts)
     }
 
@@ -101,15 +103,15 @@ impl Journal for Memory {
         self.lock().state.holder(run)
     }
 
-    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+    async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
         self.lock().state.orphans(now, page)
     }
 
-    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+    async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
         self.lock().state.lease_owners()
     }
 
-    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+    async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
         self.lock().state.leases_of(&owner, page)
     }
 
@@ -124,7 +126,7 @@ impl Journal for Memory {
         stream::iter(self.lock().state.records()).map(Ok)
     }
 
-    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+    async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
         let mut commits = self.commits.subscribe();
         loop {
             let newest = self.lock().state.newest(run)?;
@@ -141,26 +143,29 @@ impl Journal for Memory {
     }
 }
 
-impl Memory {
+impl MemoryLoom {
     async fn with<T>(&self, view: impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error> {
         let inner = self.lock();
         view(&inner.state, &inner.bodies)
     }
 }
 
-impl Memory {
-    async fn with_ledger<T>(&self, view: impl FnOnce(&State, &Kept) -> Result<T, Error>) -> Result<T, Error> {
+impl MemoryLoom {
+    async fn with_ledger<T>(&self, view: impl FnOnce(&State, &MemoryLedger) -> Result<T, Error>) -> Result<T, Error> {
         let inner = self.lock();
         view(&inner.state, inner.state.ledger()?)
     }
 }
 
-impl Memory {
-    async fn with_contracts<T>(&self, view: impl FnOnce(&contracts::Kept) -> Result<T, Error>) -> Result<T, Error> {
+impl MemoryLoom {
+    async fn with_contracts<T>(
+        &self,
+        view: impl FnOnce(&contracts::MemoryContracts) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         view(self.lock().state.contracts()?)
     }
 }
 
-loom_by_projection!(Memory);
-ledger_in_memory!(Memory);
-contracts_in_memory!(Memory);
+loom_by_projection!(MemoryLoom);
+ledger_in_memory!(MemoryLoom);
+contracts_in_memory!(MemoryLoom);

@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, TurnId};
 
-use crate::{CantripId, Draft, Error, Event, Kind, Opening, Record, RunState, Seq};
+use crate::{CantripId, Error, Event, Kind, Record, RecordDraft, RunOpening, RunState, Seq};
 
 pub use nodes::Phase;
-pub use parts::{CastPart, EntityPart, FoldPart, Needed, RootPart, RunPart, Told, TurnPart};
-pub use resolve::Beginning;
+pub use parts::{CastPart, Dependency, EntityPart, FoldPart, RecordedEvent, RootPart, RunPart, TurnPart};
+pub use resolve::IdPrefix;
 
 use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
 
@@ -33,7 +33,7 @@ pub struct Projection {
     run_order: Vec<RunId>,
     entities: BTreeMap<EntityId, EntityNode>,
     /// Which live run holds an entity.
-    busy: HashMap<EntityId, RunId>,
+    live_run_by_entity: HashMap<EntityId, RunId>,
     casts: BTreeMap<CastId, CastNode>,
     /// In boxes: they are large, and the nodes of such a tree are half empty where keys come in order.
     turns: BTreeMap<TurnId, Box<TurnNode>>,
@@ -67,16 +67,21 @@ impl Projection {
     /// Takes the next record. If it does not follow from those before, nothing changes.
     pub fn apply(&mut self, record: &Record) -> Result<(), Error> {
         let (event, opening) = record.read()?;
-        self.take(record, event, opening)
+        self.apply_event(record, event, opening)
     }
 
     /// Takes a record as its writer made it, which spares reading what it says.
-    pub fn take_written(&mut self, record: &Record, draft: Draft) -> Result<(), Error> {
-        self.take(record, draft.event, draft.opening)
+    pub fn apply_draft(&mut self, record: &Record, draft: RecordDraft) -> Result<(), Error> {
+        self.apply_event(record, draft.event, draft.opening)
     }
 
     /// The same for one whose payload has been read.
-    pub(crate) fn take(&mut self, record: &Record, event: Event, opening: Option<Opening>) -> Result<(), Error> {
+    pub(crate) fn apply_event(
+        &mut self,
+        record: &Record,
+        event: Event,
+        opening: Option<RunOpening>,
+    ) -> Result<(), Error> {
         let loom = match (self.runs.get(&record.run), &opening) {
             (None, Some(opening)) if record.seq == Seq::START.next() => opening.loom_id,
             (None, _) => return Err(incoherent(record, "its run is not open")),
@@ -88,10 +93,10 @@ impl Projection {
         let annotates = record.kind.annotates();
         if let Some(opening) = opening {
             self.check_opening(&head, &opening)?;
-            self.enter(&head, event)?;
+            self.add_event(&head, event)?;
             self.open_run(&head, opening);
         } else {
-            self.enter(&head, event)?;
+            self.add_event(&head, event)?;
         }
         let run = self.runs.get_mut(&record.run).expect("it was open, or was opened above");
         run.newest = record.seq;
@@ -100,7 +105,7 @@ impl Projection {
             if run.reopen()
                 && let Some(entity) = run.opening.entity_id
             {
-                self.busy.insert(entity, record.run);
+                self.live_run_by_entity.insert(entity, record.run);
             }
             if record.kind != Kind::Parked {
                 run.parked = false;
@@ -109,19 +114,21 @@ impl Projection {
         Ok(())
     }
 
-    fn check_opening(&self, head: &Head<'_>, opening: &Opening) -> Result<(), Error> {
+    fn check_opening(&self, head: &Head<'_>, opening: &RunOpening) -> Result<(), Error> {
         match opening.entity_id {
-            Some(entity) if self.busy.contains_key(&entity) => Err(head.refuse("its entity has another live run")),
+            Some(entity) if self.live_run_by_entity.contains_key(&entity) => {
+                Err(head.refuse("its entity has another live run"))
+            }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn open_run(&mut self, head: &Head<'_>, opening: Opening) {
+    fn open_run(&mut self, head: &Head<'_>, opening: RunOpening) {
         let loom = opening.loom_id;
         self.loom(loom);
         let run = RunNode::opened(head.record, opening);
         if let (Some(entity), true) = (run.opening.entity_id, run.is_live()) {
-            self.busy.insert(entity, head.record.run);
+            self.live_run_by_entity.insert(entity, head.record.run);
         }
         self.runs.insert(head.record.run, run);
         self.run_order.push(head.record.run);
@@ -155,13 +162,13 @@ impl Projection {
     }
 
     /// Whether a run has ended, so that only annotations may follow; none if it is not known.
-    pub fn ended(&self, run: RunId) -> Option<bool> {
+    pub fn has_ended(&self, run: RunId) -> Option<bool> {
         self.runs.get(&run).map(RunNode::has_ended)
     }
 
     /// The live run that holds an entity.
-    pub fn busy(&self, entity: EntityId) -> Option<RunId> {
-        self.busy.get(&entity).copied()
+    pub fn live_run_by_entity(&self, entity: EntityId) -> Option<RunId> {
+        self.live_run_by_entity.get(&entity).copied()
     }
 
     /// The entity a run is about, and whether the run failed and would have to take it again.
@@ -175,9 +182,9 @@ impl Projection {
             run.end(record.at, state);
             let (entity, of) = (run.opening.entity_id, record.run);
             if let Some(entity) = entity
-                && self.busy.get(&entity) == Some(&of)
+                && self.live_run_by_entity.get(&entity) == Some(&of)
             {
-                self.busy.remove(&entity);
+                self.live_run_by_entity.remove(&entity);
             }
         }
     }

@@ -11,33 +11,33 @@ use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash, json};
 use serde_json::Value;
 
 use crate::limits::PAYLOAD_BYTES_MAX;
-use crate::{Epoch, Error, Event, Kind, Opening, Seq, refs};
+use crate::{Epoch, Error, Event, Kind, RunOpening, Seq, body_refs};
 
 /// A record that is to be written. Its place is given when it is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub struct RecordDraft {
     pub(crate) at: Timestamp,
     pub(crate) kind: Kind,
     pub(crate) payload: Arc<str>,
     pub(crate) event: Event,
-    pub(crate) opening: Option<Opening>,
+    pub(crate) opening: Option<RunOpening>,
     /// Of a copied record; else that of the step's lease.
     pub(crate) epoch: Option<Epoch>,
 }
 
-impl Draft {
+impl RecordDraft {
     /// A record of what happened at `at`. Fails if it has no canonical form or is too large, before anything is
     /// written.
     pub fn new(at: Timestamp, event: impl Into<Event>) -> Result<Self, Error> {
-        Self::made(at, event.into(), None)
+        Self::build(at, event.into(), None)
     }
 
     /// The first record of a run.
-    pub fn opening(at: Timestamp, opening: Opening, event: impl Into<Event>) -> Result<Self, Error> {
-        Self::made(at, event.into(), Some(opening))
+    pub fn opening(at: Timestamp, opening: RunOpening, event: impl Into<Event>) -> Result<Self, Error> {
+        Self::build(at, event.into(), Some(opening))
     }
 
-    fn made(at: Timestamp, event: Event, opening: Option<Opening>) -> Result<Self, Error> {
+    fn build(at: Timestamp, event: Event, opening: Option<RunOpening>) -> Result<Self, Error> {
         let payload = event.payload(opening.as_ref())?;
         fits(&payload)?;
         let mut event = event;
@@ -79,7 +79,7 @@ impl Draft {
     }
 
     /// What it says about its run, if it is to be the first of it.
-    pub fn run_opening(&self) -> Option<&Opening> {
+    pub fn run_opening(&self) -> Option<&RunOpening> {
         self.opening.as_ref()
     }
 
@@ -91,11 +91,11 @@ impl Draft {
     /// The bodies it names: they are stored already, or come with its step. What stands inline is someone's data and may
     /// look like a name.
     pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
-        refs::named(&self.payload, false)
+        body_refs::body_hashes(&self.payload, false)
     }
 
     /// Whether `record` is what this one became.
-    pub fn became(&self, record: &Record) -> bool {
+    pub fn matches_record(&self, record: &Record) -> bool {
         self.kind == record.kind && self.at == record.at && self.payload == record.payload
     }
 }
@@ -128,7 +128,7 @@ pub struct Record {
 
 impl Record {
     /// The record that a draft becomes behind the one with hash `previous`.
-    pub fn written(draft: &Draft, run: RunId, seq: Seq, epoch: Epoch, previous: Option<&Hash>) -> Self {
+    pub fn from_draft(draft: &RecordDraft, run: RunId, seq: Seq, epoch: Epoch, previous: Option<&Hash>) -> Self {
         let hash = event_hash(run, seq, draft.kind.as_str(), draft.at, &draft.payload, previous);
         Self { run, seq, kind: draft.kind.clone(), at: draft.at, epoch, payload: draft.payload.clone(), hash }
     }
@@ -144,17 +144,17 @@ impl Record {
     }
 
     /// What it says about its run, if it is the first of it.
-    pub fn opening(&self) -> Result<Option<Opening>, Error> {
+    pub fn opening(&self) -> Result<Option<RunOpening>, Error> {
         self.read().map(|(_, opening)| opening)
     }
 
-    pub(crate) fn read(&self) -> Result<(Event, Option<Opening>), Error> {
+    pub(crate) fn read(&self) -> Result<(Event, Option<RunOpening>), Error> {
         Event::read(&self.kind, &self.payload, self.seq == Seq::START.next())
     }
 
     /// The bodies it names.
     pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
-        refs::named(&self.payload, false)
+        body_refs::body_hashes(&self.payload, false)
     }
 
     /// The payload as a value, with every field it has.

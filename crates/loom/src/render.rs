@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::limits::RESULT_SHOWN_BYTES_MAX;
 use crate::{
-    CastView, Content, Entity, Environment, Finish, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
-    Utterance,
+    CastView, Content, Entity, Environment, Finish, GateRecord, Intent, Message, OutputRecord, Settlement, Thread,
+    Turn, Utterance,
 };
 
-pub use group::{Ended, Group, results_bytes_max};
+pub use group::{Group, GroupEnd, results_bytes_max};
 
 /// What is said after a text that did not end its cast.
 pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
@@ -25,7 +25,7 @@ pub const CANCELLED: &str = "[cancelled before an answer]";
 pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
 /// What is said after an utterance that is nothing but text, where its cast goes on.
-pub fn said_after(utterance: &Utterance) -> &'static str {
+pub fn follow_up_text(utterance: &Utterance) -> &'static str {
     match utterance.finish {
         Finish::Length => CUT,
         Finish::Stop | Finish::Calls | Finish::Refusal | Finish::Other(_) => NUDGE,
@@ -70,7 +70,7 @@ pub(crate) fn call_text_within(record: &GateRecord, most: usize) -> Option<Strin
 }
 
 /// What the list shows of a program's output in turn `sequence`.
-pub fn output_text(output: &Output, sequence: u64, medium: &str) -> String {
+pub fn output_text(output: &OutputRecord, sequence: u64, medium: &str) -> String {
     let extension = match medium {
         "javascript" => "js",
         "python" => "py",
@@ -134,11 +134,11 @@ pub fn own_turns(thread: &Thread) -> &[Turn] {
 }
 
 /// A message, and the turn it comes from.
-pub type Told = (Message, Option<TurnId>);
+pub type TurnMessage = (Message, Option<TurnId>);
 
 /// The whole thread as messages, without folds: system prompt, then each intent and group in its place.
-pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
+pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<TurnMessage> {
+    let mut told: Vec<TurnMessage> = Vec::new();
     if let Some(prompt) = system_prompt {
         told.push((Message::System { content: prompt.into() }, None));
     }
@@ -157,11 +157,12 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
             Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
         }
         if let Some(begun) = begun {
-            begun.cancelled.iter().flat_map(cancelled).for_each(&mut tell);
+            begun.cancelled.iter().flat_map(cancelled_messages).for_each(&mut tell);
             tell(Message::User { content: begun.intent.clone() });
         }
         let messages = group_messages(turns, &thread.entity.entity);
-        intents.silent = (messages.len() == 1).then(|| (first.id, first.utterance.as_ref().map_or(NUDGE, said_after)));
+        intents.silent =
+            (messages.len() == 1).then(|| (first.id, first.utterance.as_ref().map_or(NUDGE, follow_up_text)));
         messages.into_iter().for_each(&mut tell);
         rest = after;
     }
@@ -205,7 +206,7 @@ impl<'a> Intents<'a> {
 
 /// An intent that was cancelled before an answer, as messages: what was said, and in the place of the answer that there was
 /// none, so that who speaks still takes turns.
-pub fn cancelled(intent: &Content) -> [Message; 2] {
+pub fn cancelled_messages(intent: &Content) -> [Message; 2] {
     let marker = Message::Assistant { content: Some(CANCELLED.into()), calls: Vec::new(), parts: None };
     [Message::User { content: intent.clone() }, marker]
 }
@@ -219,7 +220,7 @@ fn group_messages(turns: &[Turn], entity: &Entity) -> Vec<Message> {
         utterance,
         outputs: turns.iter().flat_map(|turn| &turn.outputs).collect(),
         records: turns.iter().flat_map(|turn| &turn.gate_calls).collect(),
-        ended: Ended::by(&last.closing).unwrap_or(Ended::Forked),
+        ended: GroupEnd::from_closing(&last.closing).unwrap_or(GroupEnd::Forked),
         medium: &entity.medium,
         results_bytes_max: results_bytes_max(entity.window),
     };

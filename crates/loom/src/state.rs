@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp};
-use cantrip_contract::Written;
+use cantrip_contract::ContractUpsert;
 use cantrip_spend::Changes;
 
 use crate::contracts;
-use crate::ledger::Kept;
+use crate::ledger::MemoryLedger;
 use crate::limits::LEASE_OWNERS_MAX;
-use crate::money::Paid;
+use crate::money::MoneyOutcome;
 use crate::{
-    Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
-    RunState, RunView, Seq, Standing, Step, StepId, Tenure,
+    AppendOutcome, Conflict, Epoch, Error, Event, Lease, LeaseState, ListPage, PageRequest, Projection, Record,
+    RecordDraft, RunOpening, RunState, RunView, RunWriteState, Seq, Step, StepId, StepTarget, WorkerId,
 };
 
 /// A record with what the store knows about it.
@@ -43,36 +43,36 @@ struct RunLog {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// None: it keeps none.
-    ledger: Option<Kept>,
-    contracts: Option<contracts::Kept>,
+    ledger: Option<MemoryLedger>,
+    contracts: Option<contracts::MemoryContracts>,
     projection: Projection,
     #[expect(clippy::vec_box, reason = "a log of a million records must not be copied to grow by one")]
     log: Vec<Box<Stored>>,
     runs: HashMap<RunId, RunLog>,
-    leases: HashMap<RunId, Tenure>,
+    leases: HashMap<RunId, LeaseState>,
 }
 
 /// What a step comes to.
 #[derive(Debug)]
-pub(crate) enum Staged {
+pub(crate) enum StageOutcome {
     /// Nothing is to be written.
-    Answered(Answer),
+    Answered(AppendOutcome),
     /// The log has grown by these; the answer holds once they are durable.
-    Written(Answer),
+    Written(AppendOutcome),
 }
 
 impl State {
     /// One with contracts and a ledger, `auth_local` in it.
     pub(crate) fn with_ledger() -> Self {
-        let contracts = Some(contracts::Kept::default());
-        Self { ledger: Some(Kept::with_local()), contracts, ..Self::default() }
+        let contracts = Some(contracts::MemoryContracts::default());
+        Self { ledger: Some(MemoryLedger::with_local()), contracts, ..Self::default() }
     }
 
-    pub(crate) fn contracts(&self) -> Result<&contracts::Kept, Error> {
+    pub(crate) fn contracts(&self) -> Result<&contracts::MemoryContracts, Error> {
         self.contracts.as_ref().ok_or(Error::NoContracts)
     }
 
-    pub(crate) fn ledger(&self) -> Result<&Kept, Error> {
+    pub(crate) fn ledger(&self) -> Result<&MemoryLedger, Error> {
         self.ledger.as_ref().ok_or(Error::NoLedger)
     }
 
@@ -114,8 +114,8 @@ impl State {
     }
 
     /// Decides about a step. `has_body` tells which bodies are stored.
-    pub(crate) fn stage(&mut self, step: Step, has_body: impl Fn(&Hash) -> bool) -> Result<Staged, Error> {
-        if let Some(broken) = step.broken() {
+    pub(crate) fn stage(&mut self, step: Step, has_body: impl Fn(&Hash) -> bool) -> Result<StageOutcome, Error> {
+        if let Some(broken) = step.validation_error() {
             return Err(broken);
         }
         let plain = step.contract.is_empty() && step.contract_if_refused.is_empty();
@@ -126,92 +126,98 @@ impl State {
             self.contracts()?;
         }
         let Some(run) = step.run() else { return self.pay(step, None) };
-        if let Some(answer) = self.repeated(&step, run)? {
-            return Ok(Staged::Answered(answer));
+        if let Some(answer) = self.earlier_outcome(&step, run)? {
+            return Ok(StageOutcome::Answered(answer));
         }
-        if let Some(answer) = self.hindered(&step, run)? {
-            return Ok(Staged::Answered(answer));
+        if let Some(answer) = self.check_conflicts(&step, run)? {
+            return Ok(StageOutcome::Answered(answer));
         }
-        if step.bodies_wanted()?.iter().any(|hash| !has_body(hash)) {
-            return Err(step.without_its_bodies());
+        if step.required_bodies()?.iter().any(|hash| !has_body(hash)) {
+            return Err(step.missing_body_error());
         }
         if step.money.is_empty() && plain {
-            return Ok(Staged::Written(Answer::Committed(self.write(step, run, Vec::new())?)));
+            return Ok(StageOutcome::Written(AppendOutcome::Committed(self.write(step, run, Vec::new())?)));
         }
         self.pay(step, Some(run))
     }
 
     /// What the contract rows of a step come to, with what its money changes.
-    fn file(&self, step: &Step, changes: &Changes, refused: bool) -> Result<Result<Vec<Written>, Conflict>, Error> {
+    fn file(
+        &self,
+        step: &Step,
+        changes: &Changes,
+        refused: bool,
+    ) -> Result<Result<Vec<ContractUpsert>, Conflict>, Error> {
         if step.rows(refused).is_empty() {
             return Ok(Ok(Vec::new()));
         }
-        let accounts = self.ledger()?.accounts(&step.reservations_wanted(refused), changes, refused);
-        Ok(step.file(refused, self.contracts()?.shelf(step.rows(refused)), &accounts))
+        let accounts = self.ledger()?.accounts(&step.receipt_reservations(refused), changes, refused);
+        Ok(step.apply_contracts(refused, self.contracts()?.shelf(step.rows(refused)), &accounts))
     }
 
     /// Writes a step that moves money or makes contracts, or what it says for the case that it may not.
-    fn pay(&mut self, mut step: Step, run: Option<RunId>) -> Result<Staged, Error> {
-        let standing = run.and_then(|run| self.standing(run));
-        let (answer, changes, written) =
-            match step.pay(self.ledger()?.book(), standing.as_ref(), &|call| self.projection.replied(call))? {
-                Paid::Answered(answer) => return Ok(Staged::Answered(answer)),
-                Paid::Moved { changes, told } => {
-                    let written = match self.file(&step, &changes, false)? {
-                        Ok(written) => written,
-                        Err(conflict) => return Ok(Staged::Answered(Answer::Conflict(conflict))),
-                    };
-                    let answer = match run {
-                        Some(run) => Answer::Committed(self.write(step, run, told)?),
-                        None => Answer::Committed(Seq::START),
-                    };
-                    (answer, changes, written)
-                }
-                Paid::Refused { changes, decision, told } => {
-                    let written = match self.file(&step, &changes, true)? {
-                        Ok(written) => written,
-                        Err(conflict) => return Ok(Staged::Answered(Answer::Conflict(conflict))),
-                    };
-                    step.records = std::mem::take(&mut step.if_refused);
-                    let answer = Answer::Refused(decision);
-                    match run {
-                        // A run that is not open cannot tell of it either.
-                        Some(run) if !step.records.is_empty() || self.runs.contains_key(&run) => {
-                            self.write(step, run, vec![*told])?;
-                        }
-                        Some(_) | None => return Ok(Staged::Answered(answer)),
+    fn pay(&mut self, mut step: Step, run: Option<RunId>) -> Result<StageOutcome, Error> {
+        let standing = run.and_then(|run| self.write_state(run));
+        let (answer, changes, written) = match step
+            .apply_money(self.ledger()?.book(), standing.as_ref(), &|call| self.projection.has_reply(call))?
+        {
+            MoneyOutcome::Answered(answer) => return Ok(StageOutcome::Answered(answer)),
+            MoneyOutcome::Moved { changes, told } => {
+                let written = match self.file(&step, &changes, false)? {
+                    Ok(written) => written,
+                    Err(conflict) => return Ok(StageOutcome::Answered(AppendOutcome::Conflict(conflict))),
+                };
+                let answer = match run {
+                    Some(run) => AppendOutcome::Committed(self.write(step, run, told)?),
+                    None => AppendOutcome::Committed(Seq::START),
+                };
+                (answer, changes, written)
+            }
+            MoneyOutcome::Refused { changes, decision, told } => {
+                let written = match self.file(&step, &changes, true)? {
+                    Ok(written) => written,
+                    Err(conflict) => return Ok(StageOutcome::Answered(AppendOutcome::Conflict(conflict))),
+                };
+                step.records = std::mem::take(&mut step.if_refused);
+                let answer = AppendOutcome::Refused(decision);
+                match run {
+                    // A run that is not open cannot tell of it either.
+                    Some(run) if !step.records.is_empty() || self.runs.contains_key(&run) => {
+                        self.write(step, run, vec![*told])?;
                     }
-                    (answer, changes, written)
+                    Some(_) | None => return Ok(StageOutcome::Answered(answer)),
                 }
-            };
+                (answer, changes, written)
+            }
+        };
         if let Some(ledger) = &mut self.ledger {
             ledger.take(*changes);
         }
         if let Some(contracts) = &mut self.contracts {
             contracts.take(written);
         }
-        Ok(Staged::Written(answer))
+        Ok(StageOutcome::Written(answer))
     }
 
     /// The answer to a step that its run has seen before.
-    fn repeated(&self, step: &Step, run: RunId) -> Result<Option<Answer>, Error> {
+    fn earlier_outcome(&self, step: &Step, run: RunId) -> Result<Option<AppendOutcome>, Error> {
         let log = self.runs.get(&run);
         let Some((log, (first, last))) = log.and_then(|log| Some((log, *log.steps.get(&step.id)?))) else {
             return Ok(None);
         };
         let stored: Vec<Record> =
             log.places[first..=last].iter().map(|place| self.log[*place].record.clone()).collect();
-        let other = || Answer::Conflict(Conflict::Step { id: step.id.clone() });
-        Ok(Some(step.was_answered(&stored)?.unwrap_or_else(other)))
+        let other = || AppendOutcome::Conflict(Conflict::Step { id: step.id.clone() });
+        Ok(Some(step.earlier_outcome(&stored)?.unwrap_or_else(other)))
     }
 
     /// What stands in the way of a new step.
-    fn hindered(&self, step: &Step, run: RunId) -> Result<Option<Answer>, Error> {
-        step.hindered(self.standing(run).as_ref(), &self.projection)
+    fn check_conflicts(&self, step: &Step, run: RunId) -> Result<Option<AppendOutcome>, Error> {
+        step.check_conflicts(self.write_state(run).as_ref(), &self.projection)
     }
 
-    fn standing(&self, run: RunId) -> Option<Standing<'_>> {
-        self.runs.get(&run).map(|log| Standing {
+    fn write_state(&self, run: RunId) -> Option<RunWriteState<'_>> {
+        self.runs.get(&run).map(|log| RunWriteState {
             newest: Seq::new(log.places.len() as u64),
             copied: log.copied,
             holder: self.leases.get(&run).and_then(|row| row.holder.as_ref()),
@@ -220,34 +226,37 @@ impl State {
     }
 
     /// Writes the records of a step, and those that tell of its money behind them.
-    fn write(&mut self, step: Step, run: RunId, told: Vec<Draft>) -> Result<Seq, Error> {
+    fn write(&mut self, step: Step, run: RunId, told: Vec<RecordDraft>) -> Result<Seq, Error> {
         let before = self.log.len();
         let epoch = step.epoch();
-        let copied = match &step.place {
-            Place::Copies { .. } => true,
-            Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => false,
+        let copied = match &step.target {
+            StepTarget::Import { .. } => true,
+            StepTarget::OpenRun { .. }
+            | StepTarget::OwnedRun(_)
+            | StepTarget::Annotation(_)
+            | StepTarget::OutsideRuns => false,
         };
         let count = step.records.len() + told.len();
         let mut seq = Seq::new(self.runs.get(&run).map_or(0, |log| log.places.len() as u64));
         for (at, draft) in step.records.into_iter().chain(told).enumerate() {
             seq = seq.next();
             let head = self.head(run);
-            let record = Record::written(&draft, run, seq, draft.epoch.unwrap_or(epoch), head.as_ref());
+            let record = Record::from_draft(&draft, run, seq, draft.epoch.unwrap_or(epoch), head.as_ref());
             let stored = Stored { record, step: (at + 1 == count).then(|| step.id.clone()), copied };
-            let Draft { event, opening, .. } = draft;
-            if let Err(error) = self.take(stored, event, opening) {
+            let RecordDraft { event, opening, .. } = draft;
+            if let Err(error) = self.push_record(stored, event, opening) {
                 self.roll_back(before);
                 return Err(error);
             }
         }
-        if let Place::Opens { lease: Some(lease), .. } = step.place {
-            self.leases.insert(run, Tenure { epoch: lease.epoch, holder: Some(lease) });
+        if let StepTarget::OpenRun { lease: Some(lease), .. } = step.target {
+            self.leases.insert(run, LeaseState { epoch: lease.epoch, holder: Some(lease) });
         }
         Ok(seq)
     }
 
-    fn take(&mut self, stored: Stored, event: Event, opening: Option<Opening>) -> Result<(), Error> {
-        self.projection.take(&stored.record, event, opening)?;
+    fn push_record(&mut self, stored: Stored, event: Event, opening: Option<RunOpening>) -> Result<(), Error> {
+        self.projection.apply_event(&stored.record, event, opening)?;
         if stored.copied {
             self.projection.mark_copied(stored.record.run);
         }
@@ -266,7 +275,7 @@ impl State {
     /// Takes in a record that was read back.
     pub(crate) fn restore(&mut self, stored: Stored) -> Result<(), Error> {
         let (event, opening) = stored.record.read()?;
-        self.take(stored, event, opening)
+        self.push_record(stored, event, opening)
     }
 
     /// Forgets everything behind the first `length` records. Only after a failure: it builds the rest anew.
@@ -289,12 +298,12 @@ impl State {
     pub(crate) fn acquire(
         &mut self,
         run: RunId,
-        owner: Owner,
+        owner: WorkerId,
         now: Timestamp,
         lasts: Duration,
     ) -> Result<Lease, Error> {
         self.newest(run)?;
-        let mut tenure = Tenure { epoch: self.epoch(run), ..self.leases.get(&run).cloned().unwrap_or_default() };
+        let mut tenure = LeaseState { epoch: self.epoch(run), ..self.leases.get(&run).cloned().unwrap_or_default() };
         let lease = tenure.acquire(run, owner, now, lasts)?;
         self.leases.insert(run, tenure);
         Ok(lease)
@@ -302,7 +311,7 @@ impl State {
 
     pub(crate) fn renew(&mut self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
         let epoch = self.epoch(lease.run);
-        self.leases.entry(lease.run).or_insert(Tenure { epoch, holder: None }).renew(lease, now, lasts)
+        self.leases.entry(lease.run).or_insert(LeaseState { epoch, holder: None }).renew(lease, now, lasts)
     }
 
     pub(crate) fn release(&mut self, lease: &Lease) {
@@ -318,7 +327,7 @@ impl State {
 
     /// Remembers an epoch that was given out before; nobody holds it any more.
     pub(crate) fn remember_epoch(&mut self, run: RunId, epoch: Epoch) {
-        let row = self.leases.entry(run).or_insert(Tenure { epoch, holder: None });
+        let row = self.leases.entry(run).or_insert(LeaseState { epoch, holder: None });
         row.epoch = row.epoch.max(epoch);
     }
 
@@ -327,7 +336,7 @@ impl State {
     }
 
     /// The runs that anyone may take up.
-    pub(crate) fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+    pub(crate) fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
         let held = |run: &RunId| self.leases.get(run).and_then(|row| row.holder.as_ref());
         let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
         let free = |view: &RunView| matches!(view.state, RunState::Queued | RunState::Running) && !alive(view.run_id);
@@ -335,8 +344,8 @@ impl State {
     }
 
     /// The owners that hold a lease of a live run.
-    pub(crate) fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
-        let mut owners: Vec<Owner> = Vec::new();
+    pub(crate) fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
+        let mut owners: Vec<WorkerId> = Vec::new();
         for lease in self.leases.values().filter_map(|row| row.holder.as_ref()) {
             if !owners.contains(&lease.owner) && self.run(lease.run)?.state.is_live() {
                 owners.push(lease.owner.clone());
@@ -347,21 +356,25 @@ impl State {
     }
 
     /// The leases of live runs that an owner holds.
-    pub(crate) fn leases_of(&self, owner: &Owner, page: Page) -> Result<Listed<Lease>, Error> {
+    pub(crate) fn leases_of(&self, owner: &WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
         let held = |run: RunId| self.leases.get(&run).and_then(|row| row.holder.as_ref());
         let is_owned = |run: RunId| held(run).is_some_and(|lease| lease.owner == *owner);
         let listed = self.runs(page, |view| view.state.is_live() && is_owned(view.run_id))?;
         let items = listed.items.iter().filter_map(|view| held(view.run_id).cloned()).collect();
-        Ok(Listed { items, next: listed.next })
+        Ok(ListPage { items, next: listed.next })
     }
 
     /// The runs of which `kept` holds.
-    pub(crate) fn runs(&self, page: Page, kept: impl Fn(&RunView) -> bool) -> Result<Listed<RunView>, Error> {
+    pub(crate) fn runs(&self, page: PageRequest, kept: impl Fn(&RunView) -> bool) -> Result<ListPage<RunView>, Error> {
         self.with_epochs(self.projection.runs_where(page, |run| self.is_held(run), kept)?)
     }
 
     /// The same, the last one first.
-    pub(crate) fn latest_runs(&self, page: Page, kept: impl Fn(&RunView) -> bool) -> Result<Listed<RunView>, Error> {
+    pub(crate) fn latest_runs(
+        &self,
+        page: PageRequest,
+        kept: impl Fn(&RunView) -> bool,
+    ) -> Result<ListPage<RunView>, Error> {
         self.with_epochs(self.projection.latest_runs_where(page, |run| self.is_held(run), kept)?)
     }
 
@@ -370,7 +383,7 @@ impl State {
     }
 
     /// An epoch counts from when it is given out, also before something is written under it.
-    fn with_epochs(&self, mut listed: Listed<RunView>) -> Result<Listed<RunView>, Error> {
+    fn with_epochs(&self, mut listed: ListPage<RunView>) -> Result<ListPage<RunView>, Error> {
         for view in &mut listed.items {
             view.epoch = self.epoch(view.run_id);
         }

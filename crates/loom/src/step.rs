@@ -7,18 +7,18 @@
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
-use cantrip_contract::{ContractFault, Row};
+use cantrip_contract::{ContractFault, ContractRow};
 use cantrip_spend::{Decision, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX, STEP_ROWS_MAX};
-use crate::{Body, Draft, Epoch, Error, Owner, Projection, Seq, StepId};
+use crate::{Body, Epoch, Error, Projection, RecordDraft, Seq, StepId, WorkerId};
 
 /// The right to write to a run, for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub run: RunId,
-    pub owner: Owner,
+    pub owner: WorkerId,
     pub epoch: Epoch,
     /// From then on another may take over. Until one does, this lease still writes: the epoch fences, not the clock.
     pub expires_at: Timestamp,
@@ -31,29 +31,29 @@ impl Lease {
     }
 
     /// The lease that comes with the run it is for: whoever opens a run may be its first owner in the same step.
-    pub fn first(run: RunId, owner: Owner, expires_at: Timestamp) -> Self {
+    pub fn first(run: RunId, owner: WorkerId, expires_at: Timestamp) -> Self {
         Self { run, owner, epoch: Epoch::FIRST, expires_at }
     }
 }
 
 /// Who has held a run, and does: what a store keeps of its leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenure {
+pub struct LeaseState {
     /// The highest epoch that was given out or written.
     pub epoch: Epoch,
     /// None: anyone may acquire it.
     pub holder: Option<Lease>,
 }
 
-impl Default for Tenure {
+impl Default for LeaseState {
     fn default() -> Self {
         Self { epoch: Epoch::NONE, holder: None }
     }
 }
 
-impl Tenure {
+impl LeaseState {
     /// See [`Journal::acquire`](crate::Journal::acquire).
-    pub fn acquire(&mut self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+    pub fn acquire(&mut self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
         if let Some(held) = self.holder.as_ref().filter(|held| held.expires_at > now) {
             return Err(Error::LeaseHeld { run, by: held.owner.clone(), until: held.expires_at });
         }
@@ -88,26 +88,26 @@ impl Tenure {
 /// Where a step writes, and by which right.
 ///
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StepTarget {
     /// The first step of a run. With a lease, its writer is the run's first owner; without, whoever acquires it.
-    Opens { run: RunId, lease: Option<Lease> },
+    OpenRun { run: RunId, lease: Option<Lease> },
     /// A later step, by the run's owner.
-    Holds(Lease),
+    OwnedRun(Lease),
     /// Annotations, which need no lease: see [`Kind::annotates`](crate::Kind::annotates).
-    Beside(RunId),
+    Annotation(RunId),
     /// Records that were written elsewhere, with their own epochs and times, behind record `after` of the run.
-    Copies { run: RunId, after: Seq },
+    Import { run: RunId, after: Seq },
     /// Outside every run: an authorization is given, changed or taken back. It has no records; asked for again, it
     /// changes nothing.
-    Apart,
+    OutsideRuns,
 }
 
-impl Place {
+impl StepTarget {
     pub fn run(&self) -> Option<RunId> {
         match self {
-            Self::Opens { run, .. } | Self::Beside(run) | Self::Copies { run, .. } => Some(*run),
-            Self::Holds(lease) => Some(lease.run),
-            Self::Apart => None,
+            Self::OpenRun { run, .. } | Self::Annotation(run) | Self::Import { run, .. } => Some(*run),
+            Self::OwnedRun(lease) => Some(lease.run),
+            Self::OutsideRuns => None,
         }
     }
 }
@@ -120,60 +120,69 @@ impl Place {
 pub struct Step {
     /// The same step asked for again has the same id and the same content.
     pub id: StepId,
-    pub place: Place,
+    pub target: StepTarget,
     /// In order.
-    pub records: Vec<Draft>,
+    pub records: Vec<RecordDraft>,
     /// In order, each seeing the ones before it.
     pub money: Vec<Operation>,
     /// Signatures, artifacts, predicts, receipts, traces, changes of pointers; in order, each seeing the ones before it.
-    pub contract: Vec<Row>,
+    pub contract: Vec<ContractRow>,
     /// Written in place of `records` and all of `money` if a reserve is refused.
-    pub if_refused: Vec<Draft>,
+    pub if_refused: Vec<RecordDraft>,
     /// Written in place of `contract` then.
-    pub contract_if_refused: Vec<Row>,
+    pub contract_if_refused: Vec<ContractRow>,
     /// What the records name by hash and the store may not have yet.
     pub bodies: Vec<Body>,
 }
 
 impl Step {
-    fn at(id: StepId, place: Place) -> Self {
+    fn at(id: StepId, place: StepTarget) -> Self {
         let (records, money, if_refused, bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { id, place, records, money, contract: Vec::new(), if_refused, contract_if_refused: Vec::new(), bodies }
+        Self {
+            id,
+            target: place,
+            records,
+            money,
+            contract: Vec::new(),
+            if_refused,
+            contract_if_refused: Vec::new(),
+            bodies,
+        }
     }
 
-    /// The first step of a run; its first record is made by [`Draft::opening`].
-    pub fn opens(id: StepId, run: RunId, lease: Option<Lease>) -> Self {
-        Self::at(id, Place::Opens { run, lease })
+    /// The first step of a run; its first record is made by [`RecordDraft::opening`].
+    pub fn open_run(id: StepId, run: RunId, lease: Option<Lease>) -> Self {
+        Self::at(id, StepTarget::OpenRun { run, lease })
     }
 
     /// A step of the run's owner.
-    pub fn holds(id: StepId, lease: Lease) -> Self {
-        Self::at(id, Place::Holds(lease))
+    pub fn for_lease(id: StepId, lease: Lease) -> Self {
+        Self::at(id, StepTarget::OwnedRun(lease))
     }
 
     /// Annotations of a run.
-    pub fn beside(id: StepId, run: RunId) -> Self {
-        Self::at(id, Place::Beside(run))
+    pub fn annotation(id: StepId, run: RunId) -> Self {
+        Self::at(id, StepTarget::Annotation(run))
     }
 
     /// Records written elsewhere.
-    pub fn copies(id: StepId, run: RunId, after: Seq) -> Self {
-        Self::at(id, Place::Copies { run, after })
+    pub fn import(id: StepId, run: RunId, after: Seq) -> Self {
+        Self::at(id, StepTarget::Import { run, after })
     }
 
     /// What changes outside every run.
-    pub fn apart(id: StepId) -> Self {
-        Self::at(id, Place::Apart)
+    pub fn outside_runs(id: StepId) -> Self {
+        Self::at(id, StepTarget::OutsideRuns)
     }
 
     #[must_use]
-    pub fn record(mut self, draft: Draft) -> Self {
+    pub fn record(mut self, draft: RecordDraft) -> Self {
         self.records.push(draft);
         self
     }
 
     #[must_use]
-    pub fn records(mut self, drafts: impl IntoIterator<Item = Draft>) -> Self {
+    pub fn records(mut self, drafts: impl IntoIterator<Item = RecordDraft>) -> Self {
         self.records.extend(drafts);
         self
     }
@@ -185,13 +194,13 @@ impl Step {
     }
 
     #[must_use]
-    pub fn contract(mut self, row: Row) -> Self {
+    pub fn contract(mut self, row: ContractRow) -> Self {
         self.contract.push(row);
         self
     }
 
     #[must_use]
-    pub fn if_refused(mut self, draft: Draft) -> Self {
+    pub fn if_refused(mut self, draft: RecordDraft) -> Self {
         self.if_refused.push(draft);
         self
     }
@@ -204,20 +213,20 @@ impl Step {
 
     /// None: it is outside every run.
     pub fn run(&self) -> Option<RunId> {
-        self.place.run()
+        self.target.run()
     }
 
     /// The epoch its records are written under, copies apart.
     pub fn epoch(&self) -> Epoch {
-        match &self.place {
-            Place::Opens { lease, .. } => lease.as_ref().map_or(Epoch::NONE, |lease| lease.epoch),
-            Place::Holds(lease) => lease.epoch,
-            Place::Beside(_) | Place::Copies { .. } | Place::Apart => Epoch::NONE,
+        match &self.target {
+            StepTarget::OpenRun { lease, .. } => lease.as_ref().map_or(Epoch::NONE, |lease| lease.epoch),
+            StepTarget::OwnedRun(lease) => lease.epoch,
+            StepTarget::Annotation(_) | StepTarget::Import { .. } | StepTarget::OutsideRuns => Epoch::NONE,
         }
     }
 
     /// The bodies that its records name and that do not come with it: they have to be stored already.
-    pub fn bodies_wanted(&self) -> Result<Vec<Hash>, Error> {
+    pub fn required_bodies(&self) -> Result<Vec<Hash>, Error> {
         let mut wanted = Vec::new();
         for draft in self.records.iter().chain(&self.if_refused) {
             for hash in draft.bodies()? {
@@ -229,17 +238,17 @@ impl Step {
         Ok(wanted)
     }
 
-    /// What a store answers if one of [`bodies_wanted`](Self::bodies_wanted) is not there.
-    pub fn without_its_bodies(&self) -> Error {
-        Error::Misplaced { run: self.run(), fault: "it names a body that is not there" }
+    /// What a store answers if one of [`bodies_wanted`](Self::required_bodies) is not there.
+    pub fn missing_body_error(&self) -> Error {
+        Error::InvalidStep { run: self.run(), fault: "it names a body that is not there" }
     }
 
     /// What is wrong with it whatever the store holds. Every store asks this first.
-    pub fn broken(&self) -> Option<Error> {
-        let refused = |fault| Some(Error::Misplaced { run: self.run(), fault });
+    pub fn validation_error(&self) -> Option<Error> {
+        let refused = |fault| Some(Error::InvalidStep { run: self.run(), fault });
         // A decision that is noted moves no money: a run that policy refused has one and never had an owner.
         let moves = self.money.iter().any(|operation| !matches!(operation, Operation::Note(_)));
-        let unowned = matches!(self.place, Place::Opens { lease: None, .. }) && moves;
+        let unowned = matches!(self.target, StepTarget::OpenRun { lease: None, .. }) && moves;
         if unowned {
             return refused("only the owner of a run moves its money");
         }
@@ -260,17 +269,17 @@ impl Step {
             let bytes = rows().count() as u64;
             return Some(Error::TooLarge { what: "the contracts of a step", bytes, limit: STEP_ROWS_MAX as u64 });
         }
-        let apart = matches!(self.place, Place::Apart);
-        if rows().any(|row| row.is_apart() != apart) {
+        let apart = matches!(self.target, StepTarget::OutsideRuns);
+        if rows().any(|row| row.is_outside_runs() != apart) {
             return refused("what belongs to a run is written in it, what belongs to none outside every run");
         }
-        let opens = |records: &[Draft]| records.first().is_some_and(|first| first.opening.is_some());
-        let opened_late = |records: &[Draft]| records.iter().skip(1).any(|draft| draft.opening.is_some());
+        let opens = |records: &[RecordDraft]| records.first().is_some_and(|first| first.opening.is_some());
+        let opened_late = |records: &[RecordDraft]| records.iter().skip(1).any(|draft| draft.opening.is_some());
         if opened_late(&self.records) || opened_late(&self.if_refused) {
             return refused("only the first record of a run opens it");
         }
-        match &self.place {
-            Place::Opens { run, lease } => {
+        match &self.target {
+            StepTarget::OpenRun { run, lease } => {
                 if !opens(&self.records) || (!self.if_refused.is_empty() && !opens(&self.if_refused)) {
                     return refused("the first record of a run must open it");
                 }
@@ -281,22 +290,22 @@ impl Step {
                     Some(_) | None => None,
                 }
             }
-            Place::Holds(_) => {
+            StepTarget::OwnedRun(_) => {
                 if opens(&self.records) || opens(&self.if_refused) {
                     refused("the run is open already")
                 } else {
                     None
                 }
             }
-            Place::Beside(_) => {
-                let annotates = |draft: &Draft| draft.kind.annotates() && draft.opening.is_none();
-                if records().all(annotates) && rows().all(Row::is_beside) {
+            StepTarget::Annotation(_) => {
+                let annotates = |draft: &RecordDraft| draft.kind.annotates() && draft.opening.is_none();
+                if records().all(annotates) && rows().all(ContractRow::is_annotation) {
                     None
                 } else {
                     refused("only annotations are written without a lease")
                 }
             }
-            Place::Apart => {
+            StepTarget::OutsideRuns => {
                 let placed = self.money.iter().all(Operation::is_of_authorization);
                 if !placed || records().next().is_some() || !self.bodies.is_empty() {
                     refused("outside every run only authorizations and contracts change")
@@ -304,7 +313,7 @@ impl Step {
                     None
                 }
             }
-            Place::Copies { after, .. } => {
+            StepTarget::Import { after, .. } => {
                 if !self.money.is_empty() || !self.contract.is_empty() {
                     refused("copies move no money and make no contracts")
                 } else if opens(&self.records) != (*after == Seq::START) {
@@ -319,7 +328,7 @@ impl Step {
 
 /// What a store knows about a run when it judges a step for it.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct RunWriteState<'a> {
     pub newest: Seq,
     /// Its records were written elsewhere.
     pub copied: bool,
@@ -333,24 +342,28 @@ impl Step {
     /// What stands in its way, in a store where its run stands so (none: it is not there) and the tree is this. The tree
     /// need hold no more than the run, and which run holds the entity it is about. One function for every store: that
     /// the same step is answered alike is the point of having a trait.
-    pub fn hindered(&self, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Option<Answer>, Error> {
+    pub fn check_conflicts(
+        &self,
+        standing: Option<&RunWriteState<'_>>,
+        tree: &Projection,
+    ) -> Result<Option<AppendOutcome>, Error> {
         let Some(run) = self.run() else { return Ok(None) };
-        let conflict = |conflict| Ok(Some(Answer::Conflict(conflict)));
+        let conflict = |conflict| Ok(Some(AppendOutcome::Conflict(conflict)));
         let unknown = || Error::NotFound { kind: "run", id: run.to_string() };
-        match (&self.place, standing) {
-            (Place::Opens { .. }, None) => {}
-            (Place::Opens { .. }, Some(_)) => return conflict(Conflict::RunExists { run }),
-            (Place::Holds(_) | Place::Beside(_), None) => return Err(unknown()),
-            (Place::Holds(lease), Some(standing)) => {
+        match (&self.target, standing) {
+            (StepTarget::OpenRun { .. }, None) => {}
+            (StepTarget::OpenRun { .. }, Some(_)) => return conflict(Conflict::RunExists { run }),
+            (StepTarget::OwnedRun(_) | StepTarget::Annotation(_), None) => return Err(unknown()),
+            (StepTarget::OwnedRun(lease), Some(standing)) => {
                 if !standing.holder.is_some_and(|holder| holder.same(lease)) {
-                    return Ok(Some(Answer::Fenced { held: lease.epoch, now: standing.epoch }));
+                    return Ok(Some(AppendOutcome::Fenced { held: lease.epoch, now: standing.epoch }));
                 }
             }
-            (Place::Beside(_), Some(_)) | (Place::Apart, _) => {}
-            (Place::Copies { .. }, Some(standing)) if !standing.copied => {
+            (StepTarget::Annotation(_), Some(_)) | (StepTarget::OutsideRuns, _) => {}
+            (StepTarget::Import { .. }, Some(standing)) if !standing.copied => {
                 return conflict(Conflict::RunExists { run });
             }
-            (Place::Copies { after, .. }, standing) => {
+            (StepTarget::Import { after, .. }, standing) => {
                 let newest = standing.map_or(Seq::START, |standing| standing.newest);
                 if newest != *after {
                     return conflict(Conflict::Behind { run, newest });
@@ -358,23 +371,24 @@ impl Step {
             }
         }
         let annotates = self.annotates();
-        if tree.ended(run) == Some(true) && !annotates {
-            return match self.place {
+        if tree.has_ended(run) == Some(true) && !annotates {
+            return match self.target {
                 // A copied summons ends with its first record and goes on.
-                Place::Copies { .. } => Ok(None),
-                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => {
-                    conflict(Conflict::RunEnded { run })
-                }
+                StepTarget::Import { .. } => Ok(None),
+                StepTarget::OpenRun { .. }
+                | StepTarget::OwnedRun(_)
+                | StepTarget::Annotation(_)
+                | StepTarget::OutsideRuns => conflict(Conflict::RunEnded { run }),
             };
         }
-        match self.entity_wanted(tree).and_then(|entity| tree.busy(entity).map(|run| (entity, run))) {
+        match self.required_entity(tree).and_then(|entity| tree.live_run_by_entity(entity).map(|run| (entity, run))) {
             Some((entity, holder)) => conflict(Conflict::EntityBusy { entity, run: holder }),
             None => Ok(None),
         }
     }
 
     /// The entity that this step needs for its run alone: one that it opens, or one that failed and goes on.
-    pub fn entity_wanted(&self, tree: &Projection) -> Option<EntityId> {
+    pub fn required_entity(&self, tree: &Projection) -> Option<EntityId> {
         let opening = self.records.first().and_then(|draft| draft.opening.as_ref());
         let opened = opening.and_then(|opening| opening.entity_id);
         opened.or_else(|| self.run().and_then(|run| tree.failed_entity(run)).filter(|_| !self.annotates()))
@@ -383,15 +397,15 @@ impl Step {
     /// Whether all of it may follow the end of its run.
     fn annotates(&self) -> bool {
         self.records.iter().all(|draft| draft.kind.annotates())
-            && self.money.iter().all(Operation::is_beside)
-            && self.contract.iter().all(Row::is_beside)
+            && self.money.iter().all(Operation::is_annotation)
+            && self.contract.iter().all(ContractRow::is_annotation)
     }
 }
 
 /// What a store answers to a step.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a step that was not committed has not happened"]
-pub enum Answer {
+pub enum AppendOutcome {
     /// All of it is durable. The place of its last record; of the run's newest one if it has none.
     Committed(Seq),
     /// Policy refused a reserve. `if_refused` is durable, nothing else is.
@@ -418,7 +432,7 @@ pub enum Conflict {
     /// The run's newest record is not the one that copies were to follow.
     Behind { run: RunId, newest: Seq },
     /// A money operation does not fit what the ledger holds.
-    Money { what: String, fault: cantrip_spend::Fault },
+    Money { what: String, fault: cantrip_spend::LedgerFault },
     /// A contract row does not fit what the store holds: an id that is published with other content, a pointer that
     /// someone else changed first, an idempotency key that is taken.
     Contract(Box<ContractFault>),

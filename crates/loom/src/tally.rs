@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, stable_hash_of};
 use cantrip_contract::{
-    BudgetPart, Kind as ReceiptKind, ModelPart, PolicyPart, Receipt, ReceiptDraft, Row, Status, TimingPart,
+    BudgetPart, ContractRow, Kind as ReceiptKind, ModelPart, PolicyPart, Receipt, ReceiptDraft, Status, TimingPart,
 };
-use cantrip_spend::{Evaluation, ReservationId};
+use cantrip_spend::{PolicyOutcome, ReservationId};
 
-use crate::{Caller, End, Ending, Event, Held, Intent, TruncationReason, Work};
+use crate::{CallWork, Caller, End, Ending, Event, Intent, RecordValue, TruncationReason};
 
 /// What one cast did so far.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Tally {
     /// What was put aside for its requests and calls, in order.
     pub reservations: Vec<ReservationId>,
     /// What policy said about each of its gate calls that settled, in order.
-    decisions: Vec<Option<Evaluation>>,
+    decisions: Vec<Option<PolicyOutcome>>,
     pub end: Option<End>,
 }
 
@@ -48,15 +48,15 @@ pub struct Tallies {
 }
 
 /// The hash of a value that a record holds.
-pub fn held_hash<T: serde::Serialize>(held: &Held<T>) -> Option<Hash> {
+pub fn record_value_hash<T: serde::Serialize>(held: &RecordValue<T>) -> Option<Hash> {
     match held {
-        Held::Inline { inline } => stable_hash_of(inline).ok(),
-        Held::Body(body) => Some(body.hash),
+        RecordValue::Inline { inline } => stable_hash_of(inline).ok(),
+        RecordValue::Body(body) => Some(body.hash),
     }
 }
 
 impl Tallies {
-    pub fn of(&self, cast: CastId) -> Option<&Tally> {
+    pub fn for_cast(&self, cast: CastId) -> Option<&Tally> {
         self.casts.get(&cast)
     }
 
@@ -67,7 +67,7 @@ impl Tallies {
 
     /// Of these entities alone.
     #[must_use]
-    pub fn within(&self, keeps: impl Fn(EntityId) -> bool) -> Self {
+    pub fn for_entities(&self, keeps: impl Fn(EntityId) -> bool) -> Self {
         let casts: HashMap<CastId, Tally> = self
             .casts
             .iter()
@@ -79,20 +79,20 @@ impl Tallies {
     }
 
     /// The entity whose request or call this is.
-    pub fn asker(&self, caller: Caller) -> Option<EntityId> {
+    pub fn calling_entity(&self, caller: Caller) -> Option<EntityId> {
         self.casts.get(self.callers.get(&caller)?).map(|tally| tally.entity)
     }
 
     /// The entity that a record speaks of, if its cast is known.
-    pub fn speaks_of(&self, event: &Event) -> Option<EntityId> {
+    pub fn entity_of_event(&self, event: &Event) -> Option<EntityId> {
         let of_cast = |cast: &CastId| self.casts.get(cast).map(|tally| tally.entity);
         match event {
             Event::Entity(made) => Some(made.entity_id),
             Event::Cast(cast) => Some(cast.entity_id),
             Event::Attempt(attempt) => of_cast(&attempt.cast_id),
             Event::Opened(opened) => of_cast(&opened.cast_id),
-            Event::Started(started) => self.asker(started.call_id.caller()),
-            Event::Settled(settled) => self.asker(settled.call_id.caller()),
+            Event::Started(started) => self.calling_entity(started.call_id.caller()),
+            Event::Settled(settled) => self.calling_entity(settled.call_id.caller()),
             Event::End(end) => of_cast(&end.cast_id),
             Event::Other { payload, .. } => {
                 let cast = payload.get("cast_id").and_then(serde_json::Value::as_str)?;
@@ -112,11 +112,11 @@ impl Tallies {
     }
 
     /// Counts one more record of the run.
-    pub fn take(&mut self, at: Timestamp, event: &Event) {
+    pub fn record_event(&mut self, at: Timestamp, event: &Event) {
         match event {
             Event::Cast(cast) => {
                 let intent_hash = match &cast.intent {
-                    Intent::New(intent) => held_hash(intent),
+                    Intent::New(intent) => record_value_hash(intent),
                     Intent::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
                 };
                 let tally = Tally {
@@ -145,8 +145,8 @@ impl Tallies {
             }
             Event::Started(started) => {
                 let children = match &started.work {
-                    Work::Delegation { children } => children.len() as u64,
-                    Work::Gate | Work::Verifier => 0,
+                    CallWork::Delegation { children } => children.len() as u64,
+                    CallWork::Gate | CallWork::Verifier => 0,
                 };
                 if let Some(tally) = self.caller(started.call_id.caller()) {
                     tally.sub_calls += children;
@@ -179,7 +179,7 @@ impl Tallies {
 
 /// Where a receipt belongs, and what only whoever writes it knows.
 #[derive(Debug, Clone)]
-pub struct Receipting {
+pub struct ReceiptContext {
     pub run: RunId,
     pub loom: LoomId,
     pub owner: String,
@@ -227,11 +227,11 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
 }
 
 /// The receipt of a cast that is over, as a row of the step that ends it; none while it is not.
-pub fn cast_receipt(tally: &Tally, place: Receipting) -> Option<Row> {
+pub fn cast_receipt(tally: &Tally, place: ReceiptContext) -> Option<ContractRow> {
     let end = tally.end.as_ref()?;
     let (status, error_code) = receipt_status(end);
     let output_hash = match &end.ending {
-        Ending::Terminated { result, .. } => held_hash(result),
+        Ending::Terminated { result, .. } => record_value_hash(result),
         Ending::Truncated { .. } => None,
     };
     let receipt = Receipt {
@@ -282,5 +282,5 @@ pub fn cast_receipt(tally: &Tally, place: Receipting) -> Option<Row> {
         trace_artifact_uri: None,
     };
     let reservations = tally.reservations.iter().map(ToString::to_string).collect();
-    Some(Row::Receipt(Box::new(ReceiptDraft::new(receipt, place.owner, reservations))))
+    Some(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, place.owner, reservations))))
 }

@@ -32,18 +32,18 @@ pub struct Thread {
 /// One side of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-pub enum Half<'a> {
+pub enum TurnSide<'a> {
     Entity { turn: TurnId, utterance: Option<&'a Utterance> },
     Circle { turn: TurnId, observation: &'a Turn },
 }
 
 impl Thread {
     /// The thread as it was lived: what the entity said, then what the circle answered, turn by turn.
-    pub fn halves(&self) -> Vec<Half<'_>> {
+    pub fn sides(&self) -> Vec<TurnSide<'_>> {
         let halves = self.turns.iter().flat_map(|turn| {
             [
-                Half::Entity { turn: turn.id, utterance: turn.utterance.as_ref() },
-                Half::Circle { turn: turn.id, observation: turn },
+                TurnSide::Entity { turn: turn.id, utterance: turn.utterance.as_ref() },
+                TurnSide::Circle { turn: turn.id, observation: turn },
             ]
         });
         halves.collect()

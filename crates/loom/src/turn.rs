@@ -4,7 +4,7 @@ use cantrip_canon::{CastId, EntityId, LoomId, Money, Timestamp, TurnId};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{BodyRef, CallId, CantripId, Content, Fault, GateRecord, Output, Usage, Utterance};
+use crate::{BodyRef, CallId, CantripId, Content, GateRecord, OutputRecord, RecordedError, Usage, Utterance};
 
 /// Why a cast was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub enum Closing {
     Truncated {
         reason: TruncationReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Fault>,
+        error: Option<RecordedError>,
     },
 }
 
@@ -133,7 +133,7 @@ pub struct Turn {
     /// None on a continuation, whose utterance is that of the first turn of its group.
     pub utterance: Option<Utterance>,
     /// With `gate_calls`, the observation.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputRecord>,
     /// In call order.
     pub gate_calls: Vec<GateRecord>,
     pub metadata: Metadata,
@@ -151,21 +151,21 @@ pub struct Turn {
 }
 
 impl Turn {
-    pub fn terminated(&self) -> bool {
+    pub fn is_terminated(&self) -> bool {
         match self.closing {
             Closing::Terminated { .. } => true,
             Closing::Open | Closing::Sealed { .. } | Closing::Truncated { .. } => false,
         }
     }
 
-    pub fn truncated(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         match self.closing {
             Closing::Truncated { .. } => true,
             Closing::Open | Closing::Sealed { .. } | Closing::Terminated { .. } => false,
         }
     }
 
-    pub fn sealed(&self) -> bool {
+    pub fn is_sealed(&self) -> bool {
         match self.closing {
             Closing::Sealed { .. } => true,
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => false,
@@ -179,7 +179,7 @@ impl Turn {
         }
     }
 
-    pub fn truncation(&self) -> Option<(TruncationReason, Option<&Fault>)> {
+    pub fn truncation(&self) -> Option<(TruncationReason, Option<&RecordedError>)> {
         match &self.closing {
             Closing::Truncated { reason, error } => Some((*reason, error.as_ref())),
             Closing::Open | Closing::Sealed { .. } | Closing::Terminated { .. } => None,
@@ -187,7 +187,7 @@ impl Turn {
     }
 
     /// What was said, as one text; empty on a continuation.
-    pub fn said(&self) -> String {
+    pub fn utterance_text(&self) -> String {
         self.utterance.as_ref().map(Utterance::text).unwrap_or_default()
     }
 }
@@ -207,12 +207,12 @@ impl Serialize for Turn {
             gate_calls: &self.gate_calls,
             metadata: &self.metadata,
             reward: self.reward,
-            terminated: self.terminated(),
-            truncated: self.truncated(),
+            terminated: self.is_terminated(),
+            truncated: self.is_truncated(),
             loom_id: self.loom_id,
             cast_id: self.cast_id,
             intent: self.intent.as_ref(),
-            sealed: self.sealed(),
+            sealed: self.is_sealed(),
             continuation_of: self.continuation_of,
             forked_from: self.forked_from,
             spawned_by: self.spawned_by,
@@ -232,7 +232,7 @@ struct WrittenTurn<'a> {
     entity_id: EntityId,
     sequence: u64,
     utterance: Option<&'a Utterance>,
-    outputs: &'a [Output],
+    outputs: &'a [OutputRecord],
     gate_calls: &'a [GateRecord],
     metadata: &'a Metadata,
     reward: Option<f64>,
@@ -247,7 +247,7 @@ struct WrittenTurn<'a> {
     spawned_by: Option<Spawn>,
     ended_by: Option<EndedBy>,
     truncation_reason: Option<TruncationReason>,
-    error: Option<&'a Fault>,
+    error: Option<&'a RecordedError>,
 }
 
 /// Which way a cast ended.
@@ -261,7 +261,7 @@ pub enum Ending<V = Value> {
     Truncated {
         reason: TruncationReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Fault>,
+        error: Option<RecordedError>,
         /// Made from the record, never by another request.
         summary: String,
     },

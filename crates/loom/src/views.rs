@@ -22,8 +22,8 @@ macro_rules! loom_by_projection {
             async fn entities(
                 &self,
                 loom: cantrip_canon::LoomId,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<$crate::EntityView>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<$crate::EntityView>, $crate::Error> {
                 self.with(|state, _| state.projection().entities(loom, page)).await
             }
 
@@ -42,8 +42,8 @@ macro_rules! loom_by_projection {
             async fn turns(
                 &self,
                 loom: cantrip_canon::LoomId,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<$crate::Turn>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<$crate::Turn>, $crate::Error> {
                 self.with(|state, bodies| state.projection().turns(loom, page, bodies)).await
             }
 
@@ -74,8 +74,8 @@ macro_rules! loom_by_projection {
             async fn leaves(
                 &self,
                 loom: cantrip_canon::LoomId,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<cantrip_canon::TurnId>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<cantrip_canon::TurnId>, $crate::Error> {
                 self.with(|state, _| state.projection().leaves(loom, page)).await
             }
 
@@ -95,23 +95,26 @@ macro_rules! loom_by_projection {
                 self.with(|state, bodies| state.projection().last_fold(turn, bodies)).await
             }
 
-            async fn runs(&self, page: $crate::Page) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+            async fn runs(
+                &self,
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<$crate::RunView>, $crate::Error> {
                 self.with(|state, _| state.runs(page, |_| true)).await
             }
 
             async fn runs_in(
                 &self,
                 state: $crate::RunState,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<$crate::RunView>, $crate::Error> {
                 self.with(|held, _| held.runs(page, |view| view.state == state)).await
             }
 
             async fn latest_runs(
                 &self,
                 state: Option<$crate::RunState>,
-                page: $crate::Page,
-            ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+                page: $crate::PageRequest,
+            ) -> Result<$crate::ListPage<$crate::RunView>, $crate::Error> {
                 let kept = move |view: &$crate::RunView| state.is_none_or(|state| view.state == state);
                 self.with(|held, _| held.latest_runs(page, kept)).await
             }
@@ -124,7 +127,7 @@ macro_rules! loom_by_projection {
                 self.with(|state, _| state.run(run)).await
             }
 
-            async fn resolve(&self, prefix: &str) -> Result<$crate::Named, $crate::Error> {
+            async fn resolve(&self, prefix: &str) -> Result<$crate::AnyId, $crate::Error> {
                 self.with(|state, _| state.projection().resolve(prefix)).await
             }
         }

@@ -6,26 +6,31 @@ use std::collections::BTreeSet;
 
 use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal, import_turns};
 use cantrip_loom::{
-    Actor, CallId, Closing, EndedBy, Ending, Environment, Error, Fork, Held, Journal, Jsonl, Loom, Memory, Origin,
-    Output, Page, ProgramError, Reward, Spawn, Step, TruncationReason, Work,
+    Actor, CallId, CallWork, Closing, EndedBy, Ending, Environment, Error, Fork, Journal, Jsonl, Loom, MemoryLoom,
+    Origin, OutputRecord, PageRequest, ProgramError, RecordValue, Reward, Spawn, Step, TruncationReason,
 };
-use cantrip_loom_suite::{Episode, Weaver, closed, settled, started, utterance};
+use cantrip_loom_suite::{Episode, LoomWriter, closed, settled, started, utterance};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 const SECRET: &str = "sk-proj-Zx81Qm4LtB77VnR2yKd09cWfHsEa";
 
-async fn lines<S: Journal + Loom>(store: &S, of: &Weaver<'_, S>, format: Format, redaction: Redaction) -> Vec<String> {
+async fn lines<S: Journal + Loom>(
+    store: &S,
+    of: &LoomWriter<'_, S>,
+    format: Format,
+    redaction: Redaction,
+) -> Vec<String> {
     export(store, of.loom, format, redaction).try_collect().await.unwrap()
 }
 
-async fn values<S: Journal + Loom>(store: &S, of: &Weaver<'_, S>, format: Format) -> Vec<Value> {
+async fn values<S: Journal + Loom>(store: &S, of: &LoomWriter<'_, S>, format: Format) -> Vec<Value> {
     let lines = lines(store, of, format, Redaction::Off).await;
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Two casts, a child, a fork, a reward, a long result, a failed program and a planted key.
-async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
+async fn weave<S: Journal + Loom>(weaver: &mut LoomWriter<'_, S>) -> Episode {
     let mut parent = weaver.cast(&format!("use {SECRET} to look")).await;
     weaver.turn(&mut parent, "read", json!({"text": "lang ".repeat(2_000), "api_key": SECRET}), Closing::Open).await;
     let said = utterance(None, &[("call_agent", json!({"intent": "part"}))]);
@@ -39,19 +44,19 @@ async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
     let entity = weaver.entity(child, origin);
     let mut episode =
         Episode { entity: child, cast: cast.cast_id, leaf: Some(turn), sequence: 0, turns: 0, ..parent.clone() };
-    let step = Step::holds(weaver.step_id(), parent.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), parent.lease.clone())
         .record(weaver.draft(opened))
-        .record(weaver.draft(started(call, Work::Delegation { children: vec![child] }, None)))
+        .record(weaver.draft(started(call, CallWork::Delegation { children: vec![child] }, None)))
         .record(weaver.draft(closed(turn, Closing::Sealed { call, next })))
         .record(weaver.draft(entity))
         .record(weaver.draft(cast));
     weaver.commit(step).await;
     let done = Closing::Terminated { ended_by: EndedBy::Done };
     weaver.turn(&mut episode, "done", json!(7), done).await;
-    let result = Held::of(json!(7), &mut Vec::new()).unwrap();
+    let result = RecordValue::new(json!(7), &mut Vec::new()).unwrap();
     let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
     let mut program = closed(next, Closing::Open);
-    let output = Output {
+    let output = OutputRecord {
         tool_call_id: None,
         clock_ms: None,
         console: vec![format!("the key is {SECRET}")],
@@ -64,11 +69,11 @@ async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
         left: None,
         reply: None,
     };
-    program.outputs = Some(Held::of(vec![output], &mut Vec::new()).unwrap());
+    program.outputs = Some(RecordValue::new(vec![output], &mut Vec::new()).unwrap());
     let mut came_to = settled(call, json!(7), &mut Vec::new());
     let data = json!({"header": SECRET}).as_object().unwrap().clone();
-    came_to.data = Some(Box::new(Held::of(data, &mut Vec::new()).unwrap()));
-    let step = Step::holds(weaver.step_id(), parent.lease.clone())
+    came_to.data = Some(Box::new(RecordValue::new(data, &mut Vec::new()).unwrap()));
+    let step = Step::for_lease(weaver.step_id(), parent.lease.clone())
         .record(weaver.draft(end))
         .record(weaver.draft(came_to))
         .record(weaver.draft(program));
@@ -76,7 +81,7 @@ async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
     parent = Episode { leaf: Some(next), sequence: 3, turns: 3, ..parent };
     let last = weaver.done(&mut parent, json!({"answer": 7})).await;
     let reward = Reward { turn_id: last, reward: 0.75, by: Actor::new("user:1").unwrap(), note: None };
-    let step = Step::beside(weaver.step_id(), parent.run).record(weaver.draft(reward));
+    let step = Step::annotation(weaver.step_id(), parent.run).record(weaver.draft(reward));
     weaver.commit(step).await;
     let intent = weaver.intent("another way");
     let fork = Origin::Fork(Fork { turn: next, environment: Environment::None });
@@ -93,11 +98,11 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 
 #[tokio::test]
 async fn a_line_of_turns_has_exactly_the_fields_of_the_specification_and_ours_under_x() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     weave(&mut weaver).await;
     let turns = values(&loom, &weaver, Format::Turns).await;
-    assert_eq!(turns.len(), loom.turns(weaver.loom, Page::FIRST).await.unwrap().items.len());
+    assert_eq!(turns.len(), loom.turns(weaver.loom, PageRequest::FIRST).await.unwrap().items.len());
     for turn in &turns {
         let fields = [
             "id",
@@ -133,8 +138,8 @@ async fn a_line_of_turns_has_exactly_the_fields_of_the_specification_and_ours_un
 
 #[tokio::test]
 async fn the_implicit_reward_is_in_no_record() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     weave(&mut weaver).await;
     let journal = lines(&loom, &weaver, Format::Journal, Redaction::Off).await;
     assert!(journal.iter().all(|line| !line.contains("implicit")));
@@ -142,8 +147,8 @@ async fn the_implicit_reward_is_in_no_record() {
 
 #[tokio::test]
 async fn no_export_holds_a_planted_key_unless_it_was_asked_for() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     weave(&mut weaver).await;
     for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
         let redacted = lines(&loom, &weaver, format, Redaction::default()).await;
@@ -168,8 +173,8 @@ async fn no_export_holds_a_planted_key_unless_it_was_asked_for() {
 
 #[tokio::test]
 async fn a_journal_taken_in_elsewhere_gives_the_same_bytes_and_the_same_tree() {
-    let source = Memory::new();
-    let mut weaver = Weaver::new(&source);
+    let source = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&source);
     let parent = weave(&mut weaver).await;
     let journal = lines(&source, &weaver, Format::Journal, Redaction::Off).await;
     let folder = tempfile::tempdir().unwrap();
@@ -197,11 +202,11 @@ async fn a_journal_taken_in_elsewhere_gives_the_same_bytes_and_the_same_tree() {
 
 #[tokio::test]
 async fn a_journal_that_was_altered_or_redacted_is_not_taken_in() {
-    let source = Memory::new();
-    let mut weaver = Weaver::new(&source);
+    let source = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&source);
     weave(&mut weaver).await;
     let journal = lines(&source, &weaver, Format::Journal, Redaction::Off).await;
-    let refused = async |lines: Vec<String>| match import_journal(&Memory::new(), lines).await {
+    let refused = async |lines: Vec<String>| match import_journal(&MemoryLoom::new(), lines).await {
         Err(Error::Import { line, .. }) => line,
         other => panic!("{other:?}"),
     };
@@ -218,23 +223,23 @@ async fn a_journal_that_was_altered_or_redacted_is_not_taken_in() {
         // Nobody can tell that the newest record of a run is missing: it could have been written later.
         let run = |line: &str| serde_json::from_str::<Value>(line).unwrap()["run_id"].take();
         if run(line).is_null() || journal[at + 1..].iter().any(|later| run(later) == run(line)) {
-            assert!(import_journal(&Memory::new(), missing).await.is_err(), "without line {}", at + 1);
+            assert!(import_journal(&MemoryLoom::new(), missing).await.is_err(), "without line {}", at + 1);
         }
     }
     // A run that is there already with another history stays as it is.
     let taken = import_journal(&source, &journal).await;
     assert!(matches!(taken, Err(Error::Import { .. })), "{taken:?}");
     assert_eq!(lines(&source, &weaver, Format::Journal, Redaction::Off).await, journal);
-    assert_eq!(import_journal(&Memory::new(), &journal[..1]).await.unwrap(), Imported::default());
+    assert_eq!(import_journal(&MemoryLoom::new(), &journal[..1]).await.unwrap(), Imported::default());
 }
 
 #[tokio::test]
 async fn a_chat_pairs_every_call_with_its_result() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     weave(&mut weaver).await;
     let chats = values(&loom, &weaver, Format::Chat).await;
-    assert_eq!(chats.len(), loom.leaves(weaver.loom, Page::FIRST).await.unwrap().items.len());
+    assert_eq!(chats.len(), loom.leaves(weaver.loom, PageRequest::FIRST).await.unwrap().items.len());
     for chat in &chats {
         let messages = chat["messages"].as_array().unwrap();
         assert_eq!(messages[0], json!({"role": "system", "content": "You count."}));
@@ -257,8 +262,8 @@ async fn a_chat_pairs_every_call_with_its_result() {
 
 #[tokio::test]
 async fn trajectories_of_one_beginning_share_its_nodes() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     weave(&mut weaver).await;
     let all = values(&loom, &weaver, Format::Trajectories).await;
     let ids = |trajectory: &Value| -> Vec<String> {
@@ -281,7 +286,7 @@ async fn a_loom_opened_again_exports_what_it_exported_before() {
     let folder = tempfile::tempdir().unwrap();
     let (before, id) = {
         let loom = Jsonl::open(folder.path()).unwrap();
-        let mut weaver = Weaver::new(&loom);
+        let mut weaver = LoomWriter::new(&loom);
         weave(&mut weaver).await;
         let mut all = Vec::new();
         for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
@@ -307,11 +312,11 @@ fn without_cantrip(line: &str) -> Value {
 
 #[tokio::test]
 async fn turns_taken_in_elsewhere_are_the_same_turns() {
-    let source = Memory::new();
-    let mut weaver = Weaver::new(&source);
+    let source = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&source);
     weave(&mut weaver).await;
     let turns = lines(&source, &weaver, Format::Turns, Redaction::Off).await;
-    let target = Memory::new();
+    let target = MemoryLoom::new();
     let taken = import_turns(&target, weaver.loom, &turns).await.unwrap();
     assert_eq!(taken.runs, 3);
     let there: Vec<String> = export(&target, weaver.loom, Format::Turns, Redaction::Off).try_collect().await.unwrap();
@@ -339,8 +344,8 @@ fn foreign(id: &str, parent: Option<&str>, entity: &str, sequence: u64) -> Value
 
 #[tokio::test]
 async fn turns_of_another_implementation_are_taken_in_with_ids_of_their_own() {
-    let target = Memory::new();
-    let weaver = Weaver::new(&target);
+    let target = MemoryLoom::new();
+    let weaver = LoomWriter::new(&target);
     let mut last = foreign("t3", Some("t2"), "e1", 3);
     last["gate_calls"] = json!([{"gate": "done", "args": {"answer": 3}, "result": 3, "is_error": false}]);
     last["terminated"] = json!(true);
@@ -366,14 +371,14 @@ async fn turns_of_another_implementation_are_taken_in_with_ids_of_their_own() {
     assert_eq!(loom_leaves(&target, &weaver).await, 3);
 }
 
-async fn loom_leaves(store: &Memory, weaver: &Weaver<'_, Memory>) -> usize {
-    store.leaves(weaver.loom, Page::FIRST).await.unwrap().items.len()
+async fn loom_leaves(store: &MemoryLoom, weaver: &LoomWriter<'_, MemoryLoom>) -> usize {
+    store.leaves(weaver.loom, PageRequest::FIRST).await.unwrap().items.len()
 }
 
 #[tokio::test]
 async fn a_line_that_is_no_turn_is_named() {
-    let target = Memory::new();
-    let loom = Weaver::new(&target).loom;
+    let target = MemoryLoom::new();
+    let loom = LoomWriter::new(&target).loom;
     let good = foreign("t1", None, "e1", 1).to_string();
     let orphan = foreign("t2", Some("nowhere"), "e2", 1).to_string();
     let skipped = foreign("t9", Some("t1"), "e1", 9).to_string();
@@ -385,8 +390,8 @@ async fn a_line_that_is_no_turn_is_named() {
 
 #[tokio::test]
 async fn a_turn_outcome_and_thread_are_written_under_the_names_of_the_specification() {
-    let loom = Memory::new();
-    let mut weaver = Weaver::new(&loom);
+    let loom = MemoryLoom::new();
+    let mut weaver = LoomWriter::new(&loom);
     let parent = weave(&mut weaver).await;
     let thread = loom.thread(parent.leaf.unwrap()).await.unwrap();
     let turn = serde_json::to_value(thread.turns.last().unwrap()).unwrap();
@@ -429,7 +434,7 @@ async fn a_turn_outcome_and_thread_are_written_under_the_names_of_the_specificat
     let outcome = serde_json::to_value(thread.casts[0].outcome.as_ref().unwrap()).unwrap();
     assert_eq!((&outcome["status"], &outcome["result"]), (&json!("terminated"), &json!({"answer": 7})));
     assert_eq!(outcome["usage"]["total_tokens"], 0);
-    let halves = serde_json::to_value(thread.halves()).unwrap();
+    let halves = serde_json::to_value(thread.sides()).unwrap();
     let roles: Vec<&str> = halves.as_array().unwrap().iter().map(|half| half["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["entity", "circle"].repeat(thread.turns.len()));
 }

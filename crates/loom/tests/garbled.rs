@@ -6,8 +6,8 @@ use std::fs;
 use std::sync::LazyLock;
 
 use cantrip_loom::export::{Format, Redaction, export, import_journal, import_turns};
-use cantrip_loom::{Error, Jsonl, Loom, Memory, Page, TruncationReason};
-use cantrip_loom_suite::Weaver;
+use cantrip_loom::{Error, Jsonl, Loom, MemoryLoom, PageRequest, TruncationReason};
+use cantrip_loom_suite::LoomWriter;
 use cantrip_reply::{ReplyType, codes};
 use cantrip_tests::garble;
 use futures_util::TryStreamExt;
@@ -29,7 +29,7 @@ static WRITTEN: LazyLock<Written> = LazyLock::new(|| {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let loom = Jsonl::open(folder.path()).unwrap();
-        let mut weaver = Weaver::new(&loom);
+        let mut weaver = LoomWriter::new(&loom);
         let mut one = weaver.cast("one").await;
         weaver.plain(&mut one).await;
         weaver.done(&mut one, json!({"sum": 3})).await;
@@ -88,10 +88,10 @@ const WORDS: &[&str] = &[
 async fn is_readable(loom: &impl Loom) -> Result<(), Error> {
     for id in loom.looms().await? {
         loom.roots(id).await?;
-        for turn in loom.turns(id, Page::FIRST).await?.items {
+        for turn in loom.turns(id, PageRequest::FIRST).await?.items {
             loom.thread(turn.id).await?;
         }
-        for entity in loom.entities(id, Page::FIRST).await?.items {
+        for entity in loom.entities(id, PageRequest::FIRST).await?.items {
             loom.casts(entity.entity.entity_id).await?;
         }
     }
@@ -122,9 +122,9 @@ proptest! {
 
     #[test]
     fn an_export_that_is_almost_right_is_taken_in_or_refused_as_invalid(text in garble::garbled_text(&EXPORTS, WORDS)) {
-        let name = block_on(async { Weaver::new(&Memory::new()).loom });
+        let name = block_on(async { LoomWriter::new(&MemoryLoom::new()).loom });
         for journal in [true, false] {
-            let target = Memory::new();
+            let target = MemoryLoom::new();
             let taken = block_on(async {
                 match journal {
                     true => import_journal(&target, text.lines()).await.map(|_| ()),

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cantrip_loom::{Damage, Error, Journal, Jsonl, Loom, Page, Record, RunState, Seq, TruncationReason};
-use cantrip_loom_suite::{Subject, Weaver};
+use cantrip_loom::{Damage, Error, Journal, Jsonl, Loom, PageRequest, Record, RunState, Seq, TruncationReason};
+use cantrip_loom_suite::{LoomWriter, Subject};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::json;
@@ -55,7 +55,7 @@ async fn scan(loom: &Jsonl) -> Vec<Record> {
 /// A folder with two runs, and the text of its records.
 async fn written(folder: &Path) -> (Vec<Record>, String) {
     let loom = Jsonl::open(folder).unwrap();
-    let mut weaver = Weaver::new(&loom);
+    let mut weaver = LoomWriter::new(&loom);
     let mut one = weaver.cast("one").await;
     weaver.plain(&mut one).await;
     weaver.done(&mut one, json!({"sum": 3})).await;
@@ -98,7 +98,7 @@ async fn a_loom_with_a_torn_end_goes_on() {
     fs::write(records_file(folder.path()), format!("{text}{{\"at\":\"2026-")).unwrap();
     let loom = Jsonl::open(folder.path()).unwrap();
     assert_eq!(loom.torn_bytes(), 12);
-    let mut weaver = Weaver::seeded(&loom, 9);
+    let mut weaver = LoomWriter::seeded(&loom, 9);
     let mut three = weaver.cast("three").await;
     weaver.done(&mut three, json!(1)).await;
     assert_eq!(loom.verify().unwrap().records, records.len() as u64 + 8);
@@ -131,10 +131,10 @@ async fn a_damaged_record_in_the_middle_is_named_and_nothing_behind_it_is_read_o
     assert!(expected(&end));
     // The step it belongs to is not half there.
     assert_eq!(read, records[..5]);
-    assert!(expected(&loom.runs(Page::FIRST).await.unwrap_err()));
+    assert!(expected(&loom.runs(PageRequest::FIRST).await.unwrap_err()));
     let hidden: Result<Vec<Record>, Error> = loom.read(records[12].run, Seq::START).try_collect().await;
     assert!(expected(&hidden.unwrap_err()));
-    let mut weaver = Weaver::seeded(&loom, 9);
+    let mut weaver = LoomWriter::seeded(&loom, 9);
     let intent = weaver.intent("on");
     let (step, _) = weaver.open(cantrip_loom::Origin::Root, intent, None, 0);
     assert!(expected(&loom.append(step).await.unwrap_err()));
@@ -145,7 +145,7 @@ async fn a_damaged_record_in_the_middle_is_named_and_nothing_behind_it_is_read_o
 async fn an_altered_body_is_named_with_its_record() {
     let folder = tempfile::tempdir().unwrap();
     let loom = Jsonl::open(folder.path()).unwrap();
-    let mut weaver = Weaver::new(&loom);
+    let mut weaver = LoomWriter::new(&loom);
     let mut episode = weaver.cast("read").await;
     let turn = weaver.turn(&mut episode, "read", json!("lang ".repeat(2_000)), cantrip_loom::Closing::Open).await;
     assert_eq!(loom.verify().unwrap().bodies, 1);
@@ -168,19 +168,20 @@ async fn one_process_writes_and_others_read_meanwhile() {
     assert!(matches!(Jsonl::open(folder.path()), Err(Error::Locked { .. })));
     let reader = Jsonl::open_to_read(folder.path()).unwrap();
     assert_eq!(scan(&reader).await, []);
-    let mut weaver = Weaver::new(&loom);
+    let mut weaver = LoomWriter::new(&loom);
     let mut episode = weaver.cast("count").await;
     weaver.plain(&mut episode).await;
     assert_eq!(scan(&reader).await, scan(&loom).await);
     let turn = weaver.done(&mut episode, json!(3)).await;
     assert_eq!(reader.thread(turn).await.unwrap(), loom.thread(turn).await.unwrap());
     assert_eq!(reader.run(episode.run).await.unwrap().state, RunState::Terminated);
-    let step = cantrip_loom::Step::beside(weaver.step_id(), episode.run).record(weaver.draft(cantrip_loom::Reward {
-        turn_id: turn,
-        reward: 1.0,
-        by: cantrip_loom::Actor::new("user:1").unwrap(),
-        note: None,
-    }));
+    let step =
+        cantrip_loom::Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(cantrip_loom::Reward {
+            turn_id: turn,
+            reward: 1.0,
+            by: cantrip_loom::Actor::new("user:1").unwrap(),
+            note: None,
+        }));
     assert!(matches!(reader.append(step).await, Err(Error::ReadOnly)));
     // What is not finished is not seen, and not cut off either.
     let path = records_file(folder.path());
@@ -196,9 +197,9 @@ async fn one_process_writes_and_others_read_meanwhile() {
 async fn a_writer_that_is_dropped_has_done_what_was_ordered() {
     let folder = tempfile::tempdir().unwrap();
     let loom = Jsonl::open(folder.path()).unwrap();
-    let mut weaver = Weaver::new(&loom);
+    let mut weaver = LoomWriter::new(&loom);
     let episode = weaver.cast("count").await;
-    let step = cantrip_loom::Step::holds(weaver.step_id(), episode.lease.clone()).record(
+    let step = cantrip_loom::Step::for_lease(weaver.step_id(), episode.lease.clone()).record(
         weaver.draft(cantrip_loom::Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() }),
     );
     drop(futures_util::FutureExt::now_or_never(loom.append(step)));
@@ -214,7 +215,7 @@ async fn a_line_of_a_later_version_is_not_taken_for_damage() {
     let newer = text.strip_suffix("1}\n").unwrap().to_owned() + "2}\n";
     fs::write(records_file(folder.path()), newer).unwrap();
     let answer = Jsonl::open(folder.path());
-    assert!(matches!(answer, Err(Error::Newer { version: 2, .. })), "{answer:?}");
+    assert!(matches!(answer, Err(Error::UnsupportedVersion { version: 2, .. })), "{answer:?}");
 }
 
 #[cfg(target_os = "linux")]
@@ -223,7 +224,7 @@ async fn a_full_disk_is_an_error_and_nothing_is_taken_for_written() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", records_file(folder.path())).unwrap();
     let loom = Jsonl::open(folder.path()).unwrap();
-    let mut weaver = Weaver::new(&loom);
+    let mut weaver = LoomWriter::new(&loom);
     let intent = weaver.intent("count");
     let (step, episode) = weaver.open(cantrip_loom::Origin::Root, intent, None, 0);
     let answer = loom.append(step.clone()).await;
@@ -261,7 +262,7 @@ proptest! {
                     prop_assert!(known || damage.line == Some(line as u64 + 1), "{damage}");
                 }
             }
-            Err(Error::Newer { .. }) => prop_assert!(shown.contains("\"v\":")),
+            Err(Error::UnsupportedVersion { .. }) => prop_assert!(shown.contains("\"v\":")),
             Err(other) => prop_assert!(false, "{other}"),
             Ok(_) => prop_assert!(
                 shown.contains("\"step\":") || shown.contains("\"epoch\":"), "unnoticed in {shown}"

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cantrip_loom::{Jsonl, Loom, Page};
-use cantrip_loom_suite::Weaver;
+use cantrip_loom::{Jsonl, Loom, PageRequest};
+use cantrip_loom_suite::LoomWriter;
 
 const FOLDER: &str = "CANTRIP_LOOM_TEST_FOLDER";
 
@@ -18,7 +18,7 @@ fn a_process_that_writes_for_ever() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let loom = Jsonl::open(folder).unwrap();
-        let mut weaver = Weaver::new(&loom);
+        let mut weaver = LoomWriter::new(&loom);
         let mut episode = weaver.cast("count").await;
         loop {
             let turn = weaver.plain(&mut episode).await;
@@ -50,7 +50,7 @@ fn a_killed_writer_loses_no_acknowledged_turn() {
         let loom = Jsonl::open(folder.path()).unwrap();
         loom.verify().unwrap();
         let id = loom.looms().await.unwrap()[0];
-        let kept = loom.turns(id, Page::FIRST).await.unwrap().items;
+        let kept = loom.turns(id, PageRequest::FIRST).await.unwrap().items;
         let kept: Vec<String> = kept.iter().map(|turn| turn.id.to_string()).collect();
         assert_eq!(kept[..told.len()], told, "in the order in which they were told");
     });

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use cantrip_canon::TurnId;
 use cantrip_loom::{
-    Actor, Closing, Environment, Fork, Intent, Journal, Jsonl, Loom, Memory, Origin, Page, Projection, Record, Reward,
-    Step, TruncationReason, Turn,
+    Actor, Closing, Environment, Fork, Intent, Journal, Jsonl, Loom, MemoryLoom, Origin, PageRequest, Projection,
+    Record, Reward, Step, TruncationReason, Turn,
 };
-use cantrip_loom_suite::{Episode, Weaver};
+use cantrip_loom_suite::{Episode, LoomWriter};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ impl Model {
 }
 
 async fn play<S: Journal + Loom>(store: &S, acts: Vec<Act>) -> (Model, Vec<(TurnId, Turn)>, cantrip_canon::LoomId) {
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut model = Model::default();
     let mut seen = Vec::new();
     let mut live: Vec<Episode> = vec![weaver.cast("begin").await];
@@ -149,7 +149,7 @@ async fn play<S: Journal + Loom>(store: &S, acts: Vec<Act>) -> (Model, Vec<(Turn
                 let by = Actor::new("user:1").unwrap();
                 let reward = Reward { turn_id: turn, reward, by, note: None };
                 model.rewards.insert(turn, reward.reward);
-                let step = Step::beside(weaver.step_id(), run).record(weaver.draft(reward));
+                let step = Step::annotation(weaver.step_id(), run).record(weaver.draft(reward));
                 weaver.commit(step).await;
             }
         }
@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn paths_and_leaves_follow_from_parents_whatever_is_written(acts in prop::collection::vec(act(), 0..40)) {
         run(async {
-            let store = Memory::new();
+            let store = MemoryLoom::new();
             let (model, seen, loom) = play(&store, acts).await;
             for (turn, sequence) in &model.order {
                 let path = store.path(*turn).await.unwrap();
@@ -176,7 +176,7 @@ proptest! {
                 prop_assert_eq!(turn.sequence, *sequence);
                 prop_assert_eq!(turn.reward, model.rewards.get(&turn.id).copied());
             }
-            prop_assert_eq!(store.leaves(loom, Page::FIRST).await.unwrap().items, model.leaves());
+            prop_assert_eq!(store.leaves(loom, PageRequest::FIRST).await.unwrap().items, model.leaves());
             // Nothing that came later changed a turn, but for its reward and the end of its cast.
             for (id, before) in seen {
                 let after = store.turn(id).await.unwrap();
@@ -194,15 +194,15 @@ proptest! {
             let store = Jsonl::open(folder.path()).unwrap();
             let (model, _, loom) = play(&store, acts).await;
             let records: Vec<Record> = store.scan().try_collect().await.unwrap();
-            let turns = store.turns(loom, Page::FIRST).await.unwrap();
-            let runs = store.runs(Page::FIRST).await.unwrap();
+            let turns = store.turns(loom, PageRequest::FIRST).await.unwrap();
+            let runs = store.runs(PageRequest::FIRST).await.unwrap();
             drop(store);
             let store = Jsonl::open(folder.path()).unwrap();
             prop_assert_eq!(store.torn_bytes(), 0);
             prop_assert_eq!(store.scan().try_collect::<Vec<Record>>().await.unwrap(), records.clone());
-            prop_assert_eq!(store.turns(loom, Page::FIRST).await.unwrap(), turns);
+            prop_assert_eq!(store.turns(loom, PageRequest::FIRST).await.unwrap(), turns);
             // Who held a run is gone with its process; all else is as it was.
-            let again = store.runs(Page::FIRST).await.unwrap();
+            let again = store.runs(PageRequest::FIRST).await.unwrap();
             prop_assert_eq!(again.items.iter().map(|run| run.newest).collect::<Vec<_>>(),
                 runs.items.iter().map(|run| run.newest).collect::<Vec<_>>());
             prop_assert_eq!(store.verify().unwrap().records, records.len() as u64);
@@ -210,7 +210,7 @@ proptest! {
             for record in &records {
                 projection.apply(record).unwrap();
             }
-            prop_assert_eq!(projection.leaves(loom, Page::FIRST).unwrap().items, model.leaves());
+            prop_assert_eq!(projection.leaves(loom, PageRequest::FIRST).unwrap().items, model.leaves());
             Ok(())
         })?;
     }
@@ -220,8 +220,8 @@ proptest! {
 fn a_thread_of_ten_thousand_turns_costs_the_same_per_turn_and_a_fork_two_records() {
     run(async {
         const TURNS: usize = 10_000;
-        let store = Memory::new();
-        let mut weaver = Weaver::new(&store);
+        let store = MemoryLoom::new();
+        let mut weaver = LoomWriter::new(&store);
         let mut episode = weaver.cast("count").await;
         for _ in 0..TURNS {
             weaver.plain(&mut episode).await;
@@ -240,7 +240,7 @@ fn a_thread_of_ten_thousand_turns_costs_the_same_per_turn_and_a_fork_two_records
         let opening = weaver.opening(cantrip_loom::RunKind::Cast, branch.entity);
         step.records.remove(0);
         let entity = weaver.entity(branch.entity, origin);
-        step.records[0] = cantrip_loom::Draft::opening(weaver.now(), opening, entity).unwrap();
+        step.records[0] = cantrip_loom::RecordDraft::opening(weaver.now(), opening, entity).unwrap();
         weaver.commit(step).await;
         assert_eq!(store.scan().try_collect::<Vec<Record>>().await.unwrap().len(), records.len() + 2);
         let turn = weaver.plain(&mut branch).await;

@@ -1,7 +1,7 @@
 //! The loom in memory keeps every promise of its traits, also behind the erased type.
 
-use cantrip_loom::{AnyLoom, Memory};
-use cantrip_loom_suite::Fleeting;
+use cantrip_loom::{AnyLoom, MemoryLoom};
+use cantrip_loom_suite::Ephemeral;
 
-cantrip_loom_suite::conformance!(memory, Fleeting::new(Memory::new()));
-cantrip_loom_suite::conformance!(erased, Fleeting::new(AnyLoom::new(Memory::new())));
+cantrip_loom_suite::conformance!(memory, Ephemeral::new(MemoryLoom::new()));
+cantrip_loom_suite::conformance!(erased, Ephemeral::new(AnyLoom::new(MemoryLoom::new())));

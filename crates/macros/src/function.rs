@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, MetaNameValue, Pat, PatType, ReturnType, Type};
 
-use crate::promises::Promised;
+use crate::attributes::GateAttributes;
 
 /// Who hands a parameter its value.
 enum Source {
@@ -22,7 +22,7 @@ struct Parameter {
     kind: Type,
     source: Source,
     /// What the schema and the reader are told of it: its text, and attributes of `serde` and `schemars`.
-    told: Vec<Attribute>,
+    attributes: Vec<Attribute>,
 }
 
 pub(crate) struct GateFunction {
@@ -46,7 +46,7 @@ impl GateFunction {
         Ok(Self { function, description, parameters })
     }
 
-    pub(crate) fn expand(&self, promised: &Promised) -> TokenStream {
+    pub(crate) fn expand(&self, promised: &GateAttributes) -> TokenStream {
         let ItemFn { attrs, vis, sig, block } = &self.function;
         let ident = &sig.ident;
         let name = promised.name.as_ref().map_or_else(|| ident.to_string(), syn::LitStr::value);
@@ -56,7 +56,7 @@ impl GateFunction {
         let asked = self.from(|source| matches!(source, Source::Entity));
         let (given_names, given_kinds) = (names(&given), kinds(&given));
         let (asked_names, asked_kinds) = (names(&asked), kinds(&asked));
-        let told = asked.iter().map(|parameter| &parameter.told);
+        let told = asked.iter().map(|parameter| &parameter.attributes);
         let of_circle = self.from(|source| matches!(source, Source::Circle));
         let call = match of_circle.first() {
             Some(Parameter { name, kind, .. }) => quote!(#name: #kind),
@@ -131,21 +131,21 @@ fn parameter(argument: &mut FnArg) -> syn::Result<Parameter> {
         (false, true) => Source::Circle,
         (true, true) => return Err(syn::Error::new(pat.span(), "`#[given]` or `#[call]`, not both")),
     };
-    let told = attrs.iter().filter(|attribute| is_told(attribute)).cloned().collect();
-    if let Some(strange) = attrs.iter().find(|attribute| !is_told(attribute) && !is_ours(attribute)) {
+    let told = attrs.iter().filter(|attribute| is_schema_attribute(attribute)).cloned().collect();
+    if let Some(strange) = attrs.iter().find(|attribute| !is_schema_attribute(attribute) && !is_ours(attribute)) {
         return Err(syn::Error::new(
             strange.span(),
             "expected `#[given]`, `#[call]`, `#[serde(..)]` or `#[schemars(..)]`",
         ));
     }
-    Ok(Parameter { name: named.ident.clone(), kind: (**ty).clone(), source, told })
+    Ok(Parameter { name: named.ident.clone(), kind: (**ty).clone(), source, attributes: told })
 }
 
 fn has(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident(name))
 }
 
-fn is_told(attribute: &Attribute) -> bool {
+fn is_schema_attribute(attribute: &Attribute) -> bool {
     ["doc", "serde", "schemars"].iter().any(|known| attribute.path().is_ident(known))
 }
 

@@ -3,19 +3,19 @@
 //! It writes nothing that cannot be written by hand with `cantrip::circle::gate::gate_with_call`; it only spares the
 //! argument struct. What it accepts is documented where it is exported: `cantrip::gate`.
 
+mod attributes;
 mod function;
-mod promises;
 
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
+use crate::attributes::GateAttributes;
 use crate::function::GateFunction;
-use crate::promises::Promised;
 
 #[allow(missing_docs, reason = "documented where it is exported, beside examples that need that crate")]
 #[proc_macro_attribute]
 pub fn gate(promised: TokenStream, function: TokenStream) -> TokenStream {
-    let promised = parse_macro_input!(promised as Promised);
+    let promised = parse_macro_input!(promised as GateAttributes);
     let function = parse_macro_input!(function as syn::ItemFn);
     match GateFunction::read(function) {
         Ok(function) => function.expand(&promised).into(),

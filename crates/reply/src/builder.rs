@@ -17,7 +17,9 @@ use cantrip_canon::{Redactor, known_secrets};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::code::{Advice, AnyCode, Code, CodeFault, Denied, Failure, Fault, Invalid, Outcome, ReplyType, Success};
+use crate::code::{
+    Advice, AnyCode, Code, CodeFault, CodeFaultKind, Denied, Failure, Invalid, Outcome, ReplyType, Success,
+};
 use crate::codes;
 use crate::message::{message, one_line};
 use crate::trace::Trace;
@@ -106,7 +108,7 @@ impl ReplyBuilder {
     }
 
     /// It was done as asked.
-    pub fn success(self, filled: Filled<Success>) -> Reply {
+    pub fn success(self, filled: ReplyDraft<Success>) -> Reply {
         self.finish(filled.draft)
     }
 
@@ -127,7 +129,7 @@ impl ReplyBuilder {
     ///     rb.invalid(codes::gate_removed("fetch", "remove_gate"))
     /// }
     /// ```
-    pub fn invalid(self, filled: Filled<Invalid>) -> Reply {
+    pub fn invalid(self, filled: ReplyDraft<Invalid>) -> Reply {
         self.finish(filled.draft)
     }
 
@@ -143,7 +145,7 @@ impl ReplyBuilder {
     /// # use cantrip_reply::{Code, Denied, codes};
     /// const REFUSED: Code<Denied> = codes::FILE_MISSING;
     /// ```
-    pub fn denied(self, filled: Filled<Denied>) -> Reply {
+    pub fn denied(self, filled: ReplyDraft<Denied>) -> Reply {
         self.finish(filled.draft)
     }
 
@@ -164,15 +166,15 @@ impl ReplyBuilder {
     ///     rb.error(codes::file_missing("a.txt"))
     /// }
     /// ```
-    pub fn error(self, filled: Filled<Failure>) -> Reply {
+    pub fn error(self, filled: ReplyDraft<Failure>) -> Reply {
         self.finish(filled.draft)
     }
 
     /// The first refusal inside a tool is its reply.
     pub fn refuse(self, refusal: Refusal) -> Reply {
         match *refusal.0 {
-            Refused::Draft(draft) => self.finish(draft),
-            Refused::Code(fault) => {
+            RefusalKind::Draft(draft) => self.finish(draft),
+            RefusalKind::Code(fault) => {
                 let misuse = codes::code_misused(&*self.tool, fault.code(), fault.fault().to_string());
                 self.seal(misuse.draft)
             }
@@ -198,7 +200,7 @@ impl ReplyBuilder {
         for field in code.row().fields {
             if let Some(value) = further.shift_remove(*field) {
                 // The names of fields are ours: an `authorization` there is the id of one, not a header.
-                data.insert((*field).to_owned(), self.redacted_as_shown(self.redactor.value(&value)));
+                data.insert((*field).to_owned(), self.redact_as_rendered(self.redactor.redact_value(&value)));
             }
         }
         if code.reply_type().is_success() || further.is_empty() {
@@ -206,23 +208,23 @@ impl ReplyBuilder {
                 None => data.append(&mut further),
                 Some(known) => data.append(&mut known.map(further)),
             }
-        } else if let Value::Object(mut redacted) = self.redactor.value(&Value::Object(further)) {
+        } else if let Value::Object(mut redacted) = self.redactor.redact_value(&Value::Object(further)) {
             data.append(&mut redacted);
         }
         Reply { code, data }
     }
 
     /// A message shows text without its control characters; a secret that comes together only then must not appear.
-    fn redacted_as_shown(&self, value: Value) -> Value {
+    fn redact_as_rendered(&self, value: Value) -> Value {
         match value {
             Value::String(text) => {
                 let line = one_line(&text);
-                let redacted = self.redactor.text(&line);
+                let redacted = self.redactor.redact_text(&line);
                 if redacted == line { Value::String(text) } else { Value::String(redacted.into_owned()) }
             }
-            Value::Array(items) => items.into_iter().map(|item| self.redacted_as_shown(item)).collect(),
+            Value::Array(items) => items.into_iter().map(|item| self.redact_as_rendered(item)).collect(),
             Value::Object(entries) => {
-                entries.into_iter().map(|(key, value)| (key, self.redacted_as_shown(value))).collect()
+                entries.into_iter().map(|(key, value)| (key, self.redact_as_rendered(value))).collect()
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
@@ -289,7 +291,7 @@ impl Draft {
         let readable = fields.is_ok();
         draft.merge(fields);
         if readable && !code.row().fields.iter().all(|field| draft.data.contains_key(*field)) {
-            return Err(CodeFault::new(code.as_str(), Fault::FieldMissing));
+            return Err(CodeFault::new(code.as_str(), CodeFaultKind::FieldMissing));
         }
         Ok(draft)
     }
@@ -303,18 +305,18 @@ impl fmt::Debug for Draft {
 }
 
 /// A code of type `T` with the fields of its message, ready for the constructor of that type.
-pub struct Filled<T> {
+pub struct ReplyDraft<T> {
     draft: Draft,
     outcome: PhantomData<fn() -> T>,
 }
 
-impl<T> fmt::Debug for Filled<T> {
+impl<T> fmt::Debug for ReplyDraft<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.draft.fmt(f)
     }
 }
 
-impl<T: Outcome> Filled<T> {
+impl<T: Outcome> ReplyDraft<T> {
     pub(crate) fn of<const N: usize>(code: Code<T>, fields: [(&'static str, Result<Value, WriteFault>); N]) -> Self {
         let mut draft = Draft::new(code.any());
         for (field, value) in fields {
@@ -328,7 +330,7 @@ impl<T: Outcome> Filled<T> {
     pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
         let any = AnyCode::parse(code)?;
         if any.reply_type() != T::TYPE {
-            return Err(CodeFault::new(code, Fault::OtherType));
+            return Err(CodeFault::new(code, CodeFaultKind::OtherType));
         }
         Ok(Self { draft: Draft::dynamic(any, to_value(&fields))?, outcome: PhantomData })
     }
@@ -350,7 +352,7 @@ impl<T: Outcome> Filled<T> {
     }
 }
 
-impl Filled<Success> {
+impl ReplyDraft<Success> {
     /// What the gate gave, any JSON: the `result` of the observation.
     #[must_use]
     pub fn value(self, value: impl Serialize) -> Self {
@@ -358,7 +360,7 @@ impl Filled<Success> {
     }
 
     /// What it gave, before it is made safe to be shown.
-    pub fn given(&self) -> Option<&Value> {
+    pub fn given_value(&self) -> Option<&Value> {
         self.draft.data.get(VALUE)
     }
 }
@@ -387,10 +389,10 @@ impl Filled<Success> {
 ///     }
 /// }
 /// ```
-pub struct Refusal(Box<Refused>);
+pub struct Refusal(Box<RefusalKind>);
 
 #[derive(Debug)]
-enum Refused {
+enum RefusalKind {
     Draft(Draft),
     Code(CodeFault),
 }
@@ -400,16 +402,16 @@ impl Refusal {
     pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
         let any = AnyCode::parse(code)?;
         if any.reply_type().is_success() {
-            return Err(CodeFault::new(code, Fault::OtherType));
+            return Err(CodeFault::new(code, CodeFaultKind::OtherType));
         }
-        Ok(Self(Box::new(Refused::Draft(Draft::dynamic(any, to_value(&fields))?))))
+        Ok(Self(Box::new(RefusalKind::Draft(Draft::dynamic(any, to_value(&fields))?))))
     }
 
     /// The code its reply will have, unless its data cannot be shown.
     pub fn code(&self) -> AnyCode {
         match &*self.0 {
-            Refused::Draft(draft) => draft.code,
-            Refused::Code(_) => codes::CODE_MISUSED.any(),
+            RefusalKind::Draft(draft) => draft.code,
+            RefusalKind::Code(_) => codes::CODE_MISUSED.any(),
         }
     }
 }
@@ -420,27 +422,27 @@ impl fmt::Debug for Refusal {
     }
 }
 
-impl From<Filled<Invalid>> for Refusal {
-    fn from(filled: Filled<Invalid>) -> Self {
-        Self(Box::new(Refused::Draft(filled.draft)))
+impl From<ReplyDraft<Invalid>> for Refusal {
+    fn from(filled: ReplyDraft<Invalid>) -> Self {
+        Self(Box::new(RefusalKind::Draft(filled.draft)))
     }
 }
 
-impl From<Filled<Denied>> for Refusal {
-    fn from(filled: Filled<Denied>) -> Self {
-        Self(Box::new(Refused::Draft(filled.draft)))
+impl From<ReplyDraft<Denied>> for Refusal {
+    fn from(filled: ReplyDraft<Denied>) -> Self {
+        Self(Box::new(RefusalKind::Draft(filled.draft)))
     }
 }
 
-impl From<Filled<Failure>> for Refusal {
-    fn from(filled: Filled<Failure>) -> Self {
-        Self(Box::new(Refused::Draft(filled.draft)))
+impl From<ReplyDraft<Failure>> for Refusal {
+    fn from(filled: ReplyDraft<Failure>) -> Self {
+        Self(Box::new(RefusalKind::Draft(filled.draft)))
     }
 }
 
 impl From<CodeFault> for Refusal {
     fn from(fault: CodeFault) -> Self {
-        Self(Box::new(Refused::Code(fault)))
+        Self(Box::new(RefusalKind::Code(fault)))
     }
 }
 

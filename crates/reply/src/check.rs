@@ -51,7 +51,7 @@ pub(crate) const fn first_fault(table: &[Entry]) -> Option<TableFault> {
 }
 
 const fn row_fault(entry: &Entry) -> Option<TableFault> {
-    let Ok(parts) = Parts::of(entry.code.as_bytes()) else { return Some(TableFault::Grammar) };
+    let Ok(parts) = Parts::parse(entry.code.as_bytes()) else { return Some(TableFault::Grammar) };
     if parts.reply_type as u8 != entry.reply_type as u8 {
         return Some(TableFault::OtherType);
     }
@@ -103,7 +103,7 @@ const NUMBERS: u32 = 1_000;
 
 /// A number that is one more than that of the row before it in the same layer, area and type.
 const fn place(entry: &Entry) -> u32 {
-    match Parts::of(entry.code.as_bytes()) {
+    match Parts::parse(entry.code.as_bytes()) {
         Ok(parts) => {
             ((parts.layer as u32 * 16 + parts.area as u32) * 4 + parts.reply_type as u32) * NUMBERS
                 + parts.number as u32

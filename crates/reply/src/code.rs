@@ -190,12 +190,12 @@ impl AnyCode {
     /// assert_eq!(AnyCode::parse("WA-READ-D-001").unwrap_err().fault(), Fault::Matrix);
     /// ```
     pub fn parse(text: &str) -> Result<Self, CodeFault> {
-        match Parts::of(text.as_bytes()) {
+        match Parts::parse(text.as_bytes()) {
             Ok(_) => ROWS
                 .iter()
                 .find(|row| row.code == text)
                 .map(|row| Self { row })
-                .ok_or_else(|| CodeFault::new(text, Fault::Unregistered)),
+                .ok_or_else(|| CodeFault::new(text, CodeFaultKind::Unregistered)),
             Err(fault) => Err(CodeFault::new(text, fault)),
         }
     }
@@ -353,7 +353,7 @@ impl<T> PartialEq<Code<T>> for AnyCode {
 
 /// What is wrong with a code that was only known at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum CodeFaultKind {
     /// Not of the shape `LAYER-AREA-T-NNN`, or number `000`.
     Format,
     Layer,
@@ -368,7 +368,7 @@ pub enum Fault {
     FieldMissing,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CodeFaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Format => "it is not of the form LAYER-AREA-TYPE-NNN",
@@ -388,11 +388,11 @@ impl fmt::Display for Fault {
 #[error("{code:?} cannot be used as a code: {fault}")]
 pub struct CodeFault {
     code: String,
-    fault: Fault,
+    fault: CodeFaultKind,
 }
 
 impl CodeFault {
-    pub(crate) fn new(code: &str, fault: Fault) -> Self {
+    pub(crate) fn new(code: &str, fault: CodeFaultKind) -> Self {
         Self { code: code.chars().take(crate::limits::LOGGED_NAME_CHARS_MAX).collect(), fault }
     }
 
@@ -401,7 +401,7 @@ impl CodeFault {
         &self.code
     }
 
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> CodeFaultKind {
         self.fault
     }
 }
@@ -417,17 +417,17 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) const fn of(code: &[u8]) -> Result<Self, Fault> {
-        let Some((layer, rest)) = letters(code, 2, 3) else { return Err(Fault::Format) };
-        let Some((area, rest)) = letters(rest, 2, 5) else { return Err(Fault::Format) };
-        let Some((reply_type, rest)) = letters(rest, 1, 1) else { return Err(Fault::Format) };
-        let Some(number) = number(rest) else { return Err(Fault::Format) };
+    pub(crate) const fn parse(code: &[u8]) -> Result<Self, CodeFaultKind> {
+        let Some((layer, rest)) = letters(code, 2, 3) else { return Err(CodeFaultKind::Format) };
+        let Some((area, rest)) = letters(rest, 2, 5) else { return Err(CodeFaultKind::Format) };
+        let Some((reply_type, rest)) = letters(rest, 1, 1) else { return Err(CodeFaultKind::Format) };
+        let Some(number) = number(rest) else { return Err(CodeFaultKind::Format) };
         let layer = match layer {
             b"WA" => Layer::Wa,
             b"EN" => Layer::En,
             b"CT" => Layer::Ct,
             b"MCP" => Layer::Mcp,
-            _ => return Err(Fault::Layer),
+            _ => return Err(CodeFaultKind::Layer),
         };
         let area = match area {
             b"SYS" => Area::Sys,
@@ -443,17 +443,17 @@ impl Parts {
             b"GATE" => Area::Gate,
             b"LOG" => Area::Log,
             b"CFG" => Area::Cfg,
-            _ => return Err(Fault::Area),
+            _ => return Err(CodeFaultKind::Area),
         };
         let reply_type = match reply_type {
             b"S" => ReplyType::Success,
             b"I" => ReplyType::Invalid,
             b"D" => ReplyType::Denied,
             b"E" => ReplyType::Failure,
-            _ => return Err(Fault::Type),
+            _ => return Err(CodeFaultKind::Type),
         };
         if !layer.may_answer(reply_type) {
-            return Err(Fault::Matrix);
+            return Err(CodeFaultKind::Matrix);
         }
         Ok(Self { layer, area, reply_type, number })
     }

@@ -35,12 +35,12 @@ const SAMPLED: u8 = 1;
 
 impl TraceContext {
     /// A place in a trace that begins here, and is recorded.
-    pub fn begins(trace: TraceId, span: NonZeroU64) -> Self {
+    pub fn new_root(trace: TraceId, span: NonZeroU64) -> Self {
         Self { trace: trace.root(), span, flags: SAMPLED, state: None }
     }
 
     /// What these headers say; none if the first is not valid. A `tracestate` that cannot be passed on is left out.
-    pub fn read(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
+    pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         const VERSION_0_BYTES: usize = 55;
         let mut parts = traceparent.splitn(5, '-');
         let version = hex(parts.next()?, 2)?;
@@ -82,7 +82,7 @@ impl TraceContext {
 
     /// The same trace, at another span.
     #[must_use]
-    pub fn at(&self, span: NonZeroU64) -> Self {
+    pub fn with_span(&self, span: NonZeroU64) -> Self {
         Self { span, ..self.clone() }
     }
 

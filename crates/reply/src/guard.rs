@@ -35,13 +35,13 @@ use tokio::time::{Sleep, sleep};
 use tracing::Instrument;
 
 use crate::builder::{Reply, ReplyBuilder};
-use crate::caught::{Caught, Panic, caught, install_hook};
 use crate::codes;
 use crate::context::TraceContext;
 use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
-use crate::log::{self, Line, Place};
-use crate::place;
+use crate::log::{self, CallLocation, Line};
+use crate::panics::{CatchPanic, Panic, catch_panic, install_hook};
 use crate::trace::{Trace, TraceId};
+use crate::trace_scope;
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic inside a call must become a reply, so the build must unwind: set panic = \"unwind\"");
@@ -53,7 +53,7 @@ pub struct Call {
     tool: Arc<str>,
     /// None if the wrapper is to begin a new one.
     trace: Option<Trace>,
-    place: Place,
+    place: CallLocation,
     bytes_max: usize,
     time_max: Option<Duration>,
 }
@@ -64,7 +64,7 @@ impl Call {
         Self {
             tool: name.as_ref().into(),
             trace: None,
-            place: Place::default(),
+            place: CallLocation::default(),
             bytes_max: REPLY_BYTES_MAX,
             time_max: None,
         }
@@ -77,12 +77,12 @@ impl Call {
 
     /// The trace the request came with, if its `traceparent` is valid. A call inside another keeps that one's trace.
     pub fn traceparent(self, header: Option<&str>) -> Self {
-        self.below(header.and_then(|header| TraceContext::read(header, None)))
+        self.trace_context(header.and_then(|header| TraceContext::parse(header, None)))
     }
 
     /// The same, once it was read.
-    pub fn below(mut self, context: Option<TraceContext>) -> Self {
-        self.trace = self.trace.or_else(|| context.map(Trace::below));
+    pub fn trace_context(mut self, context: Option<TraceContext>) -> Self {
+        self.trace = self.trace.or_else(|| context.map(Trace::from_context));
         self
     }
 
@@ -151,7 +151,7 @@ impl Meta {
 /// A reply that came through the wrapper.
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: return it"]
-pub struct Guarded {
+pub struct GuardedReply {
     pub reply: Reply,
     pub meta: Meta,
 }
@@ -196,7 +196,7 @@ impl Guard {
 
     /// Calls a tool without effects: if the caller goes away, it is cancelled. Needs no executor unless it has a
     /// [`Call::time_max`].
-    pub async fn call<F, R>(&self, call: Call, tool: F) -> Guarded
+    pub async fn call<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R,
         R: Future<Output = Reply>,
@@ -205,47 +205,47 @@ impl Guard {
             Ok(begun) => begun,
             Err(failed) => return *failed,
         };
-        match caught(|| tool(rb)) {
-            Ok(tool) => Running::new(flight, tool).await,
-            Err(panic) => flight.land(Ended::Crashed(panic)),
+        match catch_panic(|| tool(rb)) {
+            Ok(tool) => GuardedFuture::new(flight, tool).await,
+            Err(panic) => flight.finish(CallEnd::Crashed(panic)),
         }
     }
 
     /// Calls a tool with effects: if the caller goes away, it runs on to its end, settles what it must, and its line
-    /// says that it was abandoned. [`Guard::settled`] waits for such calls. Its time cap still ends it.
-    pub async fn call_with_effects<F, R>(&self, call: Call, tool: F) -> Guarded
+    /// says that it was abandoned. [`Guard::wait_idle`] waits for such calls. Its time cap still ends it.
+    pub async fn call_with_effects<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R + Send + 'static,
         R: Future<Output = Reply> + Send + 'static,
     {
-        self.run_on(call, tool).await
+        self.run_detached(call, tool).await
     }
 
     /// Calls a tool that blocks, off the executor. It runs on if the caller goes away: a thread cannot be cancelled.
     /// For the same reason a time cap answers the caller but does not stop the work, whose own reply is then lost.
-    pub async fn call_blocking<F>(&self, call: Call, tool: F) -> Guarded
+    pub async fn call_blocking<F>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> Reply + Send + 'static,
     {
-        self.run_on(call, |rb| async move {
-            match spawn_blocking(move || caught(|| tool(rb))).await {
+        self.run_detached(call, |rb| async move {
+            match spawn_blocking(move || catch_panic(|| tool(rb))).await {
                 Ok(ended) => ended,
-                Err(_) => Err(Panic::told("the executor ended before the tool did")),
+                Err(_) => Err(Panic::from_message("the executor ended before the tool did")),
             }
         })
         .await
     }
 
     /// Returns when no call that runs on by itself is left; for a process that is about to end.
-    pub async fn settled(&self) {
+    pub async fn wait_idle(&self) {
         // The sender lives as long as this wrapper, so waiting cannot fail.
         let _ = self.core.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
-    async fn run_on<F, R>(&self, call: Call, tool: F) -> Guarded
+    async fn run_detached<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R,
-        R: Future<Output: Into<Ended>> + Send + 'static,
+        R: Future<Output: Into<CallEnd>> + Send + 'static,
     {
         let abandoned = Arc::new(AtomicBool::new(false));
         let (flight, rb) = match self.begin(call, Some(Arc::clone(&abandoned))) {
@@ -253,55 +253,59 @@ impl Guard {
             Err(failed) => return *failed,
         };
         let Ok(executor) = Handle::try_current() else {
-            return flight.land(Ended::Crashed(Panic::told("there is no executor to run the call on")));
+            return flight.finish(CallEnd::Crashed(Panic::from_message("there is no executor to run the call on")));
         };
         let watch = flight.watch.clone();
-        let running = match caught(|| tool(rb)) {
-            Ok(tool) => Running::new(flight, tool),
-            Err(panic) => return flight.land(Ended::Crashed(panic)),
+        let running = match catch_panic(|| tool(rb)) {
+            Ok(tool) => GuardedFuture::new(flight, tool),
+            Err(panic) => return flight.finish(CallEnd::Crashed(panic)),
         };
-        let task = executor.spawn(place::kept(running).in_current_span());
-        Waiting { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
+        let task = executor.spawn(trace_scope::inherit_context(running).in_current_span());
+        DetachedCall { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
 
     /// Begins a call; if clock or id source fail, nothing is executed and the call has ended.
-    fn begin(&self, call: Call, runs_on: Option<Arc<AtomicBool>>) -> Result<(Flight, ReplyBuilder), Box<Guarded>> {
+    fn begin(
+        &self,
+        call: Call,
+        runs_on: Option<Arc<AtomicBool>>,
+    ) -> Result<(ActiveCall, ReplyBuilder), Box<GuardedReply>> {
         let core = Arc::clone(&self.core);
         let Call { tool, trace, place, bytes_max, time_max } = call;
-        let begun = caught(|| {
+        let begun = catch_panic(|| {
             let now = core.clock.now();
-            let trace = trace.or_else(|| place::above().map(Trace::below));
+            let trace = trace.or_else(|| trace_scope::current_context().map(Trace::from_context));
             let trace = trace.unwrap_or_else(|| Trace::root(TraceId::from_bits(core.ids.next_bits(now.wall))));
             (trace, now.monotonic)
         });
         let (watch, fault) = match begun {
-            Ok((trace, started)) => (Watch { trace, started }, None),
-            Err(panic) => (Watch::broken(), Some(panic)),
+            Ok((trace, started)) => (CallTimer { trace, started }, None),
+            Err(panic) => (CallTimer::broken(), Some(panic)),
         };
         let builder = ReplyBuilder::new(Arc::clone(&tool), watch.trace.clone(), Arc::clone(&core.redactor));
-        let running = runs_on.map(|abandoned| Runs::on(Arc::clone(&core), abandoned));
-        let flight = Flight { tool, place, bytes_max, time_max, watch, running, core };
+        let running = runs_on.map(|abandoned| DetachedCount::on(Arc::clone(&core), abandoned));
+        let flight = ActiveCall { tool, place, bytes_max, time_max, watch, running, core };
         match fault {
             None => Ok((flight, builder)),
-            Some(panic) => Err(Box::new(flight.land(Ended::Crashed(panic)))),
+            Some(panic) => Err(Box::new(flight.finish(CallEnd::Crashed(panic)))),
         }
     }
 }
 
 /// How a call came to its end.
-enum Ended {
+enum CallEnd {
     Replied(Reply),
     TimedOut(Duration),
     Crashed(Panic),
 }
 
-impl From<Reply> for Ended {
+impl From<Reply> for CallEnd {
     fn from(reply: Reply) -> Self {
         Self::Replied(reply)
     }
 }
 
-impl From<Result<Reply, Panic>> for Ended {
+impl From<Result<Reply, Panic>> for CallEnd {
     fn from(ended: Result<Reply, Panic>) -> Self {
         match ended {
             Ok(reply) => Self::Replied(reply),
@@ -312,12 +316,12 @@ impl From<Result<Reply, Panic>> for Ended {
 
 /// What is needed to say when a call happened.
 #[derive(Debug, Clone)]
-struct Watch {
+struct CallTimer {
     trace: Trace,
     started: Instant,
 }
 
-impl Watch {
+impl CallTimer {
     /// For a call whose clock or id source failed: it still needs a name in the log.
     fn broken() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -335,45 +339,45 @@ impl Watch {
 }
 
 /// Counts one call that runs on by itself, until it is dropped.
-struct Runs {
+struct DetachedCount {
     core: Arc<Core>,
     abandoned: Arc<AtomicBool>,
 }
 
-impl Runs {
+impl DetachedCount {
     fn on(core: Arc<Core>, abandoned: Arc<AtomicBool>) -> Self {
         core.running.send_modify(|running| *running += 1);
         Self { core, abandoned }
     }
 }
 
-impl Drop for Runs {
+impl Drop for DetachedCount {
     fn drop(&mut self) {
         self.core.running.send_modify(|running| *running = running.saturating_sub(1));
     }
 }
 
 /// A call between its begin and its end.
-struct Flight {
+struct ActiveCall {
     core: Arc<Core>,
     tool: Arc<str>,
-    place: Place,
+    place: CallLocation,
     bytes_max: usize,
     time_max: Option<Duration>,
-    watch: Watch,
+    watch: CallTimer,
     /// None for a call that is cancelled when its caller goes away.
-    running: Option<Runs>,
+    running: Option<DetachedCount>,
 }
 
-impl Flight {
+impl ActiveCall {
     /// The one end of a call: its reply, and its line in the log.
-    fn land(self, ended: Ended) -> Guarded {
+    fn finish(self, ended: CallEnd) -> GuardedReply {
         let abandoned = self.running.as_ref().is_some_and(|runs| runs.abandoned.load(Ordering::Acquire));
-        let reply = match caught(|| self.settle(ended)) {
+        let reply = match catch_panic(|| self.settle(ended)) {
             Ok(reply) => reply,
             Err(panic) => self.crash(&panic),
         };
-        self.tell(reply, abandoned)
+        self.log_reply(reply, abandoned)
     }
 
     /// The end of a call that was dropped before its tool came to one.
@@ -382,7 +386,7 @@ impl Flight {
             log::panic(self.watch.trace.id(), panic, &self.core.redactor);
         }
         let (reply, abandoned) = match &self.running {
-            None => (caught(|| self.builder().denied(codes::ended_from_outside("caller", "cancelled"))), true),
+            None => (catch_panic(|| self.builder().denied(codes::ended_from_outside("caller", "cancelled"))), true),
             // Only its executor drops a call that is to run on, and that is nobody's decision.
             Some(runs) => (Ok(self.builder().error(codes::crash())), runs.abandoned.load(Ordering::Acquire)),
         };
@@ -390,24 +394,24 @@ impl Flight {
             Ok(reply) => reply,
             Err(panic) => self.crash(&panic),
         };
-        let _ = self.tell(reply, abandoned);
+        let _ = self.log_reply(reply, abandoned);
     }
 
-    fn settle(&self, ended: Ended) -> Reply {
+    fn settle(&self, ended: CallEnd) -> Reply {
         match ended {
-            Ended::Replied(reply) => {
-                let bytes = written_bytes(&reply);
+            CallEnd::Replied(reply) => {
+                let bytes = serialized_len(&reply);
                 if bytes <= self.bytes_max {
                     return reply;
                 }
                 let of = serde_json::json!({ "of": reply.code() });
                 self.builder().error(codes::too_large(&*self.tool, bytes, self.bytes_max).data(of))
             }
-            Ended::TimedOut(limit) => {
+            CallEnd::TimedOut(limit) => {
                 let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                 self.builder().error(codes::timed_out(&*self.tool, limit_ms))
             }
-            Ended::Crashed(panic) => self.crash(&panic),
+            CallEnd::Crashed(panic) => self.crash(&panic),
         }
     }
 
@@ -416,8 +420,8 @@ impl Flight {
         self.builder().error(codes::crash())
     }
 
-    fn tell(self, reply: Reply, abandoned: bool) -> Guarded {
-        let (reply, now) = match caught(|| self.core.clock.now()) {
+    fn log_reply(self, reply: Reply, abandoned: bool) -> GuardedReply {
+        let (reply, now) = match catch_panic(|| self.core.clock.now()) {
             Ok(now) => (reply, Some(now)),
             Err(panic) => (self.crash(&panic), None),
         };
@@ -425,7 +429,7 @@ impl Flight {
         let line =
             Line { trace_id: meta.trace_id, tool: &self.tool, place: &self.place, duration: meta.duration, abandoned };
         log::call(&line, &reply, &self.core.redactor);
-        Guarded { reply, meta }
+        GuardedReply { reply, meta }
     }
 
     /// The wrapper's own; the tool's is gone with the tool.
@@ -434,7 +438,7 @@ impl Flight {
     }
 }
 
-fn written_bytes(reply: &Reply) -> usize {
+fn serialized_len(reply: &Reply) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -453,39 +457,39 @@ fn written_bytes(reply: &Reply) -> usize {
 
 /// A tool under way, on whichever task polls it. The tool lies in memory once: a cast holds one of these for as long as it
 /// lives, and an async function around it would hold the tool again for every branch it may go on in.
-struct Running<R: Future<Output: Into<Ended>>> {
-    tool: Caught<R>,
+struct GuardedFuture<R: Future<Output: Into<CallEnd>>> {
+    tool: CatchPanic<R>,
     alarm: Option<Pin<Box<Alarm>>>,
     /// None once it has landed.
-    flight: Option<Flight>,
+    flight: Option<ActiveCall>,
 }
 
 /// Rings also for a tool that leaves no budget to its task.
 type Alarm = Unconstrained<Sleep>;
 
-impl<R: Future<Output: Into<Ended>>> Running<R> {
-    fn new(flight: Flight, tool: R) -> Self {
-        Self { tool: Caught::new(tool), alarm: None, flight: Some(flight) }
+impl<R: Future<Output: Into<CallEnd>>> GuardedFuture<R> {
+    fn new(flight: ActiveCall, tool: R) -> Self {
+        Self { tool: CatchPanic::new(tool), alarm: None, flight: Some(flight) }
     }
 
-    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<CallEnd> {
         let time_max = self.flight.as_ref().and_then(|flight| flight.time_max);
         if let (Some(limit), None) = (time_max, &self.alarm) {
             // Without a clock in the executor this panics.
-            match caught(|| Box::pin(unconstrained(sleep(limit)))) {
+            match catch_panic(|| Box::pin(unconstrained(sleep(limit)))) {
                 Ok(alarm) => self.alarm = Some(alarm),
-                Err(panic) => return Poll::Ready(Ended::Crashed(panic)),
+                Err(panic) => return Poll::Ready(CallEnd::Crashed(panic)),
             }
         }
         if let Poll::Ready(ended) = self.tool.poll(context) {
-            return Poll::Ready(ended.map_or_else(Ended::Crashed, Into::into));
+            return Poll::Ready(ended.map_or_else(CallEnd::Crashed, Into::into));
         }
         match (&mut self.alarm, time_max) {
             (Some(alarm), Some(limit)) => {
                 ready!(alarm.as_mut().poll(context));
                 Poll::Ready(match self.tool.dispose() {
-                    Ok(()) => Ended::TimedOut(limit),
-                    Err(panic) => Ended::Crashed(panic),
+                    Ok(()) => CallEnd::TimedOut(limit),
+                    Err(panic) => CallEnd::Crashed(panic),
                 })
             }
             (Some(_) | None, _) => Poll::Pending,
@@ -493,19 +497,19 @@ impl<R: Future<Output: Into<Ended>>> Running<R> {
     }
 }
 
-impl<R: Future<Output: Into<Ended>>> Future for Running<R> {
-    type Output = Guarded;
+impl<R: Future<Output: Into<CallEnd>>> Future for GuardedFuture<R> {
+    type Output = GuardedReply;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Guarded> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<GuardedReply> {
         let ended = ready!(self.poll_ended(context));
         match self.flight.take() {
-            Some(flight) => Poll::Ready(flight.land(ended)),
+            Some(flight) => Poll::Ready(flight.finish(ended)),
             None => unreachable!("a future is not polled after its end"),
         }
     }
 }
 
-impl<R: Future<Output: Into<Ended>>> Drop for Running<R> {
+impl<R: Future<Output: Into<CallEnd>>> Drop for GuardedFuture<R> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             flight.abandon(self.tool.dispose());
@@ -514,31 +518,31 @@ impl<R: Future<Output: Into<Ended>>> Drop for Running<R> {
 }
 
 /// The caller's side of a call that runs on by itself.
-struct Waiting {
-    task: JoinHandle<Guarded>,
+struct DetachedCall {
+    task: JoinHandle<GuardedReply>,
     core: Arc<Core>,
-    watch: Watch,
+    watch: CallTimer,
     abandoned: Arc<AtomicBool>,
     answered: bool,
 }
 
-impl Future for Waiting {
-    type Output = Guarded;
+impl Future for DetachedCall {
+    type Output = GuardedReply;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Guarded> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<GuardedReply> {
         let joined = ready!(Pin::new(&mut self.task).poll(context));
         self.answered = true;
         Poll::Ready(joined.unwrap_or_else(|_| {
             // The executor is ending and dropped the task, which wrote its own line.
             let redactor = Arc::clone(&self.core.redactor);
             let builder = ReplyBuilder::new("".into(), self.watch.trace.clone(), redactor);
-            let now = caught(|| self.core.clock.now()).ok();
-            Guarded { reply: builder.error(codes::crash()), meta: self.watch.meta(now) }
+            let now = catch_panic(|| self.core.clock.now()).ok();
+            GuardedReply { reply: builder.error(codes::crash()), meta: self.watch.meta(now) }
         }))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for DetachedCall {
     fn drop(&mut self) {
         if !self.answered {
             self.abandoned.store(true, Ordering::Release);

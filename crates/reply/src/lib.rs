@@ -5,7 +5,6 @@
 //! transport carries the answer, and nothing reads a clock, a file or the network by itself.
 
 mod builder;
-mod caught;
 mod check;
 mod code;
 mod context;
@@ -18,21 +17,25 @@ mod meaning;
 mod message;
 mod observation;
 mod page;
-mod place;
+mod panics;
 pub mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
+mod trace_scope;
 
-pub use builder::{FORBIDDEN_KEYS, Filled, Refusal, Reply, ReplyBuilder};
+pub use builder::{FORBIDDEN_KEYS, Refusal, Reply, ReplyBuilder, ReplyDraft};
 pub use code::{
-    Advice, AnyCode, Area, Code, CodeFault, Denied, Failure, Fault, Invalid, Layer, Outcome, ReplyType, Success,
+    Advice, AnyCode, Area, Code, CodeFault, CodeFaultKind, Denied, Failure, Invalid, Layer, Outcome, ReplyType, Success,
 };
 pub use context::TraceContext;
 pub use envelope::Envelope;
 pub use exit_status::ExitStatus;
-pub use guard::{Call, Guard, Guarded, Meta};
-pub use observation::{Asked, Mark, Observation, Thrown, refusal_text};
-pub use place::{TracedHosts, above, below, kept, telling, told_here, told_to};
+pub use guard::{Call, Guard, GuardedReply, Meta};
+pub use observation::{GateRequest, Observation, ReplyException, ReplySummary, refusal_text};
 pub use registry::codes;
 pub use trace::{Trace, TraceId, TraceIdFault};
+pub use trace_scope::{
+    TracedHosts, context_for_host, context_for_process, current_context, inherit_context, with_context,
+    with_propagation,
+};

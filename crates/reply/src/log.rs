@@ -10,10 +10,10 @@ use cantrip_canon::{EntityId, Redactor, RunId, TurnId};
 use tracing::{Level, enabled, event, field};
 
 use crate::builder::Reply;
-use crate::caught::{Panic, caught};
 use crate::code::ReplyType;
 use crate::limits::{LOGGED_KEYS_MAX, LOGGED_NAME_CHARS_MAX, PANIC_BACKTRACE_BYTES_MAX, PANIC_TEXT_BYTES_MAX};
 use crate::message::{cut, one_line};
+use crate::panics::{Panic, catch_panic};
 use crate::trace::TraceId;
 
 /// The target of every line written here.
@@ -21,7 +21,7 @@ const TARGET: &str = "cantrip::call";
 
 /// Where a call belongs, as far as its caller knows.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct CallLocation {
     pub(crate) run_id: Option<RunId>,
     pub(crate) entity_id: Option<EntityId>,
     pub(crate) turn_id: Option<TurnId>,
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 pub(crate) struct Line<'a> {
     pub(crate) trace_id: TraceId,
     pub(crate) tool: &'a str,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a CallLocation,
     pub(crate) duration: Duration,
     pub(crate) abandoned: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Line<'a> {
 /// Writes the line of a call.
 pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
     // A subscriber that panics has already been asked; there is nobody left to tell.
-    let _ = caught(|| {
+    let _ = catch_panic(|| {
         let tool = name(line.tool, redactor);
         let tool_call_id = line.place.tool_call_id.as_deref().map(|id| name(id, redactor));
         macro_rules! write_at {
@@ -76,12 +76,12 @@ pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
 
 /// Writes what is known of a panic, which no reply tells.
 pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
-    let _ = caught(|| {
+    let _ = catch_panic(|| {
         // Redacted before it is cut: half a secret at the edge would not be found.
-        let text = redactor.text(&panic.text);
+        let text = redactor.redact_text(&panic.text);
         let text = one_line(&text);
-        let text = redactor.text(&text);
-        let backtrace = redactor.text(&panic.backtrace);
+        let text = redactor.redact_text(&text);
+        let backtrace = redactor.redact_text(&panic.backtrace);
         event!(
             target: TARGET,
             Level::ERROR,
@@ -96,5 +96,5 @@ pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
 
 /// A name that may come from a model, fit for a line of a log.
 fn name(text: &str, redactor: &Redactor) -> String {
-    redactor.text(&one_line(&redactor.text(text))).chars().take(LOGGED_NAME_CHARS_MAX).collect()
+    redactor.redact_text(&one_line(&redactor.redact_text(text))).chars().take(LOGGED_NAME_CHARS_MAX).collect()
 }

@@ -24,7 +24,7 @@ pub(crate) fn message(code: AnyCode, data: &Map<String, Value>) -> String {
         match data.get(field) {
             // The JSON Pointer of a whole value has no characters.
             Some(Value::String(path)) if field == "path" && path.is_empty() => text.push_str("the top"),
-            Some(value) => text.extend(shown(value).chars().take(chars_max(code, field))),
+            Some(value) => text.extend(render_field(value).chars().take(chars_max(code, field))),
             None => {}
         }
         rest = after;
@@ -38,8 +38,8 @@ fn chars_max(code: AnyCode, field: &str) -> usize {
 }
 
 /// A field's value on one line, without the full stop that the sentence around it brings.
-fn shown(value: &Value) -> String {
-    let text = written(value);
+fn render_field(value: &Value) -> String {
+    let text = render_value(value);
     let mut line = one_line(&text).into_owned();
     if line.ends_with('.') {
         line.pop();
@@ -47,10 +47,10 @@ fn shown(value: &Value) -> String {
     line
 }
 
-fn written(value: &Value) -> Cow<'_, str> {
+fn render_value(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
-        Value::Array(items) => Cow::Owned(items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => Cow::Owned(items.iter().map(render_value).collect::<Vec<_>>().join(", ")),
         Value::Object(_) => match serde_json::from_value::<Money>(value.clone()) {
             Ok(money) => Cow::Owned(money.to_string()),
             Err(_) => Cow::Owned(value.to_string()),

@@ -16,13 +16,13 @@ use crate::message::cut;
 
 /// The type and code of a reply, as records keep them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Mark {
+pub struct ReplySummary {
     #[serde(rename = "type")]
     pub reply_type: ReplyType,
     pub code: AnyCode,
 }
 
-impl From<&Reply> for Mark {
+impl From<&Reply> for ReplySummary {
     fn from(reply: &Reply) -> Self {
         Self { reply_type: reply.reply_type(), code: reply.code() }
     }
@@ -30,7 +30,7 @@ impl From<&Reply> for Mark {
 
 /// What the entity asked of a gate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct GateRequest {
     pub gate: String,
     pub args: Value,
     pub tool_call_id: Option<String>,
@@ -44,13 +44,13 @@ pub struct Observation {
     pub result: Value,
     pub is_error: bool,
     pub tool_call_id: Option<String>,
-    pub reply: Mark,
+    pub reply: ReplySummary,
 }
 
 impl Observation {
     /// The observation of this reply. Arguments are redacted: a key that an entity wrote there must not come back to
     /// it from a record.
-    pub fn of(asked: Asked, reply: &Reply, meta: &Meta, redactor: &Redactor) -> Self {
+    pub fn from_reply(asked: GateRequest, reply: &Reply, meta: &Meta, redactor: &Redactor) -> Self {
         let result = match refusal_text(reply, meta) {
             Some(text) => Value::String(text),
             None => match reply.value() {
@@ -59,12 +59,12 @@ impl Observation {
             },
         };
         Self {
-            gate: redactor.text(&asked.gate).into_owned(),
-            args: redactor.value(&asked.args),
+            gate: redactor.redact_text(&asked.gate).into_owned(),
+            args: redactor.redact_value(&asked.args),
             result,
             is_error: !reply.reply_type().is_success(),
             tool_call_id: asked.tool_call_id,
-            reply: Mark::from(reply),
+            reply: ReplySummary::from(reply),
         }
     }
 }
@@ -89,7 +89,7 @@ pub fn refusal_text(reply: &Reply, meta: &Meta) -> Option<String> {
 
 /// What a code medium throws when a reply is not a success.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Thrown {
+pub struct ReplyException {
     pub message: String,
     #[serde(rename = "type")]
     pub reply_type: ReplyType,
@@ -98,9 +98,9 @@ pub struct Thrown {
     pub data: Map<String, Value>,
 }
 
-impl Thrown {
+impl ReplyException {
     /// What to throw for this reply; nothing for a success.
-    pub fn of(reply: &Reply, meta: &Meta) -> Option<Self> {
+    pub fn from_reply(reply: &Reply, meta: &Meta) -> Option<Self> {
         Some(Self {
             message: refusal_text(reply, meta)?,
             reply_type: reply.reply_type(),

@@ -79,7 +79,7 @@ const fn rows() -> [CodeRow; ENTRIES.len()] {
 }
 
 const fn row(entry: &Entry) -> CodeRow {
-    let Ok(Parts { layer, area, reply_type, number: _ }) = Parts::of(entry.code.as_bytes()) else {
+    let Ok(Parts { layer, area, reply_type, number: _ }) = Parts::parse(entry.code.as_bytes()) else {
         panic!("the table was found to be sound")
     };
     let Entry { code, key, message, fields, when, advice, .. } = *entry;
@@ -139,7 +139,7 @@ macro_rules! registry {
             use cantrip_canon::json::to_value;
             use serde::Serialize;
 
-            use crate::builder::Filled;
+            use crate::builder::ReplyDraft;
             use crate::code::{Code, Denied, Failure, Invalid, Success};
 
             $(
@@ -147,8 +147,8 @@ macro_rules! registry {
                 pub const $constant: Code<$outcome> = Code::registered($code);
 
                 #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
-                pub fn $key($($field: impl Serialize),*) -> Filled<$outcome> {
-                    Filled::of($constant, [$((stringify!($field), to_value(&$field))),*])
+                pub fn $key($($field: impl Serialize),*) -> ReplyDraft<$outcome> {
+                    ReplyDraft::of($constant, [$((stringify!($field), to_value(&$field))),*])
                 }
             )+
         }

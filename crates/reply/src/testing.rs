@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::builder::{Reply, ReplyBuilder};
 use crate::code::{AnyCode, Code, ReplyType};
 use crate::envelope::status;
-use crate::guard::{Call, Guard, Guarded};
+use crate::guard::{Call, Guard, GuardedReply};
 use crate::trace::TraceId;
 
 /// A wrapper whose clock stands still at the epoch.
@@ -29,7 +29,7 @@ pub fn guard() -> Guard {
 }
 
 /// The reply of a tool that waits for nothing, made as always: inside the wrapper.
-pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply) -> Guarded {
+pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply) -> GuardedReply {
     guard()
         .call(Call::surface("test"), |rb| async { tool(rb) })
         .now_or_never()

@@ -60,7 +60,7 @@ impl TraceId {
     /// assert_eq!(TraceId::from_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
     /// ```
     pub fn from_traceparent(header: &str) -> Option<Self> {
-        TraceContext::read(header, None).map(|context| context.trace_id())
+        TraceContext::parse(header, None).map(|context| context.trace_id())
     }
 }
 
@@ -117,29 +117,29 @@ pub struct Trace {
     id: TraceId,
     inner_calls: Arc<AtomicU64>,
     /// Who asked, where that is a span of somebody else's.
-    above: Option<Arc<TraceContext>>,
+    parent_context: Option<Arc<TraceContext>>,
 }
 
 impl Trace {
     pub(crate) fn root(id: TraceId) -> Self {
-        Self { id: id.root(), inner_calls: Arc::default(), above: None }
+        Self { id: id.root(), inner_calls: Arc::default(), parent_context: None }
     }
 
     /// The trace of a call that somebody else's span asks for.
-    pub(crate) fn below(context: TraceContext) -> Self {
-        Self { above: Some(Arc::new(context.clone())), ..Self::root(context.trace_id()) }
+    pub(crate) fn from_context(context: TraceContext) -> Self {
+        Self { parent_context: Some(Arc::new(context.clone())), ..Self::root(context.trace_id()) }
     }
 
     /// The trace of the next call inside. Deeper ones are numbered with it: the grammar knows one level.
     pub(crate) fn next(&self) -> Self {
         let number = self.inner_calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let id = TraceId { bits: self.id.bits, call: number.min(TRACE_CALLS_MAX) };
-        Self { id, inner_calls: Arc::clone(&self.inner_calls), above: self.above.clone() }
+        Self { id, inner_calls: Arc::clone(&self.inner_calls), parent_context: self.parent_context.clone() }
     }
 
     /// The span of another system that asked for the outermost call, if it said so.
-    pub fn above(&self) -> Option<&TraceContext> {
-        self.above.as_deref()
+    pub fn parent_context(&self) -> Option<&TraceContext> {
+        self.parent_context.as_deref()
     }
 
     pub fn id(&self) -> TraceId {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use cantrip_canon::{Currency, IdSource, Money, RunId, Timestamp};
 use cantrip_reply::testing::{assert_code, coverage, guarded};
 use cantrip_reply::{
-    AnyCode, FORBIDDEN_KEYS, Failure, Fault, Filled, Invalid, Refusal, Reply, ReplyBuilder, ReplyType, Success, codes,
+    AnyCode, CodeFaultKind, FORBIDDEN_KEYS, Failure, Invalid, Refusal, Reply, ReplyBuilder, ReplyDraft, ReplyType,
+    Success, codes,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ fn data_has_the_fields_of_the_message_first_and_then_what_was_added() {
 fn a_field_takes_text_numbers_money_ids_times_and_json() {
     let run: RunId = IdSource::seeded(1).next(Timestamp::EPOCH);
     let money = Money::new(500_000, Currency::USD).unwrap();
-    let shown = |filled: Filled<Invalid>| guarded(|rb| rb.invalid(filled)).reply.message();
+    let shown = |filled: ReplyDraft<Invalid>| guarded(|rb| rb.invalid(filled)).reply.message();
     assert_eq!(shown(codes::not_found("run", run)), format!("run {run} not found"));
     assert_eq!(shown(codes::limit("batch", 51_usize, 50_u8)), "batch is 51, the limit is 50");
     assert_eq!(shown(codes::limit("budget", money, json!({"a": 1}))), "budget is 0.50 USD, the limit is {\"a\":1}");
@@ -38,7 +39,8 @@ fn data_that_is_not_json_is_an_error_that_says_which_reply_it_was() {
         guarded(|rb| rb.success(codes::read("scores").value(f64::NAN))).reply,
         guarded(|rb| rb.success(codes::read("scores").data(json_of_keys()))).reply,
         guarded(|rb| rb.success(codes::read(f32::INFINITY))).reply,
-        guarded(|rb| rb.success(Filled::dynamic("WA-READ-S-001", BTreeMap::from([("what", f64::NAN)])).unwrap())).reply,
+        guarded(|rb| rb.success(ReplyDraft::dynamic("WA-READ-S-001", BTreeMap::from([("what", f64::NAN)])).unwrap()))
+            .reply,
     ];
     for reply in &replies {
         assert_code(reply, codes::NOT_SERIALISABLE);
@@ -80,20 +82,20 @@ fn data_cannot_change_what_was_said_before_nor_be_no_object() {
 
 #[test]
 fn a_code_known_at_run_time_needs_the_right_type_and_all_fields() {
-    let fault = |code: &str, fields: Value| Filled::<Failure>::dynamic(code, fields).unwrap_err().fault();
-    assert_eq!(fault("MCP-DB-E-999", json!({})), Fault::Unregistered);
-    assert_eq!(fault("nonsense", json!({})), Fault::Format);
-    assert_eq!(fault("WA-READ-I-001", json!({"path": "a"})), Fault::OtherType);
-    assert_eq!(fault("MCP-DB-E-001", json!({"why": "locked"})), Fault::FieldMissing);
-    assert_eq!(fault("MCP-DB-E-001", json!(null)), Fault::FieldMissing);
-    assert_eq!(Refusal::dynamic("WA-READ-S-001", json!({"what": "a"})).unwrap_err().fault(), Fault::OtherType);
-    assert_eq!(Filled::<Success>::dynamic("WA-READ-S-001", json!({"what": "a"})).unwrap().code(), codes::READ);
+    let fault = |code: &str, fields: Value| ReplyDraft::<Failure>::dynamic(code, fields).unwrap_err().fault();
+    assert_eq!(fault("MCP-DB-E-999", json!({})), CodeFaultKind::Unregistered);
+    assert_eq!(fault("nonsense", json!({})), CodeFaultKind::Format);
+    assert_eq!(fault("WA-READ-I-001", json!({"path": "a"})), CodeFaultKind::OtherType);
+    assert_eq!(fault("MCP-DB-E-001", json!({"why": "locked"})), CodeFaultKind::FieldMissing);
+    assert_eq!(fault("MCP-DB-E-001", json!(null)), CodeFaultKind::FieldMissing);
+    assert_eq!(Refusal::dynamic("WA-READ-S-001", json!({"what": "a"})).unwrap_err().fault(), CodeFaultKind::OtherType);
+    assert_eq!(ReplyDraft::<Success>::dynamic("WA-READ-S-001", json!({"what": "a"})).unwrap().code(), codes::READ);
 }
 
 #[test]
 fn a_fault_of_a_code_known_at_run_time_becomes_the_reply() {
     fn tool(rb: ReplyBuilder, code: &str) -> Reply {
-        match Filled::dynamic(code, json!({"cause": "locked"})) {
+        match ReplyDraft::dynamic(code, json!({"cause": "locked"})) {
             Ok(filled) => rb.error(filled),
             Err(fault) => rb.refuse(fault.into()),
         }

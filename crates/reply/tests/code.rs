@@ -1,37 +1,37 @@
 //! Codes: what a text must be to be one.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
-use cantrip_reply::{AnyCode, Fault};
+use cantrip_reply::{AnyCode, CodeFaultKind};
 use proptest::prelude::*;
 
 #[test]
 fn a_text_that_is_no_code_is_rejected_with_its_first_fault() {
     let cases = [
-        ("", Fault::Format),
-        ("wa-read-i-001", Fault::Format),
-        ("WA-READ-I-1", Fault::Format),
-        ("WA-READ-I-0001", Fault::Format),
-        ("WA-READ-I-000", Fault::Format),
-        ("WA-READ-I-001\n", Fault::Format),
-        (" WA-READ-I-001", Fault::Format),
-        ("WA-READ-I-001 ", Fault::Format),
-        ("WA-READ-I-\u{660}\u{660}\u{661}", Fault::Format),
-        ("W\u{410}-READ-I-001", Fault::Format),
-        ("WA-READ-I", Fault::Format),
-        ("WA-READ-I-001-", Fault::Format),
-        ("WA--I-001", Fault::Format),
-        ("WA_READ_I_001", Fault::Format),
-        ("XX-READ-S-001", Fault::Layer),
-        ("XX-OPEN-X-001", Fault::Layer),
-        ("WA-OPEN-S-001", Fault::Area),
-        ("WA-CLOSE-S-001", Fault::Area),
-        ("WA-GIT-X-001", Fault::Area),
-        ("WA-READ-X-001", Fault::Type),
-        ("WA-READ-D-001", Fault::Matrix),
-        ("CT-GATE-D-001", Fault::Matrix),
-        ("MCP-SYS-D-001", Fault::Matrix),
-        ("EN-READ-I-001", Fault::Matrix),
-        ("WA-READ-S-999", Fault::Unregistered),
+        ("", CodeFaultKind::Format),
+        ("wa-read-i-001", CodeFaultKind::Format),
+        ("WA-READ-I-1", CodeFaultKind::Format),
+        ("WA-READ-I-0001", CodeFaultKind::Format),
+        ("WA-READ-I-000", CodeFaultKind::Format),
+        ("WA-READ-I-001\n", CodeFaultKind::Format),
+        (" WA-READ-I-001", CodeFaultKind::Format),
+        ("WA-READ-I-001 ", CodeFaultKind::Format),
+        ("WA-READ-I-\u{660}\u{660}\u{661}", CodeFaultKind::Format),
+        ("W\u{410}-READ-I-001", CodeFaultKind::Format),
+        ("WA-READ-I", CodeFaultKind::Format),
+        ("WA-READ-I-001-", CodeFaultKind::Format),
+        ("WA--I-001", CodeFaultKind::Format),
+        ("WA_READ_I_001", CodeFaultKind::Format),
+        ("XX-READ-S-001", CodeFaultKind::Layer),
+        ("XX-OPEN-X-001", CodeFaultKind::Layer),
+        ("WA-OPEN-S-001", CodeFaultKind::Area),
+        ("WA-CLOSE-S-001", CodeFaultKind::Area),
+        ("WA-GIT-X-001", CodeFaultKind::Area),
+        ("WA-READ-X-001", CodeFaultKind::Type),
+        ("WA-READ-D-001", CodeFaultKind::Matrix),
+        ("CT-GATE-D-001", CodeFaultKind::Matrix),
+        ("MCP-SYS-D-001", CodeFaultKind::Matrix),
+        ("EN-READ-I-001", CodeFaultKind::Matrix),
+        ("WA-READ-S-999", CodeFaultKind::Unregistered),
     ];
     for (text, fault) in cases {
         let found = AnyCode::parse(text).expect_err(text);

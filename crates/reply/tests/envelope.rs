@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{Currency, IdSource, ManualClock, Money, Redactor, Timestamp};
-use cantrip_reply::{Call, Envelope, Guard, Guarded, Reply, ReplyBuilder, codes};
+use cantrip_reply::{Call, Envelope, Guard, GuardedReply, Reply, ReplyBuilder, codes};
 use serde_json::json;
 
 /// The envelope of a call that came with this trace and took so long.
@@ -13,7 +13,7 @@ async fn envelope(trace_id: &str, took: Duration, tool: impl FnOnce(ReplyBuilder
     let clock = Arc::new(ManualClock::starting("2026-02-19T02:00:00.000Z".parse().unwrap()));
     let guard = Guard::new(clock.clone(), Arc::new(IdSource::seeded(1)), Redactor::default());
     let parent = format!("00-{trace_id}-00f067aa0ba902b7-01");
-    let Guarded { reply, meta } = guard
+    let GuardedReply { reply, meta } = guard
         .call(Call::surface("test").traceparent(Some(&parent)), |rb| async {
             clock.advance(took);
             tool(rb)

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cantrip_canon::{Clock, IdSource, ManualClock, Now, Redactor, RunId, Timestamp, TurnId};
 use cantrip_reply::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use cantrip_reply::testing::assert_code;
-use cantrip_reply::{Asked, Call, Envelope, Guard, Guarded, Observation, Thrown, TraceId, codes};
+use cantrip_reply::{Call, Envelope, GateRequest, Guard, GuardedReply, Observation, ReplyException, TraceId, codes};
 use futures_util::FutureExt;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -108,7 +108,7 @@ async fn a_call_is_logged_once_with_exactly_the_fields_of_the_page() {
     let bench = bench();
     let run: RunId = "run_06cyf9k2vtd3m8x1q7hbz4n5rw".parse().unwrap();
     let turn: TurnId = "turn_06cyf9k2vtd3m8x1q7hbz4n5rw".parse().unwrap();
-    let Guarded { reply, meta } = bench
+    let GuardedReply { reply, meta } = bench
         .guard
         .call(bench.call().run(run).turn(turn).tool_call_id("call_1"), |rb| async {
             bench.clock.advance(Duration::from_micros(1_999));
@@ -160,7 +160,8 @@ async fn at_debug_the_first_ten_data_keys_are_named_and_no_value_is() {
 #[tokio::test]
 async fn a_panic_is_an_error_whose_text_only_the_log_has_and_the_next_call_lives() {
     let bench = bench();
-    let Guarded { reply, meta } = bench.guard.call(bench.call(), |_| async { panic!("the index was {}", 7) }).await;
+    let GuardedReply { reply, meta } =
+        bench.guard.call(bench.call(), |_| async { panic!("the index was {}", 7) }).await;
     assert_code(&reply, codes::CRASH);
     assert_eq!(reply.data().len(), 0);
     let envelope = Envelope::of(reply, &meta).to_json();
@@ -388,10 +389,10 @@ async fn with_effects_a_call_runs_on_when_its_caller_goes() {
     }));
     assert!((&mut call).now_or_never().is_none());
     drop(call);
-    assert!(bench.guard.settled().now_or_never().is_none(), "it is still running");
+    assert!(bench.guard.wait_idle().now_or_never().is_none(), "it is still running");
     assert_eq!(lines_of(&bench.trace_id, "call").len(), 0);
     go.send(()).unwrap();
-    bench.guard.settled().await;
+    bench.guard.wait_idle().await;
     assert!(settled.load(Ordering::Relaxed));
     let line = line_of(&bench.trace_id);
     assert_eq!(["abandoned", "code"].map(|field| line.fields[field].as_str()), ["true", "EN-WRITE-S-001"]);
@@ -404,7 +405,7 @@ async fn a_call_that_was_waited_for_is_not_called_abandoned() {
         bench.guard.call_with_effects(bench.call(), |rb| async { rb.success(codes::written(3, "a.txt")) }).await;
     assert_eq!(guarded.reply.code(), codes::WRITTEN);
     assert!(!line_of(&bench.trace_id).fields.contains_key("abandoned"));
-    assert!(bench.guard.settled().now_or_never().is_some());
+    assert!(bench.guard.wait_idle().now_or_never().is_some());
 }
 
 #[tokio::test]
@@ -420,7 +421,7 @@ async fn a_blocking_call_runs_off_the_executor_and_on_when_its_caller_goes() {
     assert!((&mut call).now_or_never().is_none());
     drop(call);
     go.send(()).unwrap();
-    bench.guard.settled().await;
+    bench.guard.wait_idle().await;
     let line = line_of(&bench.trace_id);
     assert_eq!(["abandoned", "code"].map(|field| line.fields[field].as_str()), ["true", "WA-EXEC-S-001"]);
 }
@@ -438,7 +439,7 @@ fn a_call_whose_executor_ends_is_logged_as_an_error() {
     });
     drop(executor);
     assert_eq!(line_of(&bench.trace_id).fields["code"], "MCP-SYS-E-001");
-    assert!(bench.guard.settled().now_or_never().is_some());
+    assert!(bench.guard.wait_idle().now_or_never().is_some());
 }
 
 #[tokio::test]
@@ -532,11 +533,11 @@ async fn a_planted_secret_is_in_no_reply_no_observation_and_no_line() {
             for arg in [secret, &hidden] {
                 let args = json!({"path": arg});
                 let call = bench.call().tool_call_id(arg);
-                let Guarded { reply, meta } = bench.guard.call(call, |rb| async { tool(rb, arg) }).await;
+                let GuardedReply { reply, meta } = bench.guard.call(call, |rb| async { tool(rb, arg) }).await;
                 shown.push(format!("{reply:?}"));
-                shown.push(serde_json::to_string(&Thrown::of(&reply, &meta)).unwrap());
-                let asked = Asked { gate: arg.to_owned(), args, tool_call_id: None };
-                let observation = Observation::of(asked, &reply, &meta, bench.guard.redactor());
+                shown.push(serde_json::to_string(&ReplyException::from_reply(&reply, &meta)).unwrap());
+                let asked = GateRequest { gate: arg.to_owned(), args, tool_call_id: None };
+                let observation = Observation::from_reply(asked, &reply, &meta, bench.guard.redactor());
                 shown.push(observation.reply.code.to_string());
                 if arg == secret {
                     shown.push(serde_json::to_string(&observation).unwrap());

@@ -4,19 +4,20 @@
 use cantrip_canon::Redactor;
 use cantrip_reply::limits::{MESSAGE_FIELD_CHARS_MAX, OBSERVATION_TEXT_BYTES_MAX, VERIFY_RULE_CHARS_MAX};
 use cantrip_reply::testing::guarded;
-use cantrip_reply::{Asked, Guarded, Observation, Reply, ReplyBuilder, Thrown, codes, refusal_text};
+use cantrip_reply::{GateRequest, GuardedReply, Observation, Reply, ReplyBuilder, ReplyException, codes, refusal_text};
 use serde_json::{Value, json};
 
 fn text(tool: impl FnOnce(ReplyBuilder) -> Reply) -> String {
-    let Guarded { reply, meta } = guarded(tool);
+    let GuardedReply { reply, meta } = guarded(tool);
     let text = refusal_text(&reply, &meta).expect("a refusal has a text");
     text.replace(&meta.trace_id().to_string(), "<trace_id>")
 }
 
 fn observed(tool: impl FnOnce(ReplyBuilder) -> Reply) -> Observation {
-    let Guarded { reply, meta } = guarded(tool);
-    let asked = Asked { gate: "read".into(), args: json!({"path": "a.txt"}), tool_call_id: Some("call_1".into()) };
-    Observation::of(asked, &reply, &meta, &Redactor::default())
+    let GuardedReply { reply, meta } = guarded(tool);
+    let asked =
+        GateRequest { gate: "read".into(), args: json!({"path": "a.txt"}), tool_call_id: Some("call_1".into()) };
+    Observation::from_reply(asked, &reply, &meta, &Redactor::default())
 }
 
 #[test]
@@ -126,27 +127,27 @@ fn an_observation_is_written_with_its_keys_in_order() {
         serde_json::to_string(&observation).unwrap(),
         r#"{"gate":"read","args":{"path":"a.txt"},"result":"Invalid WA-READ-I-001: a.txt does not exist. Fix the arguments and retry.","is_error":true,"tool_call_id":"call_1","reply":{"type":"I","code":"WA-READ-I-001"}}"#
     );
-    let Guarded { reply, meta } = guarded(|rb| rb.success(codes::gate_ok("echo").value("hi")));
-    let asked = Asked { gate: "echo".into(), args: json!({}), tool_call_id: None };
+    let GuardedReply { reply, meta } = guarded(|rb| rb.success(codes::gate_ok("echo").value("hi")));
+    let asked = GateRequest { gate: "echo".into(), args: json!({}), tool_call_id: None };
     assert_eq!(
-        serde_json::to_string(&Observation::of(asked, &reply, &meta, &Redactor::default())).unwrap(),
+        serde_json::to_string(&Observation::from_reply(asked, &reply, &meta, &Redactor::default())).unwrap(),
         r#"{"gate":"echo","args":{},"result":"hi","is_error":false,"tool_call_id":null,"reply":{"type":"S","code":"WA-EXEC-S-001"}}"#
     );
 }
 
 #[test]
 fn code_mediums_throw_everything_but_a_success() {
-    let Guarded { reply, meta } =
+    let GuardedReply { reply, meta } =
         guarded(|rb| rb.invalid(codes::file_missing("a.txt").data(json!({"nearest": "b.txt"}))));
     assert_eq!(
-        serde_json::to_value(Thrown::of(&reply, &meta).unwrap()).unwrap(),
+        serde_json::to_value(ReplyException::from_reply(&reply, &meta).unwrap()).unwrap(),
         json!({
             "message": "Invalid WA-READ-I-001: a.txt does not exist. Fix the arguments and retry.",
             "type": "I", "code": "WA-READ-I-001", "retry": "fix_and_retry",
             "data": {"path": "a.txt", "nearest": "b.txt"},
         })
     );
-    let Guarded { reply, meta } = guarded(|rb| rb.success(codes::gate_ok("echo")));
-    assert_eq!(Thrown::of(&reply, &meta), None);
+    let GuardedReply { reply, meta } = guarded(|rb| rb.success(codes::gate_ok("echo")));
+    assert_eq!(ReplyException::from_reply(&reply, &meta), None);
     assert_eq!(refusal_text(&reply, &meta), None);
 }

@@ -6,15 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use cantrip_canon::{Currency, Money};
 use cantrip_reply::registry::{by_key, markdown, registry};
 use cantrip_reply::testing::guarded;
-use cantrip_reply::{AnyCode, Envelope, FORBIDDEN_KEYS, Filled, Guarded, Layer, Refusal, ReplyType, Success, codes};
+use cantrip_reply::{
+    AnyCode, Envelope, FORBIDDEN_KEYS, GuardedReply, Layer, Refusal, ReplyDraft, ReplyType, Success, codes,
+};
 use serde_json::{Map, Value, json};
 
 /// A reply with this code whose fields all have this value. It shows how a reply is written, not that it is met.
-fn sample(code: AnyCode, value: &str) -> Guarded {
+fn sample(code: AnyCode, value: &str) -> GuardedReply {
     let fields: Map<String, Value> =
         code.row().fields.iter().map(|field| ((*field).to_owned(), Value::from(value))).collect();
     guarded(|rb| match code.reply_type() {
-        ReplyType::Success => rb.success(Filled::dynamic(code.as_str(), fields).unwrap()),
+        ReplyType::Success => rb.success(ReplyDraft::dynamic(code.as_str(), fields).unwrap()),
         ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => {
             rb.refuse(Refusal::dynamic(code.as_str(), fields).unwrap())
         }
@@ -22,7 +24,7 @@ fn sample(code: AnyCode, value: &str) -> Guarded {
 }
 
 fn sample_envelope(code: AnyCode) -> Envelope {
-    let Guarded { reply, meta } = sample(code, "x");
+    let GuardedReply { reply, meta } = sample(code, "x");
     assert_eq!(reply.code(), code);
     Envelope::of(reply, &meta)
 }
@@ -197,7 +199,7 @@ fn a_success_that_leaves_its_run_waiting_is_told_apart_by_its_status() {
     for state in ["idle", "written", "queued", "running"] {
         assert_eq!(status(json!({"state": state, "reason": "interrupted"})), 0, "{state}");
     }
-    let of = |filled: Filled<Success>| {
+    let of = |filled: ReplyDraft<Success>| {
         let guarded = guarded(|rb| rb.success(filled));
         Envelope::of(guarded.reply, &guarded.meta).exit_status().number()
     };
@@ -214,7 +216,7 @@ fn a_message_shows_each_of_its_fields_and_no_braces() {
         let fields: Map<String, Value> =
             (0..).zip(code.row().fields).map(|(n, f)| ((*f).to_owned(), json!(7001 + n))).collect();
         let message = guarded(|rb| match code.reply_type() {
-            ReplyType::Success => rb.success(Filled::dynamic(code.as_str(), &fields).unwrap()),
+            ReplyType::Success => rb.success(ReplyDraft::dynamic(code.as_str(), &fields).unwrap()),
             ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => {
                 rb.refuse(Refusal::dynamic(code.as_str(), &fields).unwrap())
             }

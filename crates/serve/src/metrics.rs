@@ -6,17 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::CastReply;
-use cantrip_service::cantrip::events::{Waited, is_program_output};
+use cantrip_service::cantrip::events::{WaitTime, is_program_output};
 use cantrip_service::cantrip::loom::Ending;
 use cantrip_service::cantrip::reply::{AnyCode, ReplyType};
 use cantrip_service::cantrip::stream::{FinalItem, Payload, StreamEvent};
 
 /// Counters, since the house was opened. Names and labels are few: none of them comes from a caller.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics(Mutex<Counted>);
+pub(crate) struct Metrics(Mutex<Counters>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct Counters {
     runs: u64,
     turns: u64,
     tokens_in: u64,
@@ -29,15 +29,15 @@ struct Counted {
     gates: BTreeMap<&'static str, u64>,
     replies: BTreeMap<String, u64>,
     requests: BTreeMap<(String, String, u16), u64>,
-    durations: BTreeMap<String, Spread>,
+    durations: BTreeMap<String, Histogram>,
     /// By the type of their reply.
-    crystals: BTreeMap<&'static str, Spread>,
-    appends: Option<Spread>,
+    crystals: BTreeMap<&'static str, Histogram>,
+    appends: Option<Histogram>,
 }
 
 /// How long things took: how many took no longer than each bound.
 #[derive(Debug)]
-struct Spread {
+struct Histogram {
     bounds: &'static [f64],
     within: Vec<u64>,
     count: u64,
@@ -51,7 +51,7 @@ const CRYSTAL_BOUNDS: &[f64] = &[0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 12
 /// Of steps to the store.
 const APPEND_BOUNDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5];
 
-impl Spread {
+impl Histogram {
     fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, within: vec![0; bounds.len()], count: 0, sum: Duration::ZERO }
     }
@@ -78,19 +78,19 @@ impl Spread {
 }
 
 impl Metrics {
-    fn counted(&self) -> MutexGuard<'_, Counted> {
+    fn counters(&self) -> MutexGuard<'_, Counters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn began(&self) {
-        self.counted().runs += 1;
+    pub(crate) fn count_begin(&self) {
+        self.counters().runs += 1;
     }
 
     /// Something happened in a run.
-    pub(crate) fn saw(&self, event: &StreamEvent) {
+    pub(crate) fn count_event(&self, event: &StreamEvent) {
         match &event.payload {
             Payload::ResponseDone(done) => {
-                let mut counted = self.counted();
+                let mut counted = self.counters();
                 counted.turns += 1;
                 if let Some(usage) = &done.usage {
                     counted.tokens_in += usage.input_tokens;
@@ -105,11 +105,11 @@ impl Metrics {
                     && let Some(reply) = &output.reply
                     && let Ok(code) = AnyCode::parse(&reply.code)
                 {
-                    self.replied(code);
+                    self.count_reply(code);
                     if is_program_output(&done.item_id) {
                         return;
                     }
-                    *self.counted().gates.entry(code.reply_type().as_str()).or_default() += 1;
+                    *self.counters().gates.entry(code.reply_type().as_str()).or_default() += 1;
                 }
             }
             Payload::ResponseStart(_)
@@ -122,12 +122,12 @@ impl Metrics {
     }
 
     /// A call ended so: a request, a gate, or a program.
-    pub(crate) fn replied(&self, code: AnyCode) {
-        *self.counted().replies.entry(code.to_string()).or_default() += 1;
+    pub(crate) fn count_reply(&self, code: AnyCode) {
+        *self.counters().replies.entry(code.to_string()).or_default() += 1;
     }
 
-    pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: Duration) {
-        let mut counted = self.counted();
+    pub(crate) fn count_request(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let mut counted = self.counters();
         // A method that somebody made up is nobody's label.
         let method = if matches!(method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") {
             method
@@ -135,11 +135,11 @@ impl Metrics {
             "other"
         };
         *counted.requests.entry((method.to_owned(), route.to_owned(), status)).or_default() += 1;
-        counted.durations.entry(route.to_owned()).or_insert_with(|| Spread::new(REQUEST_BOUNDS)).add(took);
+        counted.durations.entry(route.to_owned()).or_insert_with(|| Histogram::new(REQUEST_BOUNDS)).add(took);
     }
 
     /// A cast has come to rest here.
-    pub(crate) fn rested(&self, reply: &CastReply) {
+    pub(crate) fn count_finished_cast(&self, reply: &CastReply) {
         let outcome = match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
             Some(Ending::Terminated { .. }) => "terminated",
             Some(Ending::Truncated { reason, .. }) => reason.as_str(),
@@ -149,23 +149,23 @@ impl Metrics {
                 ReplyType::Failure => "failed",
             },
         };
-        *self.counted().casts.entry(outcome).or_default() += 1;
+        *self.counters().casts.entry(outcome).or_default() += 1;
     }
 
     /// A cast has waited for something.
-    pub(crate) fn waited(&self, waited: Waited) {
-        let mut counted = self.counted();
+    pub(crate) fn count_wait(&self, waited: WaitTime) {
+        let mut counted = self.counters();
         match waited {
-            Waited::Crystal { reply, took } => {
-                counted.crystals.entry(reply.as_str()).or_insert_with(|| Spread::new(CRYSTAL_BOUNDS)).add(took);
+            WaitTime::Crystal { reply, took } => {
+                counted.crystals.entry(reply.as_str()).or_insert_with(|| Histogram::new(CRYSTAL_BOUNDS)).add(took);
             }
-            Waited::Store { took } => counted.appends.get_or_insert_with(|| Spread::new(APPEND_BOUNDS)).add(took),
+            WaitTime::Store { took } => counted.appends.get_or_insert_with(|| Histogram::new(APPEND_BOUNDS)).add(took),
         }
     }
 
     /// All of it.
-    pub(crate) fn page(&self, under_way: usize, feeds: usize) -> String {
-        let counted = self.counted();
+    pub(crate) fn render(&self, under_way: usize, feeds: usize) -> String {
+        let counted = self.counters();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, about: &str| {
             let _ = writeln!(text, "# HELP {name} {about}\n# TYPE {name} {kind}");

@@ -15,24 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::canon::RunId;
-use cantrip_service::cantrip::loom::{Journal, Loom, Owner, Page, RunKind, RunView};
+use cantrip_service::cantrip::loom::{Journal, Loom, PageRequest, RunKind, RunView, WorkerId};
 use cantrip_service::cantrip::reply::Refusal;
 use cantrip_service::cantrip::{Cancel, store_refusal};
 use cantrip_service::limits::PICKED_UP_TOGETHER_MAX;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
-use crate::house::{House, local};
 use crate::limits::{
     TAKE_UPS_TOGETHER_MAX, TAKE_UPS_WITHOUT_PROGRESS_MAX, TAKEOVER_AGAIN_MAX_MS, TAKEOVER_AGAIN_MS, TAKEOVER_JITTER_MS,
     TAKEOVER_LOOK_MS, TAKEOVER_PLACES_MAX,
 };
+use crate::spell_host::{SpellHost, local_owner};
 
 /// Finds the runs that other processes left and goes on with them here.
 pub struct Takeover {
-    house: House,
+    house: SpellHost,
     /// Whether a lease's owner was a process of this machine that is there no more.
-    is_gone: Arc<dyn Fn(&Owner) -> bool + Send + Sync>,
+    is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
     /// The run that is driven here while others like it wait, because it got nowhere before.
     alone: Arc<Mutex<Option<RunId>>>,
@@ -63,14 +63,14 @@ impl Attempts {
 impl Takeover {
     /// `is_gone` must say yes only of a process that certainly ended: one of another machine or another space of process
     /// numbers cannot be looked up, and its lease has to run out.
-    pub fn new(house: House, is_gone: impl Fn(&Owner) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(house: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
         Self { house, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
     }
 
     /// Looks for as long as it is polled. A look that fails is logged, and the next one tries again.
-    pub async fn keep_looking(&self) {
+    pub async fn run(&self) {
         loop {
-            if let Err(refusal) = self.look().await {
+            if let Err(refusal) = self.scan_once().await {
                 tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
             }
             tokio::time::sleep(Duration::from_millis(TAKEOVER_LOOK_MS) + jitter()).await;
@@ -79,12 +79,12 @@ impl Takeover {
 
     /// Looks once: releases the leases of processes that are gone, and begins to drive the runs that nobody drives. Returns
     /// how many were begun; they go on after it has returned.
-    pub async fn look(&self) -> Result<usize, Refusal> {
-        self.release_leases_of_the_gone().await?;
-        let service = self.house.service(&local());
+    pub async fn scan_once(&self) -> Result<usize, Refusal> {
+        self.release_dead_leases().await?;
+        let service = self.house.service(&local_owner());
         let found = service.orphans().await?;
         self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
-        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.house.busy());
+        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.house.active_runs());
         let mut due = self.separated(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
         due.truncate(free_places);
         let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
@@ -93,14 +93,14 @@ impl Takeover {
 
     /// Releases the leases that processes of this machine held which are gone, and marks the money that they left reserved
     /// in runs that were taken over since.
-    pub async fn release_leases_of_the_gone(&self) -> Result<(), Refusal> {
+    pub async fn release_dead_leases(&self) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
         for owner in loom.lease_owners().await.map_err(stored)? {
             if !(self.is_gone)(&owner) {
                 continue;
             }
-            let mut page = Page::FIRST;
+            let mut page = PageRequest::FIRST;
             loop {
                 let listed = loom.leases_of(owner.clone(), page).await.map_err(stored)?;
                 for lease in &listed.items {
@@ -136,7 +136,7 @@ impl Takeover {
         for run in due {
             match self.take_ups_without_progress(&run).await {
                 // One that is beyond the limit is not driven: it will be parked.
-                times if times < TAKE_UPS_TOGETHER_MAX || times >= TAKE_UPS_WITHOUT_PROGRESS_MAX => chosen.push(run),
+                times if !(TAKE_UPS_TOGETHER_MAX..TAKE_UPS_WITHOUT_PROGRESS_MAX).contains(&times) => chosen.push(run),
                 times => without_progress.push((times, run)),
             }
         }
@@ -215,7 +215,7 @@ impl Takeover {
                 return false;
             }
         }
-        let begun = self.house.resume(&local(), id, Cancel::new()).await;
+        let begun = self.house.resume(&local_owner(), id, Cancel::new()).await;
         let is_begun = begun.run.is_some();
         tokio::spawn(async move {
             let reply = begun.reply().await;
@@ -228,10 +228,12 @@ impl Takeover {
     /// later, it can go on.
     async fn is_funded(&self, run: &RunView) -> Result<bool, Refusal> {
         let agent = match (run.kind, run.entity_id) {
-            (RunKind::Cast, Some(entity)) => self.house.grimoire().of_entity(entity).await?.name().map(str::to_owned),
+            (RunKind::Cast, Some(entity)) => {
+                self.house.spell_catalog().cantrip_of_entity(entity).await?.name().map(str::to_owned)
+            }
             (RunKind::Cast | RunKind::Summon | RunKind::Predict | RunKind::Job, _) => None,
         };
-        self.house.service(&local()).is_funded(run, agent).await
+        self.house.service(&local_owner()).is_funded(run, agent).await
     }
 }
 

@@ -1,23 +1,23 @@
 //! What every surface relies on: a cast has its run's id from the beginning, can be followed, and goes on without its caller.
 
-use cantrip_serve::{Card, Grimoire, House};
+use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
-use cantrip_service::cantrip::crystal::{Response, Script, Scripted};
+use cantrip_service::cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip_service::cantrip::loom::{Actor, Loom, RunState};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
 use cantrip_service::contracts::Predictor;
-use cantrip_service::{Ask, Service};
+use cantrip_service::{CastRequest, Service};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::json;
 
 struct One(Cantrip);
 
-impl Grimoire for One {
-    fn spells(&self) -> Vec<Card> {
+impl SpellCatalog for One {
+    fn spells(&self) -> Vec<SpellSummary> {
         let word = |word: &str| word.to_owned();
-        vec![Card {
+        vec![SpellSummary {
             name: word("three"),
             crystal: word("scripted/three"),
             medium: word("conversation"),
@@ -30,7 +30,7 @@ impl Grimoire for One {
         ready(found).boxed()
     }
 
-    fn of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+    fn cantrip_of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
         ready(Ok(self.0.clone())).boxed()
     }
 
@@ -39,15 +39,15 @@ impl Grimoire for One {
     }
 }
 
-fn house() -> House {
+fn house() -> SpellHost {
     let script = Script::new([Response::call("c1", "done", json!({"answer": 3}))]);
     let cantrip = Cantrip::builder()
-        .crystal(Scripted::new("scripted/three", script))
+        .crystal(ScriptedCrystal::new("scripted/three", script))
         .gate(builtin::done())
         .ward("max_turns", 5)
         .build()
         .expect("a cantrip");
-    House::open(Runtime::in_memory(), One(cantrip))
+    SpellHost::open(Runtime::in_memory(), One(cantrip))
 }
 
 fn owner() -> Actor {
@@ -57,21 +57,22 @@ fn owner() -> Actor {
 #[tokio::test]
 async fn a_cast_is_on_record_when_it_has_begun_and_answers_at_its_end() {
     let house = house();
-    let begun = house.cast(&owner(), "three", Ask::on("how many?")).await;
+    let begun = house.cast(&owner(), "three", CastRequest::with_intent("how many?")).await;
     let run = begun.run.expect("it has begun");
     let view = house.runtime().loom().run(run).await.expect("it is on record");
     assert_eq!(view.run_id, run);
     assert_eq!(begun.reply().await.answer(), Some(&json!(3)));
     assert_eq!(house.runtime().loom().run(run).await.expect("on record").state, RunState::Terminated);
-    assert_eq!(house.busy(), 0);
+    assert_eq!(house.active_runs(), 0);
 }
 
 #[tokio::test]
 async fn who_follows_a_run_sees_its_events_until_it_rests() {
     let house = house();
-    let run = house.runtime().fresh_run();
-    let mut events = house.hub().follow(run).expect("there is room");
-    let begun = house.cast(&owner(), "three", Ask { run: Some(run), ..Ask::on("how many?") }).await;
+    let run = house.runtime().new_run_id();
+    let mut events = house.broadcaster().follow(run).expect("there is room");
+    let begun =
+        house.cast(&owner(), "three", CastRequest { run: Some(run), ..CastRequest::with_intent("how many?") }).await;
     assert_eq!(begun.run, Some(run));
     let mut kinds = Vec::new();
     while let Some(event) = events.recv().await {
@@ -84,9 +85,9 @@ async fn who_follows_a_run_sees_its_events_until_it_rests() {
 #[tokio::test]
 async fn what_cannot_begin_is_refused_without_a_run() {
     let house = house();
-    let begun = house.cast(&owner(), "four", Ask::on("how many?")).await;
+    let begun = house.cast(&owner(), "four", CastRequest::with_intent("how many?")).await;
     assert_eq!(begun.run, None);
     let reply = begun.reply().await;
     cantrip_reply::testing::assert_code(&reply.guarded.reply, codes::NOT_FOUND);
-    assert_eq!(house.busy(), 0);
+    assert_eq!(house.active_runs(), 0);
 }

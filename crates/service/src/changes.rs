@@ -16,9 +16,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cantrip::canon::{Hash, RunId, TurnId};
-use cantrip::circle::gate::builtin::{Root, meant};
+use cantrip::circle::gate::builtin::{Root, target_path};
 use cantrip::loom::{
-    Asked, Bodies, BodyRef, CallId, Caller, Change, Error, Event, Held, Journal, Seq, Started, Utterance, Work,
+    Bodies, BodyRef, CallId, CallStarted, CallWork, Caller, Error, Event, FileChange, GateCallRequest, Journal,
+    RecordValue, Seq, Utterance,
 };
 use cantrip::reply::{Refusal, codes};
 use cantrip::spell::{GateKind, Spell};
@@ -30,17 +31,17 @@ use serde_json::{Value, json};
 
 use crate::Service;
 
-pub use diff::{FileDiff, Touched};
+pub use diff::{ChangeKind, FileDiff};
 
 /// The folders that the gates of a spell write in.
 #[derive(Debug, Clone, Default)]
-pub struct Roots {
+pub struct GateRoots {
     by_gate: BTreeMap<String, PathBuf>,
 }
 
-impl Roots {
+impl GateRoots {
     /// Those of this spell. Nothing is opened yet.
-    pub fn of(spell: &Spell) -> Self {
+    pub fn from_spell(spell: &Spell) -> Self {
         let files = spell.gates.iter().filter_map(|gate| match &gate.kind {
             GateKind::Files { root: Some(root), .. } => {
                 let folder = spell.folder.join(root);
@@ -80,10 +81,10 @@ impl Roots {
 }
 
 /// One change, with the call that made it.
-struct Step {
+struct RecordedChange {
     gate: String,
     args: Option<Value>,
-    change: Change,
+    change: FileChange,
     /// Behind the turn that was named.
     behind: bool,
     /// The process that began the call was not there any more when it settled: it was made again, and may have found its
@@ -92,29 +93,29 @@ struct Step {
 }
 
 /// All that a run did to one file, in order. Never empty.
-struct History {
+struct FileHistory {
     path: String,
-    steps: Vec<Step>,
+    steps: Vec<RecordedChange>,
 }
 
-impl History {
+impl FileHistory {
     /// The steps to be looked at; the first of all of them unless a turn was named.
-    fn chosen(&self) -> usize {
+    fn first_selected(&self) -> usize {
         self.steps.iter().position(|step| step.behind).unwrap_or(self.steps.len())
     }
 
     /// Whether each chosen step found what the one before it left.
-    fn unbroken(&self) -> bool {
-        let chosen = &self.steps[self.chosen()..];
-        chosen.windows(2).all(|pair| found(&pair[1].change) == pair[0].change.after)
+    fn is_unbroken(&self) -> bool {
+        let chosen = &self.steps[self.first_selected()..];
+        chosen.windows(2).all(|pair| hash_before(&pair[1].change) == pair[0].change.after)
     }
 
     /// Whether the chosen steps tell what stood there before each of them. A call that was made again after a crash may
     /// have found its own work, and what stood there before that is on no record.
-    fn known(&self) -> bool {
+    fn is_known(&self) -> bool {
         let mut before = None;
-        self.steps[self.chosen()..].iter().all(|step| {
-            let found = found(&step.change);
+        self.steps[self.first_selected()..].iter().all(|step| {
+            let found = hash_before(&step.change);
             let own_work = step.again && found == step.change.after && before != Some(found);
             before = Some(step.change.after);
             !own_work
@@ -122,21 +123,21 @@ impl History {
     }
 }
 
-fn found(change: &Change) -> Option<Hash> {
+fn hash_before(change: &FileChange) -> Option<Hash> {
     change.before.map(|body| body.hash)
 }
 
 /// What a run did to files.
-struct Histories {
-    files: Vec<History>,
+struct FileHistories {
+    files: Vec<FileHistory>,
     /// Paths of calls that were begun, and of which nobody knows whether they changed anything.
     unknown: Vec<String>,
 }
 
 /// Bodies that were read before they are needed.
-struct Read(HashMap<Hash, Arc<[u8]>>);
+struct PreloadedBodies(HashMap<Hash, Arc<[u8]>>);
 
-impl Bodies for Read {
+impl Bodies for PreloadedBodies {
     fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
         self.0.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
     }
@@ -144,9 +145,9 @@ impl Bodies for Read {
 
 impl Service {
     /// Reads what a run did to files: all of it, or what came after a turn of it.
-    async fn histories(&self, run: RunId, to: Option<TurnId>, roots: &Roots) -> Result<Histories, Refusal> {
+    async fn histories(&self, run: RunId, to: Option<TurnId>, roots: &GateRoots) -> Result<FileHistories, Refusal> {
         let stored = |error| store_refusal(&error);
-        let mut reading = Reading { behind: to.is_none(), ..Reading::default() };
+        let mut reading = JournalScan { behind: to.is_none(), ..JournalScan::default() };
         let mut records = std::pin::pin!(self.runtime().loom().read(run, Seq::START));
         while let Some(record) = records.next().await {
             let record = record.map_err(stored)?;
@@ -155,8 +156,8 @@ impl Service {
                 Event::Opened(opened) => {
                     reading.said.insert(opened.turn_id, opened.utterance);
                 }
-                Event::Started(Started { call_id, work: Work::Gate, asked, .. }) => {
-                    reading.begun.insert(call_id, Begun { asked, epoch });
+                Event::Started(CallStarted { call_id, work: CallWork::Gate, asked, .. }) => {
+                    reading.begun.insert(call_id, StartedCall { asked, epoch });
                 }
                 Event::Settled(settled) if reading.begun.contains_key(&settled.call_id) => {
                     let begun = reading.begun.remove(&settled.call_id).expect("it is there");
@@ -165,14 +166,14 @@ impl Service {
                         continue;
                     }
                     let again = begun.epoch != epoch;
-                    let (gate, args) = self.asked(&reading.said, settled.call_id, begun.asked).await?;
+                    let (gate, args) = self.call_arguments(&reading.said, settled.call_id, begun.asked).await?;
                     if lost {
-                        reading.unknown.extend(args.as_ref().and_then(|args| meant(&gate, args)));
+                        reading.unknown.extend(args.as_ref().and_then(|args| target_path(&gate, args)));
                     }
                     for change in settled.changes {
                         let folder = roots.by_gate.get(&gate).cloned().unwrap_or_default();
                         let (gate, args) = (gate.clone(), args.clone());
-                        let step = Step { gate, args, change, behind: reading.behind, again };
+                        let step = RecordedChange { gate, args, change, behind: reading.behind, again };
                         let key = (folder, step.change.path.clone());
                         reading.files.entry(key).or_default().push(step);
                     }
@@ -200,31 +201,32 @@ impl Service {
         }
         // A call that is begun and not settled stands in a run that has not gone on since.
         for (call, begun) in std::mem::take(&mut reading.begun) {
-            let (gate, args) = self.asked(&reading.said, call, begun.asked).await?;
-            reading.unknown.extend(args.as_ref().and_then(|args| meant(&gate, args)));
+            let (gate, args) = self.call_arguments(&reading.said, call, begun.asked).await?;
+            reading.unknown.extend(args.as_ref().and_then(|args| target_path(&gate, args)));
         }
-        let files: Vec<History> = reading.files.into_iter().map(|((_, path), steps)| History { path, steps }).collect();
+        let files: Vec<FileHistory> =
+            reading.files.into_iter().map(|((_, path), steps)| FileHistory { path, steps }).collect();
         let mut unknown = reading.unknown;
         unknown.sort();
         unknown.dedup();
         // What is on record about a file tells whether the call took place.
         unknown.retain(|path| files.iter().all(|file| file.path != *path));
-        Ok(Histories { files, unknown })
+        Ok(FileHistories { files, unknown })
     }
 
     /// The gate of a call and its arguments.
-    async fn asked(
+    async fn call_arguments(
         &self,
-        said: &HashMap<TurnId, Held<Utterance>>,
+        said: &HashMap<TurnId, RecordValue<Utterance>>,
         call: CallId,
-        asked: Option<Asked>,
+        asked: Option<GateCallRequest>,
     ) -> Result<(String, Option<Value>), Refusal> {
         if let Some(asked) = asked {
-            return Ok((asked.gate, Some(self.held(&asked.args).await?)));
+            return Ok((asked.gate, Some(self.load_held(&asked.args).await?)));
         }
         let Caller::Turn(turn) = call.caller() else { return Ok((String::new(), None)) };
         let Some(utterance) = said.get(&turn) else { return Ok((String::new(), None)) };
-        let calls = self.held(utterance).await?.calls;
+        let calls = self.load_held(utterance).await?.calls;
         let number = usize::try_from(call.number()).unwrap_or(usize::MAX);
         match number.checked_sub(1).and_then(|at| calls.into_iter().nth(at)) {
             Some(call) => Ok((call.gate, Some(call.args))),
@@ -232,12 +234,12 @@ impl Service {
         }
     }
 
-    async fn held<T: Serialize + DeserializeOwned + Clone>(&self, held: &Held<T>) -> Result<T, Refusal> {
+    async fn load_held<T: Serialize + DeserializeOwned + Clone>(&self, held: &RecordValue<T>) -> Result<T, Refusal> {
         let mut read = HashMap::new();
         if let Some(reference) = held.reference() {
             read.insert(reference.hash, self.bytes(reference).await?);
         }
-        held.load(&Read(read)).map_err(|error| store_refusal(&error))
+        held.load(&PreloadedBodies(read)).map_err(|error| store_refusal(&error))
     }
 
     async fn bytes(&self, body: BodyRef) -> Result<Arc<[u8]>, Refusal> {
@@ -248,16 +250,16 @@ impl Service {
 
 /// A journal on its way through.
 #[derive(Default)]
-struct Reading {
-    said: HashMap<TurnId, Held<Utterance>>,
-    begun: HashMap<CallId, Begun>,
-    files: BTreeMap<(PathBuf, String), Vec<Step>>,
+struct JournalScan {
+    said: HashMap<TurnId, RecordValue<Utterance>>,
+    begun: HashMap<CallId, StartedCall>,
+    files: BTreeMap<(PathBuf, String), Vec<RecordedChange>>,
     unknown: Vec<String>,
     behind: bool,
 }
 
 /// A call that was begun and has not settled.
-struct Begun {
-    asked: Option<Asked>,
+struct StartedCall {
+    asked: Option<GateCallRequest>,
     epoch: u64,
 }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use cantrip::loom::{Contracts, Error, Listed, Page, ReceiptsWanted};
-use cantrip::reply::{Call, Filled, Guarded, Refusal, Success, codes};
+use cantrip::loom::{Contracts, Error, ListPage, PageRequest, ReceiptFilter};
+use cantrip::reply::{Call, GuardedReply, Refusal, ReplyDraft, Success, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
     Artifact, ArtifactRow, CompiledId, OriginRow, Provenance, ReceiptId, ReceiptRow, Signature, SignatureId,
     SignatureOrigin, SignatureRow,
 };
 use cantrip_ds::{
-    Catalog, Crystals, Exported, PredictReply, Predicting, Predictor, Traces, Verified, verify, verify_export,
+    Catalog, CrystalSource, ParsedExport, PredictOptions, PredictReply, Predictor, ReceiptVerification, TraceArchive,
+    verify, verify_export,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::scope::missing;
 /// An artifact that someone gives.
 #[derive(Debug, Clone)]
 #[must_use = "add it"]
-pub struct Giving {
+pub struct ArtifactUpload {
     pub signature: SignatureId,
     /// Its instructions, demos and parameters, with all three hashes or none.
     pub artifact: Value,
@@ -31,7 +32,7 @@ pub struct Giving {
 }
 
 /// A signature as it is listed.
-fn listed(row: &SignatureRow) -> Value {
+fn signature_summary(row: &SignatureRow) -> Value {
     json!({
         "signature_id": row.signature_id, "description": row.description, "origin": row.origin,
         "created_at": row.created_at, "created_by": row.created_by, "retired_at": row.retired_at,
@@ -41,7 +42,7 @@ fn listed(row: &SignatureRow) -> Value {
 }
 
 /// A receipt as it is served: its body and what it is called.
-pub fn served(row: &ReceiptRow) -> Result<Value, Refusal> {
+pub fn receipt_json(row: &ReceiptRow) -> Result<Value, Refusal> {
     let altered = |field: &str| Refusal::from(codes::record_altered("receipt", row.receipt_id.to_string(), field));
     let receipt = row.receipt().map_err(|fault| altered(fault.field))?;
     let mut body = receipt.body();
@@ -57,11 +58,11 @@ impl Service {
         Catalog::new(self.runtime().loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
 
-    pub(crate) async fn told(
+    pub(crate) async fn guarded_reply(
         &self,
         name: &str,
-        told: impl Future<Output = Result<Filled<Success>, Refusal>>,
-    ) -> Guarded {
+        told: impl Future<Output = Result<ReplyDraft<Success>, Refusal>>,
+    ) -> GuardedReply {
         let call = Call::surface(name);
         self.runtime()
             .guard()
@@ -75,9 +76,9 @@ impl Service {
     }
 
     /// Publishes a signature. The same again changes nothing; other content under its id is refused.
-    pub async fn add_signature(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Guarded {
-        self.told("signature", async {
-            self.may_change_what_all_share()?;
+    pub async fn add_signature(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> GuardedReply {
+        self.guarded_reply("signature", async {
+            self.check_may_change_shared()?;
             let added = self.catalog().add(signature, origin, by).await?;
             let data = json!({
                 "signature_id": added.signature_id, "compiled_id": added.base, "new": added.new,
@@ -89,28 +90,28 @@ impl Service {
         .await
     }
 
-    pub async fn signatures(&self) -> Guarded {
-        self.told("signatures", async {
+    pub async fn signatures(&self) -> GuardedReply {
+        self.guarded_reply("signatures", async {
             let rows = self.catalog().all().await?;
             let version = self.catalog().version().await?;
-            let items: Vec<Value> = rows.iter().map(listed).collect();
+            let items: Vec<Value> = rows.iter().map(signature_summary).collect();
             Ok(codes::read("signatures").value(json!({"items": items, "catalog_version": version})))
         })
         .await
     }
 
     /// All about a signature: its body, what serves it, its artifacts.
-    pub async fn signature(&self, id: &SignatureId) -> Guarded {
-        self.told("signature", async {
+    pub async fn signature(&self, id: &SignatureId) -> GuardedReply {
+        self.guarded_reply("signature", async {
             let signature = self.catalog().signature(id).await?;
             let loom = self.runtime().loom();
             let stored = |error| store_refusal(&error);
             let row = loom.signature(id.clone()).await.map_err(stored)?;
             let pointer = loom.pointer(id.clone()).await.map_err(stored)?;
-            let artifacts = loom.artifacts(Some(id.clone()), Page::FIRST).await.map_err(stored)?;
+            let artifacts = loom.artifacts(Some(id.clone()), PageRequest::FIRST).await.map_err(stored)?;
             let ids: Vec<&CompiledId> = artifacts.items.iter().map(|row| &row.compiled_id).collect();
             let data = json!({
-                "signature": listed(&row), "body": signature.body(), "base": signature.base().id(),
+                "signature": signature_summary(&row), "body": signature.body(), "base": signature.base_artifact().id(),
                 "pointer": pointer, "artifacts": ids,
             });
             Ok(codes::read(format!("signature {id}")).value(data))
@@ -119,10 +120,10 @@ impl Service {
     }
 
     /// Keeps an artifact that someone gives.
-    pub async fn add_artifact(&self, giving: Giving) -> Guarded {
-        let Giving { signature, artifact, parent, note, by } = giving;
-        self.told("artifact", async {
-            self.may_change_what_all_share()?;
+    pub async fn add_artifact(&self, giving: ArtifactUpload) -> GuardedReply {
+        let ArtifactUpload { signature, artifact, parent, note, by } = giving;
+        self.guarded_reply("artifact", async {
+            self.check_may_change_shared()?;
             let signature = self.catalog().signature(&signature).await?;
             let now = self.clock.now().wall;
             let origin = |id| OriginRow {
@@ -138,9 +139,9 @@ impl Service {
         .await
     }
 
-    pub async fn artifacts(&self, of: Option<SignatureId>, page: Page) -> Guarded {
-        self.told("artifacts", async {
-            let found: Listed<ArtifactRow> =
+    pub async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> GuardedReply {
+        self.guarded_reply("artifacts", async {
+            let found: ListPage<ArtifactRow> =
                 self.runtime().loom().artifacts(of, page).await.map_err(|error| store_refusal(&error))?;
             let items: Vec<Value> = found
                 .items
@@ -158,8 +159,8 @@ impl Service {
     }
 
     /// An artifact with all of its content and how it came to be.
-    pub async fn artifact(&self, id: &CompiledId) -> Guarded {
-        self.told("artifact", async {
+    pub async fn artifact(&self, id: &CompiledId) -> GuardedReply {
+        self.guarded_reply("artifact", async {
             let artifact = self.catalog().artifact(id).await?;
             let origins = self.runtime().loom().artifact_origins(id.clone()).await;
             let origins = origins.map_err(|error| store_refusal(&error))?;
@@ -172,28 +173,28 @@ impl Service {
     /// Asks a signature's model about an input.
     pub async fn predict(
         &self,
-        crystals: impl Crystals + 'static,
-        traces: Traces,
+        crystals: impl CrystalSource + 'static,
+        traces: TraceArchive,
         signature: &SignatureId,
         input: &Value,
-        how: Predicting,
+        how: PredictOptions,
     ) -> PredictReply {
         self.predictor(crystals, traces).predict(signature, input, how).await
     }
 
     /// Who makes predicts in its house.
-    pub fn predictor(&self, crystals: impl Crystals + 'static, traces: Traces) -> Predictor {
+    pub fn predictor(&self, crystals: impl CrystalSource + 'static, traces: TraceArchive) -> Predictor {
         Predictor::new(self.runtime().clone(), crystals, traces, Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
 
-    pub async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Guarded {
-        self.told("receipts", async {
+    pub async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> GuardedReply {
+        self.guarded_reply("receipts", async {
             let found = self.own_receipts(wanted, page).await?;
             // One that was changed is still listed: who looks at it is told.
             let items: Vec<Value> = found
                 .items
                 .iter()
-                .map(|row| served(row).unwrap_or_else(|_| json!({"receipt_id": row.receipt_id, "altered": true})))
+                .map(|row| receipt_json(row).unwrap_or_else(|_| json!({"receipt_id": row.receipt_id, "altered": true})))
                 .collect();
             Ok(codes::read("receipts").value(json!({"items": items, "next": found.next})))
         })
@@ -202,7 +203,7 @@ impl Service {
 
     /// Whether its store keeps receipts.
     pub async fn keeps_receipts(&self) -> Result<bool, Refusal> {
-        match self.runtime().loom().receipts(ReceiptsWanted::default(), Page { after: None, most: 0 }).await {
+        match self.runtime().loom().receipts(ReceiptFilter::default(), PageRequest { after: None, most: 0 }).await {
             Ok(_) => Ok(true),
             Err(Error::NoContracts) => Ok(false),
             Err(error) => Err(store_refusal(&error)),
@@ -210,19 +211,23 @@ impl Service {
     }
 
     /// A page of receipts as they are kept.
-    pub async fn own_receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Refusal> {
+    pub async fn own_receipts(
+        &self,
+        wanted: ReceiptFilter,
+        page: PageRequest,
+    ) -> Result<ListPage<ReceiptRow>, Refusal> {
         let list = |page| self.runtime().loom().receipts(wanted.clone(), page);
         let keep = |row: ReceiptRow| {
             let owner = row.owner.clone();
-            self.if_owned(row, owner)
+            self.keep_if_owned(row, owner)
         };
         self.own_page(page, list, keep).await.map_err(|error| store_refusal(&error))
     }
 
-    pub async fn receipt(&self, id: &ReceiptId) -> Guarded {
-        self.told("receipt", async {
+    pub async fn receipt(&self, id: &ReceiptId) -> GuardedReply {
+        self.guarded_reply("receipt", async {
             let row = self.own_receipt(id).await?;
-            Ok(codes::read(format!("receipt {id}")).value(served(&row)?))
+            Ok(codes::read(format!("receipt {id}")).value(receipt_json(&row)?))
         })
         .await
     }
@@ -230,33 +235,33 @@ impl Service {
     /// A receipt as it is kept.
     pub async fn own_receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Refusal> {
         let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
-        if self.sees(&row.owner) { Ok(row) } else { Err(store_refusal(&missing("receipt", id.to_string()))) }
+        if self.can_see(&row.owner) { Ok(row) } else { Err(store_refusal(&missing("receipt", id.to_string()))) }
     }
 
     /// Compares receipts with their bytes, their chain, and everything that they name.
-    pub async fn verify_receipts(&self, wanted: ReceiptsWanted) -> Guarded {
-        self.told("verify", async {
+    pub async fn verify_receipts(&self, wanted: ReceiptFilter) -> GuardedReply {
+        self.guarded_reply("verify", async {
             // The chain runs through the receipts of all owners.
             if self.is_scoped() {
                 return Err(codes::not_authorized("a check of all receipts", "they are of all owners").into());
             }
-            found(verify(self.runtime().loom(), wanted).await?)
+            verification_reply(verify(self.runtime().loom(), wanted).await?)
         })
         .await
     }
 
     /// The same for the receipts of a journal export. Nothing is looked up in its store.
-    pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> Guarded {
-        self.told("verify", async {
-            let exported = Exported::read(lines)?;
-            found(verify_export(&exported).await?)
+    pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> GuardedReply {
+        self.guarded_reply("verify", async {
+            let exported = ParsedExport::read(lines)?;
+            verification_reply(verify_export(&exported).await?)
         })
         .await
     }
 }
 
 /// What verifying came to: the first thing that was changed, if anything was.
-fn found(verified: Verified) -> Result<Filled<Success>, Refusal> {
+fn verification_reply(verified: ReceiptVerification) -> Result<ReplyDraft<Success>, Refusal> {
     let data = json!({
         "receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings,
         "left_out": verified.left_out,

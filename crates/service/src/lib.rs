@@ -24,16 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::{Clock, EntityId, IdSource};
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
-use scope::Standing;
+use scope::ServiceScope;
 
-pub use act::{Ask, Branch, Rewarding};
+pub use act::{CastRequest, ForkRequest, RewardRequest};
 pub use cantrip;
 pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
-pub use changes::{FileDiff, Roots, Touched};
-pub use ds::{Giving, served};
-pub use pointers::{Callers, Course, Preview, Promotion, Repointing};
-pub use spend::Because;
+pub use changes::{ChangeKind, FileDiff, GateRoots};
+pub use ds::{ArtifactUpload, receipt_json};
+pub use pointers::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview};
+pub use spend::ChangeReason;
 pub use traces::{TraceContent, TraceName};
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
@@ -61,8 +61,8 @@ pub struct Service {
     runtime: Runtime,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
-    standing: Standing,
-    summoned: Arc<Mutex<HashMap<EntityId, Entity>>>,
+    scope: ServiceScope,
+    live_entities: Arc<Mutex<HashMap<EntityId, Entity>>>,
 }
 
 impl fmt::Debug for Service {
@@ -79,14 +79,14 @@ impl Service {
 
     /// With a clock and ids of the caller's, for tests and simulations: those of the house.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
-        Self { runtime, clock, ids, standing: Standing::House, summoned: Arc::default() }
+        Self { runtime, clock, ids, scope: ServiceScope::Unrestricted, live_entities: Arc::default() }
     }
 
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    fn summoned(&self) -> MutexGuard<'_, HashMap<EntityId, Entity>> {
-        self.summoned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn live_entities(&self) -> MutexGuard<'_, HashMap<EntityId, Entity>> {
+        self.live_entities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

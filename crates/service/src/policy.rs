@@ -1,8 +1,8 @@
 //! Policy: what was decided about a run, decided again.
 
 use cantrip::canon::RunId;
-use cantrip::policy::Redecided;
-use cantrip::reply::{Call, Guarded, codes};
+use cantrip::policy::RedecideOutcome;
+use cantrip::reply::{Call, GuardedReply, codes};
 use serde_json::json;
 
 use crate::Service;
@@ -10,18 +10,18 @@ use crate::Service;
 impl Service {
     /// Decides again about every call of a run that policy was asked about, each from what was stored then. Success if each
     /// comes to the same decision with the same hash; else an error that names the first difference.
-    pub async fn replay_policy(&self, run: RunId) -> Guarded {
+    pub async fn replay_policy(&self, run: RunId) -> GuardedReply {
         let found = match self.own_run(run).await {
             Ok(_) => self.runtime().redecide(run).await,
             Err(refusal) => Err(refusal),
         };
         let answered = self.runtime().guard().call(Call::surface("policy replay").run(run), |rb| async {
             match found {
-                Ok(Redecided::Same { decisions }) => {
+                Ok(RedecideOutcome::Same { decisions }) => {
                     let data = json!({"decisions": decisions, "run_id": run});
                     rb.success(codes::verified(format!("policy of {run}"), decisions).data(data))
                 }
-                Ok(Redecided::Differs { call, at, detail }) => {
+                Ok(RedecideOutcome::Differs { call, at, detail }) => {
                     let data = json!({"call_id": call, "at": at, "run_id": run});
                     rb.error(codes::record_altered("decision", call, detail).data(data))
                 }

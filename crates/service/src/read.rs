@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use cantrip::canon::{CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::export::{Format, Redaction, export};
 use cantrip::loom::{
-    Ending, EntityView, Error, Event, Journal, Listed, Loom, Named, Page, RunState, RunView, Seq, Turn,
+    AnyId, Ending, EntityView, Error, Event, Journal, ListPage, Loom, PageRequest, RunState, RunView, Seq, Turn,
 };
-use cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
-use cantrip_ds::papers;
+use cantrip_ds::evidence_lines;
 use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
@@ -20,11 +20,11 @@ use crate::scope::missing;
 
 impl Service {
     /// What was read is the value of the reply.
-    pub(crate) async fn shown<T: Serialize>(
+    pub(crate) async fn read_reply<T: Serialize>(
         &self,
         what: String,
         reading: impl Future<Output = Result<T, Error>>,
-    ) -> Guarded {
+    ) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface("read"), |rb| async {
             match reading.await {
                 Ok(seen) => rb.success(codes::read(what).value(seen)),
@@ -34,20 +34,20 @@ impl Service {
         answered.await
     }
 
-    pub async fn looms(&self) -> Guarded {
-        self.shown("looms".to_owned(), self.looms_seen()).await
+    pub async fn looms(&self) -> GuardedReply {
+        self.read_reply("looms".to_owned(), self.visible_looms()).await
     }
 
     /// All of them; of an owner's service those in which it has a run.
-    async fn looms_seen(&self) -> Result<Vec<LoomId>, Error> {
+    async fn visible_looms(&self) -> Result<Vec<LoomId>, Error> {
         let all = self.runtime().loom().looms().await?;
         if !self.is_scoped() {
             return Ok(all);
         }
-        let (mut seen, mut page) = (HashSet::new(), Page::FIRST);
+        let (mut seen, mut page) = (HashSet::new(), PageRequest::FIRST);
         loop {
             let runs = self.runtime().loom().runs(page).await?;
-            seen.extend(runs.items.iter().filter(|run| self.sees(run.owner.as_str())).map(|run| run.loom_id));
+            seen.extend(runs.items.iter().filter(|run| self.can_see(run.owner.as_str())).map(|run| run.loom_id));
             match runs.next {
                 Some(after) => page.after = Some(after),
                 None => return Ok(all.into_iter().filter(|loom| seen.contains(loom)).collect()),
@@ -56,11 +56,11 @@ impl Service {
     }
 
     /// A loom is there for an owner who has a run in it.
-    async fn loom_seen(&self, loom: LoomId) -> Result<(), Error> {
-        let mut page = Page::FIRST;
+    async fn check_loom_visible(&self, loom: LoomId) -> Result<(), Error> {
+        let mut page = PageRequest::FIRST;
         while self.is_scoped() {
             let runs = self.runtime().loom().runs(page).await?;
-            if runs.items.iter().any(|run| run.loom_id == loom && self.sees(run.owner.as_str())) {
+            if runs.items.iter().any(|run| run.loom_id == loom && self.can_see(run.owner.as_str())) {
                 break;
             }
             match runs.next {
@@ -72,122 +72,130 @@ impl Service {
     }
 
     /// The cantrips of a loom, each with its call.
-    pub async fn roots(&self, loom: LoomId) -> Guarded {
+    pub async fn roots(&self, loom: LoomId) -> GuardedReply {
         let reading = async {
-            self.loom_seen(loom).await?;
+            self.check_loom_visible(loom).await?;
             self.runtime().loom().roots(loom).await
         };
-        self.shown(format!("roots of {loom}"), reading).await
+        self.read_reply(format!("roots of {loom}"), reading).await
     }
 
-    pub async fn entities(&self, loom: LoomId, page: Page) -> Guarded {
+    pub async fn entities(&self, loom: LoomId, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().entities(loom, page);
         let keep = |entity: EntityView| {
             let run = entity.run_id;
-            self.if_run_owned(entity, run)
+            self.keep_if_run_owned(entity, run)
         };
         let reading = async {
-            self.loom_seen(loom).await?;
+            self.check_loom_visible(loom).await?;
             self.own_page(page, list, keep).await
         };
-        self.shown(format!("entities of {loom}"), reading).await
+        self.read_reply(format!("entities of {loom}"), reading).await
     }
 
-    pub async fn entity(&self, entity: EntityId) -> Guarded {
-        self.shown(format!("entity {entity}"), self.entity_seen(entity)).await
+    pub async fn entity(&self, entity: EntityId) -> GuardedReply {
+        self.read_reply(format!("entity {entity}"), self.visible_entity(entity)).await
     }
 
-    pub async fn casts(&self, entity: EntityId) -> Guarded {
+    pub async fn casts(&self, entity: EntityId) -> GuardedReply {
         let reading = async {
-            self.entity_seen(entity).await?;
+            self.visible_entity(entity).await?;
             self.runtime().loom().casts(entity).await
         };
-        self.shown(format!("casts of {entity}"), reading).await
+        self.read_reply(format!("casts of {entity}"), reading).await
     }
 
-    pub async fn cast_of(&self, cast: CastId) -> Guarded {
+    pub async fn cast_of(&self, cast: CastId) -> GuardedReply {
         let reading = async {
             let seen = self.runtime().loom().cast(cast).await?;
             let run = seen.run_id;
-            self.if_run_owned(seen, run).await?.ok_or_else(|| missing("cast", cast.to_string()))
+            self.keep_if_run_owned(seen, run).await?.ok_or_else(|| missing("cast", cast.to_string()))
         };
-        self.shown(format!("cast {cast}"), reading).await
+        self.read_reply(format!("cast {cast}"), reading).await
     }
 
-    pub async fn turns(&self, loom: LoomId, page: Page) -> Guarded {
+    pub async fn turns(&self, loom: LoomId, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().turns(loom, page);
         let reading = async {
-            self.loom_seen(loom).await?;
-            self.own_page(page, list, |turn: Turn| self.if_turn_owned(turn)).await
+            self.check_loom_visible(loom).await?;
+            self.own_page(page, list, |turn: Turn| self.keep_own_turn(turn)).await
         };
-        self.shown(format!("turns of {loom}"), reading).await
+        self.read_reply(format!("turns of {loom}"), reading).await
     }
 
-    pub async fn turn(&self, turn: TurnId) -> Guarded {
-        self.shown(format!("turn {turn}"), self.turn_seen(turn)).await
+    pub async fn turn(&self, turn: TurnId) -> GuardedReply {
+        self.read_reply(format!("turn {turn}"), self.visible_turn(turn)).await
     }
 
     /// The path to a turn, root first, with its casts, folds and forks.
-    pub async fn thread(&self, leaf: TurnId) -> Guarded {
+    pub async fn thread(&self, leaf: TurnId) -> GuardedReply {
         let reading = async {
-            self.turn_seen(leaf).await?;
+            self.visible_turn(leaf).await?;
             self.runtime().loom().thread(leaf).await
         };
-        self.shown(format!("thread {leaf}"), reading).await
+        self.read_reply(format!("thread {leaf}"), reading).await
     }
 
     /// The last turns of a loom's threads.
-    pub async fn leaves(&self, loom: LoomId, page: Page) -> Guarded {
+    pub async fn leaves(&self, loom: LoomId, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().leaves(loom, page);
         let keep = |leaf: TurnId| async move {
-            match self.turn_seen(leaf).await {
+            match self.visible_turn(leaf).await {
                 Ok(_) => Ok(Some(leaf)),
                 Err(Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(error),
             }
         };
         let reading = async {
-            self.loom_seen(loom).await?;
+            self.check_loom_visible(loom).await?;
             self.own_page(page, list, keep).await
         };
-        self.shown(format!("leaves of {loom}"), reading).await
+        self.read_reply(format!("leaves of {loom}"), reading).await
     }
 
-    pub async fn rewards(&self, turn: TurnId) -> Guarded {
+    pub async fn rewards(&self, turn: TurnId) -> GuardedReply {
         let reading = async {
-            self.turn_seen(turn).await?;
+            self.visible_turn(turn).await?;
             self.runtime().loom().rewards(turn).await
         };
-        self.shown(format!("rewards of {turn}"), reading).await
+        self.read_reply(format!("rewards of {turn}"), reading).await
     }
 
-    pub async fn runs(&self, page: Page) -> Guarded {
+    pub async fn runs(&self, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().runs(page);
-        self.shown("runs".to_owned(), self.own_page(page, list, |run| self.if_own_run(run))).await
+        self.read_reply("runs".to_owned(), self.own_page(page, list, |run| self.keep_own_run(run))).await
     }
 
     /// The same, the one that was written last first.
-    pub async fn latest_runs(&self, page: Page) -> Guarded {
-        self.shown("runs".to_owned(), self.latest_runs_seen(None, page)).await
+    pub async fn latest_runs(&self, page: PageRequest) -> GuardedReply {
+        self.read_reply("runs".to_owned(), self.visible_latest_runs(None, page)).await
     }
 
     /// A page of the runs that stand so, the one that was written last first.
-    pub async fn own_latest_runs(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Refusal> {
-        self.latest_runs_seen(state, page).await.map_err(|error| store_refusal(&error))
+    pub async fn own_latest_runs(
+        &self,
+        state: Option<RunState>,
+        page: PageRequest,
+    ) -> Result<ListPage<RunView>, Refusal> {
+        self.visible_latest_runs(state, page).await.map_err(|error| store_refusal(&error))
     }
 
-    async fn latest_runs_seen(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Error> {
+    async fn visible_latest_runs(
+        &self,
+        state: Option<RunState>,
+        page: PageRequest,
+    ) -> Result<ListPage<RunView>, Error> {
         let list = |page| self.runtime().loom().latest_runs(state, page);
-        self.own_page(page, list, |run| self.if_own_run(run)).await
+        self.own_page(page, list, |run| self.keep_own_run(run)).await
     }
 
-    pub async fn run(&self, run: RunId) -> Guarded {
-        self.shown(format!("run {run}"), self.run_seen(run)).await
+    pub async fn run(&self, run: RunId) -> GuardedReply {
+        self.read_reply(format!("run {run}"), self.visible_run(run)).await
     }
 
     /// A run with what became of it: its outcome once it has ended, and until then what waits for a person.
-    pub async fn run_told(&self, run: RunId) -> Guarded {
-        self.told("run", async {
+    pub async fn run_details(&self, run: RunId) -> GuardedReply {
+        self.guarded_reply("run", async {
             let view = self.own_run(run).await?;
             let cast = self.root_cast(&view).await.map_err(|error| store_refusal(&error))?;
             let mut told = json!(view);
@@ -209,12 +217,12 @@ impl Service {
     }
 
     /// The closed turns of a run, its children's among them, in the order in which they were closed.
-    pub async fn turns_of_run(&self, run: RunId, page: Page) -> Guarded {
-        self.shown(format!("turns of {run}"), self.turns_listed(run, page)).await
+    pub async fn turns_of_run(&self, run: RunId, page: PageRequest) -> GuardedReply {
+        self.read_reply(format!("turns of {run}"), self.list_run_turns(run, page)).await
     }
 
-    async fn turns_listed(&self, run: RunId, page: Page) -> Result<Listed<Turn>, Error> {
-        self.run_seen(run).await?;
+    async fn list_run_turns(&self, run: RunId, page: PageRequest) -> Result<ListPage<Turn>, Error> {
+        self.visible_run(run).await?;
         let loom = self.runtime().loom();
         let (mut items, mut bytes) = (Vec::new(), 0);
         let mut records = std::pin::pin!(loom.read(run, Seq::new(page.after.unwrap_or(0))));
@@ -224,38 +232,38 @@ impl Service {
             let Event::Turn(closed) = record.event()? else { continue };
             // One page is one reply, and a reply is bounded.
             if items.len() >= page.most || bytes >= TURNS_LISTED_BYTES {
-                return Ok(Listed { items, next: last });
+                return Ok(ListPage { items, next: last });
             }
             let turn = loom.turn(closed.turn_id).await?;
             bytes += serde_json::to_vec(&turn).map_or(0, |text| text.len());
             items.push(turn);
             last = Some(record.seq.get());
         }
-        Ok(Listed { items, next: None })
+        Ok(ListPage { items, next: None })
     }
 
-    async fn if_own_run(&self, run: RunView) -> Result<Option<RunView>, Error> {
+    async fn keep_own_run(&self, run: RunView) -> Result<Option<RunView>, Error> {
         let owner = run.owner.as_str().to_owned();
-        self.if_owned(run, owner).await
+        self.keep_if_owned(run, owner).await
     }
 
-    async fn if_turn_owned(&self, turn: Turn) -> Result<Option<Turn>, Error> {
+    async fn keep_own_turn(&self, turn: Turn) -> Result<Option<Turn>, Error> {
         let run = self.runtime().loom().cast(turn.cast_id).await?.run_id;
-        self.if_run_owned(turn, run).await
+        self.keep_if_run_owned(turn, run).await
     }
 
     /// What an id, or the beginning of one, names.
-    pub async fn resolve(&self, prefix: &str) -> Guarded {
-        self.shown("id".to_owned(), self.resolved("id", prefix)).await
+    pub async fn resolve(&self, prefix: &str) -> GuardedReply {
+        self.read_reply("id".to_owned(), self.resolve_prefix("id", prefix)).await
     }
 
     /// The same as a value; `kind` is what it is called where there is none.
-    pub async fn find(&self, kind: &'static str, prefix: &str) -> Result<Named, Refusal> {
-        self.resolved(kind, prefix).await.map_err(|error| store_refusal(&error))
+    pub async fn find(&self, kind: &'static str, prefix: &str) -> Result<AnyId, Refusal> {
+        self.resolve_prefix(kind, prefix).await.map_err(|error| store_refusal(&error))
     }
 
     /// The same NotFound answers what never was, what is another owner's, and a beginning that others' ids share.
-    async fn resolved(&self, kind: &'static str, prefix: &str) -> Result<Named, Error> {
+    async fn resolve_prefix(&self, kind: &'static str, prefix: &str) -> Result<AnyId, Error> {
         let unseen = || missing(kind, prefix.to_owned());
         if prefix.is_empty() {
             return Err(unseen());
@@ -263,17 +271,17 @@ impl Service {
         let reading = async {
             let named = self.runtime().loom().resolve(prefix).await?;
             let seen = match named {
-                Named::Run(run) => self.run_seen(run).await.map(drop),
-                Named::Entity(entity) => self.entity_seen(entity).await.map(drop),
-                Named::Turn(turn) => self.turn_seen(turn).await.map(drop),
-                Named::Cast(cast) => {
+                AnyId::Run(run) => self.visible_run(run).await.map(drop),
+                AnyId::Entity(entity) => self.visible_entity(entity).await.map(drop),
+                AnyId::Turn(turn) => self.visible_turn(turn).await.map(drop),
+                AnyId::Cast(cast) => {
                     let run = self.runtime().loom().cast(cast).await?.run_id;
-                    self.run_seen(run).await.map(drop)
+                    self.visible_run(run).await.map(drop)
                 }
-                Named::Loom(loom) => self.loom_seen(loom).await,
+                AnyId::Loom(loom) => self.check_loom_visible(loom).await,
                 // Nobody is told about one but with its thread.
-                Named::Fold(_) if self.is_scoped() => Err(unseen()),
-                Named::Fold(_) => Ok(()),
+                AnyId::Fold(_) if self.is_scoped() => Err(unseen()),
+                AnyId::Fold(_) => Ok(()),
             };
             seen.map(|()| named)
         };
@@ -293,14 +301,14 @@ impl Service {
         format: Format,
         redaction: Redaction,
         mut take: impl FnMut(String),
-    ) -> Guarded {
+    ) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface("export"), |rb| async {
             // A loom holds what all owners did.
             if self.is_scoped() {
                 return rb.refuse(store_refusal(&missing("loom", loom.to_string())));
             }
             let mut lines = 0_u64;
-            let with_papers = format == Format::Journal && matches!(redaction, Redaction::Off);
+            let with_evidence = format == Format::Journal && matches!(redaction, Redaction::Off);
             let mut exported = export(self.runtime().loom(), loom, format, redaction);
             while let Some(line) = exported.next().await {
                 match line {
@@ -311,8 +319,8 @@ impl Service {
                     Err(error) => return rb.refuse(store_refusal(&error)),
                 }
             }
-            let mut papers = papers(self.runtime().loom(), loom);
-            while with_papers && let Some(line) = papers.next().await {
+            let mut evidence = evidence_lines(self.runtime().loom(), loom);
+            while with_evidence && let Some(line) = evidence.next().await {
                 match line {
                     Ok(line) => {
                         lines += 1;

@@ -4,19 +4,19 @@
 //! hash from which the chain of the run goes on.
 
 use cantrip::canon::RetentionId;
-use cantrip::loom::{Error, Journal, Page, Removal, RetentionOrder, RetentionPlan, RetentionPolicy};
-use cantrip::reply::{Guarded, Refusal, codes};
+use cantrip::loom::{Error, Journal, PageRequest, Removal, RetentionOrder, RetentionPlan, RetentionPolicy};
+use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use serde_json::json;
 
 use crate::Service;
-use crate::spend::Because;
+use crate::spend::ChangeReason;
 
 impl Service {
     /// What a policy would remove now. Nothing is written.
-    pub async fn retention_plan(&self, policy: &RetentionPolicy) -> Guarded {
-        self.told("retention", async {
-            let plan = self.planned(policy).await?;
+    pub async fn retention_plan(&self, policy: &RetentionPolicy) -> GuardedReply {
+        self.guarded_reply("retention", async {
+            let plan = self.plan_retention(policy).await?;
             let records: u64 = plan.runs.iter().map(|run| run.records).sum();
             let value = json!({"policy": policy, "runs": plan.runs, "records": records, "kept": plan.kept});
             Ok(codes::read("retention plan").value(value))
@@ -24,28 +24,28 @@ impl Service {
         .await
     }
 
-    async fn planned(&self, policy: &RetentionPolicy) -> Result<RetentionPlan, Refusal> {
-        self.may_remove()?;
+    async fn plan_retention(&self, policy: &RetentionPolicy) -> Result<RetentionPlan, Refusal> {
+        self.check_may_remove()?;
         let now = self.clock.now().wall;
         let planned = self.runtime().loom().retention_plan(policy.clone(), now).await;
         planned.map_err(|error| store_refusal(&error))
     }
 
     /// Removes what a policy covers, run by run, and records each removal.
-    pub async fn apply_retention(&self, policy: &RetentionPolicy, because: Because) -> Guarded {
-        self.told("retention", async {
-            because.checked()?;
-            let plan = self.planned(policy).await?;
+    pub async fn apply_retention(&self, policy: &RetentionPolicy, because: ChangeReason) -> GuardedReply {
+        self.guarded_reply("retention", async {
+            because.check()?;
+            let plan = self.plan_retention(policy).await?;
             let at = self.clock.now().wall;
             let retention_id: RetentionId = self.ids.next(at);
-            let Because { actor, reason } = because;
+            let ChangeReason { actor, reason } = because;
             let order = RetentionOrder { retention_id, policy: policy.clone(), actor, reason, at };
             let (mut removed, mut skipped): (Vec<Removal>, u64) = (Vec::new(), 0);
             for run in &plan.runs {
                 match self.runtime().loom().remove(order.clone(), run.run_id).await {
                     Ok(removal) => removed.push(removal),
                     // It changed since the plan was made: someone forked it, or removed it first.
-                    Err(Error::Misplaced { .. }) => skipped += 1,
+                    Err(Error::InvalidStep { .. }) => skipped += 1,
                     Err(error) => return Err(store_refusal(&error)),
                 }
             }
@@ -60,9 +60,9 @@ impl Service {
     }
 
     /// What retentions removed, oldest first.
-    pub async fn removals(&self, page: Page) -> Guarded {
-        self.told("removals", async {
-            self.may_remove()?;
+    pub async fn removals(&self, page: PageRequest) -> GuardedReply {
+        self.guarded_reply("removals", async {
+            self.check_may_remove()?;
             let listed = self.runtime().loom().removals(page).await.map_err(|error| store_refusal(&error))?;
             Ok(codes::read("removals").value(listed))
         })
@@ -70,7 +70,7 @@ impl Service {
     }
 
     /// Only the house removes history: an owner who could would remove what others rely on.
-    fn may_remove(&self) -> Result<(), Refusal> {
+    fn check_may_remove(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
             return Err(codes::not_authorized("a retention", "only the house removes records").into());
         }

@@ -1,20 +1,20 @@
 //! Runs that nobody works on.
 
 use cantrip::canon::RunId;
-use cantrip::loom::{Journal, Page, RunView};
+use cantrip::loom::{Journal, PageRequest, RunView};
 use cantrip::reply::Refusal;
 use cantrip::spend::Principal;
 use cantrip::{Cancel, Cantrip, CastReply, Funds, owner_of, store_refusal};
 use futures_util::{StreamExt, stream};
 
 use crate::Service;
-use crate::act::unbegun;
+use crate::act::reply_without_cast;
 use crate::limits::PICKED_UP_TOGETHER_MAX;
 
 impl Service {
     /// The runs that nobody works on: live ones whose owner's lease is over, and that wait for nobody.
     pub async fn orphans(&self) -> Result<Vec<RunView>, Refusal> {
-        let (mut found, mut page) = (Vec::new(), Page::FIRST);
+        let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
         loop {
             let loom = self.runtime().loom();
             let now = loom.lease_now(self.clock.now().wall).await.map_err(|error| store_refusal(&error))?;
@@ -37,8 +37,8 @@ impl Service {
             autopilot_id: agent,
         };
         match self.runtime().funds(principal, None).await.map_err(|error| store_refusal(&error))? {
-            Funds::Uncounted | Funds::Paid(_) => Ok(true),
-            Funds::Missing => Ok(false),
+            Funds::NoLedger | Funds::Paid(_) => Ok(true),
+            Funds::NoAuthorization => Ok(false),
         }
     }
 
@@ -52,7 +52,7 @@ impl Service {
     /// it rests. One that someone else takes first, or whose cantrip cannot be found, is answered so and left alone.
     ///
     /// This is what a process that serves does when it starts, with its [`orphans`](Self::orphans).
-    pub async fn pick_up(
+    pub async fn resume_runs(
         &self,
         runs: Vec<RunId>,
         cantrip_of: impl AsyncFn(RunId) -> Result<Cantrip, Refusal>,
@@ -63,7 +63,7 @@ impl Service {
         let going = stream::iter(runs).map(|run| async move {
             let reply = match cantrip_of(run).await {
                 Ok(cantrip) => self.resume(&cantrip, run, cancel).await,
-                Err(refusal) => unbegun(self.refused("resume", refusal).await),
+                Err(refusal) => reply_without_cast(self.refusal_reply("resume", refusal).await),
             };
             (run, reply)
         });

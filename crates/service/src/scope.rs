@@ -5,7 +5,7 @@
 //! are shared by all: everybody reads them, and only an operator, or the house itself, changes them.
 
 use cantrip::canon::{EntityId, RunId, TurnId};
-use cantrip::loom::{Actor, CastView, EntityView, Error, Listed, Loom, Page, RunView, Turn};
+use cantrip::loom::{Actor, CastView, EntityView, Error, ListPage, Loom, PageRequest, RunView, Turn};
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use serde_json::json;
@@ -14,19 +14,19 @@ use crate::Service;
 
 /// On whose behalf a service acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ServiceScope {
     /// Nobody's: of whoever has the store in hand.
-    House,
+    Unrestricted,
     Owner(Actor),
     /// An owner who looks after what all share.
     Operator(Actor),
 }
 
-impl Standing {
+impl ServiceScope {
     /// Whose it is, unless it is the house's own.
     fn owner(&self) -> Option<&Actor> {
         match self {
-            Self::House => None,
+            Self::Unrestricted => None,
             Self::Owner(owner) | Self::Operator(owner) => Some(owner),
         }
     }
@@ -36,26 +36,26 @@ impl Service {
     /// The same house as one owner sees it: what it casts is its own, and nothing else is shown or touched.
     #[must_use]
     pub fn for_owner(&self, owner: Actor) -> Self {
-        let runtime = self.runtime.acting_for(owner.clone());
-        Self { runtime, standing: Standing::Owner(owner), summoned: std::sync::Arc::default(), ..self.clone() }
+        let runtime = self.runtime.with_actor(owner.clone());
+        Self { runtime, scope: ServiceScope::Owner(owner), live_entities: std::sync::Arc::default(), ..self.clone() }
     }
 
     /// The same service, of an owner who may change what all share.
     #[must_use]
-    pub fn operating(&self) -> Self {
-        let standing = match &self.standing {
-            Standing::House => Standing::House,
-            Standing::Owner(owner) | Standing::Operator(owner) => Standing::Operator(owner.clone()),
+    pub fn as_operator(&self) -> Self {
+        let standing = match &self.scope {
+            ServiceScope::Unrestricted => ServiceScope::Unrestricted,
+            ServiceScope::Owner(owner) | ServiceScope::Operator(owner) => ServiceScope::Operator(owner.clone()),
         };
-        Self { standing, ..self.clone() }
+        Self { scope: standing, ..self.clone() }
     }
 
     /// Signatures, artifacts and pointers are what everybody's predicts run on: one owner must not change them for the
     /// others.
-    pub(crate) fn may_change_what_all_share(&self) -> Result<(), Refusal> {
-        match &self.standing {
-            Standing::House | Standing::Operator(_) => Ok(()),
-            Standing::Owner(owner) => {
+    pub(crate) fn check_may_change_shared(&self) -> Result<(), Refusal> {
+        match &self.scope {
+            ServiceScope::Unrestricted | ServiceScope::Operator(_) => Ok(()),
+            ServiceScope::Owner(owner) => {
                 let owner = owner.as_str();
                 let hint = format!("whoever runs the server makes {owner} one: operator {owner} = TOKEN in its tokens");
                 let why = "signatures, artifacts and pointers are shared by all, and only an operator changes them";
@@ -65,53 +65,53 @@ impl Service {
     }
 
     pub(crate) fn is_scoped(&self) -> bool {
-        self.standing.owner().is_some()
+        self.scope.owner().is_some()
     }
 
     /// Whether what this owner has is there for this service.
-    pub(crate) fn sees(&self, owner: &str) -> bool {
-        self.standing.owner().is_none_or(|own| own.as_str() == owner)
+    pub(crate) fn can_see(&self, owner: &str) -> bool {
+        self.scope.owner().is_none_or(|own| own.as_str() == owner)
     }
 
-    pub(crate) async fn run_seen(&self, run: RunId) -> Result<RunView, Error> {
+    pub(crate) async fn visible_run(&self, run: RunId) -> Result<RunView, Error> {
         let view = self.runtime().loom().run(run).await?;
-        if self.sees(view.owner.as_str()) { Ok(view) } else { Err(missing("run", run.to_string())) }
+        if self.can_see(view.owner.as_str()) { Ok(view) } else { Err(missing("run", run.to_string())) }
     }
 
-    async fn sees_run(&self, run: RunId) -> Result<bool, Error> {
+    async fn can_see_run(&self, run: RunId) -> Result<bool, Error> {
         if !self.is_scoped() {
             return Ok(true);
         }
-        Ok(self.sees(self.runtime().loom().run(run).await?.owner.as_str()))
+        Ok(self.can_see(self.runtime().loom().run(run).await?.owner.as_str()))
     }
 
-    pub(crate) async fn entity_seen(&self, entity: EntityId) -> Result<EntityView, Error> {
+    pub(crate) async fn visible_entity(&self, entity: EntityId) -> Result<EntityView, Error> {
         let view = self.runtime().loom().entity(entity).await?;
-        if self.sees_run(view.run_id).await? { Ok(view) } else { Err(missing("entity", entity.to_string())) }
+        if self.can_see_run(view.run_id).await? { Ok(view) } else { Err(missing("entity", entity.to_string())) }
     }
 
-    pub(crate) async fn turn_seen(&self, turn: TurnId) -> Result<Turn, Error> {
+    pub(crate) async fn visible_turn(&self, turn: TurnId) -> Result<Turn, Error> {
         let seen = self.runtime().loom().turn(turn).await?;
         if !self.is_scoped() {
             return Ok(seen);
         }
         let run = self.runtime().loom().cast(seen.cast_id).await?.run_id;
-        if self.sees_run(run).await? { Ok(seen) } else { Err(missing("turn", turn.to_string())) }
+        if self.can_see_run(run).await? { Ok(seen) } else { Err(missing("turn", turn.to_string())) }
     }
 
     /// A run, if it is there for this service.
     pub async fn own_run(&self, run: RunId) -> Result<RunView, Refusal> {
-        self.run_seen(run).await.map_err(|error| store_refusal(&error))
+        self.visible_run(run).await.map_err(|error| store_refusal(&error))
     }
 
     /// An entity, likewise.
     pub async fn own_entity(&self, entity: EntityId) -> Result<EntityView, Refusal> {
-        self.entity_seen(entity).await.map_err(|error| store_refusal(&error))
+        self.visible_entity(entity).await.map_err(|error| store_refusal(&error))
     }
 
     /// A turn, likewise.
     pub async fn own_turn(&self, turn: TurnId) -> Result<Turn, Refusal> {
-        self.turn_seen(turn).await.map_err(|error| store_refusal(&error))
+        self.visible_turn(turn).await.map_err(|error| store_refusal(&error))
     }
 
     /// The run that a turn was made in.
@@ -130,7 +130,7 @@ impl Service {
     /// The last turn that the root of a run has closed in it.
     pub async fn leaf_of_run(&self, run: RunId) -> Result<Option<TurnId>, Refusal> {
         let found = async {
-            let view = self.run_seen(run).await?;
+            let view = self.visible_run(run).await?;
             if let Some(outcome) = self.root_cast(&view).await?.and_then(|cast| cast.outcome) {
                 return Ok(outcome.leaf);
             }
@@ -147,18 +147,18 @@ impl Service {
     /// and still lead on.
     pub(crate) async fn own_page<T, L, K>(
         &self,
-        mut page: Page,
-        list: impl Fn(Page) -> L,
+        mut page: PageRequest,
+        list: impl Fn(PageRequest) -> L,
         keep: impl Fn(T) -> K,
-    ) -> Result<Listed<T>, Error>
+    ) -> Result<ListPage<T>, Error>
     where
-        L: Future<Output = Result<Listed<T>, Error>>,
+        L: Future<Output = Result<ListPage<T>, Error>>,
         K: Future<Output = Result<Option<T>, Error>>,
     {
         loop {
-            let Listed { items, next } = list(page).await?;
+            let ListPage { items, next } = list(page).await?;
             if !self.is_scoped() {
-                return Ok(Listed { items, next });
+                return Ok(ListPage { items, next });
             }
             let mut kept = Vec::new();
             for item in items {
@@ -166,19 +166,19 @@ impl Service {
             }
             match next {
                 Some(after) if kept.is_empty() => page.after = Some(after),
-                Some(_) | None => return Ok(Listed { items: kept, next }),
+                Some(_) | None => return Ok(ListPage { items: kept, next }),
             }
         }
     }
 
     /// Keeps what this owner has.
-    pub(crate) async fn if_owned<T>(&self, item: T, owner: String) -> Result<Option<T>, Error> {
-        Ok(self.sees(&owner).then_some(item))
+    pub(crate) async fn keep_if_owned<T>(&self, item: T, owner: String) -> Result<Option<T>, Error> {
+        Ok(self.can_see(&owner).then_some(item))
     }
 
     /// Keeps what was made in a run of this service's.
-    pub(crate) async fn if_run_owned<T>(&self, item: T, run: RunId) -> Result<Option<T>, Error> {
-        Ok(self.sees_run(run).await?.then_some(item))
+    pub(crate) async fn keep_if_run_owned<T>(&self, item: T, run: RunId) -> Result<Option<T>, Error> {
+        Ok(self.can_see_run(run).await?.then_some(item))
     }
 }
 

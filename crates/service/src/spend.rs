@@ -1,11 +1,13 @@
 //! Money: who may spend what, what is held and was spent, and whether it adds up.
 
 use cantrip::canon::{AuthorizationId, Timestamp};
-use cantrip::loom::{Actor, Answer, Conflict, Error, Journal, Ledger, Listed, Page, Step, StepId, Wanted};
-use cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip::loom::{
+    Actor, AppendOutcome, Conflict, Error, Journal, Ledger, ListPage, PageRequest, ReservationFilter, Step, StepId,
+};
+use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::spend::{
-    Authorization, AuthorizationRef, Authorize, Booked, Fault, Findings, Operation, Reconciliation, ReservationId,
-    Revoke, Terms, Verdict,
+    AuditReport, Authorization, AuthorizationRef, Authorize, LedgerFault, Operation, Reconciliation, ReservationId,
+    ReservationRow, Revoke, Terms, Verdict,
 };
 use cantrip::store_refusal;
 use serde_json::{Value, json};
@@ -16,13 +18,13 @@ use crate::scope::missing;
 
 /// Who changes something about money, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Because {
+pub struct ChangeReason {
     pub actor: Actor,
     pub reason: String,
 }
 
-impl Because {
-    pub(crate) fn checked(&self) -> Result<(), Refusal> {
+impl ChangeReason {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
         let (long, blank) = (self.reason.len() > REASON_BYTES_MAX, self.reason.trim().is_empty());
         if long || blank {
             let rule = if blank { "a reason must be given" } else { "a reason is short" };
@@ -34,16 +36,16 @@ impl Because {
 
 impl Service {
     /// Gives an authorization of these terms, from now on.
-    pub async fn authorize(&self, terms: Terms, because: Because) -> Guarded {
+    pub async fn authorize(&self, terms: Terms, because: ChangeReason) -> GuardedReply {
         let now = self.clock.now().wall;
         let id: AuthorizationId = self.ids.next(now);
         let authorization = AuthorizationRef::Issued(id);
         let terms = Terms { issued_at: now, ..terms };
-        let Because { actor, reason } = because.clone();
+        let ChangeReason { actor, reason } = because.clone();
         let actor = actor.as_str().to_owned();
         let issue = Authorize { authorization, terms, actor, reason, at: now };
-        let applied = match self.may_give().and_then(|()| because.checked()) {
-            Ok(()) => self.change(authorization.to_string(), Operation::Authorize(Box::new(issue))).await,
+        let applied = match self.check_may_authorize().and_then(|()| because.check()) {
+            Ok(()) => self.apply_operation(authorization.to_string(), Operation::Authorize(Box::new(issue))).await,
             Err(refusal) => Err(refusal),
         };
         let answered = self.runtime().guard().call(Call::surface("authorize"), |rb| async {
@@ -59,19 +61,19 @@ impl Service {
     }
 
     /// Takes an authorization back: nothing is reserved under it any more, and what is under way is settled.
-    pub async fn revoke(&self, authorization: AuthorizationRef, because: Because) -> Guarded {
+    pub async fn revoke(&self, authorization: AuthorizationRef, because: ChangeReason) -> GuardedReply {
         let (name, now) = (authorization.to_string(), self.clock.now().wall);
-        let Because { actor, reason } = because.clone();
+        let ChangeReason { actor, reason } = because.clone();
         let revoke = Revoke { authorization, actor: actor.as_str().to_owned(), reason, at: now };
-        let applied = match self.may_give().and_then(|()| because.checked()) {
-            Ok(()) => self.change(name.clone(), Operation::Revoke(revoke)).await,
+        let applied = match self.check_may_authorize().and_then(|()| because.check()) {
+            Ok(()) => self.apply_operation(name.clone(), Operation::Revoke(revoke)).await,
             Err(refusal) => Err(refusal),
         };
-        self.changed_money("revoke", "authorization", name, "revoked", applied).await
+        self.money_change_reply("revoke", "authorization", name, "revoked", applied).await
     }
 
     /// Money is the house's to give: an owner who could would give it to itself.
-    fn may_give(&self) -> Result<(), Refusal> {
+    fn check_may_authorize(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
             return Err(codes::not_authorized("a change of the ledger", "only the house gives money").into());
         }
@@ -79,20 +81,20 @@ impl Service {
     }
 
     /// Writes what changes outside every run.
-    async fn change(&self, name: String, operation: Operation) -> Result<(), Refusal> {
+    async fn apply_operation(&self, name: String, operation: Operation) -> Result<(), Refusal> {
         let id = StepId::new(format!("change-{name}")).map_err(|_| codes::crash())?;
-        let answer = self.runtime().loom().append(Step::apart(id).money(operation)).await;
-        settled(answer.map_err(|error| store_refusal(&error))?)
+        let answer = self.runtime().loom().append(Step::outside_runs(id).money(operation)).await;
+        operation_result(answer.map_err(|error| store_refusal(&error))?)
     }
 
-    async fn changed_money(
+    async fn money_change_reply(
         &self,
         call: &'static str,
         kind: &'static str,
         name: String,
         state: &'static str,
         applied: Result<(), Refusal>,
-    ) -> Guarded {
+    ) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface(call), |rb| async {
             match applied {
                 Ok(()) => rb.success(codes::changed(kind, name, state)),
@@ -103,38 +105,38 @@ impl Service {
     }
 
     /// The authorizations, oldest first.
-    pub async fn authorizations(&self, page: Page) -> Guarded {
-        self.shown("authorizations".to_owned(), self.authorizations_seen(page)).await
+    pub async fn authorizations(&self, page: PageRequest) -> GuardedReply {
+        self.read_reply("authorizations".to_owned(), self.visible_authorizations(page)).await
     }
 
     /// A page of the authorizations, oldest first.
-    pub async fn own_authorizations(&self, page: Page) -> Result<Listed<Authorization>, Refusal> {
-        self.authorizations_seen(page).await.map_err(|error| store_refusal(&error))
+    pub async fn own_authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Refusal> {
+        self.visible_authorizations(page).await.map_err(|error| store_refusal(&error))
     }
 
-    async fn authorizations_seen(&self, page: Page) -> Result<Listed<Authorization>, Error> {
+    async fn visible_authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Error> {
         let list = |page| self.runtime().loom().authorizations(page);
         let keep = |row: Authorization| {
             let owner = row.agreement.terms.owner.to_string();
-            self.if_owned(row, owner)
+            self.keep_if_owned(row, owner)
         };
         self.own_page(page, list, keep).await
     }
 
     /// An authorization as it stands, with every revision of its terms.
-    pub async fn authorization(&self, id: AuthorizationRef) -> Guarded {
-        self.shown(format!("authorization {id}"), self.authorization_seen(id)).await
+    pub async fn authorization(&self, id: AuthorizationRef) -> GuardedReply {
+        self.read_reply(format!("authorization {id}"), self.visible_authorization(id)).await
     }
 
     /// The same as a value.
     pub async fn own_authorization(&self, id: AuthorizationRef) -> Result<Value, Refusal> {
-        self.authorization_seen(id).await.map_err(|error| store_refusal(&error))
+        self.visible_authorization(id).await.map_err(|error| store_refusal(&error))
     }
 
-    async fn authorization_seen(&self, id: AuthorizationRef) -> Result<Value, Error> {
+    async fn visible_authorization(&self, id: AuthorizationRef) -> Result<Value, Error> {
         let loom = self.runtime().loom();
         let row = loom.authorization(id).await?;
-        if !self.sees(&row.agreement.terms.owner.to_string()) {
+        if !self.can_see(&row.agreement.terms.owner.to_string()) {
             return Err(missing("authorization", id.to_string()));
         }
         let (remaining, agreements) = (row.remaining(), loom.agreements(id).await?);
@@ -142,52 +144,52 @@ impl Service {
     }
 
     /// Reservations, oldest first.
-    pub async fn reservations(&self, wanted: Wanted, page: Page) -> Guarded {
+    pub async fn reservations(&self, wanted: ReservationFilter, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().reservations(wanted.clone(), page);
-        let keep = |booked: Booked| {
+        let keep = |booked: ReservationRow| {
             let run = booked.row.terms().run;
-            self.if_run_owned(booked, run)
+            self.keep_if_run_owned(booked, run)
         };
-        self.shown("reservations".to_owned(), self.own_page(page, list, keep)).await
+        self.read_reply("reservations".to_owned(), self.own_page(page, list, keep)).await
     }
 
     /// Notes what someone found out about a call of unknown outcome. The first finding stands; the same again is
     /// answered as it was.
-    pub async fn reconcile(&self, reservation: ReservationId, verdict: Verdict, because: Because) -> Guarded {
+    pub async fn reconcile(&self, reservation: ReservationId, verdict: Verdict, because: ChangeReason) -> GuardedReply {
         let now = self.clock.now().wall;
         let state = match verdict {
             Verdict::Commit(_) => "committed",
             Verdict::Release => "released",
         };
-        let applied = match self.may_give().and_then(|()| because.checked()) {
-            Ok(()) => self.reconciled(&reservation, verdict, because, now).await,
+        let applied = match self.check_may_authorize().and_then(|()| because.check()) {
+            Ok(()) => self.apply_verdict(&reservation, verdict, because, now).await,
             Err(refusal) => Err(refusal),
         };
-        self.changed_money("reconcile", "reservation", reservation.to_string(), state, applied).await
+        self.money_change_reply("reconcile", "reservation", reservation.to_string(), state, applied).await
     }
 
-    async fn reconciled(
+    async fn apply_verdict(
         &self,
         reservation: &ReservationId,
         verdict: Verdict,
-        because: Because,
+        because: ChangeReason,
         at: Timestamp,
     ) -> Result<(), Refusal> {
         let loom = self.runtime().loom();
         let booked = loom.reservation(reservation.clone()).await.map_err(|error| store_refusal(&error))?;
-        let Because { actor, reason } = because;
+        let ChangeReason { actor, reason } = because;
         let by = actor.as_str().to_owned();
         let found = Reconciliation { verdict, by, reason, at, estimated: false };
         // Each finding is a step of its own: whether it says what was said before is the ledger's to know.
         let id = StepId::new(format!("reconcile-{}", self.ids.next::<cantrip::canon::kinds::Decision>(at)));
-        let step = Step::beside(id.map_err(|_| codes::crash())?, booked.row.terms().run);
+        let step = Step::annotation(id.map_err(|_| codes::crash())?, booked.row.terms().run);
         let step = step.money(Operation::reconcile(reservation.clone(), found));
-        settled(loom.append(step).await.map_err(|error| store_refusal(&error))?)
+        operation_result(loom.append(step).await.map_err(|error| store_refusal(&error))?)
     }
 
     /// Reckons every counter of the ledger anew; for an owner, those of its own authorizations.
-    pub async fn verify_spend(&self) -> Guarded {
-        let found = self.audited().await;
+    pub async fn verify_spend(&self) -> GuardedReply {
+        let found = self.audit_ledger().await;
         let answered = self.runtime().guard().call(Call::surface("verify"), |rb| async {
             match found {
                 Ok(findings) => match findings.differences.first() {
@@ -205,14 +207,14 @@ impl Service {
         answered.await
     }
 
-    async fn audited(&self) -> Result<Findings, Error> {
+    async fn audit_ledger(&self) -> Result<AuditReport, Error> {
         let loom = self.runtime().loom();
         if !self.is_scoped() {
             return loom.audit().await;
         }
-        let (mut own, mut page) = (Vec::new(), Page::FIRST);
+        let (mut own, mut page) = (Vec::new(), PageRequest::FIRST);
         loop {
-            let listed = self.authorizations_seen(page).await?;
+            let listed = self.visible_authorizations(page).await?;
             own.extend(listed.items.iter().map(|row| row.id));
             match listed.next {
                 Some(after) => page.after = Some(after),
@@ -222,37 +224,41 @@ impl Service {
     }
 }
 
-fn settled(answer: Answer) -> Result<(), Refusal> {
+fn operation_result(answer: AppendOutcome) -> Result<(), Refusal> {
     match answer {
-        Answer::Committed(_) => Ok(()),
-        Answer::Conflict(Conflict::Money { what, fault }) => Err(unfit(what, fault)),
-        Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => Err(codes::crash().into()),
+        AppendOutcome::Committed(_) => Ok(()),
+        AppendOutcome::Conflict(Conflict::Money { what, fault }) => Err(ledger_refusal(what, fault)),
+        AppendOutcome::Refused(_) | AppendOutcome::Wait | AppendOutcome::Conflict(_) | AppendOutcome::Fenced { .. } => {
+            Err(codes::crash().into())
+        }
     }
 }
 
 /// What does not fit what the ledger holds.
-fn unfit(what: String, fault: Fault) -> Refusal {
+fn ledger_refusal(what: String, fault: LedgerFault) -> Refusal {
     match fault {
-        Fault::NotFound { what: kind } => codes::not_found(kind, what).into(),
-        Fault::InvalidTransition { state, .. } => {
+        LedgerFault::NotFound { what: kind } => codes::not_found(kind, what).into(),
+        LedgerFault::InvalidTransition { state, .. } => {
             codes::wrong_state("reservation", what, state, "reconciling", "one of unknown outcome").into()
         }
-        Fault::IdempotencyConflict => {
+        LedgerFault::IdempotencyConflict => {
             codes::wrong_state("reservation", what, "settled otherwise", "reconciling", "one of unknown outcome").into()
         }
-        Fault::Revision { expected, found } => codes::version_conflict("authorization", what, found, expected).into(),
-        Fault::Decided { state } => {
+        LedgerFault::Revision { expected, found } => {
+            codes::version_conflict("authorization", what, found, expected).into()
+        }
+        LedgerFault::Decided { state } => {
             codes::wrong_state("approval", what, state, "deciding", "one that is pending").into()
         }
-        Fault::Live => codes::busy("reservation", what, "the owner of its run").into(),
-        Fault::Terms(fault) => codes::schema("authorization", "", fault.to_string()).into(),
-        Fault::Money(fault) => codes::schema("amount", "", fault.to_string()).into(),
-        Fault::NotFresh { .. }
-        | Fault::AttemptOpen { .. }
-        | Fault::Replied
-        | Fault::Attempt { .. }
-        | Fault::Zero
-        | Fault::Misplaced
-        | Fault::CapsTooDeep(_) => codes::crash().into(),
+        LedgerFault::Live => codes::busy("reservation", what, "the owner of its run").into(),
+        LedgerFault::Terms(fault) => codes::schema("authorization", "", fault.to_string()).into(),
+        LedgerFault::Money(fault) => codes::schema("amount", "", fault.to_string()).into(),
+        LedgerFault::NotFresh { .. }
+        | LedgerFault::AttemptOpen { .. }
+        | LedgerFault::Replied
+        | LedgerFault::Attempt { .. }
+        | LedgerFault::Zero
+        | LedgerFault::Misplaced
+        | LedgerFault::CapsTooDeep(_) => codes::crash().into(),
     }
 }

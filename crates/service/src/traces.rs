@@ -3,8 +3,8 @@
 //! A trace was sanitised before it was stored. It is redacted again when it is read, with the rules and secrets that this
 //! process knows today, unless the caller asks for the stored form. Every read goes through the owner check of the run.
 
-use cantrip::loom::{Contracts, Page, ReceiptsWanted};
-use cantrip::reply::{Call, Filled, Guarded, Refusal, Success, codes};
+use cantrip::loom::{Contracts, PageRequest, ReceiptFilter};
+use cantrip::reply::{Call, GuardedReply, Refusal, ReplyDraft, Success, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{ReceiptId, ReceiptRow, TraceRow, TraceState};
 use cantrip_ds::{trace_payload, trace_row};
@@ -42,7 +42,7 @@ pub enum TraceContent {
 }
 
 /// What a row says of its trace, without the payload.
-fn described(row: &TraceRow) -> Value {
+fn describe_row(row: &TraceRow) -> Value {
     json!({
         "trace_ref": row.trace_ref, "trace_hash": row.trace_hash, "run_id": row.run_id, "predict_id": row.predict_id,
         "storage": row.storage, "state": row.state, "uri": row.uri, "bytes": row.bytes, "created_at": row.created_at,
@@ -53,8 +53,8 @@ fn described(row: &TraceRow) -> Value {
 
 impl Service {
     /// Reads a trace back and checks its hash.
-    pub async fn trace(&self, name: &TraceName, content: TraceContent) -> Guarded {
-        self.told("trace", async {
+    pub async fn trace(&self, name: &TraceName, content: TraceContent) -> GuardedReply {
+        self.guarded_reply("trace", async {
             let value = self.read_trace(name, content).await?;
             let name = value["trace_ref"].as_str().unwrap_or_default().to_owned();
             Ok(codes::read(name).value(value))
@@ -71,10 +71,10 @@ impl Service {
     async fn read_row(&self, row: &TraceRow, content: TraceContent) -> Result<Value, Refusal> {
         let payload = trace_payload(row).await?;
         let payload = match content {
-            TraceContent::Redacted => self.runtime().guard().redactor().value(&payload),
+            TraceContent::Redacted => self.runtime().guard().redactor().redact_value(&payload),
             TraceContent::AsStored => payload,
         };
-        let mut value = described(row);
+        let mut value = describe_row(row);
         value["redacted"] = json!(content == TraceContent::Redacted);
         value["trace"] = payload;
         Ok(value)
@@ -87,14 +87,14 @@ impl Service {
             TraceName::Reference(reference) => (reference.clone(), None),
             TraceName::Receipt(id) => {
                 let row = loom.receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
-                if !self.sees(&row.owner) {
+                if !self.can_see(&row.owner) {
                     return Err(store_refusal(&missing("receipt", id.to_string())));
                 }
-                (referred(&row)?, Some(row))
+                (trace_reference(&row)?, Some(row))
             }
         };
         let row = trace_row(loom, &reference).await?;
-        if receipt.is_none() && self.run_seen(row.run_id).await.is_err() {
+        if receipt.is_none() && self.visible_run(row.run_id).await.is_err() {
             return Err(codes::not_found("trace", reference).into());
         }
         Ok(row)
@@ -104,11 +104,11 @@ impl Service {
     /// deleted. A trace that cannot be read is a line with its error, and the reply is the first such error.
     pub async fn export_traces(
         &self,
-        wanted: ReceiptsWanted,
+        wanted: ReceiptFilter,
         content: TraceContent,
         mut line: impl FnMut(&str),
-    ) -> Guarded {
-        let written = self.exported_traces(wanted, content, &mut line).await;
+    ) -> GuardedReply {
+        let written = self.write_traces(wanted, content, &mut line).await;
         self.runtime()
             .guard()
             .call(Call::surface("trace export"), |rb| async {
@@ -120,24 +120,24 @@ impl Service {
             .await
     }
 
-    async fn exported_traces(
+    async fn write_traces(
         &self,
-        wanted: ReceiptsWanted,
+        wanted: ReceiptFilter,
         content: TraceContent,
         line: &mut impl FnMut(&str),
-    ) -> Result<Filled<Success>, Refusal> {
+    ) -> Result<ReplyDraft<Success>, Refusal> {
         let (mut traces, mut expired, mut failed) = (0_u64, 0_u64, 0_u64);
         let mut first: Option<Refusal> = None;
-        let mut page = Page::FIRST;
+        let mut page = PageRequest::FIRST;
         loop {
             let listed = self.runtime().loom().receipts(wanted.clone(), page).await;
             let listed = listed.map_err(|error| store_refusal(&error))?;
-            for row in listed.items.iter().filter(|row| self.sees(&row.owner)) {
+            for row in listed.items.iter().filter(|row| self.can_see(&row.owner)) {
                 let Ok(Some(reference)) = row.receipt().map(|receipt| receipt.trace_ref) else { continue };
                 let trace = trace_row(self.runtime().loom(), &reference).await?;
                 if trace.state == TraceState::Expired {
                     expired += 1;
-                    line(&described(&trace).to_string());
+                    line(&describe_row(&trace).to_string());
                     continue;
                 }
                 match self.read_row(&trace, content).await {
@@ -147,7 +147,7 @@ impl Service {
                     }
                     Err(refusal) => {
                         failed += 1;
-                        let mut value = described(&trace);
+                        let mut value = describe_row(&trace);
                         value["error"] = json!({"code": refusal.code()});
                         line(&value.to_string());
                         first.get_or_insert(refusal);
@@ -170,7 +170,7 @@ impl Service {
 }
 
 /// The trace that a receipt names.
-fn referred(row: &ReceiptRow) -> Result<String, Refusal> {
+fn trace_reference(row: &ReceiptRow) -> Result<String, Refusal> {
     let id = row.receipt_id.to_string();
     let receipt = row.receipt().map_err(|fault| codes::record_altered("receipt", id.as_str(), fault.field))?;
     receipt.trace_ref.ok_or_else(|| {

@@ -3,7 +3,7 @@
 use cantrip_canon::{ApprovalId, Hash, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalMark, AuthorizationRef, CallKey, Counters};
+use crate::{ApprovalSnapshot, AuthorizationRef, CallKey, Counters};
 
 /// Where a request for an approval stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub struct Approval {
 }
 
 impl Approval {
-    pub fn requested(request: ApprovalRequest) -> Self {
+    pub fn new(request: ApprovalRequest) -> Self {
         Self { request, decision: None, counters: Counters::default() }
     }
 
@@ -112,7 +112,7 @@ impl Approval {
         self.decision.as_ref().map_or(ApprovalState::Pending, |decision| decision.verdict.state())
     }
 
-    pub fn granted(&self) -> Option<Money> {
+    pub fn granted_amount(&self) -> Option<Money> {
         match self.decision.as_ref()?.verdict {
             ApprovalVerdict::Approved(granted) => Some(granted),
             ApprovalVerdict::Refused | ApprovalVerdict::Expired | ApprovalVerdict::Cancelled => None,
@@ -120,12 +120,12 @@ impl Approval {
     }
 
     /// As policy sees it.
-    pub fn mark(&self) -> ApprovalMark {
-        ApprovalMark {
+    pub fn snapshot(&self) -> ApprovalSnapshot {
+        ApprovalSnapshot {
             approval_id: self.request.approval.to_string(),
             state: self.state(),
             subject_hash: self.request.subject_hash,
-            granted: self.granted().map(Money::micros),
+            granted: self.granted_amount().map(Money::micros),
             spent: self.counters.spent,
             reserved: self.counters.reserved,
             expires_at: self.request.expires_at,

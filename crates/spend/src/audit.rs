@@ -9,7 +9,7 @@ use cantrip_canon::ApprovalId;
 use serde::Serialize;
 
 use crate::limits::DIFFERENCES_MAX;
-use crate::{Approval, Authorization, AuthorizationRef, Booked, Cap, Counters, Entry, Row, Terms};
+use crate::{AnyReservation, Approval, Authorization, AuthorizationRef, Cap, Counters, Entry, ReservationRow, Terms};
 
 /// A number that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,7 +26,7 @@ pub struct Difference {
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Findings {
+pub struct AuditReport {
     pub authorizations: u64,
     pub reservations: u64,
     pub entries: u64,
@@ -36,8 +36,8 @@ pub struct Findings {
     pub count: u64,
 }
 
-impl Findings {
-    pub fn adds_up(&self) -> bool {
+impl AuditReport {
+    pub fn is_balanced(&self) -> bool {
         self.count == 0
     }
 }
@@ -50,18 +50,18 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, row: &Row, entries: Counters) {
-        self.rows.spent += row.spent();
-        self.rows.reserved += row.held();
+    fn add(&mut self, row: &AnyReservation, entries: Counters) {
+        self.rows.spent += row.spent_micros();
+        self.rows.reserved += row.held_micros();
         self.entries.spent += entries.spent;
         self.entries.reserved += entries.reserved;
-        self.overage += row.overage();
+        self.overage += row.overage_micros();
     }
 }
 
 /// A ledger as it is gone through: first every cap, then every reservation with its entries, then the counters.
 #[derive(Debug, Default)]
-pub struct Audit {
+pub struct LedgerAudit {
     /// The authorizations that it is about; all of them if there is none.
     only: Option<BTreeSet<AuthorizationRef>>,
     parents: BTreeMap<(AuthorizationRef, String), Option<String>>,
@@ -69,10 +69,10 @@ pub struct Audit {
     days: BTreeMap<(AuthorizationRef, String), Sums>,
     caps: BTreeMap<(AuthorizationRef, String), Sums>,
     approvals: BTreeMap<ApprovalId, Sums>,
-    findings: Findings,
+    findings: AuditReport,
 }
 
-impl Audit {
+impl LedgerAudit {
     /// An audit of these authorizations and of what hangs on them. Everything else that it is shown is neither counted nor
     /// compared.
     pub fn of(authorizations: impl IntoIterator<Item = AuthorizationRef>) -> Self {
@@ -90,7 +90,7 @@ impl Audit {
     }
 
     /// A reservation with all its entries, in order.
-    pub fn reservation(&mut self, booked: &Booked, entries: &[Entry]) {
+    pub fn reservation(&mut self, booked: &ReservationRow, entries: &[Entry]) {
         let (row, hold) = (&booked.row, booked.row.terms());
         let (id, authorization) = (hold.id().to_string(), hold.authorization);
         if !self.is_about(authorization) {
@@ -104,18 +104,18 @@ impl Audit {
             sums.reserved += entry.d_reserved;
             self.same(authorization, || format!("number of an entry of {id}"), entry.n, place);
         }
-        self.equal(authorization, || format!("spent by {id}"), row.spent(), sums.spent);
-        self.equal(authorization, || format!("held by {id}"), row.held(), sums.reserved);
+        self.equal(authorization, || format!("spent by {id}"), row.spent_micros(), sums.spent);
+        self.equal(authorization, || format!("held by {id}"), row.held_micros(), sums.reserved);
         let state = entries.last().map(|entry| entry.state_after.as_str());
         if state != Some(row.state_name()) {
             let what =
                 format!("state of {id}, {}, which its entries leave {}", row.state_name(), state.unwrap_or("out"));
             self.differs(authorization, what, 1, 0);
         }
-        if let Row::Committed(paid) = row {
+        if let AnyReservation::Committed(paid) = row {
             let (amount, actual) = (hold.amount.micros(), paid.state().actual.micros());
             let released = (amount - actual).max(0);
-            self.equal(authorization, || format!("overage of {id}"), row.overage(), actual + released - amount);
+            self.equal(authorization, || format!("overage of {id}"), row.overage_micros(), actual + released - amount);
         }
         self.authorizations.entry(authorization).or_default().add(row, sums);
         self.days.entry((authorization, hold.day())).or_default().add(row, sums);
@@ -189,7 +189,7 @@ impl Audit {
     }
 
     /// What was found. Rows that no counter was shown for are a difference too.
-    pub fn finish(mut self) -> Findings {
+    pub fn finish(mut self) -> AuditReport {
         let authorizations = std::mem::take(&mut self.authorizations);
         for (id, sums) in authorizations {
             self.counters(id, "a total that is not there", Counters::default(), sums);

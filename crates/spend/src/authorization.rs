@@ -13,9 +13,9 @@ use crate::{AuthorizationRef, Counters};
 /// Whose money it is: `user:X`, `guest:X`, `service:X`, `local` or `system`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Owner(String);
+pub struct Payer(String);
 
-impl Owner {
+impl Payer {
     /// The person at this machine.
     pub fn local() -> Self {
         Self("local".to_owned())
@@ -31,13 +31,13 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for Payer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl FromStr for Owner {
+impl FromStr for Payer {
     type Err = TermsFault;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -53,15 +53,15 @@ impl FromStr for Owner {
     }
 }
 
-impl TryFrom<String> for Owner {
+impl TryFrom<String> for Payer {
     type Error = TermsFault;
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
 }
 
-impl From<Owner> for String {
-    fn from(owner: Owner) -> Self {
+impl From<Payer> for String {
+    fn from(owner: Payer) -> Self {
         owner.0
     }
 }
@@ -80,7 +80,7 @@ pub struct Scope {
 /// How freely it may be spent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub enum Mode {
+pub enum AuthorizationMode {
     /// Never.
     Deny,
     /// Each spend waits for a person.
@@ -95,7 +95,7 @@ pub enum Mode {
     Unknown(String),
 }
 
-impl Mode {
+impl AuthorizationMode {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Deny => "deny",
@@ -108,7 +108,7 @@ impl Mode {
     }
 }
 
-impl From<String> for Mode {
+impl From<String> for AuthorizationMode {
     fn from(name: String) -> Self {
         match name.as_str() {
             "deny" => Self::Deny,
@@ -121,8 +121,8 @@ impl From<String> for Mode {
     }
 }
 
-impl From<Mode> for String {
-    fn from(mode: Mode) -> Self {
+impl From<AuthorizationMode> for String {
+    fn from(mode: AuthorizationMode) -> Self {
         mode.as_str().to_owned()
     }
 }
@@ -150,18 +150,18 @@ fn matches(entries: &[String], name: &str) -> bool {
 
 impl Constraints {
     /// Ending a cast with an answer crosses nothing, so no list keeps an entity from it.
-    pub fn gate(&self, name: &str) -> bool {
+    pub fn allows_gate(&self, name: &str) -> bool {
         if name == "done" {
             return true;
         }
         allows(self.gates_allow.as_deref(), name) && !self.gates_deny.as_deref().is_some_and(|deny| matches(deny, name))
     }
 
-    pub fn provider(&self, name: &str) -> bool {
+    pub fn allows_provider(&self, name: &str) -> bool {
         allows(self.providers_allow.as_deref(), name)
     }
 
-    pub fn model(&self, name: &str) -> bool {
+    pub fn allows_model(&self, name: &str) -> bool {
         allows(self.models_allow.as_deref(), name)
     }
 
@@ -178,9 +178,9 @@ fn allows(entries: Option<&[String]>, name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    pub owner: Owner,
+    pub owner: Payer,
     pub scope: Scope,
-    pub mode: Mode,
+    pub mode: AuthorizationMode,
     pub currency: Currency,
     /// In micros, as all limits here.
     pub max_total: Option<i64>,
@@ -205,7 +205,7 @@ pub enum TermsFault {
     #[error("a threshold belongs to mode delegated_budget_with_threshold, not to {mode}")]
     Threshold { mode: String },
     #[error("mode system is for the owners system, service:NAME and local, not for {owner}")]
-    Unlimited { owner: Owner },
+    Unlimited { owner: Payer },
     #[error("{field}: {fault}")]
     Limit { field: &'static str, fault: MoneyFault },
     #[error("it would expire at {at}, before it was issued")]
@@ -220,9 +220,9 @@ impl Terms {
     /// Those of `auth_local`, which every store of a single user has from the start: the same everywhere.
     pub fn local() -> Self {
         Self {
-            owner: Owner::local(),
+            owner: Payer::local(),
             scope: Scope::default(),
-            mode: Mode::System,
+            mode: AuthorizationMode::System,
             currency: Currency::USD,
             max_total: None,
             max_per_call: None,
@@ -261,7 +261,7 @@ impl Terms {
 
     /// Why these may not be written.
     pub fn check(&self) -> Result<(), TermsFault> {
-        if let Mode::Unknown(name) = &self.mode {
+        if let AuthorizationMode::Unknown(name) = &self.mode {
             return Err(TermsFault::Mode(name.chars().take(64).collect()));
         }
         let limits = [
@@ -276,16 +276,17 @@ impl Terms {
             }
         }
         let mode = || self.mode.as_str().to_owned();
-        let delegated = matches!(self.mode, Mode::DelegatedBudget | Mode::DelegatedBudgetWithThreshold);
+        let delegated =
+            matches!(self.mode, AuthorizationMode::DelegatedBudget | AuthorizationMode::DelegatedBudgetWithThreshold);
         if delegated && self.max_total.is_none() {
             return Err(TermsFault::Missing { mode: mode(), field: "max_total" });
         }
-        match (self.mode == Mode::DelegatedBudgetWithThreshold, self.threshold) {
+        match (self.mode == AuthorizationMode::DelegatedBudgetWithThreshold, self.threshold) {
             (true, None) => return Err(TermsFault::Missing { mode: mode(), field: "threshold" }),
             (false, Some(_)) => return Err(TermsFault::Threshold { mode: mode() }),
             (true, Some(_)) | (false, None) => {}
         }
-        if self.mode == Mode::System && !self.owner.may_be_unlimited() {
+        if self.mode == AuthorizationMode::System && !self.owner.may_be_unlimited() {
             return Err(TermsFault::Unlimited { owner: self.owner.clone() });
         }
         if let Some(at) = self.expires_at.filter(|at| *at < self.issued_at) {
@@ -321,7 +322,7 @@ impl Terms {
 
 /// One revision of an authorization's terms, with who wrote it and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Agreement {
+pub struct TermsRevision {
     /// From 1.
     pub revision: u64,
     pub terms: Terms,
@@ -335,22 +336,22 @@ pub struct Agreement {
 pub struct Authorization {
     pub id: AuthorizationRef,
     /// The newest revision.
-    pub agreement: Agreement,
+    pub agreement: TermsRevision,
     pub totals: Counters,
     pub created_at: Timestamp,
 }
 
 impl Authorization {
     /// One with nothing spent yet.
-    pub fn issued(id: AuthorizationRef, terms: Terms, actor: String, reason: String, at: Timestamp) -> Self {
-        let agreement = Agreement { revision: 1, terms, actor, reason, at };
+    pub fn new(id: AuthorizationRef, terms: Terms, actor: String, reason: String, at: Timestamp) -> Self {
+        let agreement = TermsRevision { revision: 1, terms, actor, reason, at };
         Self { id, agreement, totals: Counters::default(), created_at: at }
     }
 
     /// `auth_local`.
     pub fn local() -> Self {
         let reason = "every store of a single user has it".to_owned();
-        Self::issued(AuthorizationRef::Local, Terms::local(), "cantrip".to_owned(), reason, Timestamp::EPOCH)
+        Self::new(AuthorizationRef::Local, Terms::local(), "cantrip".to_owned(), reason, Timestamp::EPOCH)
     }
 
     pub fn terms(&self) -> &Terms {

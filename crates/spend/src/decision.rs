@@ -47,8 +47,8 @@ impl ReasonCode {
     }
 
     /// Whether it denies for want of room, which another's settling could make.
-    pub fn is_for_want_of_room(&self) -> bool {
-        crate::reason::is_room(self)
+    pub fn is_over_limit(&self) -> bool {
+        crate::reason::is_over_limit(self)
     }
 
     pub fn family(&self) -> Family {
@@ -85,7 +85,7 @@ pub struct Decision {
 
 /// A decision with the authorization it was made under, as a gate record keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evaluation {
+pub struct PolicyOutcome {
     #[serde(flatten)]
     pub decision: Decision,
     /// None where no authorization was resolved.

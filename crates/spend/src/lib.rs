@@ -2,15 +2,15 @@
 //!
 //! This room says what an authorization is, what policy decides, what a reservation is, which operations there are and
 //! what each does to the rows of a ledger. It keeps no ledger, reads no clock and does not know what is being bought: a
-//! store reads rows into a [`Book`], applies a step's operations to a [`Page`] of it and writes down what changed, inside
+//! store reads rows into a [`LedgerState`], applies a step's operations to a [`LedgerTransaction`] of it and writes down what changed, inside
 //! the transaction that writes the answer the money pays for.
 
 mod approval;
 mod audit;
 mod authorization;
-mod book;
 mod decision;
 mod id;
+mod ledger;
 pub mod limits;
 mod operation;
 mod policy;
@@ -20,20 +20,26 @@ mod resolve;
 mod transition;
 
 pub use approval::{Approval, ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalState, ApprovalVerdict};
-pub use audit::{Audit, Difference, Findings};
-pub use authorization::{Agreement, Authorization, Constraints, Mode, Owner, Scope, Terms, TermsFault};
-pub use book::{Applied, Asker, Book, Booked, Cap, Changes, Counters, Decided, Entry, Page, Right};
-pub use decision::{Decision, Evaluation, Family, ReasonCode, Ruling};
+pub use audit::{AuditReport, Difference, LedgerAudit};
+pub use authorization::{
+    Authorization, AuthorizationMode, Constraints, Payer, Scope, Terms, TermsFault, TermsRevision,
+};
+pub use decision::{Decision, Family, PolicyOutcome, ReasonCode, Ruling};
 pub use id::{AuthorizationRef, CallKey, CallKeyFault, ProviderKey, ReservationId, ReservationIdFault};
+pub use ledger::{
+    Cap, Changes, Counters, DecisionRecord, Entry, LedgerCaller, LedgerState, LedgerTransaction, OperationOutcome,
+    ReservationRow, WriteAccess,
+};
 pub use operation::{
-    Authorize, Hold, Move, Operation, Question, Reconciliation, Reserve, RetryClass, Revise, Revoke, SetCap, Unknown,
-    Verdict,
+    Authorize, Hold, Operation, PolicyQuery, Reconciliation, Reserve, RetryClass, Revise, Revoke, SetCap, Transition,
+    UnknownOutcome, Verdict,
 };
 pub use policy::{
-    ApprovalMark, Explicit, Guards, Named, OpenAttempt, OpenState, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal,
-    ReplayFault, Request, RunCap, Subject, SubjectKind, Trifecta, Usage, evaluate, replay,
+    ApprovalSnapshot, ExplicitDenial, Guards, OpenAttempt, OpenState, POLICY_INPUT_VERSION, Phase, PolicyInput,
+    Principal, ReplayFault, Request, ResolvedAuthorization, RunCap, Subject, SubjectKind, Trifecta, Usage, evaluate,
+    replay,
 };
 pub use reason::{REASON_CODES_VERSION, REASONS, Reason};
 pub use reservation::{Committed, ReconcileRequired, Released, Reservation, Reserved, State};
-pub use resolve::resolve;
-pub use transition::{Change, Delta, Fault, Row, advance, reserve};
+pub use resolve::resolve_authorization;
+pub use transition::{AnyReservation, Delta, LedgerFault, TransitionOutcome, advance, reserve};

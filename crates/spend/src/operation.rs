@@ -4,8 +4,8 @@ use cantrip_canon::{ApprovalId, DecisionId, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalDecision, ApprovalRequest, AuthorizationRef, CallKey, Decided, Guards, Phase, Principal, ProviderKey,
-    ReservationId, Subject, Terms, Trifecta,
+    ApprovalDecision, ApprovalRequest, AuthorizationRef, CallKey, DecisionRecord, Guards, Phase, Principal,
+    ProviderKey, ReservationId, Subject, Terms, Trifecta,
 };
 
 /// What repeating the call could do.
@@ -68,7 +68,7 @@ impl Hold {
 
 /// What policy is asked in the transaction that reserves; the counters are read there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct PolicyQuery {
     pub policy_id: String,
     pub phase: Phase,
     pub subject: Subject,
@@ -81,13 +81,13 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     pub hold: Hold,
-    pub question: Question,
+    pub question: PolicyQuery,
 }
 
 /// Why nobody can say whether money was spent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unknown {
+pub enum UnknownOutcome {
     TimedOut,
     StreamCut,
     Crashed,
@@ -98,7 +98,7 @@ pub enum Unknown {
     MissingProviderCorrelationId,
 }
 
-impl Unknown {
+impl UnknownOutcome {
     /// As the ledger writes it.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ pub struct Reconciliation {
 /// What is to become of a reservation that is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Move {
+pub enum Transition {
     /// Books the actual in full and releases the rest; more than was reserved is told as overage.
     Commit {
         actual: Money,
@@ -144,14 +144,14 @@ pub enum Move {
     /// Only where it is known that nothing was charged.
     Release,
     MarkReconcileRequired {
-        why: Unknown,
+        why: UnknownOutcome,
     },
     Reconcile(Reconciliation),
     /// Takes an open hold over into the epoch of the lease that the step is made under.
     Adopt,
 }
 
-impl Move {
+impl Transition {
     /// As the ledger writes it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -212,12 +212,12 @@ pub enum Operation {
     Reserve(Box<Reserve>),
     Move {
         reservation: ReservationId,
-        to: Move,
+        to: Transition,
         at: Timestamp,
     },
     SetCap(SetCap),
     /// Keeps a decision that held no money, with all that it was made from.
-    Note(Box<Decided>),
+    Note(Box<DecisionRecord>),
     AskApproval(ApprovalRequest),
     DecideApproval(ApprovalDecision),
     Authorize(Box<Authorize>),
@@ -227,28 +227,28 @@ pub enum Operation {
 
 impl Operation {
     pub fn commit(reservation: ReservationId, actual: Money, correlation: Option<String>, at: Timestamp) -> Self {
-        Self::Move { reservation, to: Move::Commit { actual, provider_correlation_id: correlation }, at }
+        Self::Move { reservation, to: Transition::Commit { actual, provider_correlation_id: correlation }, at }
     }
 
     pub fn release(reservation: ReservationId, at: Timestamp) -> Self {
-        Self::Move { reservation, to: Move::Release, at }
+        Self::Move { reservation, to: Transition::Release, at }
     }
 
-    pub fn unknown(reservation: ReservationId, why: Unknown, at: Timestamp) -> Self {
-        Self::Move { reservation, to: Move::MarkReconcileRequired { why }, at }
+    pub fn unknown(reservation: ReservationId, why: UnknownOutcome, at: Timestamp) -> Self {
+        Self::Move { reservation, to: Transition::MarkReconcileRequired { why }, at }
     }
 
     pub fn reconcile(reservation: ReservationId, found: Reconciliation) -> Self {
         let at = found.at;
-        Self::Move { reservation, to: Move::Reconcile(found), at }
+        Self::Move { reservation, to: Transition::Reconcile(found), at }
     }
 
     pub fn adopt(reservation: ReservationId, at: Timestamp) -> Self {
-        Self::Move { reservation, to: Move::Adopt, at }
+        Self::Move { reservation, to: Transition::Adopt, at }
     }
 
     /// What it is about, as it is named.
-    pub fn about(&self) -> String {
+    pub fn subject_id(&self) -> String {
         match self {
             Self::Reserve(asked) => asked.hold.id().to_string(),
             Self::Move { reservation, .. } => reservation.to_string(),
@@ -277,12 +277,12 @@ impl Operation {
 
     /// Whether someone without the run's lease may ask for it: what a person finds out or decides, and what recovery
     /// marks.
-    pub fn is_beside(&self) -> bool {
+    pub fn is_annotation(&self) -> bool {
         match self {
             Self::DecideApproval(_) => true,
             Self::Move { to, .. } => match to {
-                Move::Reconcile(_) | Move::MarkReconcileRequired { .. } => true,
-                Move::Commit { .. } | Move::Release | Move::Adopt => false,
+                Transition::Reconcile(_) | Transition::MarkReconcileRequired { .. } => true,
+                Transition::Commit { .. } | Transition::Release | Transition::Adopt => false,
             },
             Self::Reserve(_)
             | Self::SetCap(_)

@@ -7,7 +7,7 @@ use cantrip_canon::{Currency, Hash, Timestamp, stable_hash_of};
 use serde::{Deserialize, Serialize};
 
 use crate::reason::{self, Reason};
-use crate::{ApprovalState, Decision, Mode, Owner, REASON_CODES_VERSION, RetryClass, Ruling, Terms};
+use crate::{ApprovalState, AuthorizationMode, Decision, Payer, REASON_CODES_VERSION, RetryClass, Ruling, Terms};
 
 /// When policy is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Principal {
-    pub owner: Owner,
+    pub owner: Payer,
     pub run_id: Option<String>,
     pub root_run_id: Option<String>,
     pub thread_id: Option<String>,
@@ -101,7 +101,7 @@ impl Principal {
 /// The authorization that was resolved, and the revision of its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct ResolvedAuthorization {
     pub authorization_id: String,
     pub revision: u64,
     pub terms_hash: Hash,
@@ -178,7 +178,7 @@ impl Request {
 /// The approval that was given for it, as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApprovalMark {
+pub struct ApprovalSnapshot {
     pub approval_id: String,
     pub state: ApprovalState,
     pub subject_hash: Hash,
@@ -191,7 +191,7 @@ pub struct ApprovalMark {
 /// A denial that someone else has made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Explicit {
+pub struct ExplicitDenial {
     pub reason_code: String,
 }
 
@@ -203,7 +203,7 @@ pub struct Guards {
     pub loop_detected: Option<String>,
     pub ssrf_block: Option<String>,
     pub recipient: Option<String>,
-    pub explicit: Option<Explicit>,
+    pub explicit: Option<ExplicitDenial>,
 }
 
 /// What the entity has touched so far.
@@ -234,10 +234,10 @@ pub struct PolicyInput {
     pub at: Timestamp,
     pub subject: Subject,
     pub principal: Principal,
-    pub authorization: Option<Named>,
+    pub authorization: Option<ResolvedAuthorization>,
     pub usage: Usage,
     pub request: Request,
-    pub approval: Option<ApprovalMark>,
+    pub approval: Option<ApprovalSnapshot>,
     pub guards: Guards,
     pub trifecta: Trifecta,
 }
@@ -247,12 +247,12 @@ pub const POLICY_INPUT_VERSION: u64 = 1;
 
 /// Decides. The terms are those that the input names, or none where it names none.
 pub fn evaluate(input: &PolicyInput, terms: Option<&Terms>) -> Decision {
-    decision(input, first_that_holds(input, terms))
+    decision(input, first_reason(input, terms))
 }
 
 /// What is hashed of a decision.
 #[derive(Serialize)]
-struct Evaluated<'a> {
+struct HashedDecision<'a> {
     decision: Ruling,
     input: &'a PolicyInput,
     reason_code: &'a str,
@@ -262,8 +262,12 @@ struct Evaluated<'a> {
 fn decision(input: &PolicyInput, reason: &Reason) -> Decision {
     // A reason of a gate never gets here; should one, nothing is allowed by it.
     let ruling = reason.ruling.unwrap_or(Ruling::Denied);
-    let hashed =
-        Evaluated { decision: ruling, reason_code: reason.code, reason_codes_version: REASON_CODES_VERSION, input };
+    let hashed = HashedDecision {
+        decision: ruling,
+        reason_code: reason.code,
+        reason_codes_version: REASON_CODES_VERSION,
+        input,
+    };
     Decision {
         decision: ruling,
         reason_code: reason.code(),
@@ -273,8 +277,8 @@ fn decision(input: &PolicyInput, reason: &Reason) -> Decision {
 }
 
 /// The 23 checks, in their order: the first that holds is the reason.
-fn first_that_holds(input: &PolicyInput, terms: Option<&Terms>) -> &'static Reason {
-    if let Some(reason) = guarded(input) {
+fn first_reason(input: &PolicyInput, terms: Option<&Terms>) -> &'static Reason {
+    if let Some(reason) = guard_reason(input) {
         return reason;
     }
     let Some(terms) = terms.filter(|_| input.authorization.is_some()) else { return &reason::AUTHORIZATION_MISSING };
@@ -285,7 +289,7 @@ fn first_that_holds(input: &PolicyInput, terms: Option<&Terms>) -> &'static Reas
 }
 
 /// Checks 1 to 5.
-fn guarded(input: &PolicyInput) -> Option<&'static Reason> {
+fn guard_reason(input: &PolicyInput) -> Option<&'static Reason> {
     let Guards { manifest_validation, loop_detected, ssrf_block, explicit, .. } = &input.guards;
     let families = [
         (manifest_validation, &reason::INVALID_SCHEMA),
@@ -312,7 +316,7 @@ fn permission(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     let refused =
         |name: &Option<String>, allowed: &dyn Fn(&str) -> bool| name.as_deref().is_some_and(|name| !allowed(name));
     let constraints = &terms.constraints;
-    if matches!(terms.mode, Mode::Unknown(_)) {
+    if matches!(terms.mode, AuthorizationMode::Unknown(_)) {
         Some(&reason::INVALID_AUTHORIZATION_MODE)
     } else if !input.principal.is_covered_by(terms) {
         Some(&reason::SCOPE_MISMATCH)
@@ -320,13 +324,13 @@ fn permission(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
         Some(&reason::AUTHORIZATION_REVOKED)
     } else if past(terms.expires_at) {
         Some(&reason::AUTHORIZATION_EXPIRED)
-    } else if terms.mode == Mode::Deny {
+    } else if terms.mode == AuthorizationMode::Deny {
         Some(&reason::EXPLICIT_DENY)
-    } else if refused(&subject.gate, &|gate| constraints.gate(gate)) {
+    } else if refused(&subject.gate, &|gate| constraints.allows_gate(gate)) {
         Some(&reason::TOOL_NOT_ALLOWED)
-    } else if refused(&subject.provider, &|provider| constraints.provider(provider)) {
+    } else if refused(&subject.provider, &|provider| constraints.allows_provider(provider)) {
         Some(&reason::PROVIDER_NOT_ALLOWED)
-    } else if refused(&subject.model, &|model| constraints.model(model)) {
+    } else if refused(&subject.model, &|model| constraints.allows_model(model)) {
         Some(&reason::MODEL_NOT_ALLOWED)
     } else {
         let recipient = input.guards.recipient.as_deref()?;
@@ -336,7 +340,7 @@ fn permission(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
 }
 
 /// Whether `counted` and `amount` together pass `limit`; reaching it exactly does not.
-fn passes(counted: [i64; 2], amount: i64, limit: i64) -> bool {
+fn exceeds(counted: [i64; 2], amount: i64, limit: i64) -> bool {
     counted.into_iter().chain([amount]).map(i128::from).sum::<i128>() > i128::from(limit)
 }
 
@@ -353,11 +357,11 @@ fn money(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
         Some(&reason::PER_CALL_LIMIT)
     } else if usage.open_attempt.as_ref().is_some_and(OpenAttempt::blocks) {
         Some(&reason::RECONCILE_REQUIRED)
-    } else if cap.is_some_and(|cap| passes([cap.spent, cap.reserved], amount, cap.limit)) {
+    } else if cap.is_some_and(|cap| exceeds([cap.spent, cap.reserved], amount, cap.limit)) {
         Some(&reason::RUN_LIMIT)
-    } else if terms.max_per_day.is_some_and(|limit| passes([usage.day_spent, usage.day_reserved], amount, limit)) {
+    } else if terms.max_per_day.is_some_and(|limit| exceeds([usage.day_spent, usage.day_reserved], amount, limit)) {
         Some(&reason::PER_DAY_LIMIT)
-    } else if terms.max_total.is_some_and(|limit| passes([usage.spent, usage.reserved], amount, limit)) {
+    } else if terms.max_total.is_some_and(|limit| exceeds([usage.spent, usage.reserved], amount, limit)) {
         Some(&reason::BUDGET_EXHAUSTED)
     } else {
         None
@@ -367,7 +371,7 @@ fn money(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
 /// Check 23.
 fn approval(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     let amount = input.request.amount;
-    let needed = if terms.mode == Mode::Interactive && input.request.is_spend() {
+    let needed = if terms.mode == AuthorizationMode::Interactive && input.request.is_spend() {
         &reason::APPROVAL_REQUIRED_INTERACTIVE
     } else if terms.threshold.is_some_and(|threshold| amount > threshold) {
         &reason::APPROVAL_REQUIRED_OVER_THRESHOLD
@@ -387,7 +391,7 @@ fn approval(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
         ApprovalState::Pending | ApprovalState::Cancelled => Some(needed),
         ApprovalState::Approved => {
             let granted = given.granted.unwrap_or(0);
-            passes([given.spent, given.reserved], amount, granted).then_some(needed)
+            exceeds([given.spent, given.reserved], amount, granted).then_some(needed)
         }
     }
 }

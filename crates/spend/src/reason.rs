@@ -145,7 +145,7 @@ impl Reason {
 }
 
 /// Whether a denial is for want of room, which another's settling could make.
-pub(crate) fn is_room(code: &ReasonCode) -> bool {
+pub(crate) fn is_over_limit(code: &ReasonCode) -> bool {
     [RUN_LIMIT, PER_DAY_LIMIT, BUDGET_EXHAUSTED].iter().any(|reason| reason.code == code.as_str())
 }
 

@@ -1,12 +1,12 @@
 //! What can be done with a reservation in its present state? Only what its type offers.
 //!
 //! A hold that was neither committed nor released, nor marked as unknown, would be money that nobody accounts for; so
-//! each way on takes the reservation by value. A row read back becomes a [`Row`](crate::Row) over these states.
+//! each way on takes the reservation by value. A row read back becomes a [`AnyReservation`](crate::AnyReservation) over these states.
 
 use cantrip_canon::{Money, MoneyFault, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Hold, Reconciliation, ReservationId, Unknown, Verdict};
+use crate::{Hold, Reconciliation, ReservationId, UnknownOutcome, Verdict};
 
 /// A state a reservation can be in.
 pub trait State: sealed::Sealed {
@@ -30,7 +30,7 @@ pub struct Reserved {
 pub struct ReconcileRequired {
     /// The lease under which it was last held.
     pub epoch: u64,
-    pub why: Unknown,
+    pub why: UnknownOutcome,
     pub marked_at: Timestamp,
 }
 
@@ -106,7 +106,7 @@ impl<S: State> Reservation<S> {
     }
 
     /// A row as a store read it back.
-    pub fn stored(terms: Hold, state: S) -> Self {
+    pub fn from_stored(terms: Hold, state: S) -> Self {
         Self { terms, state }
     }
 
@@ -114,7 +114,7 @@ impl<S: State> Reservation<S> {
         Reservation { terms: self.terms, state }
     }
 
-    fn committed(
+    fn into_committed(
         self,
         epoch: u64,
         actual: Money,
@@ -122,14 +122,14 @@ impl<S: State> Reservation<S> {
         at: Timestamp,
         reconciled: Option<Reconciliation>,
     ) -> Result<Reservation<Committed>, MoneyFault> {
-        let overage = Money::new(actual.beyond(self.terms.amount)?.max(0), actual.currency())?;
+        let overage = Money::new(actual.excess_over(self.terms.amount)?.max(0), actual.currency())?;
         Ok(self.into_state(Committed { epoch, actual, overage, provider_correlation_id, at, reconciled }))
     }
 }
 
 impl Reservation<Reserved> {
     /// The hold that an allowed reserve makes.
-    pub fn fresh(terms: Hold, epoch: u64) -> Self {
+    pub fn new(terms: Hold, epoch: u64) -> Self {
         Self { terms, state: Reserved { epoch } }
     }
 
@@ -142,7 +142,7 @@ impl Reservation<Reserved> {
         at: Timestamp,
     ) -> Result<Reservation<Committed>, MoneyFault> {
         let epoch = self.state.epoch;
-        self.committed(epoch, actual, provider_correlation_id, at, None)
+        self.into_committed(epoch, actual, provider_correlation_id, at, None)
     }
 
     /// Only with the knowledge that nothing was charged.
@@ -151,7 +151,7 @@ impl Reservation<Reserved> {
         self.into_state(Released { epoch, at, reconciled: None })
     }
 
-    pub fn unknown(self, why: Unknown, marked_at: Timestamp) -> Reservation<ReconcileRequired> {
+    pub fn mark_unknown(self, why: UnknownOutcome, marked_at: Timestamp) -> Reservation<ReconcileRequired> {
         let epoch = self.state.epoch;
         self.into_state(ReconcileRequired { epoch, why, marked_at })
     }
@@ -164,18 +164,20 @@ impl Reservation<Reserved> {
 
 /// How an unknown outcome ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reconciled {
+pub(crate) enum ReconcileOutcome {
     Committed(Reservation<Committed>),
     Released(Reservation<Released>),
 }
 
 impl Reservation<ReconcileRequired> {
-    pub(crate) fn reconcile(self, found: Reconciliation) -> Result<Reconciled, MoneyFault> {
+    pub(crate) fn reconcile(self, found: Reconciliation) -> Result<ReconcileOutcome, MoneyFault> {
         let (epoch, at) = (self.state.epoch, found.at);
         match found.verdict {
-            Verdict::Commit(actual) => self.committed(epoch, actual, None, at, Some(found)).map(Reconciled::Committed),
+            Verdict::Commit(actual) => {
+                self.into_committed(epoch, actual, None, at, Some(found)).map(ReconcileOutcome::Committed)
+            }
             Verdict::Release => {
-                Ok(Reconciled::Released(self.into_state(Released { epoch, at, reconciled: Some(found) })))
+                Ok(ReconcileOutcome::Released(self.into_state(Released { epoch, at, reconciled: Some(found) })))
             }
         }
     }

@@ -4,23 +4,23 @@ use cantrip_canon::{MoneyFault, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ATTEMPTS_MAX;
-use crate::reservation::Reconciled;
+use crate::reservation::ReconcileOutcome;
 use crate::{
-    Committed, Hold, Move, ReconcileRequired, Reconciliation, Released, Reservation, Reserved, State, TermsFault,
+    Committed, Hold, ReconcileRequired, Reconciliation, Released, Reservation, Reserved, State, TermsFault, Transition,
     Verdict,
 };
 
 /// A reservation as a ledger keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state_name", rename_all = "snake_case")]
-pub enum Row {
+pub enum AnyReservation {
     Reserved(Reservation<Reserved>),
     ReconcileRequired(Reservation<ReconcileRequired>),
     Committed(Reservation<Committed>),
     Released(Reservation<Released>),
 }
 
-impl Row {
+impl AnyReservation {
     pub fn terms(&self) -> &Hold {
         match self {
             Self::Reserved(row) => row.terms(),
@@ -50,7 +50,7 @@ impl Row {
     }
 
     /// What it holds now, in micros.
-    pub fn held(&self) -> i64 {
+    pub fn held_micros(&self) -> i64 {
         match self {
             Self::Reserved(_) | Self::ReconcileRequired(_) => self.terms().amount.micros(),
             Self::Committed(_) | Self::Released(_) => 0,
@@ -58,7 +58,7 @@ impl Row {
     }
 
     /// What it has cost, in micros.
-    pub fn spent(&self) -> i64 {
+    pub fn spent_micros(&self) -> i64 {
         match self {
             Self::Committed(row) => row.state().actual.micros(),
             Self::Reserved(_) | Self::ReconcileRequired(_) | Self::Released(_) => 0,
@@ -66,7 +66,7 @@ impl Row {
     }
 
     /// By how much it cost more than was held, in micros.
-    pub fn overage(&self) -> i64 {
+    pub fn overage_micros(&self) -> i64 {
         match self {
             Self::Committed(row) => row.state().overage.micros(),
             Self::Reserved(_) | Self::ReconcileRequired(_) | Self::Released(_) => 0,
@@ -83,10 +83,10 @@ pub struct Delta {
 
 /// What came of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum TransitionOutcome {
     /// A hold that was not there before: the only answer that permits execution.
-    Fresh(Row, Delta),
-    Moved(Row, Delta),
+    Fresh(AnyReservation, Delta),
+    Moved(AnyReservation, Delta),
     /// Done before, with the same words; nothing changes.
     Replay,
     /// Reserved before and still open: someone else may be executing.
@@ -99,7 +99,7 @@ pub enum Change {
 
 /// Why an operation cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum LedgerFault {
     #[error("there is no such {what}")]
     NotFound { what: &'static str },
     #[error("a {state} reservation cannot be {wanted}")]
@@ -136,96 +136,115 @@ pub(crate) const RESERVATION: &str = "reservation";
 
 /// Reserves an attempt, if its row, as read in the same transaction, is not there. That policy allows it is the caller's
 /// to know.
-pub fn reserve(row: Option<Row>, asked: &Hold, epoch: u64) -> Result<Change, Fault> {
+pub fn reserve(row: Option<AnyReservation>, asked: &Hold, epoch: u64) -> Result<TransitionOutcome, LedgerFault> {
     if !(1..=ATTEMPTS_MAX).contains(&asked.attempt) {
-        return Err(Fault::Attempt { attempt: asked.attempt });
+        return Err(LedgerFault::Attempt { attempt: asked.attempt });
     }
     if asked.amount.micros() == 0 {
-        return Err(Fault::Zero);
+        return Err(LedgerFault::Zero);
     }
     match row {
         None => {
-            let row = Row::Reserved(Reservation::fresh(asked.clone(), epoch));
-            let delta = Delta { spent: 0, reserved: row.held() };
-            Ok(Change::Fresh(row, delta))
+            let row = AnyReservation::Reserved(Reservation::new(asked.clone(), epoch));
+            let delta = Delta { spent: 0, reserved: row.held_micros() };
+            Ok(TransitionOutcome::Fresh(row, delta))
         }
-        Some(Row::Reserved(held)) => {
+        Some(AnyReservation::Reserved(held)) => {
             let same = held.terms().amount == asked.amount && held.terms().retry_class == asked.retry_class;
-            if same { Ok(Change::InFlight) } else { Err(Fault::IdempotencyConflict) }
+            if same { Ok(TransitionOutcome::InFlight) } else { Err(LedgerFault::IdempotencyConflict) }
         }
-        Some(Row::ReconcileRequired(_)) => Ok(Change::Unresolved),
-        Some(Row::Committed(_) | Row::Released(_)) => Ok(Change::Settled),
+        Some(AnyReservation::ReconcileRequired(_)) => Ok(TransitionOutcome::Unresolved),
+        Some(AnyReservation::Committed(_) | AnyReservation::Released(_)) => Ok(TransitionOutcome::Settled),
     }
 }
 
 /// Moves a row, as read in the same transaction, on.
-pub fn advance(row: Option<Row>, to: &Move, at: Timestamp, epoch: u64) -> Result<Change, Fault> {
-    let row = row.ok_or(Fault::NotFound { what: RESERVATION })?;
+pub fn advance(
+    row: Option<AnyReservation>,
+    to: &Transition,
+    at: Timestamp,
+    epoch: u64,
+) -> Result<TransitionOutcome, LedgerFault> {
+    let row = row.ok_or(LedgerFault::NotFound { what: RESERVATION })?;
     match to {
-        Move::Commit { actual, provider_correlation_id } => match row {
-            Row::Reserved(held) => moved(
-                Row::Reserved(held.clone()),
-                Row::Committed(held.commit(*actual, provider_correlation_id.clone(), at)?),
+        Transition::Commit { actual, provider_correlation_id } => match row {
+            AnyReservation::Reserved(held) => move_outcome(
+                AnyReservation::Reserved(held.clone()),
+                AnyReservation::Committed(held.commit(*actual, provider_correlation_id.clone(), at)?),
             ),
-            Row::Committed(paid) => {
+            AnyReservation::Committed(paid) => {
                 let same = paid.state().actual == *actual
                     && paid.state().provider_correlation_id == *provider_correlation_id
                     && paid.state().reconciled.is_none();
                 replay(same)
             }
-            other @ (Row::ReconcileRequired(_) | Row::Released(_)) => Err(refused(&other, "committed")),
-        },
-        Move::Release => match row {
-            Row::Reserved(held) => moved(Row::Reserved(held.clone()), Row::Released(held.release(at))),
-            Row::Released(_) => Ok(Change::Replay),
-            other @ (Row::ReconcileRequired(_) | Row::Committed(_)) => Err(refused(&other, "released")),
-        },
-        Move::MarkReconcileRequired { why } => match row {
-            Row::Reserved(held) => {
-                moved(Row::Reserved(held.clone()), Row::ReconcileRequired(held.unknown(why.clone(), at)))
+            other @ (AnyReservation::ReconcileRequired(_) | AnyReservation::Released(_)) => {
+                Err(invalid_transition(&other, "committed"))
             }
-            Row::ReconcileRequired(_) => Ok(Change::Replay),
-            other @ (Row::Committed(_) | Row::Released(_)) => Err(refused(&other, "marked as unknown")),
         },
-        Move::Reconcile(found) => reconcile(row, found),
-        Move::Adopt => match row {
-            Row::Reserved(held) => moved(Row::Reserved(held.clone()), Row::Reserved(held.adopt(epoch))),
-            other @ (Row::ReconcileRequired(_) | Row::Committed(_) | Row::Released(_)) => {
-                Err(refused(&other, "adopted"))
+        Transition::Release => match row {
+            AnyReservation::Reserved(held) => {
+                move_outcome(AnyReservation::Reserved(held.clone()), AnyReservation::Released(held.release(at)))
             }
+            AnyReservation::Released(_) => Ok(TransitionOutcome::Replay),
+            other @ (AnyReservation::ReconcileRequired(_) | AnyReservation::Committed(_)) => {
+                Err(invalid_transition(&other, "released"))
+            }
+        },
+        Transition::MarkReconcileRequired { why } => match row {
+            AnyReservation::Reserved(held) => move_outcome(
+                AnyReservation::Reserved(held.clone()),
+                AnyReservation::ReconcileRequired(held.mark_unknown(why.clone(), at)),
+            ),
+            AnyReservation::ReconcileRequired(_) => Ok(TransitionOutcome::Replay),
+            other @ (AnyReservation::Committed(_) | AnyReservation::Released(_)) => {
+                Err(invalid_transition(&other, "marked as unknown"))
+            }
+        },
+        Transition::Reconcile(found) => reconcile(row, found),
+        Transition::Adopt => match row {
+            AnyReservation::Reserved(held) => {
+                move_outcome(AnyReservation::Reserved(held.clone()), AnyReservation::Reserved(held.adopt(epoch)))
+            }
+            other @ (AnyReservation::ReconcileRequired(_)
+            | AnyReservation::Committed(_)
+            | AnyReservation::Released(_)) => Err(invalid_transition(&other, "adopted")),
         },
     }
 }
 
-fn reconcile(row: Row, found: &Reconciliation) -> Result<Change, Fault> {
+fn reconcile(row: AnyReservation, found: &Reconciliation) -> Result<TransitionOutcome, LedgerFault> {
     match row {
-        Row::ReconcileRequired(held) => {
-            let before = Row::ReconcileRequired(held.clone());
+        AnyReservation::ReconcileRequired(held) => {
+            let before = AnyReservation::ReconcileRequired(held.clone());
             let after = match held.reconcile(found.clone())? {
-                Reconciled::Committed(row) => Row::Committed(row),
-                Reconciled::Released(row) => Row::Released(row),
+                ReconcileOutcome::Committed(row) => AnyReservation::Committed(row),
+                ReconcileOutcome::Released(row) => AnyReservation::Released(row),
             };
-            moved(before, after)
+            move_outcome(before, after)
         }
-        Row::Committed(paid) => replay(verdict_was(paid.state().reconciled.as_ref(), &found.verdict)),
-        Row::Released(gone) => replay(verdict_was(gone.state().reconciled.as_ref(), &found.verdict)),
-        other @ Row::Reserved(_) => Err(refused(&other, "reconciled")),
+        AnyReservation::Committed(paid) => replay(is_same_verdict(paid.state().reconciled.as_ref(), &found.verdict)),
+        AnyReservation::Released(gone) => replay(is_same_verdict(gone.state().reconciled.as_ref(), &found.verdict)),
+        other @ AnyReservation::Reserved(_) => Err(invalid_transition(&other, "reconciled")),
     }
 }
 
-fn verdict_was(before: Option<&Reconciliation>, now: &Verdict) -> bool {
+fn is_same_verdict(before: Option<&Reconciliation>, now: &Verdict) -> bool {
     before.is_some_and(|before| before.verdict == *now)
 }
 
-fn refused(row: &Row, wanted: &'static str) -> Fault {
-    Fault::InvalidTransition { state: row.state_name(), wanted }
+fn invalid_transition(row: &AnyReservation, wanted: &'static str) -> LedgerFault {
+    LedgerFault::InvalidTransition { state: row.state_name(), wanted }
 }
 
-fn replay(same: bool) -> Result<Change, Fault> {
-    if same { Ok(Change::Replay) } else { Err(Fault::IdempotencyConflict) }
+fn replay(same: bool) -> Result<TransitionOutcome, LedgerFault> {
+    if same { Ok(TransitionOutcome::Replay) } else { Err(LedgerFault::IdempotencyConflict) }
 }
 
-fn moved(before: Row, after: Row) -> Result<Change, Fault> {
-    let delta = Delta { spent: after.spent() - before.spent(), reserved: after.held() - before.held() };
-    Ok(Change::Moved(after, delta))
+fn move_outcome(before: AnyReservation, after: AnyReservation) -> Result<TransitionOutcome, LedgerFault> {
+    let delta = Delta {
+        spent: after.spent_micros() - before.spent_micros(),
+        reserved: after.held_micros() - before.held_micros(),
+    };
+    Ok(TransitionOutcome::Moved(after, delta))
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use cantrip_canon::{ApprovalId, AuthorizationId, IdSource, Money, RunId, Timestamp};
 use cantrip_spend::{
-    Applied, Approval, ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalVerdict, Asker, Audit, Authorization,
-    AuthorizationRef, Authorize, Book, Booked, CallKey, Changes, Counters, Entry, Fault, Guards, Hold, Mode, Move,
-    Operation, Phase, Principal, Question, Reconciliation, Reserve, RetryClass, Revise, Revoke, Right, Row, SetCap,
-    Subject, Terms, Trifecta, Unknown, Verdict, resolve,
+    AnyReservation, Approval, ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalVerdict, Authorization,
+    AuthorizationMode, AuthorizationRef, Authorize, CallKey, Changes, Counters, Entry, Guards, Hold, LedgerAudit,
+    LedgerCaller, LedgerFault, LedgerState, Operation, OperationOutcome, Phase, PolicyQuery, Principal, Reconciliation,
+    ReservationRow, Reserve, RetryClass, Revise, Revoke, SetCap, Subject, Terms, Transition, Trifecta, UnknownOutcome,
+    Verdict, WriteAccess, resolve_authorization,
 };
 use proptest::prelude::*;
 
@@ -32,12 +33,12 @@ fn run(seed: u64) -> RunId {
 }
 
 fn terms(total: i64) -> Terms {
-    Terms { mode: Mode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
+    Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
 }
 
 /// A whole ledger in memory, as the simplest store there is.
 struct Ledger {
-    book: Book,
+    book: LedgerState,
     history: BTreeMap<AuthorizationRef, Vec<Terms>>,
     entries: Vec<Entry>,
     ids: IdSource,
@@ -48,7 +49,7 @@ impl Ledger {
     fn new() -> Self {
         let history = BTreeMap::from([(AuthorizationRef::Local, vec![Terms::local()])]);
         let ids = IdSource::seeded(3);
-        Self { book: Book::with_local(), history, entries: Vec::new(), ids, replied: Vec::new() }
+        Self { book: LedgerState::with_local(), history, entries: Vec::new(), ids, replied: Vec::new() }
     }
 
     fn with_budget(total: i64) -> (Self, AuthorizationRef) {
@@ -60,27 +61,36 @@ impl Ledger {
     fn authorize(&mut self, authorization: AuthorizationRef, terms: Terms) {
         let (actor, reason) = ("local".to_owned(), "a test".to_owned());
         let issue = Authorize { authorization, terms, actor, reason, at: at(0) };
-        assert_eq!(self.apply(Right::Apart, &[Operation::Authorize(Box::new(issue))]), Ok(Applied::Done));
+        assert_eq!(
+            self.apply(WriteAccess::OutsideRuns, &[Operation::Authorize(Box::new(issue))]),
+            Ok(OperationOutcome::Done)
+        );
     }
 
-    fn changes(&self, right: Right, operations: &[Operation]) -> Result<(Applied, Changes), Fault> {
+    fn changes(
+        &self,
+        right: WriteAccess,
+        operations: &[Operation],
+    ) -> Result<(OperationOutcome, Changes), LedgerFault> {
         let replied = |call: &CallKey| self.replied.contains(call);
-        let asker = Asker { actor: "test", right, replied: &replied };
-        let mut page = self.book.page();
-        let mut last = Applied::Replay;
+        let asker = LedgerCaller { actor: "test", right, replied: &replied };
+        let mut page = self.book.transaction();
+        let mut last = OperationOutcome::Replay;
         for operation in operations {
             match page.apply(operation, &asker)? {
-                Applied::Done => last = Applied::Done,
-                Applied::Replay => {}
-                stopped @ (Applied::Refused(_) | Applied::Wait) => return Ok((stopped, Changes::default())),
+                OperationOutcome::Done => last = OperationOutcome::Done,
+                OperationOutcome::Replay => {}
+                stopped @ (OperationOutcome::Refused(_) | OperationOutcome::Wait) => {
+                    return Ok((stopped, Changes::default()));
+                }
             }
         }
         Ok((last, page.into_changes()))
     }
 
-    fn apply(&mut self, right: Right, operations: &[Operation]) -> Result<Applied, Fault> {
+    fn apply(&mut self, right: WriteAccess, operations: &[Operation]) -> Result<OperationOutcome, LedgerFault> {
         let (applied, changes) = self.changes(right, operations)?;
-        self.book.take(&changes);
+        self.book.apply(&changes);
         for (id, agreement) in changes.agreements {
             self.history.entry(id).or_default().push(agreement.terms);
         }
@@ -105,13 +115,13 @@ impl Ledger {
         }
     }
 
-    fn reserve(&mut self, hold: Hold) -> Result<Applied, Fault> {
-        self.apply(Right::Lease { epoch: 1 }, &[reserve(hold)])
+    fn reserve(&mut self, hold: Hold) -> Result<OperationOutcome, LedgerFault> {
+        self.apply(WriteAccess::Lease { epoch: 1 }, &[reserve(hold)])
     }
 
-    fn advance(&mut self, hold: &Hold, to: Move) -> Result<Applied, Fault> {
+    fn advance(&mut self, hold: &Hold, to: Transition) -> Result<OperationOutcome, LedgerFault> {
         let operation = Operation::Move { reservation: hold.id(), to, at: at(2) };
-        self.apply(Right::Lease { epoch: 1 }, &[operation])
+        self.apply(WriteAccess::Lease { epoch: 1 }, &[operation])
     }
 
     fn totals(&self, authorization: AuthorizationRef) -> (i64, i64) {
@@ -119,8 +129,8 @@ impl Ledger {
         (spent, reserved)
     }
 
-    fn audit(&self) -> cantrip_spend::Findings {
-        let mut audit = Audit::default();
+    fn audit(&self) -> cantrip_spend::AuditReport {
+        let mut audit = LedgerAudit::default();
         self.book.caps().for_each(|cap| audit.cap(cap));
         for booked in self.book.reservations() {
             let id = booked.row.terms().id();
@@ -136,13 +146,13 @@ impl Ledger {
 
     fn adds_up(&self) {
         let findings = self.audit();
-        assert!(findings.adds_up(), "{findings:#?}");
+        assert!(findings.is_balanced(), "{findings:#?}");
     }
 }
 
-fn question() -> Question {
+fn question() -> PolicyQuery {
     let run = Some(run(1).to_string());
-    Question {
+    PolicyQuery {
         policy_id: "loop.v1".into(),
         phase: Phase::Spend,
         subject: Subject::model_call("anthropic", "anthropic/claude"),
@@ -162,13 +172,13 @@ fn reserve(hold: Hold) -> Operation {
     Operation::Reserve(Box::new(Reserve { hold, question: question() }))
 }
 
-fn commit(micros: i64) -> Move {
-    Move::Commit { actual: usd(micros), provider_correlation_id: None }
+fn commit(micros: i64) -> Transition {
+    Transition::Commit { actual: usd(micros), provider_correlation_id: None }
 }
 
-fn code(applied: Result<Applied, Fault>) -> String {
+fn code(applied: Result<OperationOutcome, LedgerFault>) -> String {
     match applied {
-        Ok(Applied::Refused(decided)) => decided.decision.reason_code.to_string(),
+        Ok(OperationOutcome::Refused(decided)) => decided.decision.reason_code.to_string(),
         other => format!("{other:?}"),
     }
 }
@@ -177,13 +187,13 @@ fn code(applied: Result<Applied, Fault>) -> String {
 fn a_partial_capture_returns_the_rest_and_an_overage_is_booked_in_full() {
     let (mut ledger, budget) = Ledger::with_budget(100);
     let first = ledger.hold(budget, "a", 1, 60);
-    assert_eq!(ledger.reserve(first.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(first.clone()), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(budget), (0, 60));
-    assert_eq!(ledger.advance(&first, commit(20)), Ok(Applied::Done));
+    assert_eq!(ledger.advance(&first, commit(20)), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(budget), (20, 0));
     let second = ledger.hold(budget, "b", 1, 80);
-    assert_eq!(ledger.reserve(second.clone()), Ok(Applied::Done), "reaching the limit exactly is allowed");
-    assert_eq!(ledger.advance(&second, commit(95)), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(second.clone()), Ok(OperationOutcome::Done), "reaching the limit exactly is allowed");
+    assert_eq!(ledger.advance(&second, commit(95)), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(budget), (115, 0));
     assert_eq!(ledger.book.authorization(budget).unwrap().remaining(), Some(-15));
     let third = ledger.hold(budget, "c", 1, 1);
@@ -195,21 +205,24 @@ fn a_partial_capture_returns_the_rest_and_an_overage_is_booked_in_full() {
 fn holds_of_the_same_tree_are_waited_for_and_those_of_another_are_not() {
     let (mut ledger, budget) = Ledger::with_budget(100);
     let mine = ledger.hold(budget, "a", 1, 60);
-    assert_eq!(ledger.reserve(mine.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(mine.clone()), Ok(OperationOutcome::Done));
     let next = ledger.hold(budget, "b", 1, 60);
-    assert_eq!(ledger.reserve(next.clone()), Ok(Applied::Wait));
+    assert_eq!(ledger.reserve(next.clone()), Ok(OperationOutcome::Wait));
     assert_eq!(ledger.totals(budget), (0, 60), "who waits holds nothing");
     let never = ledger.hold(budget, "c", 1, 101);
     assert_eq!(code(ledger.reserve(never)), "policy_denied.budget_exhausted", "no settling makes room for it");
     let other = Hold { run: run(2), root_run: run(2), ..ledger.hold(budget, "d", 1, 60) };
     assert_eq!(code(ledger.reserve(other)), "policy_denied.budget_exhausted");
     // An unknown outcome is not in flight: nobody knows that it will ever settle.
-    assert_eq!(ledger.advance(&mine, Move::MarkReconcileRequired { why: Unknown::TimedOut }), Ok(Applied::Done));
+    assert_eq!(
+        ledger.advance(&mine, Transition::MarkReconcileRequired { why: UnknownOutcome::TimedOut }),
+        Ok(OperationOutcome::Done)
+    );
     assert_eq!(code(ledger.reserve(next.clone())), "policy_denied.budget_exhausted");
     let (by, reason) = ("local".to_owned(), "the provider says so".to_owned());
     let found = Reconciliation { verdict: Verdict::Release, by, reason, at: at(3), estimated: false };
-    assert_eq!(ledger.advance(&mine, Move::Reconcile(found)), Ok(Applied::Done));
-    assert_eq!(ledger.reserve(next), Ok(Applied::Done));
+    assert_eq!(ledger.advance(&mine, Transition::Reconcile(found)), Ok(OperationOutcome::Done));
+    assert_eq!(ledger.reserve(next), Ok(OperationOutcome::Done));
     ledger.adds_up();
 }
 
@@ -222,26 +235,26 @@ fn a_cap_binds_its_subtree_beside_every_cap_above_it() {
     };
     let caps =
         [cap("ent_root", None, 100), cap("ent_child", Some("ent_root"), 60), cap("ent_other", Some("ent_root"), 90)];
-    assert_eq!(ledger.apply(Right::Lease { epoch: 1 }, &caps), Ok(Applied::Done));
-    assert_eq!(ledger.apply(Right::Lease { epoch: 1 }, &caps), Ok(Applied::Replay));
+    assert_eq!(ledger.apply(WriteAccess::Lease { epoch: 1 }, &caps), Ok(OperationOutcome::Done));
+    assert_eq!(ledger.apply(WriteAccess::Lease { epoch: 1 }, &caps), Ok(OperationOutcome::Replay));
     assert_eq!(
-        ledger.apply(Right::Lease { epoch: 1 }, &[cap("ent_child", Some("ent_root"), 61)]),
-        Err(Fault::IdempotencyConflict)
+        ledger.apply(WriteAccess::Lease { epoch: 1 }, &[cap("ent_child", Some("ent_root"), 61)]),
+        Err(LedgerFault::IdempotencyConflict)
     );
     let hold = |ledger: &mut Ledger, call: &str, scope: &str, micros| Hold {
         scope: scope.into(),
         ..ledger.hold(budget, call, 1, micros)
     };
     let child = hold(&mut ledger, "a", "ent_child", 60);
-    assert_eq!(ledger.reserve(child.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(child.clone()), Ok(OperationOutcome::Done));
     let too_much = hold(&mut ledger, "b", "ent_child", 61);
     assert_eq!(code(ledger.reserve(too_much)), "policy_denied.run_limit");
     let sibling = hold(&mut ledger, "c", "ent_other", 50);
-    assert_eq!(ledger.reserve(sibling.clone()), Ok(Applied::Wait), "siblings cannot overdraw together");
-    assert_eq!(ledger.advance(&child, commit(55)), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(sibling.clone()), Ok(OperationOutcome::Wait), "siblings cannot overdraw together");
+    assert_eq!(ledger.advance(&child, commit(55)), Ok(OperationOutcome::Done));
     assert_eq!(code(ledger.reserve(sibling)), "policy_denied.run_limit");
     let fits = hold(&mut ledger, "d", "ent_other", 45);
-    assert_eq!(ledger.reserve(fits), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(fits), Ok(OperationOutcome::Done));
     ledger.adds_up();
 }
 
@@ -251,13 +264,13 @@ fn a_day_ends_at_midnight_and_a_late_commit_counts_on_the_day_it_was_reserved() 
     let budget = AuthorizationRef::Issued(id(9));
     ledger.authorize(budget, Terms { max_per_day: Some(100), ..terms(1_000) });
     let evening = ledger.hold(budget, "a", 1, 100);
-    assert_eq!(ledger.reserve(evening.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(evening.clone()), Ok(OperationOutcome::Done));
     let before = Hold { at: at(3_599), root_run: run(2), ..ledger.hold(budget, "b", 1, 1) };
     assert_eq!(code(ledger.reserve(before.clone())), "policy_denied.per_day_limit");
     let after = Hold { at: at(3_600), ..before };
-    assert_eq!(ledger.reserve(after), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(after), Ok(OperationOutcome::Done));
     let late = Operation::Move { reservation: evening.id(), to: commit(90), at: at(7_200) };
-    assert_eq!(ledger.apply(Right::Lease { epoch: 1 }, &[late]), Ok(Applied::Done));
+    assert_eq!(ledger.apply(WriteAccess::Lease { epoch: 1 }, &[late]), Ok(OperationOutcome::Done));
     let days: Vec<(String, Counters)> =
         ledger.book.days().map(|(_, day, counters)| (day.to_owned(), counters)).collect();
     let counters = |spent, reserved| Counters { spent, reserved };
@@ -270,31 +283,37 @@ fn a_call_is_paid_for_again_only_where_that_is_known_to_be_right() {
     let (mut ledger, budget) = Ledger::with_budget(1_000);
     let first = ledger.hold(budget, "a", 1, 10);
     let second = ledger.hold(budget, "a", 2, 10);
-    assert_eq!(ledger.reserve(first.clone()), Ok(Applied::Done));
-    assert_eq!(ledger.reserve(first.clone()), Err(Fault::NotFresh { state: "reserved" }), "one of two executors runs");
-    assert_eq!(ledger.reserve(second.clone()), Err(Fault::AttemptOpen { attempt: 1 }));
+    assert_eq!(ledger.reserve(first.clone()), Ok(OperationOutcome::Done));
+    assert_eq!(
+        ledger.reserve(first.clone()),
+        Err(LedgerFault::NotFresh { state: "reserved" }),
+        "one of two executors runs"
+    );
+    assert_eq!(ledger.reserve(second.clone()), Err(LedgerFault::AttemptOpen { attempt: 1 }));
     // A model call of unknown outcome goes on as the next attempt, and both add up.
-    ledger.advance(&first, Move::MarkReconcileRequired { why: Unknown::StreamCut }).unwrap();
-    assert_eq!(ledger.reserve(first), Err(Fault::NotFresh { state: "reconcile_required" }));
-    assert_eq!(ledger.reserve(second.clone()), Ok(Applied::Done));
+    ledger.advance(&first, Transition::MarkReconcileRequired { why: UnknownOutcome::StreamCut }).unwrap();
+    assert_eq!(ledger.reserve(first), Err(LedgerFault::NotFresh { state: "reconcile_required" }));
+    assert_eq!(ledger.reserve(second.clone()), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(budget), (0, 20));
     // What is known to be free is released, and the same call is reserved again.
-    ledger.advance(&second, Move::Release).unwrap();
+    ledger.advance(&second, Transition::Release).unwrap();
     let third = ledger.hold(budget, "a", 3, 10);
-    assert_eq!(ledger.reserve(third.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(third.clone()), Ok(OperationOutcome::Done));
     ledger.advance(&third, commit(5)).unwrap();
     let fourth = ledger.hold(budget, "a", 4, 10);
     ledger.replied.push(fourth.call.clone());
-    assert_eq!(ledger.reserve(fourth), Err(Fault::Replied));
+    assert_eq!(ledger.reserve(fourth), Err(LedgerFault::Replied));
     assert_eq!(ledger.totals(budget), (5, 10), "what was refused holds nothing");
     // What acts on the world waits for someone who has looked, whatever the request says.
     let gate = Hold { retry_class: RetryClass::DedupeReconcileRequired, ..ledger.hold(budget, "g", 1, 10) };
-    assert_eq!(ledger.reserve(gate.clone()), Ok(Applied::Done));
-    ledger.advance(&gate, Move::MarkReconcileRequired { why: Unknown::MissingProviderCorrelationId }).unwrap();
+    assert_eq!(ledger.reserve(gate.clone()), Ok(OperationOutcome::Done));
+    ledger
+        .advance(&gate, Transition::MarkReconcileRequired { why: UnknownOutcome::MissingProviderCorrelationId })
+        .unwrap();
     let bold = ledger.hold(budget, "g", 2, 10);
     assert_eq!(code(ledger.reserve(bold)), "policy_denied.reconcile_required");
     let beyond = ledger.hold(budget, "h", 33, 1);
-    assert_eq!(ledger.reserve(beyond), Err(Fault::Attempt { attempt: 33 }));
+    assert_eq!(ledger.reserve(beyond), Err(LedgerFault::Attempt { attempt: 33 }));
     ledger.adds_up();
 }
 
@@ -304,18 +323,22 @@ fn recovery_takes_only_what_no_live_owner_can_still_settle() {
     let hold = ledger.hold(budget, "a", 1, 10);
     ledger.reserve(hold.clone()).unwrap();
     let mark = |at| {
-        let to = Move::MarkReconcileRequired { why: Unknown::Crashed };
+        let to = Transition::MarkReconcileRequired { why: UnknownOutcome::Crashed };
         [Operation::Move { reservation: hold.id(), to, at }]
     };
-    let beside = |run_epoch, live_until| Right::Beside { run_epoch, live_until };
+    let beside = |run_epoch, live_until| WriteAccess::Annotation { run_epoch, live_until };
     let long = at(3_600);
-    assert_eq!(ledger.apply(beside(1, Some(at(9_000))), &mark(long)), Err(Fault::Live), "however long it takes");
-    assert_eq!(ledger.apply(beside(1, None), &mark(at(60))), Err(Fault::Live), "its time is not over");
-    assert_eq!(ledger.apply(beside(1, None), &[reserve(hold.clone())]), Err(Fault::Misplaced));
-    assert_eq!(ledger.apply(beside(1, None), &[Operation::release(hold.id(), long)]), Err(Fault::Misplaced));
-    assert_eq!(ledger.changes(beside(1, Some(at(61))), &mark(at(61))).unwrap().0, Applied::Done);
-    assert_eq!(ledger.apply(beside(2, Some(at(9_000))), &mark(at(3))), Ok(Applied::Done), "a new epoch owns it");
-    assert_eq!(ledger.apply(beside(2, Some(at(9_000))), &mark(at(4))), Ok(Applied::Replay));
+    assert_eq!(ledger.apply(beside(1, Some(at(9_000))), &mark(long)), Err(LedgerFault::Live), "however long it takes");
+    assert_eq!(ledger.apply(beside(1, None), &mark(at(60))), Err(LedgerFault::Live), "its time is not over");
+    assert_eq!(ledger.apply(beside(1, None), &[reserve(hold.clone())]), Err(LedgerFault::Misplaced));
+    assert_eq!(ledger.apply(beside(1, None), &[Operation::release(hold.id(), long)]), Err(LedgerFault::Misplaced));
+    assert_eq!(ledger.changes(beside(1, Some(at(61))), &mark(at(61))).unwrap().0, OperationOutcome::Done);
+    assert_eq!(
+        ledger.apply(beside(2, Some(at(9_000))), &mark(at(3))),
+        Ok(OperationOutcome::Done),
+        "a new epoch owns it"
+    );
+    assert_eq!(ledger.apply(beside(2, Some(at(9_000))), &mark(at(4))), Ok(OperationOutcome::Replay));
     ledger.adds_up();
 }
 
@@ -323,7 +346,7 @@ fn recovery_takes_only_what_no_live_owner_can_still_settle() {
 fn an_approval_is_used_up_by_the_attempts_of_its_call() {
     let mut ledger = Ledger::new();
     let asked = AuthorizationRef::Issued(id(9));
-    ledger.authorize(asked, Terms { mode: Mode::Interactive, max_total: None, ..terms(0) });
+    ledger.authorize(asked, Terms { mode: AuthorizationMode::Interactive, max_total: None, ..terms(0) });
     let hold = ledger.hold(asked, "a", 1, 10);
     assert_eq!(code(ledger.reserve(hold.clone())), "approval_required.interactive");
     let approval: ApprovalId = ledger.ids.next(at(0));
@@ -339,8 +362,8 @@ fn an_approval_is_used_up_by_the_attempts_of_its_call() {
         at: at(1),
         expires_at: at(86_400),
     };
-    let lease = Right::Lease { epoch: 1 };
-    assert_eq!(ledger.apply(lease, &[Operation::AskApproval(request)]), Ok(Applied::Done));
+    let lease = WriteAccess::Lease { epoch: 1 };
+    assert_eq!(ledger.apply(lease, &[Operation::AskApproval(request)]), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(asked), (0, 0), "asking holds nothing");
     let hold = Hold { approval: Some(approval), ..hold };
     assert_eq!(code(ledger.reserve(hold.clone())), "approval_required.interactive");
@@ -348,20 +371,20 @@ fn an_approval_is_used_up_by_the_attempts_of_its_call() {
         let (by, reason) = ("user:1".to_owned(), None);
         [Operation::DecideApproval(ApprovalDecision { approval, verdict, by, reason, at })]
     };
-    let beside = Right::Beside { run_epoch: 1, live_until: None };
+    let beside = WriteAccess::Annotation { run_epoch: 1, live_until: None };
     let late = ledger.apply(beside, &decide(ApprovalVerdict::Approved(usd(15)), at(86_400)));
-    assert_eq!(late, Err(Fault::Decided { state: "expired" }));
+    assert_eq!(late, Err(LedgerFault::Decided { state: "expired" }));
     let approved = decide(ApprovalVerdict::Approved(usd(15)), at(2));
-    assert_eq!(ledger.apply(beside, &approved), Ok(Applied::Done));
-    assert_eq!(ledger.apply(beside, &approved), Ok(Applied::Replay));
+    assert_eq!(ledger.apply(beside, &approved), Ok(OperationOutcome::Done));
+    assert_eq!(ledger.apply(beside, &approved), Ok(OperationOutcome::Replay));
     let again = ledger.apply(beside, &decide(ApprovalVerdict::Refused, at(3)));
-    assert_eq!(again, Err(Fault::Decided { state: "approved" }));
-    assert_eq!(ledger.reserve(hold.clone()), Ok(Applied::Done));
+    assert_eq!(again, Err(LedgerFault::Decided { state: "approved" }));
+    assert_eq!(ledger.reserve(hold.clone()), Ok(OperationOutcome::Done));
     ledger.advance(&hold, commit(8)).unwrap();
     let again = Hold { approval: Some(approval), ..ledger.hold(asked, "a", 2, 10) };
     assert_eq!(code(ledger.reserve(again)), "approval_required.interactive", "8 + 10 is more than 15");
     let again = Hold { approval: Some(approval), ..ledger.hold(asked, "a", 2, 7) };
-    assert_eq!(ledger.reserve(again), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(again), Ok(OperationOutcome::Done));
     let Approval { counters, .. } = ledger.book.approval(approval).unwrap();
     assert_eq!((counters.spent, counters.reserved), (8, 7));
     ledger.adds_up();
@@ -382,19 +405,25 @@ fn terms_change_by_revisions_and_revoking_stops_what_comes_after() {
             at: at(1),
         }))]
     };
-    assert_eq!(ledger.apply(Right::Apart, &revise(2, 50)), Err(Fault::Revision { expected: 2, found: 1 }));
-    assert_eq!(ledger.apply(Right::Apart, &revise(1, 50)), Ok(Applied::Done));
-    assert_eq!(ledger.apply(Right::Apart, &revise(1, 50)), Ok(Applied::Replay));
+    assert_eq!(
+        ledger.apply(WriteAccess::OutsideRuns, &revise(2, 50)),
+        Err(LedgerFault::Revision { expected: 2, found: 1 })
+    );
+    assert_eq!(ledger.apply(WriteAccess::OutsideRuns, &revise(1, 50)), Ok(OperationOutcome::Done));
+    assert_eq!(ledger.apply(WriteAccess::OutsideRuns, &revise(1, 50)), Ok(OperationOutcome::Replay));
     let dear = ledger.hold(budget, "a", 1, 51);
     assert_eq!(code(ledger.reserve(dear)), "policy_denied.budget_exhausted");
     let under_way = ledger.hold(budget, "b", 1, 50);
-    assert_eq!(ledger.reserve(under_way.clone()), Ok(Applied::Done));
+    assert_eq!(ledger.reserve(under_way.clone()), Ok(OperationOutcome::Done));
     let revoke = Revoke { authorization: budget, actor: "local".into(), reason: "enough".into(), at: at(1) };
-    assert_eq!(ledger.apply(Right::Apart, &[Operation::Revoke(revoke.clone())]), Ok(Applied::Done));
-    assert_eq!(ledger.apply(Right::Apart, &[Operation::Revoke(revoke)]), Ok(Applied::Replay));
+    assert_eq!(
+        ledger.apply(WriteAccess::OutsideRuns, &[Operation::Revoke(revoke.clone())]),
+        Ok(OperationOutcome::Done)
+    );
+    assert_eq!(ledger.apply(WriteAccess::OutsideRuns, &[Operation::Revoke(revoke)]), Ok(OperationOutcome::Replay));
     let later = ledger.hold(budget, "c", 1, 1);
     assert_eq!(code(ledger.reserve(later)), "policy_denied.authorization_revoked");
-    assert_eq!(ledger.advance(&under_way, commit(40)), Ok(Applied::Done), "what was under way is settled");
+    assert_eq!(ledger.advance(&under_way, commit(40)), Ok(OperationOutcome::Done), "what was under way is settled");
     assert_eq!(ledger.history[&budget].len(), 3);
     ledger.adds_up();
 }
@@ -404,7 +433,7 @@ fn the_most_specific_authorization_is_the_answer_and_nothing_wider_stands_in_for
     let named = |seed, run_id: Option<&str>, autopilot: Option<&str>, seconds| {
         let mut terms = Terms { issued_at: at(seconds), ..terms(1) };
         (terms.scope.run_id, terms.scope.autopilot_id) = (run_id.map(str::to_owned), autopilot.map(str::to_owned));
-        Authorization::issued(AuthorizationRef::Issued(id(seed)), terms, "local".into(), "a test".into(), at(0))
+        Authorization::new(AuthorizationRef::Issued(id(seed)), terms, "local".into(), "a test".into(), at(0))
     };
     let run = run(1).to_string();
     let wide = named(1, None, None, 50);
@@ -413,7 +442,7 @@ fn the_most_specific_authorization_is_the_answer_and_nothing_wider_stands_in_for
     let for_agent = named(4, None, Some("analyst"), 2);
     let elsewhere = named(5, Some("run_elsewhere"), None, 99);
     let principal = Principal { autopilot_id: Some("analyst".into()), ..question().principal };
-    let found = |rows: &[&Authorization]| resolve(rows.iter().copied(), &principal).map(|row| row.id);
+    let found = |rows: &[&Authorization]| resolve_authorization(rows.iter().copied(), &principal).map(|row| row.id);
     assert_eq!(found(&[&wide, &for_agent, &for_run, &newer, &elsewhere]), Some(for_run.id));
     assert_eq!(found(&[&wide, &for_agent, &newer, &elsewhere]), Some(for_agent.id));
     assert_eq!(found(&[&wide, &newer]), Some(newer.id));
@@ -422,7 +451,11 @@ fn the_most_specific_authorization_is_the_answer_and_nothing_wider_stands_in_for
     over.agreement.terms.expires_at = Some(at(1));
     assert_eq!(found(&[&over, &wide]), Some(over.id), "an expired one is the answer, and its answer is no");
     let remote = Principal { owner: "guest:1".parse().unwrap(), ..principal.clone() };
-    assert_eq!(resolve([&Authorization::local()], &remote), None, "whoever is not local never gets auth_local");
+    assert_eq!(
+        resolve_authorization([&Authorization::local()], &remote),
+        None,
+        "whoever is not local never gets auth_local"
+    );
 }
 
 #[test]
@@ -433,12 +466,12 @@ fn a_counter_that_was_edited_is_found_with_both_numbers() {
     ledger.advance(&hold, commit(20)).unwrap();
     let mut row = ledger.book.authorization(budget).unwrap().clone();
     row.totals.spent = 19;
-    ledger.book.hold_authorization(row);
+    ledger.book.insert_authorization(row);
     let findings = ledger.audit();
     let found: Vec<(i64, i64)> = findings.differences.iter().map(|found| (found.stored, found.reckoned)).collect();
     assert_eq!(found, [(19, 20), (19, 20)], "{findings:#?}");
     ledger.entries.pop();
-    assert!(!ledger.audit().adds_up());
+    assert!(!ledger.audit().is_balanced());
 }
 
 /// What a random writer asks for.
@@ -500,10 +533,10 @@ proptest! {
             Operation::SetCap(SetCap { authorization: budget, scope, parent, limit: usd(limit) })
         };
         let caps = [cap("ent_0", None, 150), cap("ent_1", Some("ent_0"), 60)];
-        ledger.apply(Right::Lease { epoch: 1 }, &caps).unwrap();
-        let states = |book: &Book| -> BTreeMap<String, &'static str> {
+        ledger.apply(WriteAccess::Lease { epoch: 1 }, &caps).unwrap();
+        let states = |book: &LedgerState| -> BTreeMap<String, &'static str> {
             book.reservations()
-                .map(|Booked { row, .. }| (format!("{}:{}", row.terms().call, row.terms().attempt), row.state_name()))
+                .map(|ReservationRow { row, .. }| (format!("{}:{}", row.terms().call, row.terms().attempt), row.state_name()))
                 .collect()
         };
         // The reference: for each attempt what it holds and what it cost, reckoned from the answers alone.
@@ -515,7 +548,7 @@ proptest! {
                 let hold = Hold { authorization: budget, ..Ledger::new().hold(budget, &format!("c{call}"), attempt, 1) };
                 hold.id()
             };
-            let advance = |call: u8, attempt: u32, to: Move| vec![Operation::Move {
+            let advance = |call: u8, attempt: u32, to: Transition| vec![Operation::Move {
                 reservation: named(call, attempt), to, at: at(2),
             }];
             let (right, operations) = match asked.clone() {
@@ -527,26 +560,26 @@ proptest! {
                         at: if late { at(4_000) } else { at(1) },
                         ..ledger.hold(budget, &format!("c{call}"), attempt, micros)
                     };
-                    (Right::Lease { epoch: 1 }, vec![reserve(hold)])
+                    (WriteAccess::Lease { epoch: 1 }, vec![reserve(hold)])
                 }
                 Asked::Commit { call, attempt, micros } => {
-                    (Right::Lease { epoch: 1 }, advance(call, attempt, commit(micros)))
+                    (WriteAccess::Lease { epoch: 1 }, advance(call, attempt, commit(micros)))
                 }
                 Asked::Release { call, attempt } => {
-                    (Right::Lease { epoch: 1 }, advance(call, attempt, Move::Release))
+                    (WriteAccess::Lease { epoch: 1 }, advance(call, attempt, Transition::Release))
                 }
                 Asked::Mark { call, attempt } => {
-                    let to = Move::MarkReconcileRequired { why: Unknown::TimedOut };
-                    (Right::Lease { epoch: 1 }, advance(call, attempt, to))
+                    let to = Transition::MarkReconcileRequired { why: UnknownOutcome::TimedOut };
+                    (WriteAccess::Lease { epoch: 1 }, advance(call, attempt, to))
                 }
                 Asked::Reconcile { call, attempt, micros } => {
                     let verdict = micros.map_or(Verdict::Release, |micros| Verdict::Commit(usd(micros)));
                     let (by, reason) = ("user:1".to_owned(), "looked".to_owned());
                     let found = Reconciliation { verdict, by, reason, at: at(2), estimated: false };
-                    let right = Right::Beside { run_epoch: 1, live_until: None };
-                    (right, advance(call, attempt, Move::Reconcile(found)))
+                    let right = WriteAccess::Annotation { run_epoch: 1, live_until: None };
+                    (right, advance(call, attempt, Transition::Reconcile(found)))
                 }
-                Asked::Adopt { call, attempt } => (Right::Lease { epoch: 2 }, advance(call, attempt, Move::Adopt)),
+                Asked::Adopt { call, attempt } => (WriteAccess::Lease { epoch: 2 }, advance(call, attempt, Transition::Adopt)),
                 Asked::Raise { total } => {
                     let (actor, reason) = ("local".to_owned(), "otherwise".to_owned());
                     let now = ledger.book.authorization(budget).unwrap().terms().clone();
@@ -554,11 +587,11 @@ proptest! {
                     let revise = Revise {
                         authorization: budget, expected_revision: revision, terms, actor, reason, at: at(2),
                     };
-                    (Right::Apart, vec![Operation::Revise(Box::new(revise))])
+                    (WriteAccess::OutsideRuns, vec![Operation::Revise(Box::new(revise))])
                 }
                 Asked::Revoke if place > 40 => {
                     let (actor, reason) = ("local".to_owned(), "enough".to_owned());
-                    (Right::Apart, vec![Operation::Revoke(Revoke { authorization: budget, actor, reason, at: at(1) })])
+                    (WriteAccess::OutsideRuns, vec![Operation::Revoke(Revoke { authorization: budget, actor, reason, at: at(1) })])
                 }
                 Asked::Revoke => continue,
             };
@@ -570,7 +603,7 @@ proptest! {
                 let (before, after) = (before.get(key).copied(), after.get(key).copied());
                 prop_assert!(follows(before, asked, after), "{:?}: {:?} to {:?}", asked, before, after);
             }
-            if applied == Ok(Applied::Done) {
+            if applied == Ok(OperationOutcome::Done) {
                 match asked.clone() {
                     Asked::Reserve { call, attempt, micros, .. } => {
                         model.insert((call, attempt), (micros, 0));
@@ -588,7 +621,7 @@ proptest! {
             let expected = model.values().fold((0, 0), |(spent, held), (hold, cost)| (spent + cost, held + hold));
             prop_assert_eq!(ledger.totals(budget), expected);
             let findings = ledger.audit();
-            prop_assert!(findings.adds_up(), "{:#?} after {:?}", findings, asked);
+            prop_assert!(findings.is_balanced(), "{:#?} after {:?}", findings, asked);
         }
     }
 }
@@ -602,7 +635,7 @@ fn operations_read_back_as_they_were_written() {
         reserve(hold.clone()),
         Operation::commit(hold.id(), usd(5), Some("ch_1".into()), at(1)),
         Operation::release(hold.id(), at(1)),
-        Operation::unknown(hold.id(), Unknown::StreamCut, at(1)),
+        Operation::unknown(hold.id(), UnknownOutcome::StreamCut, at(1)),
         Operation::adopt(hold.id(), at(1)),
     ];
     for operation in operations {
@@ -610,6 +643,6 @@ fn operations_read_back_as_they_were_written() {
         assert_eq!(serde_json::from_str::<Operation>(&text).unwrap(), operation);
     }
     ledger.reserve(hold.clone()).unwrap();
-    let Booked { row, .. } = ledger.book.reservation(&hold.id()).unwrap();
-    assert!(matches!(row, Row::Reserved(_)));
+    let ReservationRow { row, .. } = ledger.book.reservation(&hold.id()).unwrap();
+    assert!(matches!(row, AnyReservation::Reserved(_)));
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use cantrip_canon::Timestamp;
 use cantrip_spend::{
-    ApprovalMark, ApprovalState, Constraints, Explicit, Mode, OpenAttempt, OpenState, PolicyInput, REASONS, RetryClass,
-    Ruling, RunCap, Terms, TermsFault, evaluate, replay,
+    ApprovalSnapshot, ApprovalState, AuthorizationMode, Constraints, ExplicitDenial, OpenAttempt, OpenState,
+    PolicyInput, REASONS, RetryClass, Ruling, RunCap, Terms, TermsFault, evaluate, replay,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -88,20 +88,22 @@ fn checks() -> Vec<(&'static str, Fault)> {
             input.guards.ssrf_block = Some("ssrf_block.metadata_endpoint".into());
         }),
         ("policy_denied.explicit_deny", |input, _| {
-            input.guards.explicit = Some(Explicit { reason_code: "policy_allowed.default".into() });
+            input.guards.explicit = Some(ExplicitDenial { reason_code: "policy_allowed.default".into() });
         }),
         ("policy_denied.trifecta", |input, _| {
             input.trifecta.ward = true;
             input.trifecta.touched = vec!["private_data".into(), "untrusted_content".into()];
             input.subject.labels = vec!["external_comm".into()];
         }),
-        ("policy_denied.invalid_authorization_mode", |_, terms| terms.mode = Mode::Unknown("generous".into())),
+        ("policy_denied.invalid_authorization_mode", |_, terms| {
+            terms.mode = AuthorizationMode::Unknown("generous".into())
+        }),
         ("policy_denied.scope_mismatch", |input, _| input.principal.owner = "user:7".parse().unwrap()),
         ("policy_denied.authorization_revoked", |input, terms| terms.revoked_at = Some(input.at)),
         ("policy_denied.authorization_expired", |input, terms| terms.expires_at = Some(input.at)),
         ("policy_denied.explicit_deny", |_, terms| {
-            if terms.mode == Mode::DelegatedBudget {
-                terms.mode = Mode::Deny;
+            if terms.mode == AuthorizationMode::DelegatedBudget {
+                terms.mode = AuthorizationMode::Deny;
             }
         }),
         ("policy_denied.tool_not_allowed", |input, terms| {
@@ -152,8 +154,8 @@ fn the_first_check_that_holds_gives_the_reason_whatever_fails_behind_it() {
     }
 }
 
-fn approval(input: &PolicyInput, state: ApprovalState, granted: Option<i64>) -> ApprovalMark {
-    ApprovalMark {
+fn approval(input: &PolicyInput, state: ApprovalState, granted: Option<i64>) -> ApprovalSnapshot {
+    ApprovalSnapshot {
         approval_id: "apr_1".into(),
         state,
         subject_hash: input.subject.hash(),
@@ -166,7 +168,7 @@ fn approval(input: &PolicyInput, state: ApprovalState, granted: Option<i64>) -> 
 
 #[test]
 fn an_approval_covers_its_subject_up_to_what_was_granted_and_is_asked_for_last() {
-    let interactive = Terms { mode: Mode::Interactive, ..terms() };
+    let interactive = Terms { mode: AuthorizationMode::Interactive, ..terms() };
     let asked = |change: &dyn Fn(&mut PolicyInput)| {
         let mut input = input();
         change(&mut input);
@@ -182,7 +184,8 @@ fn an_approval_covers_its_subject_up_to_what_was_granted_and_is_asked_for_last()
     assert_eq!(with(ApprovalState::Approved, Some(18_000)), "policy_allowed.default");
     assert_eq!(with(ApprovalState::Approved, Some(17_999)), "approval_required.interactive");
     let late = asked(&|input| {
-        input.approval = Some(ApprovalMark { expires_at: input.at, ..approval(input, ApprovalState::Pending, None) });
+        input.approval =
+            Some(ApprovalSnapshot { expires_at: input.at, ..approval(input, ApprovalState::Pending, None) });
     });
     assert_eq!(late, "policy_denied.approval_expired");
     let another = asked(&|input| {
@@ -192,7 +195,7 @@ fn an_approval_covers_its_subject_up_to_what_was_granted_and_is_asked_for_last()
     assert_eq!(another, "approval_required.interactive");
     let used = asked(&|input| {
         let given = approval(input, ApprovalState::Approved, Some(20_000));
-        input.approval = Some(ApprovalMark { spent: 1_000, reserved: 1_001, ..given });
+        input.approval = Some(ApprovalSnapshot { spent: 1_000, reserved: 1_001, ..given });
     });
     assert_eq!(used, "approval_required.interactive");
     // Before anyone is bothered, the limits hold.
@@ -203,13 +206,13 @@ fn an_approval_covers_its_subject_up_to_what_was_granted_and_is_asked_for_last()
 #[test]
 fn a_mode_says_what_a_free_a_priced_and_a_dear_call_come_to() {
     let threshold = |terms: Terms| Terms { threshold: Some(50_000), ..terms };
-    let asked = |mode: Mode, amount: i64| {
+    let asked = |mode: AuthorizationMode, amount: i64| {
         let (mut input, mut terms) = (input(), Terms { mode, ..terms() });
         input.request.amount = amount;
-        if terms.mode == Mode::DelegatedBudgetWithThreshold {
+        if terms.mode == AuthorizationMode::DelegatedBudgetWithThreshold {
             terms = threshold(terms);
         }
-        if terms.mode == Mode::System {
+        if terms.mode == AuthorizationMode::System {
             terms.owner = "local".parse().unwrap();
             input.principal.owner = "local".parse().unwrap();
         }
@@ -217,11 +220,11 @@ fn a_mode_says_what_a_free_a_priced_and_a_dear_call_come_to() {
     };
     let (allowed, ask) = ("policy_allowed.default", "approval_required.interactive");
     let table = [
-        (Mode::Deny, ["policy_denied.explicit_deny"; 3]),
-        (Mode::Interactive, [allowed, ask, ask]),
-        (Mode::DelegatedBudget, [allowed; 3]),
-        (Mode::DelegatedBudgetWithThreshold, [allowed, allowed, "approval_required.over_threshold"]),
-        (Mode::System, [allowed; 3]),
+        (AuthorizationMode::Deny, ["policy_denied.explicit_deny"; 3]),
+        (AuthorizationMode::Interactive, [allowed, ask, ask]),
+        (AuthorizationMode::DelegatedBudget, [allowed; 3]),
+        (AuthorizationMode::DelegatedBudgetWithThreshold, [allowed, allowed, "approval_required.over_threshold"]),
+        (AuthorizationMode::System, [allowed; 3]),
     ];
     for (mode, expected) in table {
         let found = [0, 50_000, 50_001].map(|amount| asked(mode.clone(), amount));
@@ -269,11 +272,11 @@ fn an_unknown_price_is_denied_where_a_limit_holds_and_asked_about_where_a_person
     };
     let free = |mode| Terms { mode, max_total: None, max_per_call: None, max_per_day: None, ..terms() };
     assert_eq!(code(&unpriced(), &terms()), "policy_denied.unknown_price");
-    assert_eq!(code(&unpriced(), &free(Mode::System)), "policy_allowed.default");
-    assert_eq!(code(&unpriced(), &free(Mode::Interactive)), "approval_required.interactive");
+    assert_eq!(code(&unpriced(), &free(AuthorizationMode::System)), "policy_allowed.default");
+    assert_eq!(code(&unpriced(), &free(AuthorizationMode::Interactive)), "approval_required.interactive");
     let mut capped = unpriced();
     capped.usage.run_cap = Some(RunCap { scope_id: "ent_1".into(), limit: 1, spent: 0, reserved: 0 });
-    assert_eq!(code(&capped, &free(Mode::System)), "policy_denied.unknown_price");
+    assert_eq!(code(&capped, &free(AuthorizationMode::System)), "policy_denied.unknown_price");
 }
 
 #[test]
@@ -305,7 +308,7 @@ fn every_code_but_those_of_gates_is_reached() {
         let (mut asked, family) = (input(), reason.code.split('.').next().unwrap());
         match family {
             "ssrf_block" => asked.guards.ssrf_block = Some(reason.code.into()),
-            _ => asked.guards.explicit = Some(Explicit { reason_code: reason.code.into() }),
+            _ => asked.guards.explicit = Some(ExplicitDenial { reason_code: reason.code.into() }),
         }
         let found = code(&asked, &terms());
         let expected = if reason.ruling == Some(Ruling::Denied) { reason.code } else { "policy_denied.explicit_deny" };
@@ -317,8 +320,8 @@ fn every_code_but_those_of_gates_is_reached() {
     reached.insert(code(&consent, &terms()));
     reached.insert(evaluate(&PolicyInput { authorization: None, ..input() }, None).reason_code.to_string());
     reached.insert(code(&input(), &terms()));
-    reached.insert(code(&input(), &Terms { mode: Mode::Interactive, ..terms() }));
-    let over = Terms { mode: Mode::DelegatedBudgetWithThreshold, threshold: Some(1), ..terms() };
+    reached.insert(code(&input(), &Terms { mode: AuthorizationMode::Interactive, ..terms() }));
+    let over = Terms { mode: AuthorizationMode::DelegatedBudgetWithThreshold, threshold: Some(1), ..terms() };
     reached.insert(code(&input(), &over));
     let mut warded = input();
     warded.subject.approval_ward = true;
@@ -351,13 +354,13 @@ fn an_authorization_of_another_owner_run_conversation_or_agent_does_not_fit() {
 #[test]
 fn constraints_are_exact_or_end_in_a_star_and_an_empty_list_allows_nothing() {
     let allow = |entries: &[&str]| Constraints { gates_allow: strings(entries), ..Constraints::default() };
-    assert!(Constraints::default().gate("pay"));
-    assert!(!allow(&[]).gate("pay"));
-    assert!(allow(&["pay"]).gate("pay") && !allow(&["pay"]).gate("payment"));
-    assert!(allow(&["pay*"]).gate("payment") && allow(&["*"]).gate("pay"));
+    assert!(Constraints::default().allows_gate("pay"));
+    assert!(!allow(&[]).allows_gate("pay"));
+    assert!(allow(&["pay"]).allows_gate("pay") && !allow(&["pay"]).allows_gate("payment"));
+    assert!(allow(&["pay*"]).allows_gate("payment") && allow(&["*"]).allows_gate("pay"));
     let both = Constraints { gates_deny: strings(&["pay"]), ..allow(&["*"]) };
-    assert!(!both.gate("pay") && both.gate("read"));
-    assert!(allow(&[]).gate("done") && allow(&["pay"]).gate("done"), "an answer crosses nothing");
+    assert!(!both.allows_gate("pay") && both.allows_gate("read"));
+    assert!(allow(&[]).allows_gate("done") && allow(&["pay"]).allows_gate("done"), "an answer crosses nothing");
     let unknown = serde_json::from_value::<Constraints>(json!({"gates_allowed": []}));
     assert!(unknown.is_err(), "an unknown key is refused when it is written, never ignored");
 }
@@ -374,17 +377,17 @@ fn terms_that_cannot_be_meant_are_refused_when_they_are_written() {
     assert!(matches!(faulty(&|terms| terms.max_total = None), TermsFault::Missing { field: "max_total", .. }));
     assert!(matches!(faulty(&|terms| terms.threshold = Some(1)), TermsFault::Threshold { .. }));
     assert!(matches!(
-        faulty(&|terms| terms.mode = Mode::DelegatedBudgetWithThreshold),
+        faulty(&|terms| terms.mode = AuthorizationMode::DelegatedBudgetWithThreshold),
         TermsFault::Missing { field: "threshold", .. }
     ));
-    assert!(matches!(faulty(&|terms| terms.mode = Mode::System), TermsFault::Unlimited { .. }));
-    assert!(matches!(faulty(&|terms| terms.mode = Mode::Unknown("odd".into())), TermsFault::Mode(_)));
+    assert!(matches!(faulty(&|terms| terms.mode = AuthorizationMode::System), TermsFault::Unlimited { .. }));
+    assert!(matches!(faulty(&|terms| terms.mode = AuthorizationMode::Unknown("odd".into())), TermsFault::Mode(_)));
     assert!(matches!(faulty(&|terms| terms.max_per_day = Some(-1)), TermsFault::Limit { field: "max_per_day", .. }));
     assert!(matches!(faulty(&|terms| terms.expires_at = Some(Timestamp::EPOCH)), TermsFault::Expired { .. }));
     let moved = Terms { owner: "user:7".parse().unwrap(), ..terms() };
     assert_eq!(moved.check_revision(&terms()), Err(TermsFault::Fixed { field: "owner" }));
     for owner in ["user:", "someone", "user:a b", ""] {
-        assert!(owner.parse::<cantrip_spend::Owner>().is_err(), "{owner:?}");
+        assert!(owner.parse::<cantrip_spend::Payer>().is_err(), "{owner:?}");
     }
 }
 
@@ -405,7 +408,7 @@ prop_compose! {
         ])),
     ) -> (PolicyInput, Terms) {
         let (mut input, mut terms) = (input(), terms());
-        terms.mode = Mode::from(mode.to_owned());
+        terms.mode = AuthorizationMode::from(mode.to_owned());
         let [spent, reserved, day_spent, day_reserved, amount, granted] = counters;
         (input.usage.spent, input.usage.reserved) = (spent, reserved);
         (input.usage.day_spent, input.usage.day_reserved) = (day_spent, day_reserved);

@@ -10,70 +10,70 @@
 use std::collections::{BTreeSet, HashMap};
 
 use cantrip_canon::{Hash, LoomId, RunId};
-use cantrip_contract::Written;
+use cantrip_contract::ContractUpsert;
 use cantrip_loom::{
-    Answer, CantripId, Conflict, Draft, Epoch, Error, Event, Needed, Origin, Paid, Phase, Place, Projection, Record,
-    RootPart, RunPart, Seq, Standing, Step, Tenure,
+    AppendOutcome, CantripId, Conflict, Dependency, Epoch, Error, Event, LeaseState, MoneyOutcome, Origin, Phase,
+    Projection, Record, RecordDraft, RootPart, RunPart, RunWriteState, Seq, Step, StepTarget,
 };
 
 use cantrip_spend::{Changes, Decision};
 
+use crate::connection::{DbConnection, SqlStatement};
 use crate::contracts;
-use crate::events::{self, Stored};
-use crate::failure::Fault;
-use crate::gathered::Gathered;
-use crate::ledger::{self, Till};
+use crate::events::{self, StoredStep};
+use crate::failure::StoreFault;
+use crate::ledger::{self, LedgerCache};
 use crate::limits::RUNS_HELD_MAX;
-use crate::link::{Link, Write};
+use crate::partial_tree::PartialTree;
 use crate::rows::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow};
 use crate::value::{Value, values};
 
 /// A run that is written to.
 #[derive(Debug)]
-struct Live {
+struct LiveRun {
     key: i64,
     loom_key: i64,
-    gathered: Gathered,
+    partial: PartialTree,
     /// As its row has it, newest record apart.
     part: RunPart,
     head: Option<Hash>,
-    tenure: Tenure,
+    lease: LeaseState,
     /// The `seq` of rows that open turns rest on.
     rows: BTreeSet<u64>,
     /// When it was last written to, in groups.
     used: u64,
 }
 
-impl Live {
-    fn standing(&self) -> Standing<'_> {
-        Standing {
+impl LiveRun {
+    fn write_state(&self) -> RunWriteState<'_> {
+        RunWriteState {
             newest: self.part.newest,
             copied: self.part.copied,
-            holder: self.tenure.holder.as_ref(),
-            epoch: self.tenure.epoch,
+            holder: self.lease.holder.as_ref(),
+            epoch: self.lease.epoch,
         }
     }
 }
 
 /// How much is asked before something is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Care {
+pub(crate) enum CheckLevel {
     /// What the unique indexes find is left to them.
-    Swift,
+    Optimistic,
     /// Everything.
-    Thorough,
+    Full,
 }
 
 /// What the writer remembers between groups. It may be forgotten at any time: the rows have it all.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
-    runs: HashMap<RunId, Live>,
+pub(crate) struct CommitCache {
+    runs: HashMap<RunId, LiveRun>,
     looms: HashMap<LoomId, i64>,
     roots: HashMap<(LoomId, CantripId), RootPart>,
     /// The ledger, as far as it was read in this group.
-    till: Till,
+    ledger: LedgerCache,
     /// Not carried out yet.
-    pending: Vec<Write>,
+    pending: Vec<SqlStatement>,
     /// Something was to be carried out in this group.
     wrote: bool,
     /// What SQLite counted when the last group ended.
@@ -81,7 +81,7 @@ pub(crate) struct Desk {
     groups: u64,
 }
 
-impl Desk {
+impl CommitCache {
     /// Forgets everything: what was remembered may not be what the store holds.
     pub(crate) fn forget(&mut self) {
         *self = Self { groups: self.groups, ..Self::default() };
@@ -89,11 +89,11 @@ impl Desk {
 
     /// Begins a group within a transaction: compares what is remembered of these runs with their rows, unless nobody
     /// else can have written. From here to the end of the transaction those rows stay as they are.
-    pub(crate) async fn begin(&mut self, link: &mut Link, runs: BTreeSet<RunId>) -> Result<(), Fault> {
+    pub(crate) async fn begin(&mut self, link: &mut DbConnection, runs: BTreeSet<RunId>) -> Result<(), StoreFault> {
         self.groups += 1;
-        self.till = Till::default();
+        self.ledger = LedgerCache::default();
         debug_assert!(self.pending.is_empty());
-        if let Link::Sqlite(link) = link {
+        if let DbConnection::Sqlite(link) = link {
             let version = link.version_of_data()?;
             if self.version.replace(version) == Some(version) {
                 return Ok(());
@@ -103,14 +103,14 @@ impl Desk {
             runs.into_iter().filter_map(|run| self.runs.get(&run).map(|live| (live.key, run))).collect();
         // All processes take the rows in the same order, so none waits for one that waits for it.
         held.sort_unstable();
-        let asked: Vec<Write> = held.iter().flat_map(|(key, _)| [lease_of(*key), newest_of(*key)]).collect();
+        let asked: Vec<SqlStatement> = held.iter().flat_map(|(key, _)| [lease_of(*key), newest_of(*key)]).collect();
         let mut found = link.query_all(&asked).await?.into_iter();
         for (_, run) in held {
             let (mut lease, mut newest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
             let newest = newest.pop().map(|mut row| row.count_or_null()).transpose()?.flatten();
-            let tenure = lease.pop().map(|mut row| rows::tenure(run, &mut row)).transpose()?;
+            let tenure = lease.pop().map(|mut row| rows::read_lease_state(run, &mut row)).transpose()?;
             let unchanged = self.runs.get_mut(&run).zip(tenure).is_some_and(|(live, tenure)| {
-                live.tenure = tenure;
+                live.lease = tenure;
                 newest == Some(live.part.newest.get())
             });
             if !unchanged {
@@ -121,13 +121,13 @@ impl Desk {
     }
 
     /// Carries out what is pending, so that the next query sees it.
-    pub(crate) async fn flush(&mut self, link: &mut Link) -> Result<(), Fault> {
+    pub(crate) async fn flush(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         let pending = std::mem::take(&mut self.pending);
         Ok(link.write_all(&pending).await?)
     }
 
     /// Carries out what is pending and ends the transaction.
-    pub(crate) async fn commit(&mut self, link: &mut Link) -> Result<(), Fault> {
+    pub(crate) async fn commit(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         let pending = std::mem::take(&mut self.pending);
         link.commit_with(&pending).await?;
         self.wrote = false;
@@ -148,23 +148,27 @@ impl Desk {
 
     pub(crate) fn push(&mut self, sql: &'static str, values: Vec<Value>) {
         self.wrote = true;
-        self.pending.push(Write { sql, values });
+        self.pending.push(SqlStatement { sql, values });
     }
 
     /// The lease of a run, locked until the transaction ends; none if the run is not there.
-    pub(crate) async fn tenure(&mut self, link: &mut Link, run: RunId) -> Result<Option<(i64, Tenure)>, Fault> {
+    pub(crate) async fn lease_state(
+        &mut self,
+        link: &mut DbConnection,
+        run: RunId,
+    ) -> Result<Option<(i64, LeaseState)>, StoreFault> {
         if let Some(live) = self.runs.get(&run) {
-            return Ok(Some((live.key, live.tenure.clone())));
+            return Ok(Some((live.key, live.lease.clone())));
         }
         self.flush(link).await?;
-        let Some(row) = locked(link, run).await? else { return Ok(None) };
+        let Some(row) = lock_run(link, run).await? else { return Ok(None) };
         // A record may have come along with an epoch that was given out elsewhere.
-        let epoch = row.tenure.epoch.max(row.part.epoch);
-        Ok(Some((row.key, Tenure { epoch, ..row.tenure })))
+        let epoch = row.lease.epoch.max(row.part.epoch);
+        Ok(Some((row.key, LeaseState { epoch, ..row.lease })))
     }
 
     /// Writes down who holds a run from now on.
-    pub(crate) fn set_tenure(&mut self, run: RunId, key: i64, tenure: Tenure) {
+    pub(crate) fn set_lease_state(&mut self, run: RunId, key: i64, tenure: LeaseState) {
         let (owner, expires_at) = match &tenure.holder {
             Some(lease) => (Value::from(lease.owner.as_str()), Value::from(lease.expires_at)),
             None => (Value::Null, Value::Null),
@@ -174,55 +178,55 @@ impl Desk {
             vec![key.into(), owner, tenure.epoch.get().into(), expires_at],
         );
         if let Some(live) = self.runs.get_mut(&run) {
-            live.tenure = tenure;
+            live.lease = tenure;
         }
     }
 
     /// Judges a step, and has what it adds written. An error of the store itself leaves the transaction in doubt.
     pub(crate) async fn append(
         &mut self,
-        link: &mut Link,
+        link: &mut DbConnection,
         step: &Step,
-        care: Care,
-    ) -> Result<Result<Answer, Error>, Fault> {
-        if let Some(broken) = step.broken() {
+        care: CheckLevel,
+    ) -> Result<Result<AppendOutcome, Error>, StoreFault> {
+        if let Some(broken) = step.validation_error() {
             return Ok(Err(broken));
         }
-        let Some(run) = step.run() else { return self.apart(link, step).await };
-        self.know(link, run).await?;
-        if care == Care::Thorough
-            && let Some(answer) = self.repeated(link, step, run).await?
+        let Some(run) = step.run() else { return self.append_outside_runs(link, step).await };
+        self.load_run(link, run).await?;
+        if care == CheckLevel::Full
+            && let Some(answer) = self.earlier_outcome(link, step, run).await?
         {
             return Ok(Ok(answer));
         }
-        let mut judged = self.judge(link, step, run, care).await?;
-        if matches!(judged, Judged::Refused(_)) {
+        let mut judged = self.decide(link, step, run, care).await?;
+        if matches!(judged, StepDecision::Refused(_)) {
             // Another process may have written between two of these questions; asked again, they see what it wrote.
             self.runs.remove(&run);
-            self.know(link, run).await?;
-            judged = self.judge(link, step, run, care).await?;
+            self.load_run(link, run).await?;
+            judged = self.decide(link, step, run, care).await?;
         }
         let hindered = match judged {
-            Judged::Accepted(accepted) => {
+            StepDecision::Accepted(accepted) => {
                 let answer = match &accepted.refused {
-                    Some(decision) => Answer::Refused(decision.clone()),
-                    None => Answer::Committed(self.runs.get(&run).map_or(Seq::START, |live| {
+                    Some(decision) => AppendOutcome::Refused(decision.clone()),
+                    None => AppendOutcome::Committed(self.runs.get(&run).map_or(Seq::START, |live| {
                         accepted.records.last().map_or(live.part.newest, |record| record.seq)
                     })),
                 };
                 self.write(link, step, run, accepted).await?;
                 return Ok(Ok(answer));
             }
-            Judged::Hindered(answer) => Ok(answer),
-            Judged::Refused(error) => {
+            StepDecision::Answered(answer) => Ok(answer),
+            StepDecision::Refused(error) => {
                 // The tree has taken in the beginning of it.
                 self.runs.remove(&run);
                 Err(error)
             }
         };
         // Whatever stands in its way, a step that was written before is answered as it was then.
-        if care == Care::Swift
-            && let Some(answer) = self.repeated(link, step, run).await?
+        if care == CheckLevel::Optimistic
+            && let Some(answer) = self.earlier_outcome(link, step, run).await?
         {
             return Ok(Ok(answer));
         }
@@ -230,99 +234,115 @@ impl Desk {
     }
 
     /// A step outside every run: what it changes are authorizations and contracts.
-    async fn apart(&mut self, link: &mut Link, step: &Step) -> Result<Result<Answer, Error>, Fault> {
+    async fn append_outside_runs(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+    ) -> Result<Result<AppendOutcome, Error>, StoreFault> {
         self.flush(link).await?;
-        Ok(match self.till.pay(link, step, None, &Projection::new()).await? {
-            Ok(Paid::Answered(answer)) => Ok(answer),
-            Ok(Paid::Refused { decision, .. }) => Ok(Answer::Refused(decision)),
-            Ok(Paid::Moved { changes, .. }) => match self.filed(link, step, &changes, false).await? {
-                Ok(written) => {
-                    self.book(&changes)?;
-                    self.shelve(&written)?;
-                    Ok(Answer::Committed(Seq::START))
+        Ok(match self.ledger.apply_money(link, step, None, &Projection::new()).await? {
+            Ok(MoneyOutcome::Answered(answer)) => Ok(answer),
+            Ok(MoneyOutcome::Refused { decision, .. }) => Ok(AppendOutcome::Refused(decision)),
+            Ok(MoneyOutcome::Moved { changes, .. }) => {
+                match self.contract_upserts(link, step, &changes, false).await? {
+                    Ok(written) => {
+                        self.write_ledger(&changes)?;
+                        self.write_contracts(&written)?;
+                        Ok(AppendOutcome::Committed(Seq::START))
+                    }
+                    Err(conflict) => Ok(AppendOutcome::Conflict(conflict)),
                 }
-                Err(conflict) => Ok(Answer::Conflict(conflict)),
-            },
+            }
             Err(error) => Err(error),
         })
     }
 
     /// Has what changed in the ledger written.
-    fn book(&mut self, changes: &Changes) -> Result<(), Fault> {
-        self.till.take(changes);
-        for Write { sql, values } in ledger::writes(changes)? {
+    fn write_ledger(&mut self, changes: &Changes) -> Result<(), StoreFault> {
+        self.ledger.apply_changes(changes);
+        for SqlStatement { sql, values } in ledger::writes(changes)? {
             self.push(sql, values);
         }
         Ok(())
     }
 
     /// What the contract rows of a step come to, with what its money changes.
-    async fn filed(
+    async fn contract_upserts(
         &mut self,
-        link: &mut Link,
+        link: &mut DbConnection,
         step: &Step,
         changes: &Changes,
         refused: bool,
-    ) -> Result<Result<Vec<Written>, Conflict>, Fault> {
+    ) -> Result<Result<Vec<ContractUpsert>, Conflict>, StoreFault> {
         let rows = step.rows(refused);
         if rows.is_empty() {
             return Ok(Ok(Vec::new()));
         }
         self.flush(link).await?;
-        let shelf = contracts::shelf(link, rows).await?;
-        let accounts = self.till.accounts(link, step, changes, refused).await?;
-        Ok(step.file(refused, shelf, &accounts))
+        let shelf = contracts::load_cache(link, rows).await?;
+        let accounts = self.ledger.accounts(link, step, changes, refused).await?;
+        Ok(step.apply_contracts(refused, shelf, &accounts))
     }
 
     /// Has contracts written.
-    fn shelve(&mut self, written: &[Written]) -> Result<(), Fault> {
+    fn write_contracts(&mut self, written: &[ContractUpsert]) -> Result<(), StoreFault> {
         for each in written {
-            let Write { sql, values } = contracts::write(each)?;
+            let SqlStatement { sql, values } = contracts::statement_for(each)?;
             self.push(sql, values);
         }
         Ok(())
     }
 
     /// What the money of a step comes to; a step without any pays at once.
-    async fn paid(&mut self, link: &mut Link, step: &Step, run: RunId) -> Result<Result<Paid, Error>, Fault> {
+    async fn apply_money(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+        run: RunId,
+    ) -> Result<Result<MoneyOutcome, Error>, StoreFault> {
         if step.money.is_empty() {
-            return Ok(Ok(Paid::Moved { changes: Box::default(), told: Vec::new() }));
+            return Ok(Ok(MoneyOutcome::Moved { changes: Box::default(), told: Vec::new() }));
         }
         self.flush(link).await?;
         let nothing = Projection::new();
         match self.runs.get(&run) {
             Some(live) => {
-                let standing = live.standing();
-                self.till.pay(link, step, Some(&standing), &live.gathered.tree).await
+                let standing = live.write_state();
+                self.ledger.apply_money(link, step, Some(&standing), &live.partial.tree).await
             }
-            None => self.till.pay(link, step, None, &nothing).await,
+            None => self.ledger.apply_money(link, step, None, &nothing).await,
         }
     }
 
     /// Loads a run that is there and not known.
-    async fn know(&mut self, link: &mut Link, run: RunId) -> Result<(), Fault> {
+    async fn load_run(&mut self, link: &mut DbConnection, run: RunId) -> Result<(), StoreFault> {
         if self.runs.contains_key(&run) {
             return Ok(());
         }
         self.flush(link).await?;
-        let Some(row) = locked(link, run).await? else { return Ok(()) };
-        let mut gathered = Gathered::default();
-        let rows = gathered.under_way(link, &row).await?;
+        let Some(row) = lock_run(link, run).await? else { return Ok(()) };
+        let mut gathered = PartialTree::default();
+        let rows = gathered.load_open_turns(link, &row).await?;
         let sql = "SELECT links FROM run_events WHERE run_key = ?1 AND seq = ?2 \
                    UNION ALL SELECT event_hash FROM run_anchors WHERE run_key = ?1 AND seq = ?2";
         let newest = row.part.newest;
         let mut ends = link.query(sql, values![row.key, newest.get()]).await?;
         let head = ends.pop().map(|mut end| end.blob()).transpose()?.and_then(|hashes| events::last(&hashes));
-        let head = Some(head.ok_or_else(|| events::astray(Some(run), newest.get()))?);
-        let RunRow { key, loom_key, part, tenure } = row;
-        let tenure = Tenure { epoch: tenure.epoch.max(part.epoch), ..tenure };
-        let live = Live { key, loom_key, gathered, part, head, tenure, rows, used: self.groups };
+        let head = Some(head.ok_or_else(|| events::missing_record(Some(run), newest.get()))?);
+        let RunRow { key, loom_key, part, lease: tenure } = row;
+        let tenure = LeaseState { epoch: tenure.epoch.max(part.epoch), ..tenure };
+        let live = LiveRun { key, loom_key, partial: gathered, part, head, lease: tenure, rows, used: self.groups };
         self.runs.insert(run, live);
         Ok(())
     }
 
     /// The answer to a step that its run has seen before.
-    async fn repeated(&mut self, link: &mut Link, step: &Step, run: RunId) -> Result<Option<Answer>, Fault> {
+    async fn earlier_outcome(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+        run: RunId,
+    ) -> Result<Option<AppendOutcome>, StoreFault> {
         self.flush(link).await?;
         let sql = format!(
             "SELECT {} FROM run_events e {} WHERE r.run_id = ?1 AND e.step_id = ?2",
@@ -331,18 +351,25 @@ impl Desk {
         );
         let found = link.query(&sql, values![run, step.id.as_str()]).await?;
         let Some(mut row) = found.into_iter().next() else { return Ok(None) };
-        let stored = Stored::read(&mut row)?;
-        let other = || Answer::Conflict(Conflict::Step { id: step.id.clone() });
-        Ok(Some(step.was_answered(&stored.records)?.unwrap_or_else(other)))
+        let stored = StoredStep::read(&mut row)?;
+        let other = || AppendOutcome::Conflict(Conflict::Step { id: step.id.clone() });
+        Ok(Some(step.earlier_outcome(&stored.records)?.unwrap_or_else(other)))
     }
 
-    async fn judge(&mut self, link: &mut Link, step: &Step, run: RunId, care: Care) -> Result<Judged, Fault> {
+    async fn decide(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+        run: RunId,
+        care: CheckLevel,
+    ) -> Result<StepDecision, StoreFault> {
         let nothing = Projection::new();
-        let wanted = step.entity_wanted(self.runs.get(&run).map_or(&nothing, |live| &live.gathered.tree));
-        let made_here = |draft: &Draft| matches!(draft.event(), Event::Entity(made) if Some(made.entity_id) == wanted);
+        let wanted = step.required_entity(self.runs.get(&run).map_or(&nothing, |live| &live.partial.tree));
+        let made_here =
+            |draft: &RecordDraft| matches!(draft.event(), Event::Entity(made) if Some(made.entity_id) == wanted);
         let busy = match wanted {
             // One that is made by the same step is nobody's yet.
-            Some(_) if care == Care::Swift && step.records.iter().any(made_here) => None,
+            Some(_) if care == CheckLevel::Optimistic && step.records.iter().any(made_here) => None,
             Some(entity) => {
                 self.flush(link).await?;
                 let sql = "SELECT run_id FROM runs WHERE entity_id = ?1 AND phase = 'live'";
@@ -352,54 +379,54 @@ impl Desk {
             None => None,
         };
         let known = self.runs.get_mut(&run);
-        let mut opened = Gathered::default();
+        let mut opened = PartialTree::default();
         let tree = match known {
-            Some(live) => &mut live.gathered.tree,
+            Some(live) => &mut live.partial.tree,
             None => &mut opened.tree,
         };
         if let Some((entity, holder)) = busy {
-            tree.hold_busy(entity, holder);
+            tree.insert_busy(entity, holder);
         }
-        let standing = self.runs.get(&run).map(Live::standing);
-        let tree = self.runs.get(&run).map_or(&opened.tree, |live| &live.gathered.tree);
-        match step.hindered(standing.as_ref(), tree) {
+        let standing = self.runs.get(&run).map(LiveRun::write_state);
+        let tree = self.runs.get(&run).map_or(&opened.tree, |live| &live.partial.tree);
+        match step.check_conflicts(standing.as_ref(), tree) {
             Ok(None) => {}
-            Ok(Some(answer)) => return Ok(Judged::Hindered(answer)),
-            Err(error) => return Ok(Judged::Refused(error)),
+            Ok(Some(answer)) => return Ok(StepDecision::Answered(answer)),
+            Err(error) => return Ok(StepDecision::Refused(error)),
         }
-        match self.bodies_are_there(link, step).await? {
+        match self.has_required_bodies(link, step).await? {
             Ok(true) => {}
-            Ok(false) => return Ok(Judged::Refused(step.without_its_bodies())),
-            Err(error) => return Ok(Judged::Refused(error)),
+            Ok(false) => return Ok(StepDecision::Refused(step.missing_body_error())),
+            Err(error) => return Ok(StepDecision::Refused(error)),
         }
         let Some(loom) = self.loom_of(step, run) else {
-            return Ok(Judged::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
+            return Ok(StepDecision::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
         };
-        let (drafts, changes, refused) = match self.paid(link, step, run).await? {
-            Ok(Paid::Moved { changes, told }) => {
-                (step.records.iter().cloned().chain(told).collect::<Vec<Draft>>(), changes, None)
+        let (drafts, changes, refused) = match self.apply_money(link, step, run).await? {
+            Ok(MoneyOutcome::Moved { changes, told }) => {
+                (step.records.iter().cloned().chain(told).collect::<Vec<RecordDraft>>(), changes, None)
             }
-            Ok(Paid::Refused { changes, decision, told }) => {
+            Ok(MoneyOutcome::Refused { changes, decision, told }) => {
                 // A run that is not open cannot tell of it either.
                 if step.if_refused.is_empty() && !self.runs.contains_key(&run) {
-                    return Ok(Judged::Hindered(Answer::Refused(decision)));
+                    return Ok(StepDecision::Answered(AppendOutcome::Refused(decision)));
                 }
                 (step.if_refused.iter().cloned().chain([*told]).collect(), changes, Some(decision))
             }
-            Ok(Paid::Answered(answer)) => return Ok(Judged::Hindered(answer)),
-            Err(error) => return Ok(Judged::Refused(error)),
+            Ok(MoneyOutcome::Answered(answer)) => return Ok(StepDecision::Answered(answer)),
+            Err(error) => return Ok(StepDecision::Refused(error)),
         };
-        let written = match self.filed(link, step, &changes, refused.is_some()).await? {
+        let written = match self.contract_upserts(link, step, &changes, refused.is_some()).await? {
             Ok(written) => written,
-            Err(conflict) => return Ok(Judged::Hindered(Answer::Conflict(conflict))),
+            Err(conflict) => return Ok(StepDecision::Answered(AppendOutcome::Conflict(conflict))),
         };
         let mut live = match self.runs.remove(&run) {
             Some(live) => live,
-            None => Live {
+            None => LiveRun {
                 // Given when its row is written.
                 key: 0,
                 loom_key: 0,
-                gathered: opened,
+                partial: opened,
                 part: RunPart {
                     run_id: run,
                     opening: drafts[0].run_opening().cloned().expect("a step that opens a run begins so"),
@@ -413,16 +440,16 @@ impl Desk {
                     copied: false,
                 },
                 head: None,
-                tenure: Tenure::default(),
+                lease: LeaseState::default(),
                 rows: BTreeSet::new(),
                 used: self.groups,
             },
         };
-        let taken = self.take(link, &mut live, loom, step, &drafts, care).await;
+        let taken = self.apply_records(link, &mut live, loom, step, &drafts, care).await;
         self.runs.insert(run, live);
         Ok(match taken? {
-            Ok(records) => Judged::Accepted(Accepted { drafts, records, changes, written, refused }),
-            Err(error) => Judged::Refused(error),
+            Ok(records) => StepDecision::Accepted(AcceptedStep { drafts, records, changes, written, refused }),
+            Err(error) => StepDecision::Refused(error),
         })
     }
 
@@ -433,8 +460,12 @@ impl Desk {
         opening.map(|opening| opening.loom_id).or_else(known)
     }
 
-    async fn bodies_are_there(&mut self, link: &mut Link, step: &Step) -> Result<Result<bool, Error>, Fault> {
-        let wanted = match step.bodies_wanted() {
+    async fn has_required_bodies(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+    ) -> Result<Result<bool, Error>, StoreFault> {
+        let wanted = match step.required_bodies() {
             Ok(wanted) => wanted,
             Err(error) => return Ok(Err(error)),
         };
@@ -444,66 +475,72 @@ impl Desk {
         self.flush(link).await?;
         let sql = format!("SELECT body_hash FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
         let mut found = BTreeSet::new();
-        for mut row in link.among(&sql, &[], wanted.iter().map(|hash| Value::from(*hash))).await? {
+        for mut row in link.query_in_list(&sql, &[], wanted.iter().map(|hash| Value::from(*hash))).await? {
             found.insert(row.hash()?);
         }
         Ok(Ok(wanted.iter().all(|hash| found.contains(hash))))
     }
 
     /// Takes the records of a step into the tree of its run.
-    async fn take(
+    async fn apply_records(
         &mut self,
-        link: &mut Link,
-        live: &mut Live,
+        link: &mut DbConnection,
+        live: &mut LiveRun,
         loom: LoomId,
         step: &Step,
-        drafts: &[Draft],
-        care: Care,
-    ) -> Result<Result<Vec<Record>, Error>, Fault> {
+        drafts: &[RecordDraft],
+        care: CheckLevel,
+    ) -> Result<Result<Vec<Record>, Error>, StoreFault> {
         let mut records = Vec::with_capacity(drafts.len());
         let (mut seq, mut head) = (live.part.newest, live.head);
         for draft in drafts {
-            let brought = if care == Care::Thorough { brings(draft.event()) } else { None };
-            for needed in draft.event().needs().into_iter().chain(brought) {
-                if live.gathered.tree.holds(loom, needed) {
+            let brought = if care == CheckLevel::Full { created_item(draft.event()) } else { None };
+            for needed in draft.event().dependencies().into_iter().chain(brought) {
+                if live.partial.tree.contains(loom, needed) {
                     continue;
                 }
                 match needed {
-                    Needed::Cantrip(cantrip) if self.roots.contains_key(&(loom, cantrip)) => {
-                        live.gathered.tree.hold_root(self.roots[&(loom, cantrip)].clone());
+                    Dependency::Cantrip(cantrip) if self.roots.contains_key(&(loom, cantrip)) => {
+                        live.partial.tree.insert_root(self.roots[&(loom, cantrip)].clone());
                     }
-                    Needed::Cantrip(_) | Needed::Entity(_) | Needed::Cast(_) | Needed::Turn(_) => {
+                    Dependency::Cantrip(_) | Dependency::Entity(_) | Dependency::Cast(_) | Dependency::Turn(_) => {
                         self.flush(link).await?;
-                        live.gathered.need(link, loom, needed).await?;
+                        live.partial.load_dependency(link, loom, needed).await?;
                     }
                 }
             }
             seq = seq.next();
             let epoch = draft.epoch().unwrap_or_else(|| step.epoch());
-            let record = Record::written(draft, live.part.run_id, seq, epoch, head.as_ref());
-            if let Err(error) = live.gathered.tree.take_written(&record, draft.clone()) {
+            let record = Record::from_draft(draft, live.part.run_id, seq, epoch, head.as_ref());
+            if let Err(error) = live.partial.tree.apply_draft(&record, draft.clone()) {
                 return Ok(Err(error));
             }
             head = Some(record.hash);
             records.push(record);
         }
-        if let Place::Copies { run, .. } = step.place {
-            live.gathered.tree.mark_copied(run);
+        if let StepTarget::Import { run, .. } = step.target {
+            live.partial.tree.mark_copied(run);
         }
         live.head = head;
         Ok(Ok(records))
     }
 
     /// Has the records of an accepted step written, and what they add to the index.
-    async fn write(&mut self, link: &mut Link, step: &Step, run: RunId, accepted: Accepted) -> Result<(), Fault> {
-        let Accepted { drafts, records, changes, written, refused: _ } = accepted;
+    async fn write(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+        run: RunId,
+        accepted: AcceptedStep,
+    ) -> Result<(), StoreFault> {
+        let AcceptedStep { drafts, records, changes, written, refused: _ } = accepted;
         let Some(mut live) = self.runs.remove(&run) else { return Ok(()) };
-        let Some(part) = live.gathered.tree.run_part(run) else { return Ok(()) };
+        let Some(part) = live.partial.tree.run_part(run) else { return Ok(()) };
         let row = part.newest.get();
         if live.key == 0 {
-            self.open(link, step, &mut live, &part).await?;
+            self.insert_run(link, step, &mut live, &part).await?;
         } else {
-            self.go_on(step, &mut live, &part);
+            self.update_run(step, &mut live, &part);
         }
         live.part = part;
         live.used = self.groups;
@@ -515,16 +552,16 @@ impl Desk {
                 values,
             );
         }
-        if let Some(Write { sql, values }) = events::written(live.key, &step.id, &records) {
+        if let Some(SqlStatement { sql, values }) = events::insert_step(live.key, &step.id, &records) {
             self.push(sql, values);
         }
-        self.book(&changes)?;
-        self.shelve(&written)?;
+        self.write_ledger(&changes)?;
+        self.write_contracts(&written)?;
         for (record, draft) in records.iter().zip(&drafts) {
-            self.index(link, &mut live, row, record, draft.event()).await?;
+            self.write_index(link, &mut live, row, record, draft.event()).await?;
         }
-        live.gathered.trim();
-        let oldest = live.gathered.tree.oldest_open().map_or(row, |seq| seq.get().min(row));
+        live.partial.trim();
+        let oldest = live.partial.tree.oldest_open().map_or(row, |seq| seq.get().min(row));
         live.rows = live.rows.split_off(&oldest);
         // What a run that is over, or was given up, has open is up to others too.
         if live.part.phase == Phase::Live {
@@ -534,7 +571,13 @@ impl Desk {
     }
 
     /// The row of a run that begins.
-    async fn open(&mut self, link: &mut Link, step: &Step, live: &mut Live, part: &RunPart) -> Result<(), Fault> {
+    async fn insert_run(
+        &mut self,
+        link: &mut DbConnection,
+        step: &Step,
+        live: &mut LiveRun,
+        part: &RunPart,
+    ) -> Result<(), StoreFault> {
         live.loom_key = self.loom_key(link, part.opening.loom_id).await?;
         let opening = &part.opening;
         let sql = "INSERT INTO runs (run_id, loom_key, kind, owner, entity_id, root_run_id, phase, parked, approvals, \
@@ -543,30 +586,30 @@ impl Desk {
         let values = values![
             part.run_id,
             live.loom_key,
-            rows::kind_written(opening.kind),
+            rows::kind_name(opening.kind),
             opening.owner.as_str(),
             opening.entity_id,
             opening.root_run_id,
-            rows::phase_written(part.phase),
+            rows::phase_name(part.phase),
             part.parked,
-            rows::approvals_written(&part.approvals),
+            rows::approvals_json(&part.approvals),
             part.copied,
             part.epoch.get(),
             part.created_at,
             part.ended_at,
         ];
-        live.key = inserted(link, sql, values).await?;
-        if let Place::Opens { lease: Some(lease), .. } = &step.place {
-            live.tenure = Tenure { epoch: lease.epoch, holder: Some(lease.clone()) };
+        live.key = insert_returning_key(link, sql, values).await?;
+        if let StepTarget::OpenRun { lease: Some(lease), .. } = &step.target {
+            live.lease = LeaseState { epoch: lease.epoch, holder: Some(lease.clone()) };
         }
-        live.tenure.epoch = live.tenure.epoch.max(part.epoch);
-        let holder = live.tenure.holder.as_ref();
+        live.lease.epoch = live.lease.epoch.max(part.epoch);
+        let holder = live.lease.holder.as_ref();
         self.push(
             "INSERT INTO run_leases (run_key, owner, epoch, expires_at) VALUES (?1, ?2, ?3, ?4)",
             vec![
                 live.key.into(),
                 holder.map(|lease| lease.owner.as_str()).into(),
-                live.tenure.epoch.get().into(),
+                live.lease.epoch.get().into(),
                 holder.map(|lease| lease.expires_at).into(),
             ],
         );
@@ -574,7 +617,7 @@ impl Desk {
     }
 
     /// The row of a run that goes on, if it says something else now.
-    fn go_on(&mut self, step: &Step, live: &mut Live, part: &RunPart) {
+    fn update_run(&mut self, step: &Step, live: &mut LiveRun, part: &RunPart) {
         let as_stored = RunPart { newest: part.newest, ..live.part.clone() };
         if *part != as_stored {
             self.push(
@@ -582,46 +625,50 @@ impl Desk {
                  WHERE run_key = ?1",
                 vec![
                     live.key.into(),
-                    rows::phase_written(part.phase).into(),
+                    rows::phase_name(part.phase).into(),
                     part.parked.into(),
-                    rows::approvals_written(&part.approvals).into(),
+                    rows::approvals_json(&part.approvals).into(),
                     part.copied.into(),
                     part.epoch.get().into(),
                     part.ended_at.into(),
                 ],
             );
         }
-        match step.place {
-            Place::Copies { run, .. } if part.epoch > live.tenure.epoch => {
-                let tenure = Tenure { epoch: part.epoch, ..live.tenure.clone() };
-                live.tenure = tenure.clone();
-                self.set_tenure(run, live.key, tenure);
+        match step.target {
+            StepTarget::Import { run, .. } if part.epoch > live.lease.epoch => {
+                let tenure = LeaseState { epoch: part.epoch, ..live.lease.clone() };
+                live.lease = tenure.clone();
+                self.set_lease_state(run, live.key, tenure);
             }
-            Place::Copies { .. } | Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => {}
+            StepTarget::Import { .. }
+            | StepTarget::OpenRun { .. }
+            | StepTarget::OwnedRun(_)
+            | StepTarget::Annotation(_)
+            | StepTarget::OutsideRuns => {}
         }
     }
 
-    async fn loom_key(&mut self, link: &mut Link, loom: LoomId) -> Result<i64, Fault> {
+    async fn loom_key(&mut self, link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
         if let Some(key) = self.looms.get(&loom) {
             return Ok(*key);
         }
         let sql = "INSERT INTO looms (loom_id) VALUES (?1) ON CONFLICT (loom_id) DO NOTHING";
         link.execute(sql, values![loom]).await?;
         let mut found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
-        let key = found.pop().map(|mut row| row.int()).transpose()?.ok_or_else(|| events::astray(None, 0))?;
+        let key = found.pop().map(|mut row| row.int()).transpose()?.ok_or_else(|| events::missing_record(None, 0))?;
         self.looms.insert(loom, key);
         Ok(key)
     }
 
     /// What a record adds to the index.
-    async fn index(
+    async fn write_index(
         &mut self,
-        link: &mut Link,
-        live: &mut Live,
+        link: &mut DbConnection,
+        live: &mut LiveRun,
         row: u64,
         record: &Record,
         event: &Event,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StoreFault> {
         let seq = record.seq.get();
         match event {
             Event::Root(root) => {
@@ -652,13 +699,13 @@ impl Desk {
                 let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id, at) \
                            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING entity_key";
                 let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above, record.at];
-                let key = inserted(link, sql, values).await?;
-                live.gathered.entity_keys.insert(entity.entity_id, key);
+                let key = insert_returning_key(link, sql, values).await?;
+                live.partial.entity_keys.insert(entity.entity_id, key);
             }
             Event::Cast(cast) => {
-                let entity = known(live.gathered.entity_keys.get(&cast.entity_id), record)?;
+                let entity = require_key(live.partial.entity_keys.get(&cast.entity_id), record)?;
                 // Its entity was free, so a cast of it that has no end was left by a run that failed.
-                if live.gathered.tree.entity(cast.entity_id)?.casts.len() > 1 {
+                if live.partial.tree.entity(cast.entity_id)?.casts.len() > 1 {
                     self.push(
                         "UPDATE casts SET given_up = 1 WHERE entity_key = ?1 AND end_seq IS NULL AND cast_id <> ?2",
                         vec![entity.into(), cast.cast_id.into()],
@@ -666,14 +713,14 @@ impl Desk {
                 }
                 let sql = "INSERT INTO casts (cast_id, entity_key, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
                            RETURNING cast_key";
-                let key = inserted(link, sql, values![cast.cast_id, entity, live.key, row, seq]).await?;
-                live.gathered.cast_keys.insert(cast.cast_id, key);
+                let key = insert_returning_key(link, sql, values![cast.cast_id, entity, live.key, row, seq]).await?;
+                live.partial.cast_keys.insert(cast.cast_id, key);
             }
             Event::Turn(closed) => {
-                let part = live.gathered.tree.turn_part(closed.turn_id);
-                let places = live.gathered.tree.places(closed.turn_id);
-                let (part, places) = part.zip(places).ok_or_else(|| events::astray(Some(record.run), seq))?;
-                let places = events::places_written(places, &live.rows)?;
+                let part = live.partial.tree.turn_part(closed.turn_id);
+                let places = live.partial.tree.places(closed.turn_id);
+                let (part, places) = part.zip(places).ok_or_else(|| events::missing_record(Some(record.run), seq))?;
+                let places = events::encode_places(places, &live.rows)?;
                 let first =
                     i64::from(part.first_of_cast) * FIRST_OF_CAST + i64::from(part.first_of_entity) * FIRST_OF_ENTITY;
                 let holder = (part.holder != part.id).then_some(part.holder);
@@ -683,8 +730,8 @@ impl Desk {
                     vec![
                         part.id.into(),
                         live.loom_key.into(),
-                        known(live.gathered.entity_keys.get(&part.entity_id), record)?.into(),
-                        known(live.gathered.cast_keys.get(&part.cast_id), record)?.into(),
+                        require_key(live.partial.entity_keys.get(&part.entity_id), record)?.into(),
+                        require_key(live.partial.cast_keys.get(&part.cast_id), record)?.into(),
                         part.sequence.into(),
                         holder.into(),
                         first.into(),
@@ -694,7 +741,7 @@ impl Desk {
                 );
             }
             Event::Fold(fold) => {
-                let entity = known(live.gathered.entity_keys.get(&fold.entity_id), record)?;
+                let entity = require_key(live.partial.entity_keys.get(&fold.entity_id), record)?;
                 self.push(
                     "INSERT INTO folds (fold_id, entity_key, after_id, run_key, step_seq, seq) \
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -729,27 +776,27 @@ impl Desk {
 }
 
 /// What is to be written of a step: its records, or those for the case that policy refused, and what its money changes.
-struct Accepted {
-    drafts: Vec<Draft>,
+struct AcceptedStep {
+    drafts: Vec<RecordDraft>,
     records: Vec<Record>,
     changes: Box<Changes>,
-    written: Vec<Written>,
+    written: Vec<ContractUpsert>,
     refused: Option<Decision>,
 }
 
 /// What a step comes to before it is written.
-enum Judged {
-    Accepted(Accepted),
-    Hindered(Answer),
+enum StepDecision {
+    Accepted(AcceptedStep),
+    Answered(AppendOutcome),
     Refused(Error),
 }
 
 /// The thing that a record makes: it must not be there yet.
-fn brings(event: &Event) -> Option<Needed> {
+fn created_item(event: &Event) -> Option<Dependency> {
     match event {
-        Event::Entity(entity) => Some(Needed::Entity(entity.entity_id)),
-        Event::Cast(cast) => Some(Needed::Cast(cast.cast_id)),
-        Event::Opened(opened) => Some(Needed::Turn(opened.turn_id)),
+        Event::Entity(entity) => Some(Dependency::Entity(entity.entity_id)),
+        Event::Cast(cast) => Some(Dependency::Cast(cast.cast_id)),
+        Event::Opened(opened) => Some(Dependency::Turn(opened.turn_id)),
         Event::Root(_)
         | Event::Attempt(_)
         | Event::Started(_)
@@ -764,28 +811,28 @@ fn brings(event: &Event) -> Option<Needed> {
     }
 }
 
-fn known(key: Option<&i64>, record: &Record) -> Result<i64, Error> {
-    key.copied().ok_or_else(|| events::astray(Some(record.run), record.seq.get()))
+fn require_key(key: Option<&i64>, record: &Record) -> Result<i64, Error> {
+    key.copied().ok_or_else(|| events::missing_record(Some(record.run), record.seq.get()))
 }
 
-async fn inserted(link: &mut Link, sql: &str, values: &[Value]) -> Result<i64, Fault> {
+async fn insert_returning_key(link: &mut DbConnection, sql: &str, values: &[Value]) -> Result<i64, StoreFault> {
     let mut rows = link.query(sql, values).await?;
     let key = rows.pop().map(|mut row| row.int()).transpose()?;
-    Ok(key.ok_or_else(|| events::astray(None, 0))?)
+    Ok(key.ok_or_else(|| events::missing_record(None, 0))?)
 }
 
-fn lease_of(key: i64) -> Write {
+fn lease_of(key: i64) -> SqlStatement {
     let sql = "SELECT owner, epoch, expires_at FROM run_leases WHERE run_key = ?1 {locked}";
-    Write { sql, values: vec![key.into()] }
+    SqlStatement { sql, values: vec![key.into()] }
 }
 
-fn newest_of(key: i64) -> Write {
-    Write { sql: "SELECT max(seq) FROM run_events WHERE run_key = ?1", values: vec![key.into()] }
+fn newest_of(key: i64) -> SqlStatement {
+    SqlStatement { sql: "SELECT max(seq) FROM run_events WHERE run_key = ?1", values: vec![key.into()] }
 }
 
 /// The row of a run, with its lease locked until the transaction ends. The lock is the run's: whoever writes to it or
 /// takes it over holds it, so what is read behind it stays.
-async fn locked(link: &mut Link, run: RunId) -> Result<Option<RunRow>, Fault> {
+async fn lock_run(link: &mut DbConnection, run: RunId) -> Result<Option<RunRow>, StoreFault> {
     let sql = "SELECT h.epoch FROM run_leases h WHERE h.run_key = (SELECT r.run_key FROM runs r WHERE r.run_id = ?1) \
                {locked}";
     link.query(sql, values![run]).await?;

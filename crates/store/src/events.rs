@@ -9,7 +9,7 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 use cantrip_loom::{Damage, Epoch, Error, Kind, Record, Seq, StepId};
 use serde::{Deserialize, Serialize};
 
-use crate::link::Write;
+use crate::connection::SqlStatement;
 use crate::packed::{pack, unpack};
 use crate::value::{Row, Value};
 
@@ -23,7 +23,7 @@ const HASH_BYTES: usize = 32;
 const CUT_BYTES: usize = 4;
 
 /// The write that stores a step. Its records lie next to each other in one run.
-pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option<Write> {
+pub(crate) fn insert_step(run_key: i64, step: &StepId, records: &[Record]) -> Option<SqlStatement> {
     let last = records.last()?;
     let epoch = records.iter().map(|record| record.epoch).max().unwrap_or(Epoch::NONE);
     let heads: Vec<Head> = records
@@ -41,7 +41,7 @@ pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option
     }
     let cut = records.iter().take(records.len() - 1).flat_map(|record| &record.hash.as_bytes()[..CUT_BYTES]);
     let links: Vec<u8> = cut.chain(last.hash.as_bytes()).copied().collect();
-    Some(Write {
+    Some(SqlStatement {
         sql: "INSERT INTO run_events (run_key, seq, records, epoch, step_id, told, links)
               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         values: vec![
@@ -68,14 +68,14 @@ pub(crate) const BEFORE: &str = "JOIN runs r ON r.run_key = e.run_key \
 
 /// A step as it was read and found to be as it was written.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredStep {
     pub place: i64,
     pub run_key: i64,
     pub seq: Seq,
     pub records: Vec<Record>,
 }
 
-impl Stored {
+impl StoredStep {
     /// Reads [`COLUMNS`]. Everything is checked before anything is believed: the place, the number of records, and each
     /// hash against what stands there and the one before it.
     pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
@@ -125,7 +125,7 @@ impl Stored {
     /// The record at this place.
     pub(crate) fn record(&self, seq: u64) -> Result<&Record, Error> {
         let found = self.records.iter().find(|record| record.seq.get() == seq);
-        found.ok_or_else(|| astray(self.records.first().map(|record| record.run), seq))
+        found.ok_or_else(|| missing_record(self.records.first().map(|record| record.run), seq))
     }
 }
 
@@ -153,7 +153,7 @@ impl<'a> Links<'a> {
 }
 
 /// The index names a record that is not where it should be.
-pub(crate) fn astray(run: Option<RunId>, seq: u64) -> Error {
+pub(crate) fn missing_record(run: Option<RunId>, seq: u64) -> Error {
     let what = "the index names a record that is not there";
     Error::Damaged(Damage { run, seq: Some(Seq::new(seq)), line: None, what })
 }
@@ -164,10 +164,10 @@ pub(crate) fn last(hashes: &[u8]) -> Option<Hash> {
 }
 
 /// Where the records of a turn lie: for each row its `seq`, then how far before it each record is.
-pub(crate) fn places_written(places: &[Seq], rows: &std::collections::BTreeSet<u64>) -> Result<String, Error> {
+pub(crate) fn encode_places(places: &[Seq], rows: &std::collections::BTreeSet<u64>) -> Result<String, Error> {
     let mut written: Vec<Vec<u64>> = Vec::new();
     for place in places {
-        let row = rows.range(place.get()..).next().copied().ok_or_else(|| astray(None, place.get()))?;
+        let row = rows.range(place.get()..).next().copied().ok_or_else(|| missing_record(None, place.get()))?;
         match written.last_mut().filter(|places| places[0] == row) {
             Some(places) => places.push(row - place.get()),
             None => written.push(vec![row, row - place.get()]),
@@ -177,13 +177,13 @@ pub(crate) fn places_written(places: &[Seq], rows: &std::collections::BTreeSet<u
 }
 
 /// Row and record of each place.
-pub(crate) fn places_read(written: &str) -> Result<Vec<(u64, u64)>, Error> {
-    let read: Vec<Vec<u64>> = serde_json::from_str(written).map_err(|_| astray(None, 0))?;
+pub(crate) fn decode_places(written: &str) -> Result<Vec<(u64, u64)>, Error> {
+    let read: Vec<Vec<u64>> = serde_json::from_str(written).map_err(|_| missing_record(None, 0))?;
     let mut places = Vec::new();
     for row in &read {
-        let (seq, offsets) = row.split_first().ok_or_else(|| astray(None, 0))?;
+        let (seq, offsets) = row.split_first().ok_or_else(|| missing_record(None, 0))?;
         for offset in offsets {
-            places.push((*seq, seq.checked_sub(*offset).ok_or_else(|| astray(None, *seq))?));
+            places.push((*seq, seq.checked_sub(*offset).ok_or_else(|| missing_record(None, *seq))?));
         }
     }
     Ok(places)

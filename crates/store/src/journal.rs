@@ -5,35 +5,37 @@ use std::time::Duration;
 use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash};
 use cantrip_loom::limits::LEASE_OWNERS_MAX;
 use cantrip_loom::{
-    Answer, Body, Damage, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, Removal, RetentionOrder,
-    RetentionPlan, RetentionPolicy, RunState, RunView, Seq, Step,
+    AppendOutcome, Body, Damage, Error, Journal, Lease, ListPage, Loom, PageRequest, Record, Removal, RetentionOrder,
+    RetentionPlan, RetentionPolicy, RunState, RunView, Seq, Step, WorkerId,
 };
 use futures_util::{Stream, StreamExt, stream};
 
-use crate::events::{BEFORE, COLUMNS, Stored};
-use crate::failure::Fault;
+use crate::connection::DbConnection;
+use crate::events::{BEFORE, COLUMNS, StoredStep};
+use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
-use crate::link::Link;
 use crate::rows;
 use crate::value::{Row, values};
-use crate::writer::{Ask, Done, unknown};
+use crate::writer::{WriteRequest, WriteResponse, run_not_found};
 use crate::{Store, views};
 
 /// What the writer says to something else than it was asked. It does not.
-fn crossed(done: Done) -> Error {
+fn unexpected_response(done: WriteResponse) -> Error {
     Error::Store { doing: "understand", at: format!("{done:?}"), source: "an answer to another question".into() }
 }
 
 /// The owner of a lease that cannot be read.
-fn nameless(run: Option<RunId>) -> Error {
+fn unnamed_owner(run: Option<RunId>) -> Error {
     Error::Damaged(Damage { run, seq: None, line: None, what: "the owner of its lease has no name" })
 }
 
 impl Store {
-    async fn lease(&self, ask: Ask) -> Result<Lease, Error> {
-        match self.order(ask).await? {
-            Done::Lease(lease) => Ok(lease),
-            other @ (Done::Answer(_) | Done::Released | Done::Pruned(_)) => Err(crossed(other)),
+    async fn lease(&self, ask: WriteRequest) -> Result<Lease, Error> {
+        match self.submit(ask).await? {
+            WriteResponse::Lease(lease) => Ok(lease),
+            other @ (WriteResponse::Answer(_) | WriteResponse::Released | WriteResponse::Pruned(_)) => {
+                Err(unexpected_response(other))
+            }
         }
     }
 
@@ -42,62 +44,67 @@ impl Store {
     /// Turns, casts and entities that were told of in them cannot be shown or continued any more: they are
     /// [`Error::Pruned`].
     pub async fn prune(&self, order: &RetentionOrder, run: RunId, through: Seq) -> Result<crate::Anchor, Error> {
-        match self.order(Ask::Prune { order: Box::new(order.clone()), run, through }).await? {
-            Done::Pruned(anchor) => Ok(anchor),
-            other @ (Done::Answer(_) | Done::Released | Done::Lease(_)) => Err(crossed(other)),
+        match self.submit(WriteRequest::Prune { order: Box::new(order.clone()), run, through }).await? {
+            WriteResponse::Pruned(anchor) => Ok(anchor),
+            other @ (WriteResponse::Answer(_) | WriteResponse::Released | WriteResponse::Lease(_)) => {
+                Err(unexpected_response(other))
+            }
         }
     }
 
     /// Where the records of a run were pruned, oldest first.
     pub async fn anchors(&self, run: RunId) -> Result<Vec<crate::Anchor>, Error> {
-        self.look(move |link| Box::pin(async move { crate::prune::anchors(link, run).await })).await
+        self.read_view(move |link| Box::pin(async move { crate::prune::anchors(link, run).await })).await
     }
 }
 
 impl Journal for Store {
     async fn retention_plan(&self, policy: RetentionPolicy, now: Timestamp) -> Result<RetentionPlan, Error> {
-        self.look(move |link| Box::pin(async move { crate::prune::plan(link, &policy, now).await })).await
+        self.read_view(move |link| Box::pin(async move { crate::prune::plan(link, &policy, now).await })).await
     }
 
     async fn remove(&self, order: RetentionOrder, run: RunId) -> Result<Removal, Error> {
         let newest = self.run(run).await?.newest;
         let anchor = self.prune(&order, run, newest).await?;
-        let found = self.look(move |link| Box::pin(async move { crate::prune::removal(link, run, anchor.seq).await }));
-        found.await?.ok_or_else(|| unknown(run))
+        let found =
+            self.read_view(move |link| Box::pin(async move { crate::prune::removal(link, run, anchor.seq).await }));
+        found.await?.ok_or_else(|| run_not_found(run))
     }
 
-    async fn removals(&self, page: Page) -> Result<Listed<Removal>, Error> {
-        self.look(move |link| Box::pin(async move { crate::prune::removals(link, page).await })).await
+    async fn removals(&self, page: PageRequest) -> Result<ListPage<Removal>, Error> {
+        self.read_view(move |link| Box::pin(async move { crate::prune::removals(link, page).await })).await
     }
 
-    async fn append(&self, step: Step) -> Result<Answer, Error> {
-        match self.order(Ask::Append(Box::new(step))).await? {
-            Done::Answer(answer) => Ok(answer),
-            other @ (Done::Lease(_) | Done::Released | Done::Pruned(_)) => Err(crossed(other)),
+    async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
+        match self.submit(WriteRequest::Append(Box::new(step))).await? {
+            WriteResponse::Answer(answer) => Ok(answer),
+            other @ (WriteResponse::Lease(_) | WriteResponse::Released | WriteResponse::Pruned(_)) => {
+                Err(unexpected_response(other))
+            }
         }
     }
 
-    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.lease(Ask::Acquire { run, owner, now, lasts }).await
+    async fn acquire(&self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.lease(WriteRequest::Acquire { run, owner, now, lasts }).await
     }
 
     async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.lease(Ask::Renew { lease: lease.clone(), now, lasts }).await
+        self.lease(WriteRequest::Renew { lease: lease.clone(), now, lasts }).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Error> {
-        self.order(Ask::Release(lease.clone())).await.map(|_| ())
+        self.submit(WriteRequest::Release(lease.clone())).await.map(|_| ())
     }
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
-        self.look(move |link| {
-            Box::pin(async move { Ok(rows::run(link, run).await?.ok_or_else(|| unknown(run))?.tenure.holder) })
+        self.read_view(move |link| {
+            Box::pin(async move { Ok(rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?.lease.holder) })
         })
         .await
     }
 
-    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
-        self.look(move |link| {
+    async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 // Live, and nobody is waited for; who holds it is looked at again below, with what waiting means.
                 let narrowed = "r.phase = 'live' AND r.parked = 0 AND r.approvals IS NULL AND r.copied = 0 \
@@ -106,7 +113,7 @@ impl Journal for Store {
                 let wanted = [RunState::Queued, RunState::Running];
                 views::runs(
                     link,
-                    views::From::First,
+                    views::ListOrder::First,
                     page,
                     narrowed,
                     now_millis,
@@ -123,7 +130,7 @@ impl Journal for Store {
         if !self.has_clock() {
             return Ok(now);
         }
-        self.look(|link| {
+        self.read_view(|link| {
             Box::pin(async move {
                 let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
                 let mut rows = link.query(sql, &[]).await?.into_iter();
@@ -134,21 +141,21 @@ impl Journal for Store {
         .await
     }
 
-    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
-        self.look(|link| {
+    async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
+        self.read_view(|link| {
             Box::pin(async move {
                 let sql = "SELECT DISTINCT h.owner FROM runs r JOIN run_leases h ON h.run_key = r.run_key \
                            WHERE r.phase = 'live' AND h.owner IS NOT NULL LIMIT ?1";
                 let rows = link.query(sql, values![LEASE_OWNERS_MAX as u64]).await?;
-                let owner = |mut row: Row| Owner::new(row.text()?).map_err(|_| nameless(None));
-                Ok(rows.into_iter().map(owner).collect::<Result<Vec<Owner>, Error>>()?)
+                let owner = |mut row: Row| WorkerId::new(row.text()?).map_err(|_| unnamed_owner(None));
+                Ok(rows.into_iter().map(owner).collect::<Result<Vec<WorkerId>, Error>>()?)
             })
         })
         .await
     }
 
-    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
-        self.look(move |link| {
+    async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let (after, most) = views::bounds(page);
                 let sql = "SELECT r.run_key, r.run_id, h.owner, h.epoch, h.expires_at FROM runs r \
@@ -157,10 +164,10 @@ impl Journal for Store {
                 let mut found = Vec::new();
                 for mut row in link.query(sql, values![after, most as u64 + 1, owner.as_str()]).await? {
                     let (key, run) = (row.int()?, row.id()?);
-                    let holder = rows::tenure(run, &mut row)?.holder;
-                    found.push((key, holder.ok_or_else(|| nameless(Some(run)))?));
+                    let holder = rows::read_lease_state(run, &mut row)?.holder;
+                    found.push((key, holder.ok_or_else(|| unnamed_owner(Some(run)))?));
                 }
-                Ok(views::paged(found, most))
+                Ok(views::to_page(found, most))
             })
         })
         .await
@@ -170,7 +177,7 @@ impl Journal for Store {
         // None: how far it goes is not known yet.
         stream::unfold(Some((after, None::<Seq>)), move |at| async move {
             let (after, end) = at?;
-            let page = self.look(move |link| Box::pin(page_of_run(link, run, after, end))).await;
+            let page = self.read_view(move |link| Box::pin(page_of_run(link, run, after, end))).await;
             Some(match page {
                 Ok(page) => {
                     let next = page.next.map(|next| (next, Some(page.end)));
@@ -185,7 +192,7 @@ impl Journal for Store {
     fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
         stream::unfold(Some((0_i64, None::<i64>)), move |at| async move {
             let (after, end) = at?;
-            let page = self.look(move |link| Box::pin(page_of_all(link, after, end))).await;
+            let page = self.read_view(move |link| Box::pin(page_of_all(link, after, end))).await;
             Some(match page {
                 Ok((records, next, end)) => (records, next.map(|next| (next, Some(end)))),
                 Err(error) => (vec![Err(error)], None),
@@ -194,8 +201,8 @@ impl Journal for Store {
         .flat_map(stream::iter)
     }
 
-    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-        let mut tidings = self.tidings().of(run);
+    async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+        let mut tidings = self.notifier().subscribe(run);
         loop {
             let newest = self.run(run).await?.newest;
             if newest > after {
@@ -206,7 +213,7 @@ impl Journal for Store {
     }
 
     async fn body(&self, hash: Hash) -> Result<Body, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let found = link.query("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
                 let bytes = found.into_iter().next().map(|mut row| row.blob()).transpose()?;
@@ -229,14 +236,14 @@ struct RunPage {
     end: Seq,
 }
 
-async fn page_of_run(link: &mut Link, run: RunId, after: Seq, end: Option<Seq>) -> Result<RunPage, Fault> {
+async fn page_of_run(link: &mut DbConnection, run: RunId, after: Seq, end: Option<Seq>) -> Result<RunPage, StoreFault> {
     let (key, end) = match end {
         Some(end) => {
             let found = link.query("SELECT run_key FROM runs WHERE run_id = ?1", values![run]).await?;
-            (found.into_iter().next().map(|mut row| row.int()).transpose()?.ok_or_else(|| unknown(run))?, end)
+            (found.into_iter().next().map(|mut row| row.int()).transpose()?.ok_or_else(|| run_not_found(run))?, end)
         }
         None => {
-            let row = rows::run(link, run).await?.ok_or_else(|| unknown(run))?;
+            let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
             let sql = "SELECT max(seq) FROM run_anchors WHERE run_key = ?1";
             let found = link.query(sql, values![row.key]).await?.into_iter().next();
             let anchor = found.map(|mut row| row.count_or_null()).transpose()?.flatten().unwrap_or(0);
@@ -254,7 +261,7 @@ async fn page_of_run(link: &mut Link, run: RunId, after: Seq, end: Option<Seq>) 
     let whole = rows.len() < READ_STEPS_MAX;
     let (mut records, mut expected) = (Vec::new(), after.next());
     for mut row in rows {
-        match Stored::read(&mut row) {
+        match StoredStep::read(&mut row) {
             Ok(stored) => {
                 for record in stored.records.into_iter().filter(|record| record.seq > after) {
                     if record.seq != expected {
@@ -284,10 +291,10 @@ async fn page_of_run(link: &mut Link, run: RunId, after: Seq, end: Option<Seq>) 
 }
 
 async fn page_of_all(
-    link: &mut Link,
+    link: &mut DbConnection,
     after: i64,
     end: Option<i64>,
-) -> Result<(Vec<Result<Record, Error>>, Option<i64>, i64), Fault> {
+) -> Result<(Vec<Result<Record, Error>>, Option<i64>, i64), StoreFault> {
     let end = match end {
         Some(end) => end,
         None => {
@@ -302,7 +309,7 @@ async fn page_of_all(
     let whole = rows.len() < READ_STEPS_MAX;
     let (mut records, mut last) = (Vec::new(), after);
     for mut row in rows {
-        match Stored::read(&mut row) {
+        match StoredStep::read(&mut row) {
             Ok(stored) => {
                 last = stored.place;
                 records.extend(stored.records.into_iter().map(Ok));

@@ -5,24 +5,24 @@
 //! every loom shares; the tables beside the records only say where they lie.
 
 mod commit;
+mod connection;
 mod contracts;
 mod dialect;
 mod events;
 mod failure;
-mod gathered;
 mod journal;
 mod ledger;
 pub mod limits;
-mod link;
+mod location;
 mod packed;
+mod partial_tree;
 mod postgres;
 mod prune;
 mod rows;
+mod run_notifier;
 mod schema;
-mod source;
 mod sqlite;
 mod store;
-mod tidings;
 mod value;
 mod verify;
 mod views;

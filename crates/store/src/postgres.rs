@@ -11,10 +11,10 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement};
 
+use crate::connection::SqlStatement;
 use crate::dialect::for_postgres;
 use crate::failure::{Failure, FailureKind};
 use crate::limits::{CONNECT_WAIT_MS, STATEMENTS_HELD_MAX};
-use crate::link::Write;
 use crate::store::SCHEMA;
 use crate::value::{Row, Value};
 
@@ -46,7 +46,7 @@ pub(crate) fn without_schema(url: &str) -> (Option<String>, String) {
 impl Address {
     /// Reads `postgres://...`. A name that is not a plain word would have to be quoted wherever it is used.
     pub(crate) fn read(url: &str, schema: &str) -> Result<Self, Failure> {
-        let unwelcome = |cause: String| Failure { kind: FailureKind::Unwelcome, cause: cause.into() };
+        let unwelcome = |cause: String| Failure { kind: FailureKind::AccessDenied, cause: cause.into() };
         let plain = |name: &str| {
             let word = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
             word && (1..=63).contains(&name.len()) && !name.as_bytes()[0].is_ascii_digit()
@@ -54,7 +54,7 @@ impl Address {
         if !plain(schema) {
             return Err(unwelcome(format!("{schema:?} is not a name for a schema: a-z, 0-9 and _")));
         }
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| unwelcome(words(&error)))?;
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| unwelcome(error_chain(&error)))?;
         config.connect_timeout(Duration::from_millis(CONNECT_WAIT_MS));
         // Whoever looks at the server sees whose sessions these are.
         config.application_name(format!("cantrip {schema}"));
@@ -62,7 +62,7 @@ impl Address {
     }
 
     /// As a person may read it, and give it again: without the password.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_url(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             #[cfg(unix)]
@@ -90,7 +90,7 @@ impl Address {
 }
 
 /// The whole chain of what went wrong: on its own "db error" tells nobody anything.
-fn words(error: &tokio_postgres::Error) -> String {
+fn error_chain(error: &tokio_postgres::Error) -> String {
     let mut said = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -115,7 +115,7 @@ impl From<tokio_postgres::Error> for Failure {
                 ]
                 .contains(code) =>
             {
-                FailureKind::Contradicted
+                FailureKind::Conflict
             }
             Some(code)
                 if [
@@ -126,7 +126,7 @@ impl From<tokio_postgres::Error> for Failure {
                 ]
                 .contains(code) =>
             {
-                FailureKind::Unwelcome
+                FailureKind::AccessDenied
             }
             // Shutdown, crash recovery, too many connections, a lost connection.
             Some(code) if ["57", "08"].contains(&&code.code()[..2]) => FailureKind::Unreachable,
@@ -136,10 +136,10 @@ impl From<tokio_postgres::Error> for Failure {
             Some(_) => FailureKind::Other,
             None if error.is_closed() || caused_by_io(&error) => FailureKind::Unreachable,
             // A password that is asked for and not given is an error of the client, not of the server.
-            None if words(&error).contains("password") => FailureKind::Unwelcome,
+            None if error_chain(&error).contains("password") => FailureKind::AccessDenied,
             None => FailureKind::Other,
         };
-        Self { kind, cause: words(&error).into() }
+        Self { kind, cause: error_chain(&error).into() }
     }
 }
 
@@ -223,7 +223,7 @@ impl Postgres {
     }
 
     /// Several queries in one round trip.
-    pub(crate) async fn query_all(&mut self, asked: &[Write]) -> Result<Vec<Vec<Row>>, Failure> {
+    pub(crate) async fn query_all(&mut self, asked: &[SqlStatement]) -> Result<Vec<Vec<Row>>, Failure> {
         let statements = self.all_prepared(asked).await?;
         let client = &self.client;
         let rows = asked.iter().zip(&statements).map(|(asked, statement)| async move {
@@ -235,7 +235,7 @@ impl Postgres {
     }
 
     /// Several writes, and what ends the transaction behind them, in one round trip.
-    pub(crate) async fn write_all(&mut self, writes: &[Write], ending: Option<&str>) -> Result<(), Failure> {
+    pub(crate) async fn write_all(&mut self, writes: &[SqlStatement], ending: Option<&str>) -> Result<(), Failure> {
         let statements = self.all_prepared(writes).await?;
         let client = &self.client;
         let written = writes.iter().zip(&statements).map(|(write, statement)| async move {
@@ -255,7 +255,7 @@ impl Postgres {
         Ok(ended?)
     }
 
-    async fn all_prepared(&mut self, writes: &[Write]) -> Result<Vec<Statement>, Failure> {
+    async fn all_prepared(&mut self, writes: &[SqlStatement]) -> Result<Vec<Statement>, Failure> {
         let mut statements = Vec::with_capacity(writes.len());
         for write in writes {
             statements.push(self.prepared(write.sql).await?);
@@ -357,7 +357,7 @@ mod tests {
         ] {
             let (schema, url) = without_schema(given);
             let address = Address::read(&url, schema.as_deref().unwrap_or(SCHEMA)).expect("an address");
-            assert_eq!(address.shown(), shown);
+            assert_eq!(address.display_url(), shown);
             assert_eq!(without_schema(shown).0, schema);
         }
     }

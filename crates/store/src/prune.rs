@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use cantrip_canon::{Hash, RunId, Timestamp};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Damage, Error, Listed, Page, Projection, RemovableRun, Removal, Removed, RetentionOrder, RetentionPlan,
-    RetentionPolicy, Seq,
+    Damage, Error, ListPage, PageRequest, Projection, RemovableRun, Removal, RemovedCounts, RetentionOrder,
+    RetentionPlan, RetentionPolicy, Seq,
 };
 
+use crate::connection::DbConnection;
 use crate::events;
-use crate::failure::Fault;
-use crate::link::Link;
-use crate::rows::{self, kind_read};
+use crate::failure::StoreFault;
+use crate::rows::{self, parse_kind};
 use crate::value::{Row, values};
-use crate::writer::unknown;
+use crate::writer::run_not_found;
 
 /// Where the records of a run begin after they were pruned: behind this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +33,18 @@ pub struct Anchor {
 
 /// Prunes up to the last step that ends at or before `through`.
 pub(crate) async fn prune(
-    link: &mut Link,
+    link: &mut DbConnection,
     order: &RetentionOrder,
     run: RunId,
     through: Seq,
-) -> Result<Result<Anchor, Error>, Fault> {
-    let refused = |fault| Ok(Err(Error::Misplaced { run: Some(run), fault }));
-    let Some(row) = rows::run(link, run).await? else { return Ok(Err(unknown(run))) };
+) -> Result<Result<Anchor, Error>, StoreFault> {
+    let refused = |fault| Ok(Err(Error::InvalidStep { run: Some(run), fault }));
+    let Some(row) = rows::run(link, run).await? else { return Ok(Err(run_not_found(run))) };
     let (kind, owner) = (row.part.opening.kind, row.part.opening.owner.clone());
     let ended_at = row.part.ended_at;
     let mut tree = Projection::new();
-    tree.hold_run(row.part);
-    if tree.ended(run) != Some(true) {
+    tree.insert_run(row.part);
+    if tree.has_ended(run) != Some(true) {
         return refused("only a run that is over can be pruned");
     }
     if !ended_at.is_some_and(|ended_at| order.policy.covers(kind, owner.as_str(), ended_at, order.at)) {
@@ -58,7 +58,7 @@ pub(crate) async fn prune(
         return refused("no step of it ends there or before");
     };
     let (seq, hashes) = (last.count()?, last.blob()?);
-    let hash = events::last(&hashes).ok_or_else(|| events::astray(Some(run), seq))?;
+    let hash = events::last(&hashes).ok_or_else(|| events::missing_record(Some(run), seq))?;
     let sql = "SELECT sum(records) FROM run_events WHERE run_key = ?1 AND seq <= ?2";
     let records = one_number(link, sql, row.key, seq).await?;
     let sql = "INSERT INTO run_anchors (run_key, seq, event_hash, at) VALUES (?1, ?2, ?3, ?4)";
@@ -76,14 +76,14 @@ pub(crate) async fn prune(
     Ok(Ok(Anchor { run, seq: Seq::new(seq), hash, at: order.at }))
 }
 
-async fn one_number(link: &mut Link, sql: &str, run_key: i64, seq: u64) -> Result<u64, Fault> {
+async fn one_number(link: &mut DbConnection, sql: &str, run_key: i64, seq: u64) -> Result<u64, StoreFault> {
     let sql = format!("SELECT CAST(({sql}) AS BIGINT)");
     let found = link.query(&sql, values![run_key, seq]).await?.into_iter().next();
     Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
 }
 
 /// Whether a run whose records are there builds on this one: by a later cast of an entity, or by a fork.
-async fn is_built_on(link: &mut Link, run_key: i64) -> Result<bool, Fault> {
+async fn is_built_on(link: &mut DbConnection, run_key: i64) -> Result<bool, StoreFault> {
     let removed = |run: &str, seq: &str| {
         format!("EXISTS (SELECT 1 FROM run_anchors a WHERE a.run_key = {run} AND a.seq >= {seq})")
     };
@@ -111,7 +111,11 @@ async fn is_built_on(link: &mut Link, run_key: i64) -> Result<bool, Fault> {
 }
 
 /// What a policy would remove.
-pub(crate) async fn plan(link: &mut Link, policy: &RetentionPolicy, now: Timestamp) -> Result<RetentionPlan, Fault> {
+pub(crate) async fn plan(
+    link: &mut DbConnection,
+    policy: &RetentionPolicy,
+    now: Timestamp,
+) -> Result<RetentionPlan, StoreFault> {
     // Runs that still have records, with how many.
     let sql = "SELECT r.run_key, r.run_id, r.kind, r.owner, r.phase, r.ended_at, \
                CAST((SELECT sum(e.records) FROM run_events e WHERE e.run_key = r.run_key) AS BIGINT) \
@@ -123,7 +127,7 @@ pub(crate) async fn plan(link: &mut Link, policy: &RetentionPolicy, now: Timesta
         let (owner, phase, ended_at, records) = (row.text()?, row.text()?, row.time_or_null()?, row.count()?);
         present.insert(key);
         let over = !["live", "failed"].contains(&phase.as_str());
-        let (Some(kind), Some(ended_at)) = (kind_read(&kind), ended_at.filter(|_| over)) else { continue };
+        let (Some(kind), Some(ended_at)) = (parse_kind(&kind), ended_at.filter(|_| over)) else { continue };
         // What stands behind an anchor tells what became of the run after it was removed, and stays.
         let sql = "SELECT run_key FROM run_anchors WHERE run_key = ?1 LIMIT 1";
         if policy.covers(kind, &owner, ended_at, now) && link.query(sql, values![key]).await?.is_empty() {
@@ -175,7 +179,7 @@ fn read_removal(mut row: Row) -> Result<(i64, Removal), Error> {
 }
 
 /// The record of the removal that left an anchor at this place.
-pub(crate) async fn removal(link: &mut Link, run: RunId, seq: Seq) -> Result<Option<Removal>, Fault> {
+pub(crate) async fn removal(link: &mut DbConnection, run: RunId, seq: Seq) -> Result<Option<Removal>, StoreFault> {
     let sql = format!(
         "SELECT {REMOVAL} FROM retention_removals m JOIN runs r ON r.run_key = m.run_key \
          WHERE r.run_id = ?1 AND m.seq = ?2"
@@ -185,7 +189,7 @@ pub(crate) async fn removal(link: &mut Link, run: RunId, seq: Seq) -> Result<Opt
 }
 
 /// The records of what was removed, oldest first.
-pub(crate) async fn removals(link: &mut Link, page: Page) -> Result<Listed<Removal>, Fault> {
+pub(crate) async fn removals(link: &mut DbConnection, page: PageRequest) -> Result<ListPage<Removal>, StoreFault> {
     let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     let most = page.most.min(PAGE_ITEMS_MAX);
     let sql = format!(
@@ -197,15 +201,15 @@ pub(crate) async fn removals(link: &mut Link, page: Page) -> Result<Listed<Remov
     let more = found.len() > most;
     found.truncate(most);
     let next = found.last().filter(|_| more).map(|(key, _)| u64::try_from(*key).unwrap_or(0));
-    Ok(Listed { next, items: found.into_iter().map(|(_, removal)| removal).collect() })
+    Ok(ListPage { next, items: found.into_iter().map(|(_, removal)| removal).collect() })
 }
 
 /// What was removed from a store in all. A removal whose hash is not that of its anchor is damage.
-pub(crate) async fn removed(link: &mut Link) -> Result<Option<Removed>, Fault> {
+pub(crate) async fn removed(link: &mut DbConnection) -> Result<Option<RemovedCounts>, StoreFault> {
     let sql = "SELECT r.run_id, a.seq, a.event_hash, m.event_hash, m.records FROM run_anchors a \
                JOIN runs r ON r.run_key = a.run_key \
                LEFT JOIN retention_removals m ON m.run_key = a.run_key AND m.seq = a.seq ORDER BY a.run_key, a.seq";
-    let mut removed = Removed { runs: 0, records: 0, unrecorded: 0 };
+    let mut removed = RemovedCounts { runs: 0, records: 0, unrecorded: 0 };
     let mut runs: BTreeSet<RunId> = BTreeSet::new();
     let mut unrecorded: BTreeSet<RunId> = BTreeSet::new();
     for mut row in link.query(sql, values![]).await? {
@@ -230,7 +234,7 @@ pub(crate) async fn removed(link: &mut Link) -> Result<Option<Removed>, Fault> {
 }
 
 /// The anchors of a run, oldest first.
-pub(crate) async fn anchors(link: &mut Link, run: RunId) -> Result<Vec<Anchor>, Fault> {
+pub(crate) async fn anchors(link: &mut DbConnection, run: RunId) -> Result<Vec<Anchor>, StoreFault> {
     let sql = "SELECT a.seq, a.event_hash, a.at FROM run_anchors a JOIN runs r ON r.run_key = a.run_key \
                WHERE r.run_id = ?1 ORDER BY a.seq";
     let rows = link.query(sql, values![run]).await?;

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip_loom::{
-    Damage, Epoch, Error, Lease, Opening, Owner, Phase, Projection, Record, RunKind, RunPart, RunState, RunView, Seq,
-    Tenure,
+    Damage, Epoch, Error, Lease, LeaseState, Phase, Projection, Record, RunKind, RunOpening, RunPart, RunState,
+    RunView, Seq, WorkerId,
 };
 
-use crate::events::{BEFORE, COLUMNS, Stored, astray, places_read};
-use crate::failure::Fault;
-use crate::link::Link;
+use crate::connection::DbConnection;
+use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places, missing_record};
+use crate::failure::StoreFault;
 use crate::value::{Row, Value, values};
 
 /// A run as its rows tell.
@@ -21,7 +21,7 @@ pub(crate) struct RunRow {
     pub key: i64,
     pub loom_key: i64,
     pub part: RunPart,
-    pub tenure: Tenure,
+    pub lease: LeaseState,
 }
 
 /// The columns of [`RunRow::read`], over `runs r`, `looms l` and `run_leases h`.
@@ -32,24 +32,24 @@ pub(crate) const RUN_COLUMNS: &str = "r.run_key, r.run_id, r.loom_key, l.loom_id
 pub(crate) const RUN_TABLES: &str =
     "runs r JOIN looms l ON l.loom_key = r.loom_key JOIN run_leases h ON h.run_key = r.run_key";
 
-fn odd(run: RunId, what: &'static str) -> Error {
+fn damaged_run(run: RunId, what: &'static str) -> Error {
     Error::Damaged(Damage { run: Some(run), seq: None, line: None, what })
 }
 
 /// A lease as it stands in a row: its owner, epoch and expiry.
-pub(crate) fn tenure(run: RunId, row: &mut Row) -> Result<Tenure, Error> {
+pub(crate) fn read_lease_state(run: RunId, row: &mut Row) -> Result<LeaseState, Error> {
     let (owner, epoch, expires_at) = (row.text_or_null()?, Epoch::new(row.count()?), row.time_or_null()?);
     let holder = match owner.zip(expires_at) {
         None => None,
         Some((owner, expires_at)) => {
-            let owner = Owner::new(owner).map_err(|_| odd(run, "the owner of its lease has no name"))?;
+            let owner = WorkerId::new(owner).map_err(|_| damaged_run(run, "the owner of its lease has no name"))?;
             Some(Lease { run, owner, epoch, expires_at })
         }
     };
-    Ok(Tenure { epoch, holder })
+    Ok(LeaseState { epoch, holder })
 }
 
-pub(crate) fn phase_written(phase: Phase) -> &'static str {
+pub(crate) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Live | Phase::Ended(RunState::Queued | RunState::Running | RunState::Waiting) => "live",
         Phase::Failed => "failed",
@@ -59,7 +59,7 @@ pub(crate) fn phase_written(phase: Phase) -> &'static str {
     }
 }
 
-fn phase_read(text: &str) -> Option<Phase> {
+fn parse_phase(text: &str) -> Option<Phase> {
     Some(match text {
         "live" => Phase::Live,
         "failed" => Phase::Failed,
@@ -70,7 +70,7 @@ fn phase_read(text: &str) -> Option<Phase> {
     })
 }
 
-pub(crate) fn kind_written(kind: RunKind) -> &'static str {
+pub(crate) fn kind_name(kind: RunKind) -> &'static str {
     match kind {
         RunKind::Cast => "cast",
         RunKind::Summon => "summon",
@@ -79,7 +79,7 @@ pub(crate) fn kind_written(kind: RunKind) -> &'static str {
     }
 }
 
-pub(crate) fn kind_read(text: &str) -> Option<RunKind> {
+pub(crate) fn parse_kind(text: &str) -> Option<RunKind> {
     Some(match text {
         "cast" => RunKind::Cast,
         "summon" => RunKind::Summon,
@@ -89,7 +89,7 @@ pub(crate) fn kind_read(text: &str) -> Option<RunKind> {
     })
 }
 
-pub(crate) fn approvals_written(approvals: &BTreeSet<String>) -> Option<String> {
+pub(crate) fn approvals_json(approvals: &BTreeSet<String>) -> Option<String> {
     (!approvals.is_empty()).then(|| serde_json::to_string(approvals).expect("texts can be written"))
 }
 
@@ -102,40 +102,42 @@ impl RunRow {
         let (parked, approvals, copied) = (row.flag()?, row.text_or_null()?, row.flag()?);
         let (epoch, created_at, ended_at) = (Epoch::new(row.count()?), row.time()?, row.time_or_null()?);
         let newest = Seq::new(row.count()?);
-        let kind = kind_read(&kind).ok_or_else(|| odd(run_id, "its kind is none"))?;
-        let owner = cantrip_loom::Actor::new(owner).map_err(|_| odd(run_id, "its owner has no name"))?;
+        let kind = parse_kind(&kind).ok_or_else(|| damaged_run(run_id, "its kind is none"))?;
+        let owner = cantrip_loom::Actor::new(owner).map_err(|_| damaged_run(run_id, "its owner has no name"))?;
         let approvals = match approvals {
             None => BTreeSet::new(),
-            Some(text) => serde_json::from_str(&text).map_err(|_| odd(run_id, "its approvals cannot be read"))?,
+            Some(text) => {
+                serde_json::from_str(&text).map_err(|_| damaged_run(run_id, "its approvals cannot be read"))?
+            }
         };
         let part = RunPart {
             run_id,
-            opening: Opening { kind, loom_id, owner, entity_id, root_run_id },
+            opening: RunOpening { kind, loom_id, owner, entity_id, root_run_id },
             created_at,
             newest,
             epoch,
-            phase: phase_read(&phase).ok_or_else(|| odd(run_id, "its phase is none"))?,
+            phase: parse_phase(&phase).ok_or_else(|| damaged_run(run_id, "its phase is none"))?,
             ended_at,
             parked,
             approvals,
             copied,
         };
-        Ok(Self { key, loom_key, part, tenure: tenure(run_id, row)? })
+        Ok(Self { key, loom_key, part, lease: read_lease_state(run_id, row)? })
     }
 
     /// As it is shown, at a time at which its lease counts only if `alive` says so.
     pub(crate) fn view(&self, alive: impl Fn(&Lease) -> bool) -> Result<RunView, Error> {
         let mut tree = Projection::new();
-        tree.hold_run(self.part.clone());
-        let held = self.tenure.holder.as_ref().is_some_and(alive);
+        tree.insert_run(self.part.clone());
+        let held = self.lease.holder.as_ref().is_some_and(alive);
         let mut view = tree.run(self.part.run_id, held)?;
-        view.epoch = self.tenure.epoch.max(self.part.epoch);
+        view.epoch = self.lease.epoch.max(self.part.epoch);
         Ok(view)
     }
 }
 
 /// The row of a run, if it is there.
-pub(crate) async fn run(link: &mut Link, run: RunId) -> Result<Option<RunRow>, Fault> {
+pub(crate) async fn run(link: &mut DbConnection, run: RunId) -> Result<Option<RunRow>, StoreFault> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_id = ?1");
     let rows = link.query(&sql, values![run]).await?;
     Ok(rows.into_iter().next().map(|mut row| RunRow::read(&mut row)).transpose()?)
@@ -143,7 +145,7 @@ pub(crate) async fn run(link: &mut Link, run: RunId) -> Result<Option<RunRow>, F
 
 /// One stretch of a path: turns of one entity, newest first.
 #[derive(Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct PathSegment {
     pub entity_key: i64,
     pub turns: Vec<TurnId>,
     /// The sequence of the oldest of them.
@@ -167,7 +169,7 @@ pub(crate) struct EntityAt {
     pub made: u64,
 }
 
-pub(crate) async fn entity_at(link: &mut Link, turn: TurnId) -> Result<Option<EntityAt>, Fault> {
+pub(crate) async fn entity_at(link: &mut DbConnection, turn: TurnId) -> Result<Option<EntityAt>, StoreFault> {
     let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id, e.place FROM turns t \
                JOIN entities n ON n.entity_key = t.entity_key \
                LEFT JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq WHERE t.turn_id = ?1";
@@ -179,13 +181,17 @@ pub(crate) async fn entity_at(link: &mut Link, turn: TurnId) -> Result<Option<En
 }
 
 /// The path to a turn, newest stretch first, with at most `most` turns; none if the turn is not there.
-pub(crate) async fn path(link: &mut Link, turn: TurnId, most: usize) -> Result<Option<Vec<Stretch>>, Fault> {
-    let mut stretches: Vec<Stretch> = Vec::new();
+pub(crate) async fn path(
+    link: &mut DbConnection,
+    turn: TurnId,
+    most: usize,
+) -> Result<Option<Vec<PathSegment>>, StoreFault> {
+    let mut stretches: Vec<PathSegment> = Vec::new();
     let mut left = most;
     let mut next = Some(turn);
     while let Some(turn) = next {
         let Some(EntityAt { entity_key, sequence, origin, forked_from, made }) = entity_at(link, turn).await? else {
-            return if stretches.is_empty() { Ok(None) } else { Err(astray(None, 0).into()) };
+            return if stretches.is_empty() { Ok(None) } else { Err(missing_record(None, 0).into()) };
         };
         next = origin;
         let sql = "SELECT turn_id FROM turns WHERE entity_key = ?1 AND sequence <= ?2 ORDER BY sequence DESC LIMIT ?3";
@@ -194,7 +200,7 @@ pub(crate) async fn path(link: &mut Link, turn: TurnId, most: usize) -> Result<O
         let turns = turns?;
         left -= turns.len();
         let from = (sequence + 1).saturating_sub(turns.len() as u64);
-        stretches.push(Stretch { entity_key, turns, from, forked: forked_from.is_some(), made });
+        stretches.push(PathSegment { entity_key, turns, from, forked: forked_from.is_some(), made });
         if left == 0 {
             break;
         }
@@ -228,17 +234,17 @@ impl TurnRow {
         let (places, loom_id, entity_id, origin, cast_id) =
             (row.text()?, row.id()?, row.id()?, row.id_or_null()?, row.id()?);
         let (run_key, before) = (row.int()?, row.id_or_null()?);
-        let places = places_read(&places)?;
+        let places = decode_places(&places)?;
         let parent = before.or(origin);
         Ok(Self { key, id, parent, loom_id, entity_id, cast_id, run_key, sequence, holder, first, places })
     }
 }
 
 /// Steps that were read, by run and place.
-pub(crate) type Steps = HashMap<(i64, u64), Stored>;
+pub(crate) type Steps = HashMap<(i64, u64), StoredStep>;
 
 /// The steps at these places. One that is missing is named: it was pruned, or is gone.
-pub(crate) async fn steps(link: &mut Link, wanted: &BTreeMap<i64, BTreeSet<u64>>) -> Result<Steps, Fault> {
+pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeSet<u64>>) -> Result<Steps, StoreFault> {
     let mut found = Steps::new();
     let sql = format!(
         "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq IN ({})",
@@ -246,58 +252,58 @@ pub(crate) async fn steps(link: &mut Link, wanted: &BTreeMap<i64, BTreeSet<u64>>
     );
     for (run, places) in wanted {
         let list = places.iter().map(|seq| Value::from(*seq));
-        for mut row in link.among(&sql, values![*run], list).await? {
-            let stored = Stored::read(&mut row)?;
+        for mut row in link.query_in_list(&sql, values![*run], list).await? {
+            let stored = StoredStep::read(&mut row)?;
             found.insert((stored.run_key, stored.seq.get()), stored);
         }
         if let Some(missing) = places.iter().find(|seq| !found.contains_key(&(*run, **seq))) {
-            return Err(gone(link, *run, *missing).await?.into());
+            return Err(missing_step_error(link, *run, *missing).await?.into());
         }
     }
     Ok(found)
 }
 
 /// Why a step that the index names is not there.
-async fn gone(link: &mut Link, run_key: i64, seq: u64) -> Result<Error, Fault> {
+async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> Result<Error, StoreFault> {
     let sql = "SELECT r.run_id, (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key) FROM runs r \
                WHERE r.run_key = ?1";
     let Some(mut row) = link.query(sql, values![run_key]).await?.into_iter().next() else {
-        return Ok(astray(None, seq));
+        return Ok(missing_record(None, seq));
     };
     let (run, anchor) = (row.id()?, row.count_or_null()?);
     Ok(match anchor {
         Some(anchor) if seq <= anchor => Error::Pruned { run, through: Seq::new(anchor) },
-        Some(_) | None => astray(Some(run), seq),
+        Some(_) | None => missing_record(Some(run), seq),
     })
 }
 
 /// Fails for the first of these that the index knows and whose record was not found: it was pruned, or is gone.
-pub(crate) async fn pruned<K: cantrip_canon::Kind>(
-    link: &mut Link,
+pub(crate) async fn check_not_pruned<K: cantrip_canon::Kind>(
+    link: &mut DbConnection,
     told: &str,
     list: Vec<Value>,
     missing: impl Fn(cantrip_canon::Id<K>) -> bool,
-) -> Result<(), Fault> {
-    for mut row in link.among(told, &[], list).await? {
+) -> Result<(), StoreFault> {
+    for mut row in link.query_in_list(told, &[], list).await? {
         let (id, run_key, seq) = (row.id()?, row.int()?, row.count()?);
         if missing(id) {
-            return Err(gone(link, run_key, seq).await?.into());
+            return Err(missing_step_error(link, run_key, seq).await?.into());
         }
     }
     Ok(())
 }
 
 pub(crate) fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<&Record, Error> {
-    steps.get(&(run_key, place.0)).ok_or_else(|| astray(None, place.1))?.record(place.1)
+    steps.get(&(run_key, place.0)).ok_or_else(|| missing_record(None, place.1))?.record(place.1)
 }
 
 /// Where a step lies among all steps of the store.
-pub(crate) fn place(stored: &Stored) -> u64 {
+pub(crate) fn place(stored: &StoredStep) -> u64 {
     u64::try_from(stored.place).unwrap_or(0)
 }
 
 /// A value of this kind where the index names one of another.
-pub(crate) fn another(run: RunId, seq: Seq) -> Error {
+pub(crate) fn wrong_record_kind(run: RunId, seq: Seq) -> Error {
     let what = "the index names a record of another kind";
     Error::Damaged(Damage { run: Some(run), seq: Some(seq), line: None, what })
 }

@@ -5,8 +5,8 @@
 
 use cantrip_loom::Error;
 
-use crate::failure::Fault;
-use crate::link::{Link, Purpose};
+use crate::connection::{DbConnection, TransactionKind};
+use crate::failure::StoreFault;
 use crate::value::values;
 
 struct Migration {
@@ -44,13 +44,13 @@ const LEDGER: u64 = 2;
 pub(crate) const KNOWN: u64 = MIGRATIONS.len() as u64;
 
 /// Brings a store up to date, or makes it. `schema` is the one that a Postgres store lives in.
-pub(crate) async fn prepare(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
+pub(crate) async fn prepare(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
     // Most stores are up to date, and looking takes no lock.
-    if found(link, at, schema).await? == KNOWN {
+    if current_version(link, at, schema).await? == KNOWN {
         return Ok(());
     }
-    link.begin(Purpose::Write).await?;
-    match migrated(link, at, schema).await {
+    link.begin(TransactionKind::Write).await?;
+    match migrate(link, at, schema).await {
         Ok(()) => Ok(link.batch("COMMIT").await?),
         Err(fault) => {
             link.roll_back().await?;
@@ -60,8 +60,8 @@ pub(crate) async fn prepare(link: &mut Link, at: &str, schema: &str) -> Result<(
 }
 
 /// Checks a store that is only to be read.
-pub(crate) async fn check(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
-    match found(link, at, schema).await? {
+pub(crate) async fn check(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
+    match current_version(link, at, schema).await? {
         KNOWN => Ok(()),
         0 => Err(Error::NotAStore { at: at.to_owned(), why: "nothing was ever written to it".to_owned() }.into()),
         _ => {
@@ -72,7 +72,7 @@ pub(crate) async fn check(link: &mut Link, at: &str, schema: &str) -> Result<(),
 }
 
 /// The version of what is there and the program that made it so, found by writing it: to be taken back.
-pub(crate) async fn examined(link: &mut Link) -> Result<(u64, String), Fault> {
+pub(crate) async fn probe_write(link: &mut DbConnection) -> Result<(u64, String), StoreFault> {
     link.execute("UPDATE schema_versions SET made_by = made_by", values![]).await?;
     let rows =
         link.query("SELECT version, made_by FROM schema_versions ORDER BY version DESC LIMIT 1", values![]).await?;
@@ -82,24 +82,24 @@ pub(crate) async fn examined(link: &mut Link) -> Result<(u64, String), Fault> {
     }
 }
 
-async fn migrated(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
+async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
     match link {
-        Link::Sqlite(link) => link.mark()?,
-        Link::Postgres(link) => {
+        DbConnection::Sqlite(link) => link.mark()?,
+        DbConnection::Postgres(link) => {
             // Two processes that make one store meet here, and the later one finds it made.
             link.query("SELECT pg_advisory_xact_lock(hashtext(?1))::text", values![format!("cantrip:{schema}")])
                 .await?;
             link.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
         }
     }
-    let version = found(link, at, schema).await?;
+    let version = current_version(link, at, schema).await?;
     if version == 0 {
         link.batch("CREATE TABLE schema_versions (version BIGINT PRIMARY KEY, made_by TEXT NOT NULL)").await?;
     }
     for (number, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= version) {
         let statements = match link {
-            Link::Sqlite(_) => migration.sqlite,
-            Link::Postgres(_) => migration.postgres,
+            DbConnection::Sqlite(_) => migration.sqlite,
+            DbConnection::Postgres(_) => migration.postgres,
         };
         link.batch(statements).await?;
         let made_by = concat!("cantrip ", env!("CARGO_PKG_VERSION"));
@@ -108,18 +108,18 @@ async fn migrated(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> 
             .await?;
     }
     if version < LEDGER {
-        crate::ledger::plant(link).await?;
+        crate::ledger::insert_local_authorization(link).await?;
     }
     Ok(())
 }
 
 /// The version of what is there, 0 if nothing is; one that this program does not know is refused.
-async fn found(link: &mut Link, at: &str, schema: &str) -> Result<u64, Fault> {
+async fn current_version(link: &mut DbConnection, at: &str, schema: &str) -> Result<u64, StoreFault> {
     let made = match link {
-        Link::Sqlite(link) => {
+        DbConnection::Sqlite(link) => {
             link.query("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_versions'", values![])?
         }
-        Link::Postgres(link) => {
+        DbConnection::Postgres(link) => {
             let sql = "SELECT count(*) FROM pg_tables WHERE schemaname = ?1 AND tablename = 'schema_versions'";
             link.query(sql, values![schema]).await?
         }

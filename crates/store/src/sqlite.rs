@@ -25,23 +25,23 @@ const CACHE_KIB: i64 = 16_384;
 pub(crate) struct Sqlite {
     connection: Connection,
     /// The file that it was opened to write to.
-    file: Option<Opened>,
+    file: Option<OpenedFile>,
     /// Rows that queries gave.
     rows: Cell<u64>,
 }
 
 /// Which file it was, whatever lies there now.
 #[derive(Debug)]
-struct Opened {
+struct OpenedFile {
     path: PathBuf,
     #[cfg(unix)]
     was: (u64, u64),
 }
 
-impl Opened {
+impl OpenedFile {
     fn now(path: &Path) -> Result<Self, Failure> {
         #[cfg(unix)]
-        let was = identity(path).ok_or_else(|| gone(path))?;
+        let was = identity(path).ok_or_else(|| file_replaced(path))?;
         Ok(Self {
             path: path.to_owned(),
             #[cfg(unix)]
@@ -57,7 +57,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-fn gone(path: &Path) -> Failure {
+fn file_replaced(path: &Path) -> Failure {
     let cause = format!("{} was moved, deleted or replaced while it was open", path.display());
     Failure { kind: FailureKind::Other, cause: cause.into() }
 }
@@ -76,8 +76,8 @@ impl From<rusqlite::Error> for Failure {
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FailureKind::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => FailureKind::Unreachable,
-            Some(ErrorCode::ConstraintViolation) => FailureKind::Contradicted,
-            Some(ErrorCode::NotADatabase) => FailureKind::Foreign,
+            Some(ErrorCode::ConstraintViolation) => FailureKind::Conflict,
+            Some(ErrorCode::NotADatabase) => FailureKind::NotADatabase,
             Some(_) | None => FailureKind::Other,
         };
         Self { kind, cause: error.into() }
@@ -91,10 +91,10 @@ impl Sqlite {
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
         let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let opened = Connection::open_with_flags(path, flags).map_err(Failure::from).and_then(Self::ours);
+        let opened = Connection::open_with_flags(path, flags).map_err(Failure::from).and_then(Self::open_checked);
         let mut link = match opened {
             Ok(link) => link,
-            Err(failure) if access == Access::Read => Self::as_it_lies(path, flags).ok_or(failure)?,
+            Err(failure) if access == Access::Read => Self::open_immutable(path, flags).ok_or(failure)?,
             Err(failure) => return Err(failure),
         };
         if access == Access::Write {
@@ -114,14 +114,14 @@ impl Sqlite {
                 let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / pages.max(1);
                 link.connection.pragma_update(None, "max_page_count", pages.max(1))?;
             }
-            link.file = Some(Opened::now(path)?);
+            link.file = Some(OpenedFile::now(path)?);
         }
         Ok(link)
     }
 
     /// A file to read in a folder that cannot be written to. Readers share a file beside it that they would have to make
     /// there; without a log of what is being written nobody writes, and then it can be read without.
-    fn as_it_lies(path: &Path, flags: OpenFlags) -> Option<Self> {
+    fn open_immutable(path: &Path, flags: OpenFlags) -> Option<Self> {
         let mut log = path.file_name()?.to_owned();
         log.push("-wal");
         if !path.is_file() || path.with_file_name(log).exists() {
@@ -130,10 +130,10 @@ impl Sqlite {
         let path = std::path::absolute(path).ok()?;
         let path = path.to_str()?.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
         let name = format!("file:{path}?immutable=1");
-        Self::ours(Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI).ok()?).ok()
+        Self::open_checked(Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI).ok()?).ok()
     }
 
-    fn ours(connection: Connection) -> Result<Self, Failure> {
+    fn open_checked(connection: Connection) -> Result<Self, Failure> {
         let link = Self::with(connection)?;
         link.refuse_other_programs()?;
         Ok(link)
@@ -169,7 +169,7 @@ impl Sqlite {
             return Ok(());
         }
         let cause = "it is the database of another program";
-        Err(Failure { kind: FailureKind::Foreign, cause: cause.into() })
+        Err(Failure { kind: FailureKind::NotADatabase, cause: cause.into() })
     }
 
     /// Marks the file as ours, in the transaction that first fills it.
@@ -183,11 +183,11 @@ impl Sqlite {
         if let Some(file) = &self.file {
             #[cfg(unix)]
             if identity(&file.path) != Some(file.was) {
-                return Err(gone(&file.path));
+                return Err(file_replaced(&file.path));
             }
             #[cfg(not(unix))]
             if !file.path.is_file() {
-                return Err(gone(&file.path));
+                return Err(file_replaced(&file.path));
             }
         }
         // The lock is taken at once: a writer that first read would be refused it if another wrote in between.
@@ -205,7 +205,7 @@ impl Sqlite {
         Ok((found != "ok").then_some(found))
     }
 
-    fn bound(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, rusqlite::Error> {
+    fn bind(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, rusqlite::Error> {
         let mut statement = self.connection.prepare_cached(&for_sqlite(sql))?;
         for (at, value) in values.iter().enumerate() {
             statement.raw_bind_parameter(at + 1, value)?;
@@ -214,7 +214,7 @@ impl Sqlite {
     }
 
     pub(crate) fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
-        let mut statement = self.bound(sql, values)?;
+        let mut statement = self.bind(sql, values)?;
         let columns = statement.column_count();
         let mut found = Vec::new();
         let mut rows = statement.raw_query();
@@ -233,7 +233,7 @@ impl Sqlite {
     }
 
     pub(crate) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, Failure> {
-        Ok(self.bound(sql, values)?.raw_execute()? as u64)
+        Ok(self.bind(sql, values)?.raw_execute()? as u64)
     }
 
     /// A failure may have ended the transaction already.

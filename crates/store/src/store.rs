@@ -12,15 +12,15 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::failure::{Failure, FailureKind, Fault};
+use crate::connection::{DbConnection, TransactionKind};
+use crate::failure::{Failure, FailureKind, StoreFault};
 use crate::limits::{GROUP_ORDERS_MAX, POLL_MS, QUEUE_ORDERS_MAX, QUEUE_VIEWS_MAX, READERS_MAX};
-use crate::link::{Link, Purpose};
+use crate::location::StoreLocation;
 use crate::postgres::{self, Address};
+use crate::run_notifier::RunNotifier;
 use crate::schema;
-use crate::source::Source;
 use crate::sqlite::Access;
-use crate::tidings::Tidings;
-use crate::writer::{Ask, Done, Order, Writer};
+use crate::writer::{QueuedWrite, WriteRequest, WriteResponse, Writer};
 
 /// The schema of a Postgres database that a store lives in unless another is named.
 pub const SCHEMA: &str = "cantrip";
@@ -35,11 +35,11 @@ pub struct Health {
 }
 
 /// A look at the store.
-type View = Box<dyn for<'a> FnOnce(Result<&'a mut Link, Failure>) -> BoxFuture<'a, ()> + Send>;
+type View = Box<dyn for<'a> FnOnce(Result<&'a mut DbConnection, Failure>) -> BoxFuture<'a, ()> + Send>;
 
 /// What the threads of a store are asked.
 enum Request {
-    Order(Order),
+    Order(QueuedWrite),
     /// Only where there is no reader of its own.
     View(View),
 }
@@ -62,12 +62,12 @@ enum Request {
 /// ```
 #[derive(Debug)]
 pub struct Store {
-    source: Source,
+    source: StoreLocation,
     /// None: opened to read.
     orders: Option<mpsc::Sender<Request>>,
     /// None: there is one connection, the writer's.
     views: Option<mpsc::Sender<View>>,
-    tidings: Arc<Tidings>,
+    notifier: Arc<RunNotifier>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// Rows that views were made of.
@@ -77,7 +77,7 @@ pub struct Store {
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Order(order) => f.debug_tuple("Order").field(order).finish(),
+            Self::Order(order) => f.debug_tuple("Request").field(order).finish(),
             Self::View(_) => f.debug_tuple("View").finish(),
         }
     }
@@ -101,21 +101,25 @@ impl Store {
 
     /// Opens a file, and makes it if it is not there.
     pub fn sqlite(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: None })
+        Self::with_sqlite(StoreLocation::File { path: path.as_ref().to_owned(), access: Access::Write, most: None })
     }
 
     /// The same, for a file that must not grow beyond `bytes`: a step that does not fit is [`Error::Full`], as it is when
     /// the disk is.
     pub fn sqlite_within(path: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
-        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: Some(bytes) })
+        Self::with_sqlite(StoreLocation::File {
+            path: path.as_ref().to_owned(),
+            access: Access::Write,
+            most: Some(bytes),
+        })
     }
 
     /// Opens a file that is there to look at it, also while others write to it. Nothing is made or changed.
     pub fn sqlite_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let source = Source::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
-        let told = |fault: Fault| fault.told("open", &source.shown());
-        let mut link = at_once(source.connect()).map_err(|failure| told(failure.into()))?;
-        at_once(schema::check(&mut link, &source.shown(), source.schema())).map_err(told)?;
+        let source = StoreLocation::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
+        let told = |fault: StoreFault| fault.into_error("open", &source.display_name());
+        let mut link = poll_ready(source.connect()).map_err(|failure| told(failure.into()))?;
+        poll_ready(schema::check(&mut link, &source.display_name(), source.schema())).map_err(told)?;
         let mut store = Self::unstarted(source);
         store.start_readers()?;
         Ok(store)
@@ -123,7 +127,7 @@ impl Store {
 
     /// A store that lives as long as this value.
     pub fn in_memory() -> Result<Self, Error> {
-        Self::with_sqlite(Source::Memory)
+        Self::with_sqlite(StoreLocation::Memory)
     }
 
     /// Opens a database, in the schema that the URL names (`?schema=NAME`), else in [`SCHEMA`].
@@ -135,41 +139,41 @@ impl Store {
     /// Opens a database in a schema of this name (a-z, 0-9 and _), which is made if it is not there.
     pub fn postgres_in(url: &str, schema: &str) -> Result<Self, Error> {
         let shown = || url.split_once('@').map_or("postgres://", |(_, rest)| rest).chars().take(64).collect::<String>();
-        let address = Address::read(url, schema).map_err(|failure| failure.told("open", &shown()))?;
-        Self::with_postgres(Source::Postgres(Box::new(address)))
+        let address = Address::read(url, schema).map_err(|failure| failure.into_error("open", &shown()))?;
+        Self::with_postgres(StoreLocation::Postgres(Box::new(address)))
     }
 
-    fn unstarted(source: Source) -> Self {
+    fn unstarted(source: StoreLocation) -> Self {
         Self {
             source,
             orders: None,
             views: None,
-            tidings: Arc::default(),
+            notifier: Arc::default(),
             stop: Arc::default(),
             threads: Vec::new(),
             rows: Arc::default(),
         }
     }
 
-    fn with_sqlite(source: Source) -> Result<Self, Error> {
-        let told = |fault: Fault| fault.told("open", &source.shown());
-        let mut link = at_once(source.connect()).map_err(|failure| told(failure.into()))?;
-        at_once(schema::prepare(&mut link, &source.shown(), source.schema())).map_err(told)?;
+    fn with_sqlite(source: StoreLocation) -> Result<Self, Error> {
+        let told = |fault: StoreFault| fault.into_error("open", &source.display_name());
+        let mut link = poll_ready(source.connect()).map_err(|failure| told(failure.into()))?;
+        poll_ready(schema::prepare(&mut link, &source.display_name(), source.schema())).map_err(told)?;
         let shared = match source {
-            Source::File { .. } => true,
-            Source::Memory | Source::Postgres(_) => false,
+            StoreLocation::File { .. } => true,
+            StoreLocation::Memory | StoreLocation::Postgres(_) => false,
         };
         let mut store = Self::unstarted(source);
-        let writer = Writer::new(store.source.clone(), link, store.tidings.clone());
+        let writer = Writer::new(store.source.clone(), link, store.notifier.clone());
         let (orders, requests) = mpsc::channel(QUEUE_ORDERS_MAX);
-        store.start("store-writer", move || write_for_ever(writer, requests))?;
+        store.start("store-writer", move || writer_loop(writer, requests))?;
         store.orders = Some(orders);
         if shared {
             store.start_readers()?;
-            let (source, tidings, stop) = (store.source.to_read(), store.tidings.clone(), store.stop.clone());
-            store.start("store-watcher", move || watch_for_ever(&source, &tidings, &stop))?;
+            let (source, tidings, stop) = (store.source.read_only(), store.notifier.clone(), store.stop.clone());
+            store.start("store-watcher", move || watcher_loop(&source, &tidings, &stop))?;
             if let Some(watcher) = store.threads.last() {
-                let _ = store.tidings.watcher.set(watcher.thread().clone());
+                let _ = store.notifier.watcher.set(watcher.thread().clone());
             }
         }
         Ok(store)
@@ -179,7 +183,7 @@ impl Store {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
         let started = |source: std::io::Error| Error::Store {
             doing: "start a thread for",
-            at: self.source.shown(),
+            at: self.source.display_name(),
             source: source.into(),
         };
         self.threads.push(thread.map_err(started)?);
@@ -190,11 +194,11 @@ impl Store {
         let (views, asked) = mpsc::channel::<View>(QUEUE_VIEWS_MAX);
         let asked = Arc::new(Mutex::new(asked));
         for _ in 0..READERS_MAX {
-            let (source, asked) = (self.source.to_read(), asked.clone());
+            let (source, asked) = (self.source.read_only(), asked.clone());
             self.start("store-reader", move || {
                 let mut link = None;
                 while let Some(view) = { asked.blocking_lock().blocking_recv() } {
-                    at_once(looked(&source, &mut link, view));
+                    poll_ready(serve_view(&source, &mut link, view));
                 }
             })?;
         }
@@ -202,12 +206,12 @@ impl Store {
         Ok(())
     }
 
-    fn with_postgres(source: Source) -> Result<Self, Error> {
+    fn with_postgres(source: StoreLocation) -> Result<Self, Error> {
         let mut store = Self::unstarted(source);
         let (orders, requests) = mpsc::channel(QUEUE_ORDERS_MAX);
         let (views, asked) = mpsc::channel::<View>(QUEUE_VIEWS_MAX);
         let (opened, whether) = blocking::sync_channel(1);
-        let (source, tidings) = (store.source.clone(), store.tidings.clone());
+        let (source, tidings) = (store.source.clone(), store.notifier.clone());
         store.start("store-postgres", move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -218,7 +222,7 @@ impl Store {
                 Ok(runtime) => runtime.block_on(serve_postgres(source, tidings, requests, asked, opened)),
                 Err(error) => {
                     let cause = Failure { kind: FailureKind::Other, cause: error.into() };
-                    let _ = opened.send(Err(cause.told("start", &source.shown())));
+                    let _ = opened.send(Err(cause.into_error("start", &source.display_name())));
                 }
             }
         })?;
@@ -229,30 +233,30 @@ impl Store {
 
     /// How a person names it, without any password.
     pub fn name(&self) -> String {
-        self.source.shown()
+        self.source.display_name()
     }
 
     /// Looks whether it can be written to, over a connection of its own; what is written there is taken back. Postgres
     /// needs an executor with sockets.
     pub async fn examine(&self) -> Result<Health, Error> {
-        let told = |fault: Fault| fault.told("write to", &self.source.shown());
+        let told = |fault: StoreFault| fault.into_error("write to", &self.source.display_name());
         let mut link = self.source.connect().await.map_err(|failure| told(failure.into()))?;
-        link.begin(Purpose::Write).await.map_err(|failure| told(failure.into()))?;
-        let found = schema::examined(&mut link).await;
+        link.begin(TransactionKind::Write).await.map_err(|failure| told(failure.into()))?;
+        let found = schema::probe_write(&mut link).await;
         link.roll_back().await.map_err(|failure| told(failure.into()))?;
         let (version, made_by) = found.map_err(told)?;
         Ok(Health { version, made_by })
     }
 
-    pub(crate) fn tidings(&self) -> &Tidings {
-        &self.tidings
+    pub(crate) fn notifier(&self) -> &RunNotifier {
+        &self.notifier
     }
 
     /// Has the writer do something, and waits until it is durable.
-    pub(crate) async fn order(&self, ask: Ask) -> Result<Done, Error> {
+    pub(crate) async fn submit(&self, ask: WriteRequest) -> Result<WriteResponse, Error> {
         let orders = self.orders.as_ref().ok_or(Error::ReadOnly)?;
         let (reply, done) = oneshot::channel();
-        orders.send(Request::Order(Order { ask, reply })).await.map_err(|_| Error::Stopped)?;
+        orders.send(Request::Order(QueuedWrite { ask, reply })).await.map_err(|_| Error::Stopped)?;
         done.await.map_err(|_| Error::Stopped)?
     }
 
@@ -266,25 +270,25 @@ impl Store {
         self.source.has_clock()
     }
 
-    pub(crate) async fn look<T, F>(&self, view: F) -> Result<T, Error>
+    pub(crate) async fn read_view<T, F>(&self, view: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'a> FnOnce(&'a mut Link) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
+        F: for<'a> FnOnce(&'a mut DbConnection) -> BoxFuture<'a, Result<T, StoreFault>> + Send + 'static,
     {
         let (reply, seen) = oneshot::channel();
-        let (at, rows) = (self.source.shown(), Arc::clone(&self.rows));
+        let (at, rows) = (self.source.display_name(), Arc::clone(&self.rows));
         let view: View = Box::new(move |link| {
             Box::pin(async move {
                 let found = match link {
                     Ok(link) => {
                         link.rows_read();
-                        let found = at_one_moment(link, view).await;
+                        let found = in_read_transaction(link, view).await;
                         rows.fetch_add(link.rows_read(), Ordering::Relaxed);
                         found
                     }
                     Err(failure) => Err(failure.into()),
                 };
-                let _ = reply.send(found.map_err(|fault| fault.told("read from", &at)));
+                let _ = reply.send(found.map_err(|fault| fault.into_error("read from", &at)));
             })
         });
         match (&self.views, &self.orders) {
@@ -300,10 +304,10 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.views = None;
         self.stop.store(true, Ordering::Release);
-        if let Some(watcher) = self.tidings.watcher.get() {
+        if let Some(watcher) = self.notifier.watcher.get() {
             watcher.unpark();
         }
-        self.tidings.someone.notify_one();
+        self.notifier.subscribed.notify_one();
         // Who reads is gone before the first thread, which writes: the last one to close a file takes its log into it, and a
         // reader may not.
         let mut threads = self.threads.drain(..);
@@ -313,20 +317,20 @@ impl Drop for Store {
         threads.for_each(ended);
         self.orders = None;
         first.into_iter().for_each(ended);
-        self.tidings.close();
+        self.notifier.close();
     }
 }
 
 /// What SQLite is asked is answered when it is asked.
-fn at_once<T>(asked: impl Future<Output = T>) -> T {
+fn poll_ready<T>(asked: impl Future<Output = T>) -> T {
     asked.now_or_never().expect("nothing waits in SQLite")
 }
 
-async fn at_one_moment<T, F>(link: &mut Link, view: F) -> Result<T, Fault>
+async fn in_read_transaction<T, F>(link: &mut DbConnection, view: F) -> Result<T, StoreFault>
 where
-    F: for<'a> FnOnce(&'a mut Link) -> BoxFuture<'a, Result<T, Fault>>,
+    F: for<'a> FnOnce(&'a mut DbConnection) -> BoxFuture<'a, Result<T, StoreFault>>,
 {
-    link.begin(Purpose::Read).await?;
+    link.begin(TransactionKind::Read).await?;
     let found = view(link).await;
     link.roll_back().await?;
     found
@@ -334,8 +338,8 @@ where
 
 /// Looks, over a connection that is made if there is none. A view that panics is a bug; the next one gets another
 /// connection.
-async fn looked(source: &Source, kept: &mut Option<Link>, view: View) {
-    let mut link = match kept.take().filter(Link::is_open) {
+async fn serve_view(source: &StoreLocation, kept: &mut Option<DbConnection>, view: View) {
+    let mut link = match kept.take().filter(DbConnection::is_open) {
         Some(link) => link,
         None => match source.connect().await {
             Ok(link) => link,
@@ -348,10 +352,10 @@ async fn looked(source: &Source, kept: &mut Option<Link>, view: View) {
 }
 
 /// Takes what is waiting, in groups.
-fn write_for_ever(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
+fn writer_loop(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
     let mut group = Vec::new();
     while requests.blocking_recv_many(&mut group, GROUP_ORDERS_MAX) > 0 {
-        at_once(serve(&mut writer, std::mem::take(&mut group)));
+        poll_ready(serve(&mut writer, std::mem::take(&mut group)));
     }
 }
 
@@ -378,26 +382,26 @@ async fn serve(writer: &mut Writer, group: Vec<Request>) {
 }
 
 /// Notices what other processes write to a file, while someone waits for it.
-fn watch_for_ever(source: &Source, tidings: &Tidings, stop: &AtomicBool) {
-    let mut link: Option<Link> = None;
+fn watcher_loop(source: &StoreLocation, tidings: &RunNotifier, stop: &AtomicBool) {
+    let mut link: Option<DbConnection> = None;
     let mut version = None;
     while !stop.load(Ordering::Acquire) {
-        if !tidings.anyone() {
+        if !tidings.has_waiters() {
             version = None;
             thread::park();
             continue;
         }
         if link.is_none() {
-            link = at_once(source.connect()).ok();
+            link = poll_ready(source.connect()).ok();
         }
         let found = match &link {
-            Some(Link::Sqlite(link)) => link.version_of_data().ok(),
-            Some(Link::Postgres(_)) | None => None,
+            Some(DbConnection::Sqlite(link)) => link.version_of_data().ok(),
+            Some(DbConnection::Postgres(_)) | None => None,
         };
         // What was written before the first look may have gone unnoticed, and so may what cannot be looked at.
         if found.is_none() || version != found {
             version = found;
-            tidings.anything();
+            tidings.notify_all();
         }
         thread::park_timeout(Duration::from_millis(POLL_MS));
     }
@@ -405,21 +409,21 @@ fn watch_for_ever(source: &Source, tidings: &Tidings, stop: &AtomicBool) {
 
 /// The life of a store in Postgres: until nobody can order anything any more.
 async fn serve_postgres(
-    source: Source,
-    tidings: Arc<Tidings>,
+    source: StoreLocation,
+    tidings: Arc<RunNotifier>,
     mut requests: mpsc::Receiver<Request>,
     asked: mpsc::Receiver<View>,
     opened: blocking::SyncSender<Result<(), Error>>,
 ) {
     let link = async {
         let mut link = source.connect().await?;
-        schema::prepare(&mut link, &source.shown(), source.schema()).await?;
-        Ok::<Link, Fault>(link)
+        schema::prepare(&mut link, &source.display_name(), source.schema()).await?;
+        Ok::<DbConnection, StoreFault>(link)
     };
     let link = match link.await {
         Ok(link) => link,
         Err(fault) => {
-            let _ = opened.send(Err(fault.told("open", &source.shown())));
+            let _ = opened.send(Err(fault.into_error("open", &source.display_name())));
             return;
         }
     };
@@ -433,12 +437,12 @@ async fn serve_postgres(
             loop {
                 let view = asked.lock().await.recv().await;
                 let Some(view) = view else { break };
-                looked(&source, &mut link, view).await;
+                serve_view(&source, &mut link, view).await;
             }
         });
     }
-    if let Source::Postgres(address) = &source {
-        others.spawn(listen_for_ever((**address).clone(), tidings));
+    if let StoreLocation::Postgres(address) = &source {
+        others.spawn(listener_loop((**address).clone(), tidings));
     }
     let _ = opened.send(Ok(()));
     let mut group = Vec::new();
@@ -450,25 +454,25 @@ async fn serve_postgres(
 
 /// Hears what other processes say on the channel; and whether they are heard or not, has those who wait look again from
 /// time to time.
-async fn listen_for_ever(address: Address, tidings: Arc<Tidings>) {
+async fn listener_loop(address: Address, tidings: Arc<RunNotifier>) {
     let poll = Duration::from_millis(POLL_MS);
     loop {
-        while !tidings.anyone() {
-            tidings.someone.notified().await;
+        while !tidings.has_waiters() {
+            tidings.subscribed.notified().await;
         }
         let mut heard = match postgres::listen(&address).await {
             Ok(heard) => heard.boxed(),
             // Nobody can be heard: the looks go on.
             Err(_) => futures_util::stream::pending().boxed(),
         };
-        tidings.anything();
+        tidings.notify_all();
         let mut looks = 0_u32;
-        while tidings.anyone() {
+        while tidings.has_waiters() {
             match tokio::time::timeout(poll, heard.next()).await {
-                Ok(Some(())) => tidings.anything(),
+                Ok(Some(())) => tidings.notify_all(),
                 Ok(None) => break,
                 Err(_) => {
-                    tidings.anything();
+                    tidings.notify_all();
                     looks += 1;
                     // A connection that died without a word is made anew now and then.
                     if looks > 100 {

@@ -6,13 +6,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use cantrip_canon::{Hash, RunId, TurnId, bytes_hash};
-use cantrip_loom::{Damage, Error, Event, Projection, Record, Seq, Verified};
+use cantrip_loom::{Damage, Error, Event, Projection, Record, Seq, VerifyReport};
 
 use crate::Store;
-use crate::events::{self, BEFORE, COLUMNS, Stored};
-use crate::failure::Fault;
+use crate::connection::DbConnection;
+use crate::events::{self, BEFORE, COLUMNS, StoredStep};
+use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
-use crate::link::Link;
 use crate::value::values;
 
 fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
@@ -26,8 +26,8 @@ impl Store {
     ///
     /// It keeps a few hundred bytes a turn while it looks. In a store from which something was pruned, what may follow
     /// what cannot be told any more and is not checked.
-    pub async fn verify(&self) -> Result<Verified, Error> {
-        self.look(|link| Box::pin(async move { Inspection::of(link).await })).await
+    pub async fn verify(&self) -> Result<VerifyReport, Error> {
+        self.read_view(|link| Box::pin(async move { Inspection::of(link).await })).await
     }
 }
 
@@ -45,8 +45,8 @@ struct Inspection {
 }
 
 impl Inspection {
-    async fn of(link: &mut Link) -> Result<Verified, Fault> {
-        if let Link::Sqlite(link) = link
+    async fn of(link: &mut DbConnection) -> Result<VerifyReport, StoreFault> {
+        if let DbConnection::Sqlite(link) = link
             && let Some(fault) = link.faults()?
         {
             tracing::error!(%fault, "SQLite finds the file of the store damaged");
@@ -61,7 +61,7 @@ impl Inspection {
         }
         inspection.index(link).await?;
         let removed = crate::prune::removed(link).await?;
-        Ok(Verified {
+        Ok(VerifyReport {
             removed,
             records: inspection.records,
             runs: inspection.rows.len() as u64,
@@ -71,7 +71,7 @@ impl Inspection {
     }
 
     /// Which bodies are what their names say; whether one is not.
-    async fn bodies(&mut self, link: &mut Link) -> Result<bool, Fault> {
+    async fn bodies(&mut self, link: &mut DbConnection) -> Result<bool, StoreFault> {
         let (mut after, mut altered) = (0, false);
         loop {
             // Few at a time: one may have megabytes.
@@ -92,7 +92,7 @@ impl Inspection {
         }
     }
 
-    async fn records(&mut self, link: &mut Link) -> Result<(), Fault> {
+    async fn records(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         let sql = format!("SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.place > ?1 ORDER BY e.place LIMIT ?2");
         let mut after = 0;
         loop {
@@ -101,7 +101,7 @@ impl Inspection {
                 return Ok(());
             }
             for mut row in rows {
-                let stored = Stored::read(&mut row)?;
+                let stored = StoredStep::read(&mut row)?;
                 after = stored.place;
                 for record in &stored.records {
                     self.record(record)?;
@@ -126,14 +126,14 @@ impl Inspection {
             self.tree.apply(record).map_err(|_| at("it does not follow from the records before it"))?;
             if let Event::Turn(closed) = record.event()? {
                 self.turns += 1;
-                self.tree.forget_told(closed.turn_id);
+                self.tree.drop_turn_content(closed.turn_id);
             }
         }
         Ok(())
     }
 
     /// Compares the index of turns with the tree that the records gave.
-    async fn index(&mut self, link: &mut Link) -> Result<(), Fault> {
+    async fn index(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         if !self.whole {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Inspection {
                 let known = self.tree.turn_part(turn).zip(self.tree.places(turn)).zip(self.rows.get(&run));
                 let agrees = known.is_some_and(|((part, told), rows)| {
                     (part.sequence, part.entity_id, part.cast_id) == (sequence, entity, cast)
-                        && events::places_written(told, rows).is_ok_and(|written| written == places)
+                        && events::encode_places(told, rows).is_ok_and(|written| written == places)
                 });
                 if !agrees {
                     return Err(damaged(Some(run), None, "the index of a turn is not what its records say").into());
@@ -168,7 +168,7 @@ impl Inspection {
     }
 }
 
-async fn one_number(link: &mut Link, sql: &str) -> Result<u64, Fault> {
+async fn one_number(link: &mut DbConnection, sql: &str) -> Result<u64, StoreFault> {
     let found = link.query(sql, values![]).await?.into_iter().next();
     Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
 }

@@ -3,17 +3,17 @@
 use cantrip_canon::{CastId, EntityId, Id, Kind, LoomId, RunId, TurnId};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Beginning, Bodies, CastView, EntityView, Error, Extent, FoldView, Lease, Listed, Loom, Named, Page, Projection,
-    RewardView, RootView, RunState, RunView, Thread, Turn,
+    AnyId, Bodies, CastView, EntityView, Error, Extent, FoldView, IdPrefix, Lease, ListPage, Loom, PageRequest,
+    Projection, RewardView, RootView, RunState, RunView, Thread, Turn,
 };
 
 use crate::Store;
-use crate::failure::Fault;
-use crate::gathered::Gathered;
-use crate::link::Link;
+use crate::connection::DbConnection;
+use crate::failure::StoreFault;
+use crate::partial_tree::PartialTree;
 use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::value::{Value, values};
-use crate::writer::unknown;
+use crate::writer::run_not_found;
 
 /// A condition on `entities n`: the record that made it was not removed by a retention. Lists leave out what was.
 const ENTITY_IS_KEPT: &str =
@@ -27,58 +27,63 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
 }
 
 /// Behind which key a page begins, and how many rows tell it from the last one.
-pub(crate) fn bounds(page: Page) -> (i64, usize) {
+pub(crate) fn bounds(page: PageRequest) -> (i64, usize) {
     let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     (after, page.most.min(PAGE_ITEMS_MAX))
 }
 
 /// The items of a page, of which one more was asked for than it holds; each with its key.
-pub(crate) fn paged<T>(mut rows: Vec<(i64, T)>, most: usize) -> Listed<T> {
+pub(crate) fn to_page<T>(mut rows: Vec<(i64, T)>, most: usize) -> ListPage<T> {
     let more = rows.len() > most;
     rows.truncate(most);
     let next = rows.last().filter(|_| more).map(|(key, _)| u64::try_from(*key).unwrap_or(0));
     // A page of nothing is followed by the same.
-    Listed { next, items: rows.into_iter().map(|(_, item)| item).collect() }
+    ListPage { next, items: rows.into_iter().map(|(_, item)| item).collect() }
 }
 
-async fn loom_key(link: &mut Link, loom: LoomId) -> Result<i64, Fault> {
+async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
     let found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
     let key = found.into_iter().next().map(|mut row| row.int()).transpose()?;
     Ok(key.ok_or_else(|| missing("loom", loom))?)
 }
 
 /// A page of keys and ids: the query has the page's beginning and length as its last two marks.
-async fn ids<K: Kind>(link: &mut Link, sql: &str, first: &[Value], page: Page) -> Result<Listed<Id<K>>, Fault> {
+async fn ids<K: Kind>(
+    link: &mut DbConnection,
+    sql: &str,
+    first: &[Value],
+    page: PageRequest,
+) -> Result<ListPage<Id<K>>, StoreFault> {
     let (after, most) = bounds(page);
     let marks: Vec<Value> = first.iter().cloned().chain([after.into(), (most as u64 + 1).into()]).collect();
     let rows = link.query(sql, &marks).await?;
     let read: Result<Vec<(i64, Id<K>)>, Error> = rows.into_iter().map(|mut row| Ok((row.int()?, row.id()?))).collect();
-    Ok(paged(read?, most))
+    Ok(to_page(read?, most))
 }
 
 /// From which end runs are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum ListOrder {
     First,
     Last,
 }
 
 /// A page of runs. `narrowed` is what the database can tell, with marks from `?3` on, and `kept` what only the view can.
 pub(crate) async fn runs(
-    link: &mut Link,
-    from: From,
-    page: Page,
+    link: &mut DbConnection,
+    from: ListOrder,
+    page: PageRequest,
     narrowed: &str,
     marks: Vec<Value>,
     alive: impl Fn(&Lease) -> bool,
     kept: impl Fn(&RunView) -> bool,
-) -> Result<Listed<RunView>, Fault> {
+) -> Result<ListPage<RunView>, StoreFault> {
     let (mut after, most) = bounds(page);
     let (beyond, order) = match from {
-        From::First => (">", ""),
-        From::Last => ("<", "DESC"),
+        ListOrder::First => (">", ""),
+        ListOrder::Last => ("<", "DESC"),
     };
-    if from == From::Last && page.after.is_none() {
+    if from == ListOrder::Last && page.after.is_none() {
         after = i64::MAX;
     }
     let sql = format!(
@@ -101,31 +106,35 @@ pub(crate) async fn runs(
             }
         }
         if last || found.len() > most {
-            return Ok(paged(found, most));
+            return Ok(to_page(found, most));
         }
     }
 }
 
 /// The turns of a path, root first, and the stretches they lie in.
 async fn path(
-    link: &mut Link,
-    gathered: &mut Gathered,
+    link: &mut DbConnection,
+    gathered: &mut PartialTree,
     turn: TurnId,
     most: usize,
-) -> Result<(Vec<TurnId>, Vec<rows::Stretch>), Fault> {
+) -> Result<(Vec<TurnId>, Vec<rows::PathSegment>), StoreFault> {
     let stretches = rows::path(link, turn, most).await?.ok_or_else(|| missing("turn", turn))?;
     let turns: Vec<TurnId> = stretches.iter().flat_map(|stretch| &stretch.turns).rev().copied().collect();
     gathered.turns(link, &turns).await?;
     Ok((turns, stretches))
 }
 
-async fn turns_shown(link: &mut Link, gathered: &mut Gathered, ids: &[TurnId]) -> Result<Vec<Turn>, Fault> {
-    gathered.show(link, |tree, bodies| ids.iter().map(|id| tree.turn(*id, bodies)).collect()).await
+async fn render_turns(
+    link: &mut DbConnection,
+    gathered: &mut PartialTree,
+    ids: &[TurnId],
+) -> Result<Vec<Turn>, StoreFault> {
+    gathered.render(link, |tree, bodies| ids.iter().map(|id| tree.turn(*id, bodies)).collect()).await
 }
 
 impl Loom for Store {
     async fn looms(&self) -> Result<Vec<LoomId>, Error> {
-        self.look(|link| {
+        self.read_view(|link| {
             Box::pin(async move {
                 let rows = link.query("SELECT loom_id FROM looms ORDER BY loom_key", &[]).await?;
                 Ok(rows.into_iter().map(|mut row| row.id()).collect::<Result<Vec<LoomId>, Error>>()?)
@@ -135,22 +144,22 @@ impl Loom for Store {
     }
 
     async fn roots(&self, loom: LoomId) -> Result<Vec<RootView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 loom_key(link, loom).await?;
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 gathered.roots(link, loom, None).await?;
                 if gathered.tree.looms().is_empty() {
                     return Ok(Vec::new());
                 }
-                gathered.show(link, |tree, bodies| tree.roots(loom, bodies)).await
+                gathered.render(link, |tree, bodies| tree.roots(loom, bodies)).await
             })
         })
         .await
     }
 
     async fn extent(&self, loom: LoomId) -> Result<Extent, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
                 let sql = format!(
@@ -168,29 +177,29 @@ impl Loom for Store {
         .await
     }
 
-    async fn entities(&self, loom: LoomId, page: Page) -> Result<Listed<EntityView>, Error> {
-        self.look(move |link| {
+    async fn entities(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<EntityView>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
                 let sql = format!(
                     "SELECT n.entity_key, n.entity_id FROM entities n WHERE n.loom_key = ?1 AND n.entity_key > ?2 \
                      AND {ENTITY_IS_KEPT} ORDER BY n.entity_key LIMIT ?3"
                 );
-                let Listed { items, next } = ids(link, &sql, values![key], page).await?;
-                let mut gathered = Gathered::default();
+                let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
+                let mut gathered = PartialTree::default();
                 gathered.entities(link, &items).await?;
                 let views: Result<Vec<EntityView>, Error> =
                     items.into_iter().map(|entity| gathered.tree.entity(entity)).collect();
-                Ok(Listed { items: views?, next })
+                Ok(ListPage { items: views?, next })
             })
         })
         .await
     }
 
     async fn entity(&self, entity: EntityId) -> Result<EntityView, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 gathered.entities(link, &[entity]).await?;
                 Ok(gathered.tree.entity(entity)?)
             })
@@ -199,111 +208,111 @@ impl Loom for Store {
     }
 
     async fn casts(&self, entity: EntityId) -> Result<Vec<CastView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 gathered.entities(link, &[entity]).await?;
                 let casts = gathered.tree.entity(entity)?.casts;
                 gathered.casts(link, &casts).await?;
-                gathered.show(link, |tree, bodies| tree.casts(entity, bodies)).await
+                gathered.render(link, |tree, bodies| tree.casts(entity, bodies)).await
             })
         })
         .await
     }
 
     async fn cast(&self, cast: CastId) -> Result<CastView, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 gathered.casts(link, &[cast]).await?;
                 gathered.entities_of_casts(link, &[cast]).await?;
-                gathered.show(link, |tree, bodies| tree.cast(cast, bodies)).await
+                gathered.render(link, |tree, bodies| tree.cast(cast, bodies)).await
             })
         })
         .await
     }
 
-    async fn turns(&self, loom: LoomId, page: Page) -> Result<Listed<Turn>, Error> {
-        self.look(move |link| {
+    async fn turns(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<Turn>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
                 let sql = format!(
                     "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
                      AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
                 );
-                let Listed { items, next } = ids(link, &sql, values![key], page).await?;
-                let mut gathered = Gathered::default();
+                let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
+                let mut gathered = PartialTree::default();
                 gathered.turns(link, &items).await?;
-                Ok(Listed { items: turns_shown(link, &mut gathered, &items).await?, next })
+                Ok(ListPage { items: render_turns(link, &mut gathered, &items).await?, next })
             })
         })
         .await
     }
 
     async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 gathered.turns(link, &[turn]).await?;
-                gathered.show(link, |tree, bodies| tree.turn(turn, bodies)).await
+                gathered.render(link, |tree, bodies| tree.turn(turn, bodies)).await
             })
         })
         .await
     }
 
     async fn path(&self, turn: TurnId) -> Result<Vec<Turn>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let (turns, _) = path(link, &mut gathered, turn, usize::MAX).await?;
-                turns_shown(link, &mut gathered, &turns).await
+                render_turns(link, &mut gathered, &turns).await
             })
         })
         .await
     }
 
     async fn tail(&self, turn: TurnId, most: usize) -> Result<Vec<Turn>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let (turns, _) = path(link, &mut gathered, turn, most.min(PAGE_ITEMS_MAX)).await?;
-                turns_shown(link, &mut gathered, &turns).await
+                render_turns(link, &mut gathered, &turns).await
             })
         })
         .await
     }
 
     async fn thread(&self, leaf: TurnId) -> Result<Thread, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let (_, stretches) = path(link, &mut gathered, leaf, usize::MAX).await?;
                 for fold in gathered.folds(link, &stretches).await? {
-                    gathered.tree.hold_fold(fold);
+                    gathered.tree.insert_fold(fold);
                 }
-                gathered.show(link, |tree, bodies| tree.thread(leaf, bodies)).await
+                gathered.render(link, |tree, bodies| tree.thread(leaf, bodies)).await
             })
         })
         .await
     }
 
     async fn thread_end(&self, leaf: TurnId, most: usize) -> Result<Thread, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let most = most.clamp(1, PAGE_ITEMS_MAX);
                 let (_, stretches) = path(link, &mut gathered, leaf, most).await?;
                 for fold in gathered.folds(link, &stretches).await? {
-                    gathered.tree.hold_fold(fold);
+                    gathered.tree.insert_fold(fold);
                 }
-                gathered.show(link, move |tree, bodies| tree.thread_end(leaf, most, bodies)).await
+                gathered.render(link, move |tree, bodies| tree.thread_end(leaf, most, bodies)).await
             })
         })
         .await
     }
 
-    async fn leaves(&self, loom: LoomId, page: Page) -> Result<Listed<TurnId>, Error> {
-        self.look(move |link| {
+    async fn leaves(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<TurnId>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
                 // The last turn of an entity from which nothing was forked or spawned that has a turn of its own.
@@ -322,7 +331,7 @@ impl Loom for Store {
     }
 
     async fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
                 let found = link.query(sql, values![turn]).await?.into_iter().next();
@@ -343,13 +352,13 @@ impl Loom for Store {
     }
 
     async fn rewards(&self, turn: TurnId) -> Result<Vec<RewardView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let known = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
                 if known.is_empty() {
                     return Err(missing("turn", turn).into());
                 }
-                let mut found = Gathered::default().rewards(link, [turn].into_iter()).await?;
+                let mut found = PartialTree::default().rewards(link, [turn].into_iter()).await?;
                 let given = found.remove(&turn).unwrap_or_default().into_iter();
                 let views = given.map(|(at, reward)| RewardView {
                     turn_id: turn,
@@ -365,10 +374,10 @@ impl Loom for Store {
     }
 
     async fn folds(&self, turn: TurnId) -> Result<Vec<FoldView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let folds = gathered.folds(link, &stretches).await?;
                 let shown = |_: &Projection, bodies: &dyn Bodies| {
                     let views = folds.iter().map(|part| {
@@ -376,40 +385,40 @@ impl Loom for Store {
                     });
                     views.collect()
                 };
-                gathered.show(link, shown).await
+                gathered.render(link, shown).await
             })
         })
         .await
     }
 
     async fn last_fold(&self, turn: TurnId) -> Result<Option<FoldView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let mut gathered = Gathered::default();
+                let mut gathered = PartialTree::default();
                 let Some(part) = gathered.last_fold(link, turn).await? else { return Ok(None) };
                 let shown = |_: &Projection, bodies: &dyn Bodies| {
                     Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
                 };
-                gathered.show(link, shown).await.map(Some)
+                gathered.render(link, shown).await.map(Some)
             })
         })
         .await
     }
 
-    async fn runs(&self, page: Page) -> Result<Listed<RunView>, Error> {
-        self.runs_standing(None, From::First, page).await
+    async fn runs(&self, page: PageRequest) -> Result<ListPage<RunView>, Error> {
+        self.runs_by_state(None, ListOrder::First, page).await
     }
 
-    async fn runs_in(&self, state: RunState, page: Page) -> Result<Listed<RunView>, Error> {
-        self.runs_standing(Some(state), From::First, page).await
+    async fn runs_in(&self, state: RunState, page: PageRequest) -> Result<ListPage<RunView>, Error> {
+        self.runs_by_state(Some(state), ListOrder::First, page).await
     }
 
-    async fn latest_runs(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Error> {
-        self.runs_standing(state, From::Last, page).await
+    async fn latest_runs(&self, state: Option<RunState>, page: PageRequest) -> Result<ListPage<RunView>, Error> {
+        self.runs_by_state(state, ListOrder::Last, page).await
     }
 
     async fn last_run(&self) -> Result<Option<RunView>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 // Ids are in the order of time, and have an index.
                 let sql = format!(
@@ -425,28 +434,28 @@ impl Loom for Store {
     }
 
     async fn run(&self, run: RunId) -> Result<RunView, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let row = rows::run(link, run).await?.ok_or_else(|| unknown(run))?;
+                let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
                 Ok(row.view(|_| true)?)
             })
         })
         .await
     }
 
-    async fn resolve(&self, prefix: &str) -> Result<Named, Error> {
+    async fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
         let prefix = prefix.to_owned();
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let beginning = Beginning::of(&prefix);
+                let beginning = IdPrefix::parse(&prefix);
                 let mut found = Vec::new();
-                within(link, &beginning, "loom_id", "looms", Named::Loom, &mut found).await?;
-                within(link, &beginning, "run_id", "runs", Named::Run, &mut found).await?;
-                within(link, &beginning, "entity_id", "entities", Named::Entity, &mut found).await?;
-                within(link, &beginning, "cast_id", "casts", Named::Cast, &mut found).await?;
-                within(link, &beginning, "fold_id", "folds", Named::Fold, &mut found).await?;
-                within(link, &beginning, "turn_id", "turns", Named::Turn, &mut found).await?;
-                Ok(beginning.one_of(&found)?)
+                collect_matches(link, &beginning, "loom_id", "looms", AnyId::Loom, &mut found).await?;
+                collect_matches(link, &beginning, "run_id", "runs", AnyId::Run, &mut found).await?;
+                collect_matches(link, &beginning, "entity_id", "entities", AnyId::Entity, &mut found).await?;
+                collect_matches(link, &beginning, "cast_id", "casts", AnyId::Cast, &mut found).await?;
+                collect_matches(link, &beginning, "fold_id", "folds", AnyId::Fold, &mut found).await?;
+                collect_matches(link, &beginning, "turn_id", "turns", AnyId::Turn, &mut found).await?;
+                Ok(beginning.require_unique(&found)?)
             })
         })
         .await
@@ -454,7 +463,12 @@ impl Loom for Store {
 }
 
 impl Store {
-    async fn runs_standing(&self, state: Option<RunState>, from: From, page: Page) -> Result<Listed<RunView>, Error> {
+    async fn runs_by_state(
+        &self,
+        state: Option<RunState>,
+        from: ListOrder,
+        page: PageRequest,
+    ) -> Result<ListPage<RunView>, Error> {
         // Whether a live run waits, is queued or runs is for the view to say.
         let narrowed = match state {
             None => "true",
@@ -464,7 +478,7 @@ impl Store {
             Some(RunState::Failed) => "r.phase IN ('failed', 'unsuccessful')",
         };
         let kept = move |view: &RunView| state.is_none_or(|state| view.state == state);
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move { runs(link, from, page, narrowed, Vec::new(), |_| true, kept).await })
         })
         .await
@@ -472,14 +486,14 @@ impl Store {
 }
 
 /// The first two ids of a table that begin so.
-async fn within<K: Kind>(
-    link: &mut Link,
-    beginning: &Beginning<'_>,
+async fn collect_matches<K: Kind>(
+    link: &mut DbConnection,
+    beginning: &IdPrefix<'_>,
     column: &'static str,
     table: &'static str,
-    named: fn(Id<K>) -> Named,
-    found: &mut Vec<Named>,
-) -> Result<(), Fault> {
+    named: fn(Id<K>) -> AnyId,
+    found: &mut Vec<AnyId>,
+) -> Result<(), StoreFault> {
     let Some((first, last)) = beginning.range::<K>() else { return Ok(()) };
     let sql = format!("SELECT {column} FROM {table} WHERE {column} >= ?1 AND {column} <= ?2 ORDER BY {column} LIMIT 2");
     for mut row in link.query(&sql, values![first, last]).await? {

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{RunId, Timestamp};
-use cantrip_loom::{Answer, Error, Lease, Owner, RetentionOrder, Seq, Step};
+use cantrip_loom::{AppendOutcome, Error, Lease, RetentionOrder, Seq, Step, WorkerId};
 use tokio::sync::oneshot;
 
-use crate::commit::{Care, Desk};
+use crate::commit::{CheckLevel, CommitCache};
+use crate::connection::{DbConnection, TransactionKind};
 use crate::contracts;
-use crate::failure::{Failure, FailureKind, Fault};
+use crate::failure::{Failure, FailureKind, StoreFault};
 use crate::ledger;
 use crate::limits::STEP_TRIES_MAX;
-use crate::link::{Link, Purpose};
+use crate::location::StoreLocation;
 use crate::prune::{self, Anchor};
-use crate::source::Source;
-use crate::tidings::Tidings;
+use crate::run_notifier::RunNotifier;
 
 /// What the writer is asked to do.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum WriteRequest {
     Append(Box<Step>),
-    Acquire { run: RunId, owner: Owner, now: Timestamp, lasts: Duration },
+    Acquire { run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration },
     Renew { lease: Lease, now: Timestamp, lasts: Duration },
     Release(Lease),
     Prune { order: Box<RetentionOrder>, run: RunId, through: Seq },
@@ -32,8 +32,8 @@ pub(crate) enum Ask {
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) enum Done {
-    Answer(Answer),
+pub(crate) enum WriteResponse {
+    Answer(AppendOutcome),
     Lease(Lease),
     Released,
     Pruned(Anchor),
@@ -41,12 +41,12 @@ pub(crate) enum Done {
 
 /// What was asked, and who wants to know.
 #[derive(Debug)]
-pub(crate) struct Order {
-    pub ask: Ask,
-    pub reply: oneshot::Sender<Result<Done, Error>>,
+pub(crate) struct QueuedWrite {
+    pub ask: WriteRequest,
+    pub reply: oneshot::Sender<Result<WriteResponse, Error>>,
 }
 
-impl Ask {
+impl WriteRequest {
     /// The step that it has written.
     fn step(&self) -> Option<&Step> {
         match self {
@@ -67,49 +67,50 @@ impl Ask {
 
 #[derive(Debug)]
 pub(crate) struct Writer {
-    source: Source,
+    source: StoreLocation,
     /// None: the connection was lost, and is made anew for the next group.
-    link: Option<Link>,
-    desk: Desk,
-    tidings: Arc<Tidings>,
+    link: Option<DbConnection>,
+    cache: CommitCache,
+    notifier: Arc<RunNotifier>,
 }
 
 /// The answers of a group, in the order in which they were asked for.
-type Answers = Vec<Result<Done, Error>>;
+type Answers = Vec<Result<WriteResponse, Error>>;
 
 impl Writer {
-    pub(crate) fn new(source: Source, link: Link, tidings: Arc<Tidings>) -> Self {
-        Self { source, link: Some(link), desk: Desk::default(), tidings }
+    pub(crate) fn new(source: StoreLocation, link: DbConnection, tidings: Arc<RunNotifier>) -> Self {
+        Self { source, link: Some(link), cache: CommitCache::default(), notifier: tidings }
     }
 
-    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+    pub(crate) fn link(&mut self) -> Option<&mut DbConnection> {
         self.link.as_mut()
     }
 
     /// Carries out a group.
-    pub(crate) async fn serve(&mut self, orders: Vec<Order>) {
-        let (asks, replies): (Vec<Ask>, Vec<_>) = orders.into_iter().map(|order| (order.ask, order.reply)).unzip();
-        let answers = match self.answers(&asks).await {
+    pub(crate) async fn serve(&mut self, orders: Vec<QueuedWrite>) {
+        let (asks, replies): (Vec<WriteRequest>, Vec<_>) =
+            orders.into_iter().map(|order| (order.ask, order.reply)).unzip();
+        let answers = match self.commit_batch(&asks).await {
             Ok(answers) => answers,
             Err(failure) => {
-                let at = self.source.shown();
+                let at = self.source.display_name();
                 let cause = failure.cause.to_string();
                 let again = |kind| Failure { kind, cause: cause.clone().into() };
-                asks.iter().map(|_| Err(again(failure.kind).told("write to", &at))).collect()
+                asks.iter().map(|_| Err(again(failure.kind).into_error("write to", &at))).collect()
             }
         };
-        self.tidings.grown(asks.iter().filter_map(Ask::run));
+        self.notifier.notify(asks.iter().filter_map(WriteRequest::run));
         for (reply, answer) in replies.into_iter().zip(answers) {
             // Who asked may be gone; what was written stands all the same.
             let _ = reply.send(answer);
         }
     }
 
-    async fn answers(&mut self, asks: &[Ask]) -> Result<Answers, Failure> {
-        let mut link = match self.link.take().filter(Link::is_open) {
+    async fn commit_batch(&mut self, asks: &[WriteRequest]) -> Result<Answers, Failure> {
+        let mut link = match self.link.take().filter(DbConnection::is_open) {
             Some(link) => link,
-            None if self.source.outlives_its_connection() => {
-                self.desk.forget();
+            None if self.source.is_persistent() => {
+                self.cache.forget();
                 self.source.connect().await?
             }
             None => {
@@ -117,21 +118,21 @@ impl Writer {
                 return Err(Failure { kind: FailureKind::Unreachable, cause });
             }
         };
-        let together = self.together(&mut link, asks).await;
+        let together = self.commit_together(&mut link, asks).await;
         let answered = match together {
             Ok(answers) => Ok(answers),
             Err(fault) => {
-                self.desk.forget();
+                self.cache.forget();
                 link.roll_back().await?;
                 match fault {
-                    Fault::Database(failure) if failure.kind != FailureKind::Contradicted => Err(failure),
+                    StoreFault::Database(failure) if failure.kind != FailureKind::Conflict => Err(failure),
                     // Something about one of them: which one is found out one by one.
-                    Fault::Database(_) | Fault::Found(_) => self.one_by_one(&mut link, asks).await,
+                    StoreFault::Database(_) | StoreFault::Found(_) => self.commit_each(&mut link, asks).await,
                 }
             }
         };
         if answered.is_err() {
-            self.desk.forget();
+            self.cache.forget();
             link.roll_back().await?;
         }
         self.link = Some(link);
@@ -139,38 +140,38 @@ impl Writer {
     }
 
     /// All in one go.
-    async fn together(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Fault> {
-        link.begin(Purpose::Write).await?;
-        self.desk.begin(link, asks.iter().filter_map(Ask::run).collect()).await?;
-        ledger::lock(link, asks.iter().filter_map(Ask::step)).await?;
-        contracts::lock(link, asks.iter().filter_map(Ask::step)).await?;
+    async fn commit_together(&mut self, link: &mut DbConnection, asks: &[WriteRequest]) -> Result<Answers, StoreFault> {
+        link.begin(TransactionKind::Write).await?;
+        self.cache.begin(link, asks.iter().filter_map(WriteRequest::run).collect()).await?;
+        ledger::lock(link, asks.iter().filter_map(WriteRequest::step)).await?;
+        contracts::lock(link, asks.iter().filter_map(WriteRequest::step)).await?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            answers.push(self.one(link, ask, Care::Swift).await?);
+            answers.push(self.execute(link, ask, CheckLevel::Optimistic).await?);
         }
         self.finish(link).await?;
         Ok(answers)
     }
 
-    async fn finish(&mut self, link: &mut Link) -> Result<(), Fault> {
-        if let Some(channel) = self.source.channel().filter(|_| self.desk.has_written()) {
+    async fn finish(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
+        if let Some(channel) = self.source.channel().filter(|_| self.cache.has_written()) {
             // Postgres tells the other processes when, and only if, this is committed.
-            self.desk.push("SELECT pg_notify(?1, '')", vec![channel.into()]);
+            self.cache.push("SELECT pg_notify(?1, '')", vec![channel.into()]);
         }
-        self.desk.commit(link).await
+        self.cache.commit(link).await
     }
 
     /// Each in a savepoint of its own, so that what goes wrong with one is taken back with it and harms no other.
-    async fn one_by_one(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Failure> {
-        link.begin(Purpose::Write).await?;
-        let locked = match ledger::lock(link, asks.iter().filter_map(Ask::step)).await {
-            Ok(()) => contracts::lock(link, asks.iter().filter_map(Ask::step)).await,
+    async fn commit_each(&mut self, link: &mut DbConnection, asks: &[WriteRequest]) -> Result<Answers, Failure> {
+        link.begin(TransactionKind::Write).await?;
+        let locked = match ledger::lock(link, asks.iter().filter_map(WriteRequest::step)).await {
+            Ok(()) => contracts::lock(link, asks.iter().filter_map(WriteRequest::step)).await,
             Err(fault) => Err(fault),
         };
         match locked {
             Ok(()) => {}
-            Err(Fault::Database(failure)) => return Err(failure),
-            Err(Fault::Found(error)) => return Err(Failure { kind: FailureKind::Other, cause: error.into() }),
+            Err(StoreFault::Database(failure)) => return Err(failure),
+            Err(StoreFault::Found(error)) => return Err(Failure { kind: FailureKind::Other, cause: error.into() }),
         }
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
@@ -178,12 +179,12 @@ impl Writer {
             let answer = loop {
                 tries += 1;
                 link.batch("SAVEPOINT one").await?;
-                let done = match self.desk.begin(link, ask.run().into_iter().collect()).await {
-                    Ok(()) => self.one(link, ask, Care::Thorough).await,
+                let done = match self.cache.begin(link, ask.run().into_iter().collect()).await {
+                    Ok(()) => self.execute(link, ask, CheckLevel::Full).await,
                     Err(fault) => Err(fault),
                 };
                 let done = match done {
-                    Ok(done) => self.desk.flush(link).await.map(|()| done),
+                    Ok(done) => self.cache.flush(link).await.map(|()| done),
                     Err(fault) => Err(fault),
                 };
                 match done {
@@ -191,15 +192,15 @@ impl Writer {
                         link.batch("RELEASE SAVEPOINT one").await?;
                         break answer;
                     }
-                    Err(Fault::Database(failure)) if failure.kind != FailureKind::Contradicted => return Err(failure),
+                    Err(StoreFault::Database(failure)) if failure.kind != FailureKind::Conflict => return Err(failure),
                     Err(fault) => {
-                        self.desk.forget();
+                        self.cache.forget();
                         link.batch("ROLLBACK TO SAVEPOINT one; RELEASE SAVEPOINT one").await?;
                         match fault {
                             // Another process was first: now it can be seen.
-                            Fault::Database(_) if tries < STEP_TRIES_MAX => {}
-                            Fault::Database(_) | Fault::Found(_) => {
-                                break Err(fault.told("write to", &self.source.shown()));
+                            StoreFault::Database(_) if tries < STEP_TRIES_MAX => {}
+                            StoreFault::Database(_) | StoreFault::Found(_) => {
+                                break Err(fault.into_error("write to", &self.source.display_name()));
                             }
                         }
                     }
@@ -209,52 +210,57 @@ impl Writer {
         }
         match self.finish(link).await {
             Ok(()) => Ok(answers),
-            Err(Fault::Database(failure)) => Err(failure),
-            Err(Fault::Found(error)) => Err(Failure { kind: FailureKind::Other, cause: error.into() }),
+            Err(StoreFault::Database(failure)) => Err(failure),
+            Err(StoreFault::Found(error)) => Err(Failure { kind: FailureKind::Other, cause: error.into() }),
         }
     }
 
-    async fn one(&mut self, link: &mut Link, ask: &Ask, care: Care) -> Result<Result<Done, Error>, Fault> {
+    async fn execute(
+        &mut self,
+        link: &mut DbConnection,
+        ask: &WriteRequest,
+        care: CheckLevel,
+    ) -> Result<Result<WriteResponse, Error>, StoreFault> {
         match ask {
-            Ask::Append(step) => Ok(self.desk.append(link, step, care).await?.map(Done::Answer)),
-            Ask::Acquire { run, owner, now, lasts } => {
-                let Some((key, mut tenure)) = self.desk.tenure(link, *run).await? else {
-                    return Ok(Err(unknown(*run)));
+            WriteRequest::Append(step) => Ok(self.cache.append(link, step, care).await?.map(WriteResponse::Answer)),
+            WriteRequest::Acquire { run, owner, now, lasts } => {
+                let Some((key, mut tenure)) = self.cache.lease_state(link, *run).await? else {
+                    return Ok(Err(run_not_found(*run)));
                 };
                 let acquired = tenure.acquire(*run, owner.clone(), *now, *lasts);
                 if acquired.is_ok() {
-                    self.desk.set_tenure(*run, key, tenure);
+                    self.cache.set_lease_state(*run, key, tenure);
                 }
-                Ok(acquired.map(Done::Lease))
+                Ok(acquired.map(WriteResponse::Lease))
             }
-            Ask::Renew { lease, now, lasts } => {
-                let Some((key, mut tenure)) = self.desk.tenure(link, lease.run).await? else {
-                    return Ok(Err(unknown(lease.run)));
+            WriteRequest::Renew { lease, now, lasts } => {
+                let Some((key, mut tenure)) = self.cache.lease_state(link, lease.run).await? else {
+                    return Ok(Err(run_not_found(lease.run)));
                 };
                 let renewed = tenure.renew(lease, *now, *lasts);
                 if renewed.is_ok() {
-                    self.desk.set_tenure(lease.run, key, tenure);
+                    self.cache.set_lease_state(lease.run, key, tenure);
                 }
-                Ok(renewed.map(Done::Lease))
+                Ok(renewed.map(WriteResponse::Lease))
             }
-            Ask::Release(lease) => {
-                if let Some((key, mut tenure)) = self.desk.tenure(link, lease.run).await?
+            WriteRequest::Release(lease) => {
+                if let Some((key, mut tenure)) = self.cache.lease_state(link, lease.run).await?
                     && tenure.release(lease)
                 {
-                    self.desk.set_tenure(lease.run, key, tenure);
+                    self.cache.set_lease_state(lease.run, key, tenure);
                 }
-                Ok(Ok(Done::Released))
+                Ok(Ok(WriteResponse::Released))
             }
-            Ask::Prune { order, run, through } => {
+            WriteRequest::Prune { order, run, through } => {
                 // What is remembered of cantrips may rest on what goes.
-                self.desk.flush(link).await?;
-                self.desk.forget();
-                Ok(prune::prune(link, order, *run, *through).await?.map(Done::Pruned))
+                self.cache.flush(link).await?;
+                self.cache.forget();
+                Ok(prune::prune(link, order, *run, *through).await?.map(WriteResponse::Pruned))
             }
         }
     }
 }
 
-pub(crate) fn unknown(run: RunId) -> Error {
+pub(crate) fn run_not_found(run: RunId) -> Error {
     Error::NotFound { kind: "run", id: run.to_string() }
 }

@@ -6,10 +6,11 @@ mod support;
 
 use cantrip_canon::AuditId;
 use cantrip_contract::{
-    ArtifactRow, By, Change, OriginRow, PointerChange, Provenance, Row, SignatureOrigin, SignatureRow, built_in,
+    ArtifactRow, ChangeAuthor, ContractRow, OriginRow, PointerChange, PointerOperation, Provenance, SignatureOrigin,
+    SignatureRow, built_in,
 };
-use cantrip_loom::{Answer, Contracts, Journal, Page, Seq, Step, StepId};
-use cantrip_loom_suite::{Weaver, at};
+use cantrip_loom::{AppendOutcome, Contracts, Journal, PageRequest, Seq, Step, StepId};
+use cantrip_loom_suite::{LoomWriter, at};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use support::Kit;
@@ -21,29 +22,35 @@ on_both! {
 }
 
 async fn publish(store: &Store) {
-    let mut step = Step::apart(StepId::new("publish").unwrap());
+    let mut step = Step::outside_runs(StepId::new("publish").unwrap());
     for signature in built_in() {
-        let base = signature.base();
-        step.contract.push(Row::Signature(Box::new(SignatureRow::of(signature, SignatureOrigin::Builtin, "x", at(1)))));
-        step.contract.push(Row::Artifact(Box::new(ArtifactRow::of(&base, at(1)))));
-        step.contract.push(Row::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, "x", at(1)))));
+        let base = signature.base_artifact();
+        step.contract.push(ContractRow::Signature(Box::new(SignatureRow::new(
+            signature,
+            SignatureOrigin::Builtin,
+            "x",
+            at(1),
+        ))));
+        step.contract.push(ContractRow::Artifact(Box::new(ArtifactRow::new(&base, at(1)))));
+        step.contract.push(ContractRow::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, "x", at(1)))));
     }
-    assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::START));
+    assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::START));
 }
 
 fn serves(version: u64, seed: &str, id: AuditId) -> Step {
     let signature = &built_in()[0];
-    let change = Change::Set { artifact: signature.base().id(), seed: Some(seed.to_owned()), metadata: None };
-    let by = By { audit_id: id, actor: "ann".to_owned(), reason: None, at: at(2) };
+    let change =
+        PointerOperation::Set { artifact: signature.base_artifact().id(), seed: Some(seed.to_owned()), metadata: None };
+    let by = ChangeAuthor { audit_id: id, actor: "ann".to_owned(), reason: None, at: at(2) };
     let asked = PointerChange { signature_id: signature.id().clone(), expected_version: version, change, by };
-    Step::apart(StepId::new(format!("serve-{id}")).unwrap()).contract(Row::Pointer(Box::new(asked)))
+    Step::outside_runs(StepId::new(format!("serve-{id}")).unwrap()).contract(ContractRow::Pointer(Box::new(asked)))
 }
 
 async fn what_the_contracts_wrote_stays<K: Kit>(kit: K) {
     let store = kit.store();
     publish(store).await;
-    let mut weaver = Weaver::new(store);
-    assert_eq!(store.append(serves(0, "default", weaver.id())).await.unwrap(), Answer::Committed(Seq::START));
+    let mut weaver = LoomWriter::new(store);
+    assert_eq!(store.append(serves(0, "default", weaver.id())).await.unwrap(), AppendOutcome::Committed(Seq::START));
     for sql in [
         "UPDATE ds_signatures SET body = '{}'",
         "UPDATE ds_signatures SET schema_hash = prompt_hash",
@@ -64,13 +71,13 @@ async fn what_the_contracts_wrote_stays<K: Kit>(kit: K) {
         assert!(refused.is_err(), "{sql}");
     }
     kit.by_hand("UPDATE ds_signatures SET description = 'For people.'").unwrap();
-    let rows = store.signatures(Page::FIRST).await.unwrap().items;
+    let rows = store.signatures(PageRequest::FIRST).await.unwrap().items;
     assert_eq!(rows.len(), built_in().len());
     for (row, signature) in rows.iter().zip(built_in()) {
         assert_eq!(row.signature().unwrap().hashes(), signature.hashes());
         assert_eq!(row.description, "For people.");
     }
-    for row in store.artifacts(None, Page::FIRST).await.unwrap().items {
+    for row in store.artifacts(None, PageRequest::FIRST).await.unwrap().items {
         row.artifact().unwrap();
     }
 }
@@ -79,27 +86,27 @@ async fn two_stores_change_one_pointer_and_each_change_has_its_audit<K: Kit>(kit
     let (one, two) = (kit.store(), kit.again().unwrap());
     publish(one).await;
     let signature = built_in()[0].id().clone();
-    let mut weaver = Weaver::new(one);
+    let mut weaver = LoomWriter::new(one);
     for version in 0..4 {
         let asked = (0..6).map(|n| serves(version, &format!("{version}-{n}"), weaver.id())).collect::<Vec<_>>();
         let writers =
             asked.into_iter().enumerate().map(|(n, step)| if n % 2 == 0 { one.append(step) } else { two.append(step) });
         let answers = join_all(writers).await;
-        let won = answers.iter().filter(|answer| matches!(answer, Ok(Answer::Committed(_)))).count();
+        let won = answers.iter().filter(|answer| matches!(answer, Ok(AppendOutcome::Committed(_)))).count();
         assert_eq!(won, 1, "{answers:?}");
         assert!(
-            answers.iter().all(|answer| matches!(answer, Ok(Answer::Committed(_) | Answer::Conflict(_)))),
+            answers.iter().all(|answer| matches!(answer, Ok(AppendOutcome::Committed(_) | AppendOutcome::Conflict(_)))),
             "{answers:?}"
         );
     }
-    let audits = one.pointer_audits(signature.clone(), Page::FIRST).await.unwrap().items;
+    let audits = one.pointer_audits(signature.clone(), PageRequest::FIRST).await.unwrap().items;
     assert_eq!(audits.iter().map(|audit| audit.version_after).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let pointer = two.pointer(signature).await.unwrap().unwrap();
     assert_eq!(pointer, audits[3].after);
 }
 
 async fn a_store_without_contracts_gets_them<K: Kit>(kit: K) {
-    let mut weaver = Weaver::new(kit.store());
+    let mut weaver = LoomWriter::new(kit.store());
     let episode = weaver.cast("count").await;
     // As a program wrote it that knew no contracts.
     let tables = [
@@ -121,5 +128,5 @@ async fn a_store_without_contracts_gets_them<K: Kit>(kit: K) {
     let kit = kit.reopen().await.unwrap();
     kit.store().verify().await.unwrap();
     publish(kit.store()).await;
-    assert_eq!(kit.store().signatures(Page::FIRST).await.unwrap().items.len(), built_in().len());
+    assert_eq!(kit.store().signatures(PageRequest::FIRST).await.unwrap().items.len(), built_in().len());
 }

@@ -8,10 +8,10 @@ use std::fs;
 
 use cantrip_canon::{RetentionId, RunId, Timestamp, bytes_hash};
 use cantrip_loom::{
-    Actor, Answer, Closing, Damage, Error, Event, Journal, Loom, Origin, Page, Record, RetentionOrder, RetentionPolicy,
-    RunState, Seq, Step, TruncationReason,
+    Actor, AppendOutcome, Closing, Damage, Error, Event, Journal, Loom, Origin, PageRequest, Record, RetentionOrder,
+    RetentionPolicy, RunState, Seq, Step, TruncationReason,
 };
-use cantrip_loom_suite::{Episode, Subject, Weaver};
+use cantrip_loom_suite::{Episode, LoomWriter, Subject};
 use cantrip_reply::codes;
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
@@ -58,7 +58,7 @@ fn asked_for(episode: &Episode) -> RetentionOrder {
 
 /// Two runs of three turns and an end; turns 1 to 3 echo their number.
 async fn two_runs(store: &Store) -> [Episode; 2] {
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut runs = Vec::new();
     for intent in ["one", "two"] {
         let mut episode = weaver.cast(intent).await;
@@ -131,13 +131,14 @@ async fn a_missing_step_is_named<K: Kit>(kit: K) {
     kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 15", of_run(&kit, 1))).unwrap();
     kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 16", of_run(&kit, 1))).unwrap();
     let store = kit.again().unwrap();
-    let leaf = store.entities(store.looms().await.unwrap()[0], Page::FIRST).await.unwrap().items[1].leaf.unwrap();
+    let leaf =
+        store.entities(store.looms().await.unwrap()[0], PageRequest::FIRST).await.unwrap().items[1].leaf.unwrap();
     assert!(matches!(store.turn(leaf).await, Err(Error::Damaged(_))));
 }
 
 async fn an_altered_body_is_named_with_its_record<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("read").await;
     let turn = weaver.turn(&mut episode, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
     assert_eq!(store.verify().await.unwrap().bodies, 1);
@@ -161,7 +162,7 @@ async fn an_index_that_is_not_what_the_records_say_is_found<K: Kit>(kit: K) {
 async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
     let store = kit.store();
     let [one, _] = two_runs(store).await;
-    let mut weaver = Weaver::seeded(store, 9);
+    let mut weaver = LoomWriter::seeded(store, 9);
     let mut long = weaver.cast("read").await;
     weaver.turn(&mut long, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
     store.prune(&asked_for(&one), one.run, Seq::new(5)).await.unwrap();
@@ -199,11 +200,11 @@ async fn a_store_of_a_newer_version_is_refused<K: Kit>(kit: K) {
 async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     let store = kit.store();
     let [one, two] = two_runs(store).await;
-    let mut weaver = Weaver::seeded(store, 9);
+    let mut weaver = LoomWriter::seeded(store, 9);
     weaver.loom = store.looms().await.unwrap()[0];
     let mut live = weaver.cast("live").await;
     let refused = store.prune(&asked_for(&live), live.run, Seq::new(3)).await;
-    assert!(matches!(refused, Err(Error::Misplaced { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::InvalidStep { .. })), "{refused:?}");
     let (whole, _) = read(store, one.run).await;
     // In the middle of a step: what is pruned ends before it.
     let anchor = store.prune(&asked_for(&one), one.run, Seq::new(8)).await.unwrap();
@@ -228,16 +229,16 @@ async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     // All of it: the run is still known, and goes on with an annotation.
     store.prune(&asked_for(&two), two.run, Seq::new(99)).await.unwrap();
     assert_eq!(store.run(two.run).await.unwrap().state, RunState::Truncated);
-    let step = Step::beside(weaver.step_id(), two.run)
+    let step = Step::annotation(weaver.step_id(), two.run)
         .record(weaver.draft(Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() }));
-    assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::new(17)));
+    assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::new(17)));
     assert_eq!(store.verify().await.unwrap().records, 9 + 7 + 3 + 1);
 }
 
 async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>(kit: K) {
     let store = kit.store();
     let [one, two] = two_runs(store).await;
-    let mut weaver = Weaver::seeded(store, 9);
+    let mut weaver = LoomWriter::seeded(store, 9);
     weaver.loom = store.looms().await.unwrap()[0];
     // A fork of the first that goes on.
     let fork = cantrip_loom::Fork { turn: one.leaf.unwrap(), environment: cantrip_loom::Environment::None };
@@ -249,26 +250,26 @@ async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>
     let runs: Vec<RunId> = plan.runs.iter().map(|run| run.run_id).collect();
     assert_eq!((runs, plan.kept), (vec![two.run], 1), "the first is what the fork builds on");
     let refused = store.remove(order.clone(), one.run).await;
-    assert!(matches!(refused, Err(Error::Misplaced { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::InvalidStep { .. })), "{refused:?}");
     let young = cantrip_loom::RetentionPolicy { older_than_days: 1_000_000, ..order.policy.clone() };
     assert_eq!(store.retention_plan(young.clone(), order.at).await.unwrap(), cantrip_loom::RetentionPlan::default());
     let uncovered = store.remove(RetentionOrder { policy: young, ..order.clone() }, two.run).await;
-    assert!(matches!(uncovered, Err(Error::Misplaced { .. })), "{uncovered:?}");
+    assert!(matches!(uncovered, Err(Error::InvalidStep { .. })), "{uncovered:?}");
     let (whole, _) = read(store, two.run).await;
     let removal = store.remove(order.clone(), two.run).await.unwrap();
     assert_eq!((removal.through, removal.event_hash, removal.records), (Seq::new(16), whole[15].hash, 16));
-    assert_eq!(store.removals(Page::FIRST).await.unwrap().items, [removal]);
+    assert_eq!(store.removals(PageRequest::FIRST).await.unwrap().items, [removal]);
     let verified = store.verify().await.unwrap();
-    assert_eq!(verified.removed, Some(cantrip_loom::Removed { runs: 1, records: 16, unrecorded: 0 }));
+    assert_eq!(verified.removed, Some(cantrip_loom::RemovedCounts { runs: 1, records: 16, unrecorded: 0 }));
     // Lists leave it out; the fork and what it builds on are there.
-    let listed = store.entities(weaver.loom, Page::FIRST).await.unwrap().items;
+    let listed = store.entities(weaver.loom, PageRequest::FIRST).await.unwrap().items;
     let ids: Vec<_> = listed.iter().map(|view| view.entity.entity_id).collect();
     assert_eq!(ids, [one.entity, branch.entity]);
-    assert_eq!(store.turns(weaver.loom, Page::FIRST).await.unwrap().items.len(), 3);
+    assert_eq!(store.turns(weaver.loom, PageRequest::FIRST).await.unwrap().items.len(), 3);
     assert_eq!(store.extent(weaver.loom).await.unwrap().entities, 2);
-    assert!(!store.leaves(weaver.loom, Page::FIRST).await.unwrap().items.contains(&two.leaf.unwrap()));
+    assert!(!store.leaves(weaver.loom, PageRequest::FIRST).await.unwrap().items.contains(&two.leaf.unwrap()));
     // Once is enough.
-    assert!(matches!(store.remove(order, two.run).await, Err(Error::Misplaced { .. })));
+    assert!(matches!(store.remove(order, two.run).await, Err(Error::InvalidStep { .. })));
     // A record of it that is not that of its anchor is damage.
     kit.by_hand(&kit.without_trigger("retention_removals", "retention_removals_stay_as_written")).unwrap();
     kit.by_hand("UPDATE retention_removals SET event_hash = retention_id").unwrap();
@@ -277,7 +278,7 @@ async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>
 
 async fn a_fork_is_a_few_rows_and_a_body_is_stored_once<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("read").await;
     let long = json!("lang ".repeat(2_000));
     for _ in 0..40 {
@@ -298,7 +299,7 @@ async fn a_fork_is_a_few_rows_and_a_body_is_stored_once<K: Kit>(kit: K) {
 
 async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     for _ in 0..120 {
         weaver.plain(&mut episode).await;
@@ -349,7 +350,7 @@ fn a_damaged_file_is_an_error_or_no_record_is_touched() {
     cantrip_loom_suite::run(async {
         let kit = InFile::new();
         two_runs(kit.store()).await;
-        let mut weaver = Weaver::seeded(kit.store(), 9);
+        let mut weaver = LoomWriter::seeded(kit.store(), 9);
         let mut episode = weaver.cast("more").await;
         // So many that most of the file is records, and not tables that are empty.
         for _ in 0..480 {
@@ -398,7 +399,7 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("loom.db");
         let store = Store::sqlite_within(&path, 4_000 << 10).unwrap();
-        let mut weaver = Weaver::new(&store);
+        let mut weaver = LoomWriter::new(&store);
         let mut episode = weaver.cast("fill").await;
         let mut kept = Vec::new();
         let (step, error) = loop {
@@ -407,9 +408,10 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
             // Bodies of which no two are the same.
             let body = cantrip_loom::Body::new(bytes_hash(&kept.len().to_le_bytes()).as_bytes().repeat(4_000)).unwrap();
             let odd = Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() };
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd)).bodies([body]);
+            let step =
+                Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd)).bodies([body]);
             match store.append(step.clone()).await {
-                Ok(answer) => assert!(matches!(answer, Answer::Committed(_)), "{answer:?}"),
+                Ok(answer) => assert!(matches!(answer, AppendOutcome::Committed(_)), "{answer:?}"),
                 Err(error) => break (step, error),
             }
         };
@@ -429,10 +431,10 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
         let store = Store::sqlite(&path).unwrap();
         for _ in 0..2 {
             let seq = Seq::new(records.len() as u64 + 1);
-            assert_eq!(store.append(step.clone()).await.unwrap(), Answer::Committed(seq));
+            assert_eq!(store.append(step.clone()).await.unwrap(), AppendOutcome::Committed(seq));
         }
         let later = Step { id: cantrip_loom::StepId::new("later").unwrap(), ..step };
-        assert_eq!(store.append(later).await.unwrap(), Answer::Committed(Seq::new(records.len() as u64 + 2)));
+        assert_eq!(store.append(later).await.unwrap(), AppendOutcome::Committed(Seq::new(records.len() as u64 + 2)));
         store.verify().await.unwrap();
     });
 }
@@ -444,12 +446,12 @@ fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
         let (kept, away) = (folder.path().join("kept"), folder.path().join("away"));
         std::fs::create_dir(&kept).unwrap();
         let store = Store::sqlite(kept.join("loom.db")).unwrap();
-        let mut weaver = Weaver::new(&store);
+        let mut weaver = LoomWriter::new(&store);
         let mut episode = weaver.cast("count").await;
         weaver.plain(&mut episode).await;
         std::fs::rename(&kept, &away).unwrap();
         let odd = || Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
-        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
         let lost = store.append(step.clone()).await.unwrap_err();
         assert_eq!(lost.code(), codes::STORE_FAILED.any());
         assert!(format!("{lost:?}").contains("moved"), "{lost:?}");
@@ -459,7 +461,7 @@ fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
         assert!(store.append(step.clone()).await.is_err());
         std::fs::remove_dir_all(&kept).unwrap();
         std::fs::rename(&away, &kept).unwrap();
-        assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::new(8)));
+        assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::new(8)));
         store.verify().await.unwrap();
     });
 }
@@ -470,7 +472,7 @@ fn a_wrong_password_is_said_and_not_repeated() {
     Store::postgres(&url.replace("PASSWORD", "the%20right%20one")).unwrap();
     for given in ["wr0ng", ""] {
         let refused = Store::postgres(&url.replace("PASSWORD", given)).unwrap_err();
-        assert!(matches!(refused, Error::Unwelcome { .. }), "{refused:?}");
+        assert!(matches!(refused, Error::AccessDenied { .. }), "{refused:?}");
         assert_eq!(refused.code(), codes::CONFIG_INVALID.any());
         assert!(!format!("{refused:?} {refused}").contains("wr0ng"), "{refused:?}");
     }
@@ -483,7 +485,7 @@ fn a_server_that_is_not_there_or_does_not_know_us_is_said() {
     let stranger = format!("postgres://somebody_else@{server}");
     for unknown in [format!("{url}_which_is_not_there"), stranger] {
         let unwelcome = Store::postgres(&unknown).unwrap_err();
-        assert!(matches!(unwelcome, Error::Unwelcome { .. }), "{unwelcome:?}");
+        assert!(matches!(unwelcome, Error::AccessDenied { .. }), "{unwelcome:?}");
         assert_eq!(unwelcome.code(), codes::CONFIG_INVALID.any());
     }
     let away = Store::postgres("postgres://cantrip:s3cret@127.0.0.1:1/cantrip").unwrap_err();
@@ -492,11 +494,11 @@ fn a_server_that_is_not_there_or_does_not_know_us_is_said() {
     assert!(!format!("{away:?} {away}").contains("s3cret"));
     for url in ["postgres://cantrip:s3cret@host:notaport/x", "postgres://?what=1"] {
         let unread = Store::postgres(url).unwrap_err();
-        assert!(matches!(unread, Error::Unwelcome { .. }), "{unread:?}");
+        assert!(matches!(unread, Error::AccessDenied { .. }), "{unread:?}");
         assert!(!format!("{unread:?} {unread}").contains("s3cret"), "{unread:?}");
     }
     let odd = Store::postgres_in(&url, "Robert'); DROP TABLE runs; --").unwrap_err();
-    assert!(matches!(odd, Error::Unwelcome { .. }), "{odd:?}");
+    assert!(matches!(odd, Error::AccessDenied { .. }), "{odd:?}");
 }
 
 #[test]
@@ -504,19 +506,19 @@ fn a_lost_connection_is_an_error_or_unnoticed_and_nothing_is_written_twice() {
     cantrip_loom_suite::run(async {
         let (url, schema) = (postgres_url(), fresh_schema());
         let store = Store::postgres_in(&url, &schema).unwrap();
-        let mut weaver = Weaver::new(&store);
+        let mut weaver = LoomWriter::new(&store);
         let mut episode = weaver.cast("count").await;
         weaver.plain(&mut episode).await;
         for n in 0..12 {
             let odd = Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd));
+            let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd));
             let ended = format!(
                 // Without a connection to end it divides by nothing, and this test with it.
                 "SELECT 1 / count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                  WHERE application_name = 'cantrip {schema}'"
             );
             in_postgres(&url, &ended).unwrap();
-            let expected = Answer::Committed(Seq::new(8 + n));
+            let expected = AppendOutcome::Committed(Seq::new(8 + n));
             match store.append(step.clone()).await {
                 Ok(answer) => assert_eq!(answer, expected),
                 Err(error) => {

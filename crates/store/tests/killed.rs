@@ -10,8 +10,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use cantrip_canon::{LoomId, TurnId};
-use cantrip_loom::{Event, Journal, Loom, Page, Record, RunState, Seq};
-use cantrip_loom_suite::{Weaver, run};
+use cantrip_loom::{Event, Journal, Loom, PageRequest, Record, RunState, Seq};
+use cantrip_loom_suite::{LoomWriter, run};
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
@@ -70,7 +70,7 @@ fn a_process_that_writes_for_ever() {
         join_all((0..4).map(|n| {
             let store = &store;
             async move {
-                let mut weaver = Weaver::seeded(store, seed * 100 + n);
+                let mut weaver = LoomWriter::seeded(store, seed * 100 + n);
                 weaver.loom = loom();
                 let mut episode = weaver.cast("count").await;
                 for round in 0_u64.. {
@@ -101,7 +101,7 @@ fn killed(place: &Place, kills: u64) {
         run(async {
             let store = place.open();
             store.verify().await.unwrap();
-            let (mut kept, mut page) = (Vec::new(), Page::FIRST);
+            let (mut kept, mut page) = (Vec::new(), PageRequest::FIRST);
             loop {
                 let listed = store.turns(loom(), page).await.unwrap();
                 kept.extend(listed.items.iter().map(|turn| turn.id));
@@ -120,19 +120,21 @@ fn killed(place: &Place, kills: u64) {
     run(async {
         let store = place.open();
         let late = cantrip_loom_suite::at(36_000_000);
-        let orphans = store.orphans(late, Page::FIRST).await.unwrap().items;
+        let orphans = store.orphans(late, PageRequest::FIRST).await.unwrap().items;
         assert_eq!(orphans.len() as u64, kills * 4);
         for orphan in orphans {
-            let owner = cantrip_loom::Owner::new("heir").unwrap();
+            let owner = cantrip_loom::WorkerId::new("heir").unwrap();
             let lease = store.acquire(orphan.run_id, owner, late, std::time::Duration::from_secs(9)).await.unwrap();
             let records: Vec<Record> = store.read(orphan.run_id, Seq::START).try_collect().await.unwrap();
-            let (error, last) =
-                (cantrip_loom::Fault::new(cantrip_reply::codes::CRASH.any(), "killed"), records.last().unwrap().seq);
-            let failed = cantrip_loom::Draft::new(late, Event::from(cantrip_loom::Failed { error })).unwrap();
-            let step = cantrip_loom::Step::holds(cantrip_loom::StepId::new("heir").unwrap(), lease).record(failed);
-            assert_eq!(store.append(step).await.unwrap(), cantrip_loom::Answer::Committed(last.next()));
+            let (error, last) = (
+                cantrip_loom::RecordedError::new(cantrip_reply::codes::CRASH.any(), "killed"),
+                records.last().unwrap().seq,
+            );
+            let failed = cantrip_loom::RecordDraft::new(late, Event::from(cantrip_loom::RunFailed { error })).unwrap();
+            let step = cantrip_loom::Step::for_lease(cantrip_loom::StepId::new("heir").unwrap(), lease).record(failed);
+            assert_eq!(store.append(step).await.unwrap(), cantrip_loom::AppendOutcome::Committed(last.next()));
         }
-        assert_eq!(store.runs_in(RunState::Failed, Page::FIRST).await.unwrap().items.len() as u64, kills * 4);
+        assert_eq!(store.runs_in(RunState::Failed, PageRequest::FIRST).await.unwrap().items.len() as u64, kills * 4);
         store.verify().await.unwrap();
     });
 }
@@ -159,7 +161,7 @@ fn a_killed_writer_loses_no_acknowledged_turn_in_postgres() {
 fn a_process_that_casts() {
     let Some((store, seed, casts)) = told() else { return };
     run(async {
-        let mut weaver = Weaver::seeded(&store, seed);
+        let mut weaver = LoomWriter::seeded(&store, seed);
         weaver.loom = loom();
         for n in 0..casts {
             let mut episode = weaver.cast("count").await;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use cantrip_canon::TurnId;
 use cantrip_loom::{
-    Actor, CallId, Closing, Draft, EndedBy, Ending, Environment, Error, Fold, Fork, Held, Intent, Journal, Listed,
-    Loom, Memory, Origin, Owner, Page, ParkReason, Parked, Record, Reward, RunState, Spawn, Step, Strategy as Folding,
-    TruncationReason, Work,
+    Actor, CallId, CallWork, CastParked, Closing, EndedBy, Ending, Environment, Error, Fold, Fork, Intent, Journal,
+    ListPage, Loom, MemoryLoom, Origin, PageRequest, ParkReason, Record, RecordDraft, RecordValue, Reward, RunState,
+    Spawn, Step, Strategy as Folding, TruncationReason, WorkerId,
 };
-use cantrip_loom_suite::{Episode, Weaver, at, closed, settled, started, utterance};
+use cantrip_loom_suite::{Episode, LoomWriter, at, closed, settled, started, utterance};
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Two stores to which the same happens.
 struct Both {
-    memory: Memory,
+    memory: MemoryLoom,
     store: Option<Store>,
     folder: tempfile::TempDir,
     live: Vec<Episode>,
@@ -71,16 +71,16 @@ impl Both {
     }
 
     /// Does something to both, with the same ids and times, which no other act uses.
-    async fn on_both<T>(&mut self, act: impl AsyncFn(&mut Weaver<'_, dyn_journal::AnyJournal<'_>>) -> T) -> T {
+    async fn on_both<T>(&mut self, act: impl AsyncFn(&mut LoomWriter<'_, dyn_journal::AnyJournal<'_>>) -> T) -> T {
         self.script += 1;
         let seed = self.script;
         let memory = dyn_journal::AnyJournal::Memory(&self.memory);
-        let mut weaver = Weaver::seeded(&memory, seed);
+        let mut weaver = LoomWriter::seeded(&memory, seed);
         weaver.loom = cantrip_canon::LoomId::from_bytes([1; 16]);
         weaver.skip(seed * 1_000);
         act(&mut weaver).await;
         let store = dyn_journal::AnyJournal::Store(self.store.as_ref().unwrap());
-        let mut weaver = Weaver::seeded(&store, seed);
+        let mut weaver = LoomWriter::seeded(&store, seed);
         weaver.loom = cantrip_canon::LoomId::from_bytes([1; 16]);
         weaver.skip(seed * 1_000);
         act(&mut weaver).await
@@ -91,12 +91,12 @@ impl Both {
 mod dyn_journal {
     use super::*;
     use cantrip_canon::{Hash, RunId, Timestamp};
-    use cantrip_loom::{Answer, Body, Lease, RunView, Seq};
+    use cantrip_loom::{AppendOutcome, Body, Lease, RunView, Seq};
     use futures_util::{Stream, StreamExt};
 
     #[derive(Debug)]
     pub(crate) enum AnyJournal<'a> {
-        Memory(&'a Memory),
+        Memory(&'a MemoryLoom),
         Store(&'a Store),
     }
 
@@ -110,10 +110,10 @@ mod dyn_journal {
     }
 
     impl Journal for AnyJournal<'_> {
-        async fn append(&self, step: Step) -> Result<Answer, Error> {
+        async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
             passed!(self, journal => journal.append(step).await)
         }
-        async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        async fn acquire(&self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
             passed!(self, journal => journal.acquire(run, owner, now, lasts).await)
         }
         async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
@@ -125,13 +125,13 @@ mod dyn_journal {
         async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
             passed!(self, journal => journal.holder(run).await)
         }
-        async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
             passed!(self, journal => journal.orphans(now, page).await)
         }
-        async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
             passed!(self, journal => journal.lease_owners().await)
         }
-        async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
             passed!(self, journal => journal.leases_of(owner, page).await)
         }
         fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
@@ -140,8 +140,8 @@ mod dyn_journal {
         fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
             passed!(self, journal => journal.scan().boxed())
         }
-        async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-            passed!(self, journal => journal.grown(run, after).await)
+        async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+            passed!(self, journal => journal.wait_for_growth(run, after).await)
         }
         async fn body(&self, hash: Hash) -> Result<Body, Error> {
             passed!(self, journal => journal.body(hash).await)
@@ -218,7 +218,7 @@ async fn happen(both: &mut Both, act: Act) {
             let episode = both.live[at].clone();
             both.on_both(async |weaver| {
                 let cast_id = episode.cast;
-                let parked = Parked {
+                let parked = CastParked {
                     cast_id,
                     reason: ParkReason::Interrupted,
                     turn_id: None,
@@ -226,7 +226,7 @@ async fn happen(both: &mut Both, act: Act) {
                     detail: None,
                     elapsed_ms: None,
                 };
-                let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
+                let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
                 weaver.commit(step).await;
             })
             .await;
@@ -247,7 +247,7 @@ async fn happen(both: &mut Both, act: Act) {
             let (turn, _, episode) = both.turns[at].clone();
             both.on_both(async |weaver| {
                 let reward = Reward { turn_id: turn, reward, by: Actor::new("user:1").unwrap(), note: None };
-                let step = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(reward));
+                let step = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(reward));
                 weaver.commit(step).await;
             })
             .await;
@@ -265,14 +265,14 @@ async fn happen(both: &mut Both, act: Act) {
                     from: 1,
                     to: episode.sequence,
                     strategy: Folding::Window,
-                    text: Held::of("[Folded] ".repeat(n % 900), &mut bodies).unwrap(),
+                    text: RecordValue::new("[Folded] ".repeat(n % 900), &mut bodies).unwrap(),
                     estimate_before: 900,
                     estimate_after: 300,
                     attempt: None,
                     degraded: false,
                     sum: None,
                 };
-                let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
+                let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
                 weaver.commit(step.bodies(bodies)).await;
             })
             .await;
@@ -280,7 +280,7 @@ async fn happen(both: &mut Both, act: Act) {
         Act::TakeOver(n) => {
             let Some(at) = chosen(&both.live, n) else { return };
             let episode = both.live[at].clone();
-            let owner = Owner::new(format!("process-{n}")).unwrap();
+            let owner = WorkerId::new(format!("process-{n}")).unwrap();
             let now = episode.lease.expires_at;
             let lasts = Duration::from_hours(1);
             let one = both.memory.acquire(episode.run, owner.clone(), now, lasts).await.unwrap();
@@ -296,7 +296,7 @@ async fn happen(both: &mut Both, act: Act) {
 }
 
 /// An utterance that delegates once; the child is done at once. Gives the episode behind it, and the child's turn.
-async fn delegated<J: Journal>(weaver: &mut Weaver<'_, J>, before: &Episode) -> (Episode, TurnId) {
+async fn delegated<J: Journal>(weaver: &mut LoomWriter<'_, J>, before: &Episode) -> (Episode, TurnId) {
     let opened = weaver.opened(before, utterance(None, &[("call_agent", json!({"intent": "part"}))]), &mut Vec::new());
     let (holder, next): (TurnId, TurnId) = (opened.turn_id, weaver.id());
     let call = CallId::of_turn(holder, 1);
@@ -306,9 +306,9 @@ async fn delegated<J: Journal>(weaver: &mut Weaver<'_, J>, before: &Episode) -> 
     let cast_id = cast.cast_id;
     let origin = Origin::Child { parent: holder, spawned_by: Spawn { call_id: call, index: 0 } };
     let entity = weaver.entity(child, origin);
-    let step = Step::holds(weaver.step_id(), before.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), before.lease.clone())
         .record(weaver.draft(opened))
-        .record(weaver.draft(started(call, Work::Delegation { children: vec![child] }, None)))
+        .record(weaver.draft(started(call, CallWork::Delegation { children: vec![child] }, None)))
         .record(weaver.draft(closed(holder, Closing::Sealed { call, next })))
         .record(weaver.draft(entity))
         .record(weaver.draft(cast));
@@ -317,10 +317,10 @@ async fn delegated<J: Journal>(weaver: &mut Weaver<'_, J>, before: &Episode) -> 
     let said = weaver.opened(&at, utterance(Some("answer"), &[]), &mut Vec::new());
     let turn = said.turn_id;
     let ended_by = EndedBy::Text;
-    let result = Held::of(json!("answer"), &mut Vec::new()).unwrap();
+    let result = RecordValue::new(json!("answer"), &mut Vec::new()).unwrap();
     let end = weaver.end_of(&Episode { leaf: Some(turn), turns: 1, ..at }, Ending::Terminated { ended_by, result });
     let over = settled(call, json!("answer"), &mut Vec::new());
-    let step = Step::holds(weaver.step_id(), before.lease.clone())
+    let step = Step::for_lease(weaver.step_id(), before.lease.clone())
         .record(weaver.draft(said))
         .record(weaver.draft(closed(turn, Closing::Terminated { ended_by })))
         .record(weaver.draft(end))
@@ -331,8 +331,8 @@ async fn delegated<J: Journal>(weaver: &mut Weaver<'_, J>, before: &Episode) -> 
 }
 
 /// Everything on all pages of a list; where a page ends is each store's own matter.
-async fn whole<T>(mut list: impl AsyncFnMut(Page) -> Result<Listed<T>, Error>) -> Vec<T> {
-    let (mut all, mut page) = (Vec::new(), Page { after: None, most: 3 });
+async fn whole<T>(mut list: impl AsyncFnMut(PageRequest) -> Result<ListPage<T>, Error>) -> Vec<T> {
+    let (mut all, mut page) = (Vec::new(), PageRequest { after: None, most: 3 });
     loop {
         let listed = list(page).await.unwrap();
         assert!(listed.items.len() <= 3);
@@ -417,7 +417,7 @@ proptest! {
             let folder = tempfile::tempdir().unwrap();
             let store = Store::sqlite(folder.path().join("loom.db")).unwrap();
             let mut both = Both {
-                memory: Memory::new(), store: Some(store), folder,
+                memory: MemoryLoom::new(), store: Some(store), folder,
                 live: Vec::new(), over: Vec::new(), turns: Vec::new(), script: 0,
             };
             for act in acts {
@@ -431,8 +431,8 @@ proptest! {
 #[test]
 fn a_copy_of_a_journal_is_shown_as_the_original() {
     cantrip_loom_suite::run(async {
-        let memory = Memory::new();
-        let mut weaver = Weaver::new(&memory);
+        let memory = MemoryLoom::new();
+        let mut weaver = LoomWriter::new(&memory);
         let mut episode = weaver.cast("count").await;
         weaver.plain(&mut episode).await;
         let (after, _) = delegated(&mut weaver, &episode).await;
@@ -443,13 +443,13 @@ fn a_copy_of_a_journal_is_shown_as_the_original() {
         for record in &records {
             let after = cantrip_loom::Seq::new(record.seq.get() - 1);
             let id = cantrip_loom::StepId::new(format!("copy-{}", record.seq)).unwrap();
-            let step = Step::copies(id, record.run, after).record(Draft::copy(record).unwrap());
-            assert!(matches!(store.append(step).await.unwrap(), cantrip_loom::Answer::Committed(_)));
+            let step = Step::import(id, record.run, after).record(RecordDraft::copy(record).unwrap());
+            assert!(matches!(store.append(step).await.unwrap(), cantrip_loom::AppendOutcome::Committed(_)));
         }
         assert_eq!(store.scan().try_collect::<Vec<Record>>().await.unwrap(), records);
         let loom = weaver.loom;
-        let turns = memory.turns(loom, Page::FIRST).await.unwrap().items;
-        assert_eq!(store.turns(loom, Page::FIRST).await.unwrap().items, turns);
+        let turns = memory.turns(loom, PageRequest::FIRST).await.unwrap().items;
+        assert_eq!(store.turns(loom, PageRequest::FIRST).await.unwrap().items, turns);
         store.verify().await.unwrap();
     });
 }

@@ -8,9 +8,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use cantrip_canon::{AuthorizationId, LoomId, Money, TurnId};
-use cantrip_loom::{Answer, Journal, Ledger, Page, Seq, Step, StepId, Wanted};
-use cantrip_loom_suite::{Episode, Weaver, at, reserve, run};
-use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Reserve, Terms};
+use cantrip_loom::{AppendOutcome, Journal, Ledger, PageRequest, ReservationFilter, Seq, Step, StepId};
+use cantrip_loom_suite::{Episode, LoomWriter, at, reserve, run};
+use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Reserve, Terms};
 use cantrip_store::Store;
 use futures_util::future::{join, join_all};
 use support::{Kit, fresh_schema, postgres_url};
@@ -31,14 +31,15 @@ fn purse() -> AuthorizationRef {
 }
 
 async fn authorize(store: &Store, total: i64) {
-    let terms = Terms { mode: Mode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() };
+    let terms =
+        Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() };
     let (actor, reason) = ("local".to_owned(), "a test".to_owned());
     let issue = Authorize { authorization: purse(), terms, actor, reason, at: at(0) };
-    let step = Step::apart(StepId::new("authorize").unwrap()).money(Operation::Authorize(Box::new(issue)));
-    assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::START));
+    let step = Step::outside_runs(StepId::new("authorize").unwrap()).money(Operation::Authorize(Box::new(issue)));
+    assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::START));
 }
 
-fn worst(weaver: &mut Weaver<'_, Store>, episode: &Episode, micros: i64) -> Reserve {
+fn worst(weaver: &mut LoomWriter<'_, Store>, episode: &Episode, micros: i64) -> Reserve {
     let turn: TurnId = weaver.id();
     let mut worst = reserve(weaver, episode, turn, 1, micros);
     worst.hold.authorization = purse();
@@ -47,14 +48,14 @@ fn worst(weaver: &mut Weaver<'_, Store>, episode: &Episode, micros: i64) -> Rese
 
 /// Steps that each reserve in a run of their own.
 async fn rivals(store: &Store, seed: u64, count: usize) -> Vec<Step> {
-    let mut weaver = Weaver::seeded(store, seed);
+    let mut weaver = LoomWriter::seeded(store, seed);
     weaver.loom = LoomId::from_bytes([1; 16]);
     let mut steps = Vec::new();
     for _ in 0..count {
         let episode = weaver.cast("count").await;
         let held = worst(&mut weaver, &episode, EACH);
         let id = StepId::new(format!("reserve-{seed}-{}", steps.len())).unwrap();
-        steps.push(Step::holds(id, episode.lease).money(Operation::Reserve(Box::new(held))));
+        steps.push(Step::for_lease(id, episode.lease).money(Operation::Reserve(Box::new(held))));
     }
     steps
 }
@@ -65,11 +66,13 @@ async fn let_in(store: &Store, steps: Vec<Step>) -> usize {
     let mut count = 0;
     for answer in answers {
         match answer.unwrap() {
-            Answer::Committed(_) => count += 1,
-            Answer::Refused(decision) => {
+            AppendOutcome::Committed(_) => count += 1,
+            AppendOutcome::Refused(decision) => {
                 assert_eq!(decision.reason_code.as_str(), "policy_denied.budget_exhausted");
             }
-            other @ (Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. }) => panic!("{other:?}"),
+            other @ (AppendOutcome::Wait | AppendOutcome::Conflict(_) | AppendOutcome::Fenced { .. }) => {
+                panic!("{other:?}")
+            }
         }
     }
     count
@@ -78,10 +81,10 @@ async fn let_in(store: &Store, steps: Vec<Step>) -> usize {
 async fn full(store: &Store) {
     let row = store.authorization(purse()).await.unwrap();
     assert_eq!((row.totals.spent, row.totals.reserved), (0, FITS * EACH));
-    let wanted = Wanted { authorization: Some(purse()), ..Wanted::default() };
-    assert_eq!(store.reservations(wanted, Page::FIRST).await.unwrap().items.len() as i64, FITS);
+    let wanted = ReservationFilter { authorization: Some(purse()), ..ReservationFilter::default() };
+    assert_eq!(store.reservations(wanted, PageRequest::FIRST).await.unwrap().items.len() as i64, FITS);
     let findings = store.audit().await.unwrap();
-    assert!(findings.adds_up(), "{findings:#?}");
+    assert!(findings.is_balanced(), "{findings:#?}");
 }
 
 async fn two_stores_share_one_budget<K: Kit>(kit: K) {
@@ -163,7 +166,7 @@ async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
     let store = kit.store();
     // Room for a third of the worst cases at a time, and in the end for every actual.
     authorize(store, (tasks / 3) as i64 * EACH + (tasks * calls) as i64).await;
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let mut shares: Vec<Vec<Reserve>> = Vec::new();
     for _ in 0..tasks {
@@ -175,21 +178,23 @@ async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
         for (call, held) in share.into_iter().enumerate() {
             let name = |what: &str| StepId::new(format!("{what}-{task}-{call}")).unwrap();
             let (id, now) = (held.hold.id(), held.hold.at);
-            let step = Step::holds(name("reserve"), lease.clone()).money(Operation::Reserve(Box::new(held)));
+            let step = Step::for_lease(name("reserve"), lease.clone()).money(Operation::Reserve(Box::new(held)));
             loop {
                 match store.append(step.clone()).await.unwrap() {
-                    Answer::Committed(_) => break,
-                    Answer::Wait => {
+                    AppendOutcome::Committed(_) => break,
+                    AppendOutcome::Wait => {
                         waits += 1;
                         let soon = tokio::time::sleep(std::time::Duration::from_millis(20));
                         tokio::select! { () = settled.notified() => {}, () = soon => {} }
                     }
-                    other @ (Answer::Refused(_) | Answer::Conflict(_) | Answer::Fenced { .. }) => panic!("{other:?}"),
+                    other @ (AppendOutcome::Refused(_) | AppendOutcome::Conflict(_) | AppendOutcome::Fenced { .. }) => {
+                        panic!("{other:?}")
+                    }
                 }
             }
             let paid = Operation::commit(id, Money::new(1, cantrip_canon::Currency::USD).unwrap(), None, now);
-            let step = Step::holds(name("commit"), lease.clone()).money(paid);
-            assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+            let step = Step::for_lease(name("commit"), lease.clone()).money(paid);
+            assert!(matches!(store.append(step).await.unwrap(), AppendOutcome::Committed(_)));
             settled.notify_one();
         }
         waits
@@ -199,7 +204,7 @@ async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
     let row = store.authorization(purse()).await.unwrap();
     assert_eq!((row.totals.spent, row.totals.reserved), ((tasks * calls) as i64, 0));
     let findings = store.audit().await.unwrap();
-    assert!(findings.adds_up(), "{findings:#?}");
+    assert!(findings.is_balanced(), "{findings:#?}");
 }
 
 async fn what_the_ledger_wrote_stays<K: Kit>(kit: K) {
@@ -225,7 +230,7 @@ async fn what_the_ledger_wrote_stays<K: Kit>(kit: K) {
     let negative = "UPDATE spend_authorizations SET reserved = -1";
     assert!(kit.by_hand(negative).is_err(), "{negative}");
     let findings = store.audit().await.unwrap();
-    assert!(findings.adds_up(), "{findings:#?}");
+    assert!(findings.is_balanced(), "{findings:#?}");
 }
 
 async fn a_number_edited_by_hand_is_found_with_both_numbers<K: Kit>(kit: K) {
@@ -240,14 +245,14 @@ async fn a_number_edited_by_hand_is_found_with_both_numbers<K: Kit>(kit: K) {
     for (edit, numbers) in edits {
         kit.by_hand(edit).unwrap();
         let findings = store.audit().await.unwrap();
-        assert!(!findings.adds_up());
+        assert!(!findings.is_balanced());
         let found = findings.differences.iter().any(|found| (found.stored, found.reckoned) == numbers);
         assert!(found, "{edit}: {findings:#?}");
     }
 }
 
 async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
-    let mut weaver = Weaver::new(kit.store());
+    let mut weaver = LoomWriter::new(kit.store());
     let episode = weaver.cast("count").await;
     let tables = [
         "retention_removals",
@@ -279,10 +284,10 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
     let kit = kit.reopen().await.unwrap();
     let row = kit.store().authorization(AuthorizationRef::Local).await.unwrap();
     assert_eq!(*row.terms(), Terms::local());
-    let mut weaver = Weaver::seeded(kit.store(), 9);
+    let mut weaver = LoomWriter::seeded(kit.store(), 9);
     weaver.skip(100);
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 5);
-    let step = Step::holds(weaver.step_id(), episode.lease.clone()).money(Operation::Reserve(Box::new(held)));
-    assert!(matches!(kit.store().append(step).await.unwrap(), Answer::Committed(_)));
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).money(Operation::Reserve(Box::new(held)));
+    assert!(matches!(kit.store().append(step).await.unwrap(), AppendOutcome::Committed(_)));
 }

@@ -5,8 +5,8 @@
 mod support;
 
 use cantrip_canon::{FoldId, TurnId};
-use cantrip_loom::{Answer, Closing, Fold, Held, Journal, Loom, Page, RunState, Step, Strategy};
-use cantrip_loom_suite::{Episode, Weaver};
+use cantrip_loom::{AppendOutcome, Closing, Fold, Journal, Loom, PageRequest, RecordValue, RunState, Step, Strategy};
+use cantrip_loom_suite::{Episode, LoomWriter};
 use cantrip_store::Store;
 use serde_json::json;
 use support::Kit;
@@ -29,7 +29,7 @@ async fn rows<T>(store: &Store, question: impl Future<Output = T>) -> (u64, T) {
     (store.rows_read() - before, answer)
 }
 
-async fn grow(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, turns: usize) -> TurnId {
+async fn grow(weaver: &mut LoomWriter<'_, Store>, episode: &mut Episode, turns: usize) -> TurnId {
     let mut last = None;
     for n in 0..turns {
         // Each tenth result is a body of its own, and each hundredth turn is folded behind.
@@ -44,14 +44,14 @@ async fn grow(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, turns: usiz
                 from: 1,
                 to: n as u64,
                 strategy: Strategy::Window,
-                text: Held::of("[Folded]".to_owned(), &mut Vec::new()).unwrap(),
+                text: RecordValue::new("[Folded]".to_owned(), &mut Vec::new()).unwrap(),
                 estimate_before: 9,
                 estimate_after: 3,
                 attempt: None,
                 degraded: false,
                 sum: None,
             };
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
+            let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
             weaver.commit(step).await;
         }
         last = Some(turn);
@@ -61,7 +61,7 @@ async fn grow(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, turns: usiz
 
 async fn the_end_of_a_long_thread_is_read_without_the_rest<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let early = grow(&mut weaver, &mut episode, 100).await;
     let (few, end) = rows(store, store.thread_end(early, 50)).await;
@@ -82,8 +82,8 @@ async fn the_end_of_a_long_thread_is_read_without_the_rest<K: Kit>(kit: K) {
 
 async fn the_latest_of_many_runs_are_read_without_the_rest<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
-    let page = Page { after: None, most: 20 };
+    let mut weaver = LoomWriter::new(store);
+    let page = PageRequest { after: None, most: 20 };
     let mut counted = Vec::new();
     for _ in 0..2 {
         for n in 0..long() / 5 {
@@ -108,7 +108,7 @@ const ALL: &str = "SELECT (SELECT count(*) FROM run_events) + (SELECT count(*) F
 
 async fn a_fork_of_a_long_thread_is_one_row<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let leaf = grow(&mut weaver, &mut episode, long()).await;
     let before = kit.number(ALL);
@@ -116,7 +116,7 @@ async fn a_fork_of_a_long_thread_is_one_row<K: Kit>(kit: K) {
         cantrip_loom::Origin::Fork(cantrip_loom::Fork { turn: leaf, environment: cantrip_loom::Environment::None });
     let intent = weaver.intent("another way");
     let (step, forked) = weaver.open(origin, intent, Some(leaf), long() as u64);
-    assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+    assert!(matches!(store.append(step).await.unwrap(), AppendOutcome::Committed(_)));
     let after = kit.number(ALL);
     assert_eq!(after - before, 1, "one step, and no turn or body of the original again");
     assert_eq!(store.entity(forked.entity).await.unwrap().leaf, None);

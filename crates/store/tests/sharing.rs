@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cantrip_loom::{
-    Actor, Answer, Conflict, Error, Event, Journal, Loom, Origin, Owner, Page, Record, Reward, Seq, Step,
+    Actor, AppendOutcome, Conflict, Error, Event, Journal, Loom, Origin, PageRequest, Record, Reward, Seq, Step,
+    WorkerId,
 };
-use cantrip_loom_suite::{Episode, Subject, Weaver, at, utterance};
+use cantrip_loom_suite::{Episode, LoomWriter, Subject, at, utterance};
 use cantrip_store::Store;
 use futures_util::future::{join, join_all, join4};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
@@ -41,47 +42,47 @@ async fn records(store: &Store, episode: &Episode) -> Vec<Record> {
 
 async fn a_zombie_writes_nothing_after_another_process_took_over<K: Kit>(kit: K) {
     let (one, two) = (kit.store(), kit.again().unwrap());
-    let mut weaver = Weaver::new(one);
+    let mut weaver = LoomWriter::new(one);
     let mut zombie = weaver.cast("count").await;
     weaver.plain(&mut zombie).await;
     // It has its answer ready, and sleeps past its lease.
     let opened = weaver.opened(&zombie, utterance(Some("hm"), &[]), &mut Vec::new());
-    let answer = Step::holds(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
+    let answer = Step::for_lease(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
     let lease =
-        two.acquire(zombie.run, Owner::new("process-2").unwrap(), zombie.lease.expires_at, LASTS).await.unwrap();
-    let fenced = Answer::Fenced { held: zombie.lease.epoch, now: lease.epoch };
+        two.acquire(zombie.run, WorkerId::new("process-2").unwrap(), zombie.lease.expires_at, LASTS).await.unwrap();
+    let fenced = AppendOutcome::Fenced { held: zombie.lease.epoch, now: lease.epoch };
     assert_eq!(one.append(answer.clone()).await.unwrap(), fenced);
     assert!(matches!(one.renew(&zombie.lease, at(9), LASTS).await, Err(Error::LeaseLost { .. })));
     one.release(&zombie.lease).await.unwrap();
     assert_eq!(one.holder(zombie.run).await.unwrap(), Some(lease.clone()));
     assert_eq!(records(one, &zombie).await.len(), 7);
     // The new owner goes on where the zombie would have, and still nothing of it comes in.
-    let mut weaver = Weaver::seeded(&two, 9);
+    let mut weaver = LoomWriter::seeded(&two, 9);
     let mut owner = Episode { lease, ..zombie.clone() };
     let said = weaver.opened(&owner, utterance(Some("I am here"), &[]), &mut Vec::new());
     let turn = said.turn_id;
-    let step = Step::holds(cantrip_loom::StepId::new("2.1").unwrap(), owner.lease.clone())
+    let step = Step::for_lease(cantrip_loom::StepId::new("2.1").unwrap(), owner.lease.clone())
         .record(weaver.draft(said))
         .record(weaver.draft(cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open)));
     weaver.commit(step).await;
     owner.leaf = Some(turn);
     assert_eq!(one.append(answer).await.unwrap(), fenced);
     assert_eq!(records(one, &zombie).await.len(), 9);
-    let path: Vec<_> = one.path(turn).await.unwrap().iter().map(|turn| turn.said()).collect();
+    let path: Vec<_> = one.path(turn).await.unwrap().iter().map(|turn| turn.utterance_text()).collect();
     assert_eq!(path[1..], ["I am here"]);
     one.verify().await.unwrap();
 }
 
 async fn what_another_process_wrote_beside_a_run_is_no_gap<K: Kit>(kit: K) {
     let (one, two) = (kit.store(), kit.again().unwrap());
-    let mut weaver = Weaver::new(one);
-    let mut beside = Weaver::seeded(&two, 9);
+    let mut weaver = LoomWriter::new(one);
+    let mut beside = LoomWriter::seeded(&two, 9);
     let mut episode = weaver.cast("count").await;
     for n in 0..4_u64 {
         let turn = weaver.plain(&mut episode).await;
         let reward = Reward { turn_id: turn, reward: 0.5, by: Actor::new("user:1").unwrap(), note: None };
         let id = cantrip_loom::StepId::new(format!("reward-{n}")).unwrap();
-        let step = Step::beside(id, episode.run).record(beside.draft(reward));
+        let step = Step::annotation(id, episode.run).record(beside.draft(reward));
         beside.commit(step).await;
     }
     let kinds: Vec<String> = records(one, &episode).await.iter().map(|record| record.kind.to_string()).collect();
@@ -93,14 +94,14 @@ async fn what_another_process_wrote_beside_a_run_is_no_gap<K: Kit>(kit: K) {
 
 async fn a_run_is_taken_over_in_the_middle_of_a_turn<K: Kit>(kit: K) {
     let stores = [kit.again().unwrap(), kit.again().unwrap()];
-    let mut weaver = Weaver::new(&stores[0]);
+    let mut weaver = LoomWriter::new(&stores[0]);
     let mut episode = weaver.cast("count").await;
     // Each step of each turn by another process than the one before, each under a new epoch.
     for n in 0..6_usize {
         let said = utterance(None, &[("echo", json!({"n": n}))]);
         let opened = weaver.opened(&episode, said, &mut Vec::new());
         let (turn, call) = (opened.turn_id, cantrip_loom::CallId::of_turn(opened.turn_id, 1));
-        let started = cantrip_loom_suite::started(call, cantrip_loom::Work::Gate, None);
+        let started = cantrip_loom_suite::started(call, cantrip_loom::CallWork::Gate, None);
         let settled = cantrip_loom_suite::settled(call, json!(n), &mut Vec::new());
         let closed = cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open);
         let steps = [
@@ -111,10 +112,10 @@ async fn a_run_is_taken_over_in_the_middle_of_a_turn<K: Kit>(kit: K) {
         ];
         for (at, drafts) in steps.into_iter().enumerate() {
             let store = &stores[(n + at) % 2];
-            let owner = Owner::new(format!("process-{}", (n + at) % 2)).unwrap();
+            let owner = WorkerId::new(format!("process-{}", (n + at) % 2)).unwrap();
             episode.lease = store.acquire(episode.run, owner, episode.lease.expires_at, LASTS).await.unwrap();
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).records(drafts);
-            assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+            let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).records(drafts);
+            assert!(matches!(store.append(step).await.unwrap(), AppendOutcome::Committed(_)));
         }
         (episode.leaf, episode.sequence) = (Some(turn), episode.sequence + 1);
     }
@@ -126,7 +127,7 @@ async fn a_run_is_taken_over_in_the_middle_of_a_turn<K: Kit>(kit: K) {
 
 async fn an_entity_is_cast_by_one_process_at_a_time<K: Kit>(kit: K) {
     let stores = [kit.again().unwrap(), kit.again().unwrap()];
-    let mut weaver = Weaver::new(&stores[0]);
+    let mut weaver = LoomWriter::new(&stores[0]);
     let mut episode = weaver.cast("first").await;
     weaver.done(&mut episode, json!(1)).await;
     for round in 0..8 {
@@ -135,18 +136,18 @@ async fn an_entity_is_cast_by_one_process_at_a_time<K: Kit>(kit: K) {
                 let intent = weaver.intent("next");
                 let cast = weaver.cast_of(episode.entity, intent);
                 let opening = weaver.opening(cantrip_loom::RunKind::Cast, episode.entity);
-                let first = cantrip_loom::Draft::opening(weaver.now(), opening, cast).unwrap();
-                Step::opens(weaver.step_id(), weaver.id(), None).record(first)
+                let first = cantrip_loom::RecordDraft::opening(weaver.now(), opening, cast).unwrap();
+                Step::open_run(weaver.step_id(), weaver.id(), None).record(first)
             })
             .collect();
         let (one, two) = join(stores[0].append(steps[0].clone()), stores[1].append(steps[1].clone())).await;
         let answers = [one.unwrap(), two.unwrap()];
-        let won = answers.iter().position(|answer| *answer == Answer::Committed(Seq::new(1))).unwrap();
+        let won = answers.iter().position(|answer| *answer == AppendOutcome::Committed(Seq::new(1))).unwrap();
         let busy = Conflict::EntityBusy { entity: episode.entity, run: steps[won].run().unwrap() };
-        assert_eq!(answers[1 - won], Answer::Conflict(busy), "round {round}");
+        assert_eq!(answers[1 - won], AppendOutcome::Conflict(busy), "round {round}");
         // The winner ends its cast, so that the next round finds the entity free.
         let run = steps[won].run().unwrap();
-        let lease = stores[won].acquire(run, Owner::new("p").unwrap(), at(1), LASTS).await.unwrap();
+        let lease = stores[won].acquire(run, WorkerId::new("p").unwrap(), at(1), LASTS).await.unwrap();
         let view = stores[won].entity(episode.entity).await.unwrap();
         let cast = *view.casts.last().unwrap();
         let over = Episode { run, lease, cast, turns: 0, ..episode.clone() };
@@ -158,34 +159,34 @@ async fn an_entity_is_cast_by_one_process_at_a_time<K: Kit>(kit: K) {
                 summary: "cut".into(),
             },
         );
-        let step = Step::holds(weaver.step_id(), over.lease.clone()).record(weaver.draft(end));
-        assert!(matches!(stores[won].append(step).await.unwrap(), Answer::Committed(_)));
+        let step = Step::for_lease(weaver.step_id(), over.lease.clone()).record(weaver.draft(end));
+        assert!(matches!(stores[won].append(step).await.unwrap(), AppendOutcome::Committed(_)));
     }
     stores[0].verify().await.unwrap();
 }
 
 async fn a_run_that_failed_in_one_process_is_given_up_in_all<K: Kit>(kit: K) {
     let (one, two) = (kit.store(), kit.again().unwrap());
-    let mut weaver = Weaver::new(one);
+    let mut weaver = LoomWriter::new(one);
     let mut episode = weaver.cast("count").await;
     weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
     let turn = opened.turn_id;
-    let error = cantrip_loom::Fault::new(cantrip_reply::codes::CRASH.any(), "unexpected failure");
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+    let error = cantrip_loom::RecordedError::new(cantrip_reply::codes::CRASH.any(), "unexpected failure");
+    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(opened))
-        .record(weaver.draft(cantrip_loom::Failed { error }));
+        .record(weaver.draft(cantrip_loom::RunFailed { error }));
     weaver.commit(step).await;
-    let mut other = Weaver::seeded(&two, 9);
+    let mut other = LoomWriter::seeded(&two, 9);
     other.loom = weaver.loom;
     let intent = other.intent("again");
     other.send(&episode, intent).await;
     // The first process still holds its lease and knows nothing of this.
-    let late = Step::holds(weaver.step_id(), episode.lease.clone())
+    let late = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open)));
     let answer = one.append(late).await;
     assert!(
-        matches!(answer, Err(Error::Incoherent { .. }) | Ok(Answer::Conflict(Conflict::EntityBusy { .. }))),
+        matches!(answer, Err(Error::Incoherent { .. }) | Ok(AppendOutcome::Conflict(Conflict::EntityBusy { .. }))),
         "{answer:?}"
     );
     one.verify().await.unwrap();
@@ -193,13 +194,13 @@ async fn a_run_that_failed_in_one_process_is_given_up_in_all<K: Kit>(kit: K) {
 
 async fn a_reader_in_another_process_is_woken<K: Kit>(kit: K) {
     let (one, two) = (kit.store(), kit.again().unwrap());
-    let mut weaver = Weaver::new(one);
+    let mut weaver = LoomWriter::new(one);
     let episode = weaver.cast("count").await;
     for n in 0..3 {
         let after = Seq::new(3 + n);
-        let mut grown = std::pin::pin!(two.grown(episode.run, after));
+        let mut grown = std::pin::pin!(two.wait_for_growth(episode.run, after));
         assert!((&mut grown).now_or_never().is_none());
-        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
         weaver.commit(step).await;
         assert_eq!(grown.await.unwrap(), after.next());
     }
@@ -207,11 +208,11 @@ async fn a_reader_in_another_process_is_woken<K: Kit>(kit: K) {
 
 async fn a_run_is_followed_from_any_place_while_another_process_writes_it<K: Kit>(kit: K) {
     let (one, two) = (kit.store(), kit.again().unwrap());
-    let mut weaver = Weaver::new(one);
+    let mut weaver = LoomWriter::new(one);
     let episode = weaver.cast("count").await;
     let write = async {
         for _ in 0..20 {
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+            let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
             weaver.commit(step).await;
         }
     };
@@ -245,7 +246,7 @@ fn a_lost_notification_loses_no_record() {
     cantrip_loom_suite::run(async {
         let kit = InPostgres::fresh();
         let (one, two) = (kit.store(), kit.again().unwrap());
-        let mut weaver = Weaver::new(one);
+        let mut weaver = LoomWriter::new(one);
         let episode = weaver.cast("count").await;
         let mut followed = std::pin::pin!(two.follow(episode.run, Seq::new(3)));
         let mut deafened = 0;
@@ -253,7 +254,7 @@ fn a_lost_notification_loses_no_record() {
             // Whoever waits is waiting, and then hears nothing.
             assert!(followed.next().now_or_never().is_none());
             deafened += deafen(&kit);
-            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+            let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
             weaver.commit(step).await;
             assert_eq!(followed.next().await.unwrap().unwrap().seq, Seq::new(4 + n));
         }
@@ -265,7 +266,7 @@ async fn two_stores_at_once_lose_nothing<K: Kit>(kit: K) {
     let stores = [kit.again().unwrap(), kit.again().unwrap()];
     let work = stores.iter().enumerate().flat_map(|(at, store)| {
         (0..8).map(move |n| async move {
-            let mut weaver = Weaver::seeded(store, 100 * (at as u64 + 1) + n);
+            let mut weaver = LoomWriter::seeded(store, 100 * (at as u64 + 1) + n);
             // One loom for all, as of one spell; each brings the same cantrip.
             weaver.loom = cantrip_canon::LoomId::from_bytes([1; 16]);
             let mut turns = Vec::new();
@@ -281,7 +282,7 @@ async fn two_stores_at_once_lose_nothing<K: Kit>(kit: K) {
     let store = kit.store();
     let loom = store.looms().await.unwrap();
     assert_eq!(loom.len(), 1);
-    let kept = store.turns(loom[0], Page::FIRST).await.unwrap().items;
+    let kept = store.turns(loom[0], PageRequest::FIRST).await.unwrap().items;
     assert_eq!((told.len(), kept.len()), (96, 96));
     assert_eq!(kept.iter().map(|turn| turn.id).collect::<BTreeSet<_>>(), told.into_iter().collect());
     assert_eq!(store.roots(loom[0]).await.unwrap().len(), 1);
@@ -290,11 +291,12 @@ async fn two_stores_at_once_lose_nothing<K: Kit>(kit: K) {
 
 async fn more_than_the_queue_holds_is_written_in_order<K: Kit>(kit: K) {
     let store = kit.store();
-    let mut weaver = Weaver::new(store);
+    let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let count = cantrip_store::limits::QUEUE_ORDERS_MAX + cantrip_store::limits::GROUP_ORDERS_MAX + 100;
-    let steps: Vec<Step> =
-        (0..count).map(|_| Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()))).collect();
+    let steps: Vec<Step> = (0..count)
+        .map(|_| Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd())))
+        .collect();
     // All are asked for before one of them can be answered; those that do not fit into the queue wait in turn.
     let mut asked: Vec<_> = steps.into_iter().map(|step| Box::pin(store.append(step))).collect();
     let early: Vec<_> = asked.iter_mut().map(|append| append.now_or_never()).collect();
@@ -306,8 +308,11 @@ async fn more_than_the_queue_holds_is_written_in_order<K: Kit>(kit: K) {
             None => append.await,
         };
         match answer.unwrap() {
-            Answer::Committed(seq) => places.push(seq.get()),
-            other @ (Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. }) => {
+            AppendOutcome::Committed(seq) => places.push(seq.get()),
+            other @ (AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Conflict(_)
+            | AppendOutcome::Fenced { .. }) => {
                 panic!("{other:?}")
             }
         }
@@ -319,7 +324,7 @@ async fn more_than_the_queue_holds_is_written_in_order<K: Kit>(kit: K) {
 #[test]
 fn a_step_waits_for_another_process_that_writes() {
     let kit = InFile::new();
-    let mut weaver = Weaver::new(cantrip_loom_suite::Subject::store(&kit));
+    let mut weaver = LoomWriter::new(cantrip_loom_suite::Subject::store(&kit));
     let intent = weaver.intent("count");
     let (step, _) = weaver.open(Origin::Root, intent, None, 0);
     let blocker = rusqlite::Connection::open(kit.path()).unwrap();
@@ -329,6 +334,6 @@ fn a_step_waits_for_another_process_that_writes() {
     assert!(append.as_mut().now_or_never().is_none());
     blocker.execute_batch("ROLLBACK").unwrap();
     cantrip_loom_suite::run(async {
-        assert_eq!(append.await.unwrap(), Answer::Committed(Seq::new(3)));
+        assert_eq!(append.await.unwrap(), AppendOutcome::Committed(Seq::new(3)));
     });
 }

@@ -3,14 +3,14 @@
 mod support;
 
 use cantrip_loom::{AnyLoom, Closing, Loom};
-use cantrip_loom_suite::{Fleeting, Weaver};
+use cantrip_loom_suite::{Ephemeral, LoomWriter};
 use cantrip_store::Store;
 use serde_json::json;
 use support::InFile;
 
 cantrip_loom_suite::conformance!(file, InFile::new());
-cantrip_loom_suite::conformance!(memory, Fleeting::new(Store::in_memory().expect("memory is there")));
-cantrip_loom_suite::conformance!(erased, Fleeting::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
+cantrip_loom_suite::conformance!(memory, Ephemeral::new(Store::in_memory().expect("memory is there")));
+cantrip_loom_suite::conformance!(erased, Ephemeral::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
 
 /// Whoever copies the file of a store that was closed has all of it, and nothing lies beside it.
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_store_that_is_closed_is_one_file() {
     let folder = tempfile::tempdir().expect("a folder to write in");
     let path = folder.path().join("kept.db");
     let store = Store::sqlite(&path).expect("a store");
-    let mut weaver = Weaver::new(&store);
+    let mut weaver = LoomWriter::new(&store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.turn(&mut episode, "echo", json!(1), Closing::Open).await;
     // Read, so that a reader has it open too.

@@ -49,7 +49,7 @@ pub use event::{
 };
 pub use id::{CallId, EntityId, EventId, ItemId, ModelId, NotAnId, ProviderId, SessionId, TurnId};
 pub use options::{Gradient, Options, Timers};
-pub use processor::{Dropped, Fault, Processor, codes};
+pub use processor::{DroppedCounts, Processor, StreamFault, codes};
 pub use read::Issue;
 pub use text::Text;
 pub use timestamp::{NotATimestamp, SourceTimestamp};

@@ -74,12 +74,12 @@ impl Default for Gradient {
 
 /// How far along the gradient an item is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub(crate) struct EmissionPace {
     emitted: u64,
     index: usize,
 }
 
-impl Pace {
+impl EmissionPace {
     /// Tokens that no emission has shown.
     pub(crate) fn unsent(&self, tokens: u64) -> u64 {
         tokens.saturating_sub(self.emitted)
@@ -113,7 +113,7 @@ mod tests {
     /// Tokens at each emission and the index after it, for deltas of so many tokens.
     fn emissions(gradient: &[i64], deltas: &[u64]) -> Vec<(u64, usize)> {
         let gradient = Gradient::new(gradient);
-        let mut pace = Pace::default();
+        let mut pace = EmissionPace::default();
         let mut tokens = 0;
         let mut seen = Vec::new();
         for delta in deltas {

@@ -43,7 +43,7 @@ pub mod codes {
 
 /// Why an event was refused. Nothing has changed and nothing was emitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum StreamFault {
     /// The producer should end this stream turn with a `response_error`; the cast goes on unseen.
     #[error("turn {turn} meets {limit} ({max})")]
     Limit { turn: TurnId, limit: &'static str, max: usize },
@@ -53,7 +53,7 @@ pub enum Fault {
 
 /// How many events were dropped, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Dropped {
+pub struct DroppedCounts {
     /// For a turn that had ended.
     pub late: u64,
     /// Text for an item that is not open.
@@ -83,7 +83,7 @@ pub struct Processor {
     /// Ended turns by the order of their end, to know which to forget.
     ended: BTreeMap<u64, TurnId>,
     deadlines: Deadlines,
-    dropped: Dropped,
+    dropped: DroppedCounts,
     order: Order,
 }
 
@@ -94,7 +94,7 @@ enum Slot {
 }
 
 /// How an event finds its turn.
-enum Standing {
+enum EventTarget {
     Open,
     /// Unknown, or ended and started again.
     New,
@@ -113,10 +113,10 @@ impl Order {
 }
 
 /// What a turn needs of its processor while it works on one event.
-struct Work<'a> {
+struct EventContext<'a> {
     options: &'a Options,
     deadlines: &'a mut Deadlines,
-    dropped: &'a mut Dropped,
+    dropped: &'a mut DroppedCounts,
     order: &'a mut Order,
     now: Now,
     out: &'a mut Vec<Emission>,
@@ -128,13 +128,13 @@ impl Processor {
     }
 
     /// Fires the timers that are due, then applies the event.
-    pub fn process(&mut self, event: &StreamEvent, now: Now, out: &mut Vec<Emission>) -> Result<(), Fault> {
+    pub fn process(&mut self, event: &StreamEvent, now: Now, out: &mut Vec<Emission>) -> Result<(), StreamFault> {
         let standing = self.admit(event)?;
         self.tick(now, out);
         match standing {
-            Standing::Open => {}
-            Standing::New => self.open(event),
-            Standing::Late => {
+            EventTarget::Open => {}
+            EventTarget::New => self.open(event),
+            EventTarget::Late => {
                 self.dropped.late += 1;
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl Processor {
             Some(ending) => self.end(&event.turn_id, ending, Some(event.timestamp), now, out),
             None => {
                 if let Some(Slot::Open(turn)) = self.turns.get_mut(&event.turn_id) {
-                    let mut work = Work {
+                    let mut work = EventContext {
                         options: &self.options,
                         deadlines: &mut self.deadlines,
                         dropped: &mut self.dropped,
@@ -167,7 +167,7 @@ impl Processor {
     pub fn tick(&mut self, now: Now, out: &mut Vec<Emission>) {
         while let Some((turn_id, item_id)) = self.deadlines.pop_due(now.monotonic) {
             if let Some(Slot::Open(turn)) = self.turns.get_mut(&turn_id) {
-                let mut work = Work {
+                let mut work = EventContext {
                     options: &self.options,
                     deadlines: &mut self.deadlines,
                     dropped: &mut self.dropped,
@@ -199,7 +199,7 @@ impl Processor {
     }
 
     /// What was dropped so far.
-    pub fn dropped(&self) -> &Dropped {
+    pub fn dropped(&self) -> &DroppedCounts {
         &self.dropped
     }
 
@@ -209,7 +209,7 @@ impl Processor {
     }
 
     /// How the event finds its turn, or why it is refused; asked before anything has changed.
-    fn admit(&self, event: &StreamEvent) -> Result<Standing, Fault> {
+    fn admit(&self, event: &StreamEvent) -> Result<EventTarget, StreamFault> {
         let known = self.turns.get(&event.turn_id);
         let session = match known {
             Some(Slot::Open(turn)) => Some(&turn.head.session_id),
@@ -220,21 +220,23 @@ impl Processor {
             && *session != event.session_id
         {
             let (turn, said) = (event.turn_id.clone(), event.session_id.clone());
-            return Err(Fault::Session { turn, session: session.clone(), said });
+            return Err(StreamFault::Session { turn, session: session.clone(), said });
         }
         let (standing, met) = match known {
-            Some(Slot::Open(turn)) => (Standing::Open, turn.meets_limit(&event.payload)),
-            Some(Slot::Ended { .. }) if !matches!(event.payload, Payload::ResponseStart(_)) => (Standing::Late, None),
+            Some(Slot::Open(turn)) => (EventTarget::Open, turn.exceeded_limit(&event.payload)),
+            Some(Slot::Ended { .. }) if !matches!(event.payload, Payload::ResponseStart(_)) => {
+                (EventTarget::Late, None)
+            }
             Some(Slot::Ended { .. }) | None => {
                 // An event that opens a turn only to end it takes no place among the open ones.
                 let stays = !matches!(event.payload, Payload::ResponseDone(_) | Payload::ResponseError(_));
                 let full = stays && self.open >= limits::OPEN_TURNS_MAX;
                 let met = full.then_some(("OPEN_TURNS_MAX", limits::OPEN_TURNS_MAX));
-                (Standing::New, met.or_else(|| turn::first_event_meets_limit(&event.payload)))
+                (EventTarget::New, met.or_else(|| turn::first_event_limit(&event.payload)))
             }
         };
         match met {
-            Some((limit, max)) => Err(Fault::Limit { turn: event.turn_id.clone(), limit, max }),
+            Some((limit, max)) => Err(StreamFault::Limit { turn: event.turn_id.clone(), limit, max }),
             None => Ok(standing),
         }
     }
@@ -269,7 +271,7 @@ impl Processor {
         let at = order.next();
         match std::mem::replace(slot, Slot::Ended { session_id, order: at }) {
             Slot::Open(turn) => {
-                let mut work = Work { options, deadlines, dropped, order, now, out };
+                let mut work = EventContext { options, deadlines, dropped, order, now, out };
                 turn.end(ending, by, &mut work);
             }
             Slot::Ended { .. } => return,
@@ -287,7 +289,7 @@ impl Processor {
 /// How the event ends its turn, if it does.
 fn ending(payload: &Payload) -> Option<Ending> {
     match payload {
-        Payload::ResponseDone(done) => Some(Ending::of(done)),
+        Payload::ResponseDone(done) => Some(Ending::from_response(done)),
         Payload::ResponseError(failed) => Some(Ending::Failed { error: failed.error.clone(), usage: None }),
         Payload::ResponseStart(_)
         | Payload::ItemStart(_)
@@ -299,7 +301,7 @@ fn ending(payload: &Payload) -> Option<Ending> {
 }
 
 impl Turn {
-    fn apply(&mut self, event: &StreamEvent, work: &mut Work<'_>) {
+    fn apply(&mut self, event: &StreamEvent, work: &mut EventContext<'_>) {
         let at = event.timestamp;
         match &event.payload {
             Payload::ResponseStart(start) => {

@@ -160,11 +160,11 @@ fn envelope(value: &Value, issues: &mut Vec<Issue>) -> Option<StreamEvent> {
     let timestamp = event.required("timestamp", TIMESTAMP, |value| value.as_str()?.parse().ok());
     let turn_id = event.required("turnId", ID, id);
     let session_id = event.required("sessionId", ID, id);
-    let kind = event.required("type", TYPE, |value| value.as_str().and_then(Kind::named));
+    let kind = event.required("type", TYPE, |value| value.as_str().and_then(Kind::from_name));
     let payload = event.inner("payload", |payload| read_payload(payload, kind));
     if let Some(kind) = kind
         && let Some(inner) = event.get("payload").and_then(|payload| payload.get("type")).and_then(Value::as_str)
-        && Kind::named(inner) != Some(kind)
+        && Kind::from_name(inner) != Some(kind)
     {
         event.fault("type", SAME_TYPE);
     }
@@ -190,7 +190,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "response_start" => Self::ResponseStart,
             "item_start" => Self::ItemStart,
@@ -212,7 +212,7 @@ fn read_payload(payload: &mut Object<'_, '_>, announced: Option<Kind>) -> Option
             payload.fault("type", TYPE);
             None
         }
-        Some(own) => own.as_str().and_then(Kind::named),
+        Some(own) => own.as_str().and_then(Kind::from_name),
     };
     if own.is_none() && announced.is_some() && payload.get("type").is_some() {
         payload.fault("type", TYPE);
@@ -244,7 +244,7 @@ fn response_start(payload: &mut Object<'_, '_>) -> Option<ResponseStart> {
 
 fn item_start(payload: &mut Object<'_, '_>) -> Option<ItemStart> {
     let item_id = payload.required("itemId", ID, id);
-    let item_type = payload.required("itemType", ITEM_TYPE, |value| value.as_str().and_then(ItemKind::named));
+    let item_type = payload.required("itemType", ITEM_TYPE, |value| value.as_str().and_then(ItemKind::from_name));
     let item = match item_type? {
         ItemKind::Message => Some(StartedItem::Message { initial_content: initial_content(payload) }),
         ItemKind::Reasoning => Some(StartedItem::Reasoning { initial_content: initial_content(payload) }),
@@ -274,7 +274,7 @@ enum ItemKind {
 }
 
 impl ItemKind {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "message" => Self::Message,
             "reasoning" => Self::Reasoning,
@@ -298,7 +298,7 @@ fn item_done(payload: &mut Object<'_, '_>) -> Option<ItemDone> {
 }
 
 fn final_item(item: &mut Object<'_, '_>) -> Option<FinalItem> {
-    match item.required("type", ITEM_TYPE, |value| value.as_str().and_then(ItemKind::named))? {
+    match item.required("type", ITEM_TYPE, |value| value.as_str().and_then(ItemKind::from_name))? {
         ItemKind::Message => {
             let content = item.required("content", STRING, text);
             let origin = item.required("origin", ORIGIN, |value| {

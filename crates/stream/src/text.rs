@@ -132,7 +132,7 @@ impl PartialEq<&str> for Text {
 
 /// The text of an open item: it grows, counts its tokens and gives out what it holds.
 #[derive(Debug, Default)]
-pub(crate) struct Growing {
+pub(crate) struct TextBuffer {
     sealed: Text,
     /// What no emission has shown yet, or only inside a segment that was too short to keep.
     unsealed: String,
@@ -140,7 +140,7 @@ pub(crate) struct Growing {
     inside_token: bool,
 }
 
-impl Growing {
+impl TextBuffer {
     pub(crate) fn len(&self) -> usize {
         self.sealed.bytes + self.unsealed.len()
     }

@@ -81,16 +81,16 @@ fn is_real(front: &[u8]) -> bool {
 
 impl From<Timestamp> for SourceTimestamp {
     fn from(at: Timestamp) -> Self {
-        let mut filling = Filling(Self { bytes: [0; BYTES_MAX], len: 0 });
+        let mut filling = TimestampWriter(Self { bytes: [0; BYTES_MAX], len: 0 });
         write!(filling, "{at}").expect("a timestamp prints as a real time with three digits and Z");
         filling.0
     }
 }
 
 /// A time that is being printed.
-struct Filling(SourceTimestamp);
+struct TimestampWriter(SourceTimestamp);
 
-impl fmt::Write for Filling {
+impl fmt::Write for TimestampWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let SourceTimestamp { bytes, len } = &mut self.0;
         let from = usize::from(*len);

@@ -4,8 +4,8 @@
 mod common;
 
 use cantrip_stream::{
-    Emission, ErrorInfo, Fault, Gradient, Item, Options, Payload, Processor, ResponseError, ResponseStatus, SessionId,
-    Status, Text, TurnEvent, Upsert, codes, limits,
+    Emission, ErrorInfo, Gradient, Item, Options, Payload, Processor, ResponseError, ResponseStatus, SessionId, Status,
+    StreamFault, Text, TurnEvent, Upsert, codes, limits,
 };
 use common::{at, cancelled, delta, done, done_call, event, output, response_done, response_start, start, start_call};
 
@@ -19,11 +19,11 @@ fn send(processor: &mut Processor, turn: &str, payload: Payload) -> Vec<Emission
 fn refused(processor: &mut Processor, turn: &str, payload: Payload) -> &'static str {
     let mut out = Vec::new();
     match processor.process(&event(turn, payload), at(60_000), &mut out) {
-        Err(Fault::Limit { limit, .. }) => {
+        Err(StreamFault::Limit { limit, .. }) => {
             assert!(out.is_empty(), "a refused event emits nothing, not even a timer that is due");
             limit
         }
-        Err(Fault::Session { .. }) => panic!("the session is the turn's"),
+        Err(StreamFault::Session { .. }) => panic!("the session is the turn's"),
         Ok(()) => panic!("not refused"),
     }
 }
@@ -208,10 +208,10 @@ fn an_event_of_another_session_is_refused_also_for_an_ended_turn() {
     foreign.session_id = SessionId::new("other").unwrap();
     let mut out = Vec::new();
     let fault = processor.process(&foreign, at(60_000), &mut out).unwrap_err();
-    assert!(matches!(fault, Fault::Session { .. }));
+    assert!(matches!(fault, StreamFault::Session { .. }));
     assert!(out.is_empty());
     send(&mut processor, "t", response_done(ResponseStatus::Completed));
     foreign.payload = response_start();
-    assert!(matches!(processor.process(&foreign, at(0), &mut out), Err(Fault::Session { .. })));
+    assert!(matches!(processor.process(&foreign, at(0), &mut out), Err(StreamFault::Session { .. })));
     assert_eq!(processor.open_turns(), 0);
 }

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use serde_json::{Map, Number, Value};
 
 use super::WriteFault;
-use super::write::{deeper, exact};
+use super::write::{exact, next_depth};
 
 /// The text, or what in the value has none.
 pub(super) fn text(value: &Value) -> Result<String, WriteFault> {
@@ -29,7 +29,7 @@ fn put(out: &mut String, value: &Value, depth: usize) -> Result<(), WriteFault> 
         Value::Number(given) => put_number(out, &exact(given)?),
         Value::String(text) => put_text(out, text),
         Value::Array(items) => {
-            let depth = deeper(depth)?;
+            let depth = next_depth(depth)?;
             out.push('[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
@@ -40,9 +40,9 @@ fn put(out: &mut String, value: &Value, depth: usize) -> Result<(), WriteFault> 
             out.push(']');
         }
         Value::Object(entries) => {
-            let depth = deeper(depth)?;
+            let depth = next_depth(depth)?;
             out.push('{');
-            if entries.keys().is_sorted_by(|one, other| in_order(one, other) == Ordering::Less) {
+            if entries.keys().is_sorted_by(|one, other| compare_keys(one, other) == Ordering::Less) {
                 put_entries(out, entries.iter(), depth)?;
             } else {
                 put_entries(out, sorted(entries).into_iter(), depth)?;
@@ -71,14 +71,14 @@ fn put_entries<'a>(
 
 fn sorted(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut sorted: Vec<_> = entries.iter().collect();
-    sorted.sort_unstable_by(|(one, _), (other, _)| in_order(one, other));
+    sorted.sort_unstable_by(|(one, _), (other, _)| compare_keys(one, other));
     sorted
 }
 
 /// Keys go by their UTF-16 units. That is the order of their bytes, except between the characters that take two units
 /// and the last ones that take one: where two keys part with those, their first bytes are from 0xee on, and on either side of
 /// 0xf0.
-pub(super) fn in_order(one: &str, other: &str) -> Ordering {
+pub(super) fn compare_keys(one: &str, other: &str) -> Ordering {
     let parted = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
     match parted {
         None => one.len().cmp(&other.len()),

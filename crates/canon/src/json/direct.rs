@@ -11,10 +11,10 @@ use std::fmt::{self, Write};
 
 use serde::ser::{self, Serialize, Serializer};
 
-use super::canonical::{in_order, put_escaped, put_number, put_text, put_whole};
+use super::canonical::{compare_keys, put_escaped, put_number, put_text, put_whole};
 use super::key::Key;
 use super::number;
-use super::write::{WriteFault, WriteRule, deeper, exactly, outside};
+use super::write::{WriteFault, WriteRule, exactly, next_depth, outside};
 
 /// The canonical text of a typed value: what [`canonical`](super::canonical) gives for its [`to_value`](super::to_value).
 ///
@@ -53,7 +53,7 @@ pub fn with_canonical<T: Serialize + ?Sized, R>(value: &T, read: impl FnOnce(&st
 
 thread_local! {
     /// Written on again and again, so that a text grows into room that is there.
-    static PAGE: Cell<Option<Box<Page>>> = const { Cell::new(None) };
+    static PAGE: Cell<Option<Box<OutputBuffer>>> = const { Cell::new(None) };
 }
 
 /// A page that has grown beyond this is given back.
@@ -61,7 +61,7 @@ const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 /// The text so far, and the entries of the maps that are being written, outermost first.
 #[derive(Default)]
-struct Page {
+struct OutputBuffer {
     text: String,
     entries: Vec<Entry>,
     /// The keys of those entries that no type names, one behind the other.
@@ -87,7 +87,7 @@ enum Named {
     Key(usize, usize),
 }
 
-impl Page {
+impl OutputBuffer {
     fn clear(&mut self) {
         self.text.clear();
         self.entries.clear();
@@ -106,7 +106,7 @@ impl Page {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend(first..self.entries.len());
-        order.sort_unstable_by(|one, other| in_order(self.key(*one), self.key(*other)));
+        order.sort_unstable_by(|one, other| compare_keys(self.key(*one), self.key(*other)));
         if let Some(pair) = order.windows(2).find(|pair| self.key(pair[0]) == self.key(pair[1])) {
             return Err(WriteFault::from(WriteRule::DuplicateKey).inside(self.key(pair[0])));
         }
@@ -127,7 +127,7 @@ impl Page {
 
 /// Writes one value that stands within `depth` containers.
 struct Writer<'p> {
-    page: &'p mut Page,
+    page: &'p mut OutputBuffer,
     depth: usize,
 }
 
@@ -141,15 +141,15 @@ impl<'p> Writer<'p> {
     fn entries(mut self, variant: Option<&'static str>) -> Result<Entries<'p>, WriteFault> {
         let depth = self.enter(variant)?;
         self.page.text.push('{');
-        let Page { text, entries, keys, .. } = &*self.page;
+        let OutputBuffer { text, entries, keys, .. } = &*self.page;
         let (first, from, keys) = (entries.len(), text.len(), keys.len());
         Ok(Entries { page: self.page, depth, first, from, keys, in_order: true, variant })
     }
 
     /// How deep the inside of a container is, within the map that names a variant if there is one.
     fn enter(&mut self, variant: Option<&'static str>) -> Result<usize, WriteFault> {
-        let depth = if variant.is_some() { deeper(self.depth)? } else { self.depth };
-        let depth = deeper(depth).map_err(|fault| outside(variant, fault))?;
+        let depth = if variant.is_some() { next_depth(self.depth)? } else { self.depth };
+        let depth = next_depth(depth).map_err(|fault| outside(variant, fault))?;
         if let Some(name) = variant {
             self.page.text.push('{');
             put_text(&mut self.page.text, name);
@@ -273,7 +273,7 @@ impl<'p> Serializer for Writer<'p> {
         variant: &'static str,
         value: &T,
     ) -> Result<(), WriteFault> {
-        let depth = deeper(self.depth)?;
+        let depth = next_depth(self.depth)?;
         self.page.text.push('{');
         put_text(&mut self.page.text, variant);
         self.page.text.push(':');
@@ -325,7 +325,7 @@ impl<'p> Serializer for Writer<'p> {
 
 /// A list that is being written.
 struct Items<'p> {
-    page: &'p mut Page,
+    page: &'p mut OutputBuffer,
     depth: usize,
     count: usize,
     variant: Option<&'static str>,
@@ -349,7 +349,7 @@ impl Items<'_> {
 
 /// A map that is being written.
 struct Entries<'p> {
-    page: &'p mut Page,
+    page: &'p mut OutputBuffer,
     depth: usize,
     /// Its first entry among all that are being written.
     first: usize,
@@ -371,7 +371,7 @@ impl Entries<'_> {
         }
         page.entries.push(Entry { key, at: page.text.len() });
         if index > self.first && self.in_order {
-            self.in_order = in_order(page.key(index - 1), page.key(index)) == Ordering::Less;
+            self.in_order = compare_keys(page.key(index - 1), page.key(index)) == Ordering::Less;
         }
         match key {
             Named::Field(name) => put_text(&mut page.text, name),

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::{Unfit, integer, number, show_path, step};
+use super::{NumberError, integer, number, show_path, step};
 use crate::limits::JSON_DEPTH_MAX;
 
 /// Why a text was refused, and where.
@@ -292,15 +292,15 @@ impl<'a> Reader<'a> {
         }
         let literal = &self.text[start..self.at];
         let read = if whole_literal {
-            literal.parse::<i64>().ok().and_then(integer).map(Into::into).ok_or(Unfit::Inexact)
+            literal.parse::<i64>().ok().and_then(integer).map(Into::into).ok_or(NumberError::Inexact)
         } else {
             // Rust reads every literal of this form, and to the nearest double.
-            literal.parse::<f64>().map_err(|_| Unfit::NotFinite).and_then(number)
+            literal.parse::<f64>().map_err(|_| NumberError::NotFinite).and_then(number)
         };
         match read {
             Ok(number) => Ok(Value::Number(number)),
-            Err(Unfit::NotFinite) => Err(self.fault_at(start, ReadRule::NotFinite, About::Value)),
-            Err(Unfit::Inexact) => match self.inexact {
+            Err(NumberError::NotFinite) => Err(self.fault_at(start, ReadRule::NotFinite, About::Value)),
+            Err(NumberError::Inexact) => match self.inexact {
                 Inexact::AsText => Ok(Value::String(literal.to_owned())),
                 Inexact::Refused => Err(self.fault_at(start, ReadRule::InexactInteger, About::Value)),
             },

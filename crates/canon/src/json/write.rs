@@ -9,7 +9,7 @@ use serde::ser::{self, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 
 use super::key::Key;
-use super::{Unfit, integer, number, show_path, step};
+use super::{NumberError, integer, number, show_path, step};
 use crate::limits::JSON_DEPTH_MAX;
 
 /// Why a value cannot be written as JSON that means one thing, and where in it.
@@ -52,11 +52,11 @@ impl From<WriteRule> for WriteFault {
     }
 }
 
-impl From<Unfit> for WriteFault {
-    fn from(unfit: Unfit) -> Self {
+impl From<NumberError> for WriteFault {
+    fn from(unfit: NumberError) -> Self {
         match unfit {
-            Unfit::NotFinite => WriteRule::NotFinite.into(),
-            Unfit::Inexact => WriteRule::InexactInteger.into(),
+            NumberError::NotFinite => WriteRule::NotFinite.into(),
+            NumberError::Inexact => WriteRule::InexactInteger.into(),
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn exactly<I: TryInto<i64>>(value: I) -> Result<i64, WriteFault> {
     integer(value).ok_or_else(|| WriteRule::InexactInteger.into())
 }
 
-pub(super) fn deeper(depth: usize) -> Result<usize, WriteFault> {
+pub(super) fn next_depth(depth: usize) -> Result<usize, WriteFault> {
     if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(WriteRule::TooDeep.into()) }
 }
 
@@ -153,7 +153,7 @@ impl Writer {
     }
 
     fn enter(self, variant: Option<&'static str>) -> Result<Self, WriteFault> {
-        match deeper(self.depth) {
+        match next_depth(self.depth) {
             Ok(depth) => Ok(Self { depth }),
             Err(fault) => Err(outside(variant, fault)),
         }
@@ -161,7 +161,7 @@ impl Writer {
 }
 
 /// `{variant: value}`, or the value alone where no variant is to be named.
-fn named(variant: Option<&'static str>, value: Value) -> Value {
+fn wrap_variant(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
         Some(name) => Value::Object(Map::from_iter([(name.to_owned(), value)])),
         None => value,
@@ -273,7 +273,7 @@ impl Serializer for Writer {
     ) -> Result<Value, WriteFault> {
         let inner = self.enter(None)?;
         let value = value.serialize(inner).map_err(|fault| fault.inside(variant))?;
-        Ok(named(Some(variant), value))
+        Ok(wrap_variant(Some(variant), value))
     }
 
     fn serialize_seq(self, _length: Option<usize>) -> Result<Items, WriteFault> {
@@ -334,7 +334,7 @@ impl Items {
     }
 
     fn finish(self) -> Value {
-        named(self.variant, Value::Array(self.items))
+        wrap_variant(self.variant, Value::Array(self.items))
     }
 }
 
@@ -360,7 +360,7 @@ impl Entries {
     }
 
     fn finish(self) -> Value {
-        named(self.variant, Value::Object(self.entries))
+        wrap_variant(self.variant, Value::Object(self.entries))
     }
 }
 

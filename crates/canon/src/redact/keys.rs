@@ -5,7 +5,7 @@
 
 /// How far the strings under a key may be shown; of the keys above a string the strictest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trust {
+pub(super) enum KeySensitivity {
     /// As any other text.
     Plain,
     /// Not if it looks like a token: long, and without spaces.
@@ -58,18 +58,18 @@ const SECRET_ENDINGS: &[&str] = &[
 
 const PERSONAL: &[&str] = &["email", "phone", "phone_number", "mobile", "ssn", "street", "postal_code"];
 
-pub(super) fn trust(key: &str, personal_data: bool) -> Trust {
+pub(super) fn key_sensitivity(key: &str, personal_data: bool) -> KeySensitivity {
     let name = words(key);
     let name = name.as_str();
     if SECRET.contains(&name)
         || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
         || personal_data && PERSONAL.contains(&name)
     {
-        Trust::Secret
+        KeySensitivity::Secret
     } else if name == "token" {
-        Trust::Token
+        KeySensitivity::Token
     } else {
-        Trust::Plain
+        KeySensitivity::Plain
     }
 }
 

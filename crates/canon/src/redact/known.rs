@@ -79,7 +79,9 @@ pub fn remember_secret(secret: &str) {
 /// Remembers a value that was set under this name if the name tells that it is secret, as `API_KEY` does and `LANG` does
 /// not.
 pub fn remember_if_secret(name: &str, value: &str) {
-    if super::keys::trust(name, false) != super::keys::Trust::Plain || super::keys::ends_like_a_secret(name) {
+    if super::keys::key_sensitivity(name, false) != super::keys::KeySensitivity::Plain
+        || super::keys::ends_like_a_secret(name)
+    {
         remember_secret(value);
     }
 }
@@ -105,13 +107,13 @@ pub fn known_secrets() -> Option<Arc<KnownSecrets>> {
 pub fn replace_known_secrets(text: &str) -> Cow<'_, str> {
     match known_secrets() {
         None => Cow::Borrowed(text),
-        Some(known) => known.text(text),
+        Some(known) => known.redact_text(text),
     }
 }
 
 impl KnownSecrets {
     /// Replaces every secret in a text. The text is borrowed if it holds none.
-    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut replaced = String::new();
         let mut copied = 0;
         for span in self.spans(text) {
@@ -132,18 +134,18 @@ impl KnownSecrets {
     }
 
     /// Replaces every secret in the texts and keys of a value, at any depth. A key that is no longer unique gets a number.
-    pub fn value(&self, value: Value) -> Value {
+    pub fn redact_value(&self, value: Value) -> Value {
         match value {
             Value::Null | Value::Bool(_) => value,
             Value::Number(number) if self.has_digits_alone && self.occur_in(&number.to_string()) => {
                 Value::String(MARKER.to_owned())
             }
             Value::Number(_) => value,
-            Value::String(text) => match self.text(&text) {
+            Value::String(text) => match self.redact_text(&text) {
                 Cow::Borrowed(_) => Value::String(text),
                 Cow::Owned(replaced) => Value::String(replaced),
             },
-            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
+            Value::Array(items) => items.into_iter().map(|item| self.redact_value(item)).collect(),
             Value::Object(entries) => Value::Object(self.map(entries)),
         }
     }
@@ -153,12 +155,12 @@ impl KnownSecrets {
         let mut kept = Map::with_capacity(entries.len());
         let mut number = 1;
         for (key, entry) in entries {
-            let mut unique = self.text(&key).into_owned();
+            let mut unique = self.redact_text(&key).into_owned();
             while kept.contains_key(&unique) {
                 number += 1;
-                unique = format!("{} {number}", self.text(&key));
+                unique = format!("{} {number}", self.redact_text(&key));
             }
-            kept.insert(unique, self.value(entry));
+            kept.insert(unique, self.redact_value(entry));
         }
         kept
     }
@@ -195,7 +197,7 @@ impl SecretStream {
             return text;
         };
         self.held.push_str(piece);
-        let mut text = known.text(&self.held).into_owned();
+        let mut text = known.redact_text(&self.held).into_owned();
         self.held = text.split_off(known.unfinished_from(&text));
         text
     }
@@ -287,20 +289,20 @@ mod tests {
                     .collect();
                 let quoted = json!(plain).to_string();
                 for written in [plain.clone(), quoted, hex, percent, STANDARD.encode(&plain), URL_SAFE.encode(&plain)] {
-                    let replaced = known.text(&written);
+                    let replaced = known.redact_text(&written);
                     assert!(replaced.contains(MARKER), "{written} became {replaced}");
                     assert!(replaced.len() < written.len(), "{written} became {replaced}");
                 }
             }
         }
-        assert_eq!(known.text("nothing of that kind"), "nothing of that kind");
+        assert_eq!(known.redact_text("nothing of that kind"), "nothing of that kind");
     }
 
     #[test]
     fn values_lose_secrets_in_texts_and_keys_and_keep_all_entries() {
         let known = known();
         let value = json!({"a": [SECRET, 1, null], SECRET: 1, format!("{SECRET}!"): 2, "[REDACTED]": 3});
-        let replaced = known.value(value);
+        let replaced = known.redact_value(value);
         assert_eq!(replaced["a"], json!(["[REDACTED]", 1, null]));
         assert_eq!(replaced.as_object().expect("an object").len(), 4);
         assert!(!replaced.to_string().contains("kn0wn"));
@@ -329,7 +331,7 @@ mod tests {
         remember_if_secret("NODE_ENV", "production-of-tests");
         remember_if_secret("GITHUB_TOKEN", "a-token-of-this-test");
         let known = known();
-        assert_eq!(known.text("shorty1 production-of-tests"), "shorty1 production-of-tests");
-        assert_eq!(known.text("a-token-of-this-test"), MARKER);
+        assert_eq!(known.redact_text("shorty1 production-of-tests"), "shorty1 production-of-tests");
+        assert_eq!(known.redact_text("a-token-of-this-test"), MARKER);
     }
 }

@@ -9,25 +9,31 @@ use cantrip_loom::{Ending, Intent, ReplyMark};
 use cantrip_reply::codes;
 use tokio::task::JoinSet;
 
-use super::seat::{Person, Position};
-use super::{Environs, Rest, Seat, Spoken, Stopped, Waiting};
+use super::entity_driver::{EntityInit, TreePosition};
+use super::{DriveOutcome, EntityDriver, GuardWording, RunError, SandboxState, WaitReason};
 use crate::limits::BATCH_TOGETHER_MAX;
-use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, Words, reply_of};
-use crate::telemetry::{About, Above, Ended, Scope};
+use crate::machine::{
+    CastFacts, CastMedium, ChildOutcome, ChildSpec, EntityHistory, Machine, RefusalWording, SpawnRequest,
+    truncation_refusal,
+};
+use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 
-impl Seat {
+impl EntityDriver {
     /// Casts the children, or goes on with them, and waits until each has ended.
-    pub(super) async fn spawn(&mut self, spawning: Spawning) -> Result<Result<Vec<Grown>, Waiting>, Stopped> {
+    pub(super) async fn spawn(
+        &mut self,
+        spawning: SpawnRequest,
+    ) -> Result<Result<Vec<ChildOutcome>, WaitReason>, RunError> {
         // Who waits holds no place, so a tree that is wider than it may be at once still comes to its end.
         self.place = None;
         for child in &spawning.children {
-            for crystal in child.cantrip.asked() {
-                crystal.spawned(child.entity, child.spawned_by);
+            for crystal in child.cantrip.crystals() {
+                crystal.on_spawn(child.entity, child.spawned_by);
             }
         }
         let (gate, identity) = (&spawning.gate, &spawning.identity);
         let scope = self.scope.gate(&self.run.runtime, gate, identity, None);
-        let mut grown: Vec<Option<Grown>> = spawning.children.iter().map(|_| None).collect();
+        let mut grown: Vec<Option<ChildOutcome>> = spawning.children.iter().map(|_| None).collect();
         let mut waiting = None;
         let mut queue = spawning.children.into_iter().enumerate();
         let mut running = JoinSet::new();
@@ -35,8 +41,8 @@ impl Seat {
             while running.len() < BATCH_TOGETHER_MAX
                 && let Some((index, child)) = queue.next()
             {
-                let seat = self.child(child, spawning.parent, &scope)?;
-                running.spawn(grow(index, seat));
+                let seat = self.child_driver(child, spawning.parent, &scope)?;
+                running.spawn(drive_child(index, seat));
             }
             let Some(joined) = running.join_next().await else { break };
             let (index, rest) = match joined {
@@ -47,7 +53,7 @@ impl Seat {
             };
             match rest? {
                 Ok(child) => grown[index] = Some(child),
-                Err(waits) => waiting = Some(waits.and(waiting.take())),
+                Err(waits) => waiting = Some(waits.merge(waiting.take())),
             }
         }
         self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
@@ -59,12 +65,17 @@ impl Seat {
         }
     }
 
-    fn child(&self, newborn: Newborn, parent_turn: cantrip_canon::TurnId, above: &Scope) -> Result<Seat, Stopped> {
+    fn child_driver(
+        &self,
+        newborn: ChildSpec,
+        parent_turn: cantrip_canon::TurnId,
+        above: &SpanScope,
+    ) -> Result<EntityDriver, RunError> {
         let run = &self.run;
-        let Newborn { entity, spawned_by, child, cantrip, cast, scope } = newborn;
+        let ChildSpec { entity, spawned_by, child, cantrip, cast, scope } = newborn;
         let log = run.past.get(&entity);
         let cantrip = match log.and_then(|log| log.entity.as_ref()) {
-            Some(made) => cantrip.in_mode(made.mode),
+            Some(made) => cantrip.with_mode(made.mode),
             None => cantrip,
         };
         let recorded = log.and_then(|log| log.cast.as_ref());
@@ -72,17 +83,17 @@ impl Seat {
         let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
         let about = match recorded {
             Some(cast) => cast.intent.clone(),
-            None => Intent::New(cantrip_loom::Held::Inline { inline: child.intent.clone() }),
+            None => Intent::New(cantrip_loom::RecordValue::Inline { inline: child.intent.clone() }),
         };
         let kind = child.circle.medium();
-        let medium = cantrip.medium(kind).ok_or(Stopped::Unserved(kind.as_str()))?;
+        let medium = cantrip.medium(kind).ok_or(RunError::Unserved(kind.as_str()))?;
         let capabilities = medium.present(&child.circle, cantrip.mode()).text;
-        let facts = Arc::new(Facts {
+        let facts = Arc::new(CastFacts {
             run: run.id,
             entity,
             cast,
             circle: child.circle.clone(),
-            medium: Medium(medium),
+            medium: CastMedium(medium),
             parks: false,
             askable: run.runtime.is_askable(),
             intent: child.intent.clone(),
@@ -103,8 +114,8 @@ impl Seat {
         // What was known of its crystal when it was made; a child that is made now takes what is known now.
         let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
-        let view = crate::list::View::new(cantrip.frame(capabilities).windowed(window));
-        let past = Past {
+        let view = crate::list::MessageList::new(cantrip.frame(capabilities).windowed(window));
+        let past = EntityHistory {
             view,
             parent: Some(parent_turn),
             own: None,
@@ -114,66 +125,66 @@ impl Seat {
             cancelled: Vec::new(),
         };
         let mut machine = Machine::new(facts, past);
-        machine.adopts(Arc::clone(&run.adopted));
+        machine.set_adopted_holds(Arc::clone(&run.adopted));
         if let Some(log) = log {
-            machine.knows(run.kin());
+            machine.set_child_labels(run.touched_labels());
             for (at, event) in &log.events {
                 machine.apply(event, *at, now.monotonic, &run.bodies)?;
             }
         }
-        let position = Position {
+        let position = TreePosition {
             spawned_by: Some(spawned_by),
             parent_turn: Some(parent_turn),
             depth: self.depth + 1,
             parent: Some((self.entity(), self.halting.clone())),
         };
-        let seed = u64::from_str_radix(&Newborn::seed_of(entity), 16).unwrap_or(0);
+        let seed = u64::from_str_radix(&ChildSpec::seed_of(entity), 16).unwrap_or(0);
         let worked = log.map_or(Duration::ZERO, |log| log.worked);
-        let about = About { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
-        let scope = Scope::cast(&run.runtime, &about, Above::Scope(above));
-        let person = Person { seed, context: child.context, worked, scope };
-        let mut seat = Seat::new(Arc::clone(run), machine, Environs::default(), position, person);
+        let about = CastSpan { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
+        let scope = SpanScope::cast(&run.runtime, &about, SpanParent::Scope(above));
+        let person = EntityInit { seed, context: child.context, worked, scope };
+        let mut seat = EntityDriver::new(Arc::clone(run), machine, SandboxState::default(), position, person);
         if let Some(log) = log {
-            seat.retell(&log.events);
+            seat.replay_events(&log.events);
         }
         Ok(seat)
     }
 }
 
-impl Seat {
+impl EntityDriver {
     /// True for an entity that answers a predict of its parent.
-    fn predicts(&self) -> bool {
-        self.run.office.is_attended(self.entity())
+    fn answers_predict(&self) -> bool {
+        self.run.accounting.has_observer(self.entity())
     }
 
     /// What is told of a child that ended.
-    fn tell_end(&self, grown: &Grown) {
+    fn end_cast_span(&self, grown: &ChildOutcome) {
         let end = self.machine.end();
-        let ended = Ended {
+        let ended = CastSpanEnd {
             usage: end.map(|end| end.usage),
             cost: end.and_then(|end| end.cost),
             turns: end.map(|end| end.turns),
             answer: grown.answer.as_ref().ok(),
         };
-        self.scope.ended(&self.run.runtime, &grown.reply, &ended);
+        self.scope.record_end(&self.run.runtime, &grown.reply, &ended);
     }
 }
 
-type Growth = (usize, Result<Result<Grown, Waiting>, Stopped>);
+type ChildResult = (usize, Result<Result<ChildOutcome, WaitReason>, RunError>);
 
 /// A child to its end. The future is boxed: a child may have children of its own.
-fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = Growth> + Send>> {
+fn drive_child(index: usize, mut seat: EntityDriver) -> std::pin::Pin<Box<dyn Future<Output = ChildResult> + Send>> {
     Box::pin(async move {
         let rest = seat.drive().await;
         let grown = rest.map(|rest| match rest {
-            Rest::Waiting(waiting) => Err(waiting),
-            Rest::Ended => {
-                for crystal in seat.machine.facts().cantrip.asked() {
-                    crystal.ended(seat.entity());
+            DriveOutcome::Waiting(waiting) => Err(waiting),
+            DriveOutcome::Ended => {
+                for crystal in seat.machine.facts().cantrip.crystals() {
+                    crystal.on_end(seat.entity());
                 }
                 seat.run.tokens.leave(seat.entity());
-                let grown = grown(&seat);
-                seat.tell_end(&grown);
+                let grown = child_outcome(&seat);
+                seat.end_cast_span(&grown);
                 Ok(grown)
             }
         });
@@ -182,7 +193,7 @@ fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = G
 }
 
 /// What its parent has to know of a child that ended.
-fn grown(seat: &Seat) -> Grown {
+fn child_outcome(seat: &EntityDriver) -> ChildOutcome {
     let machine = &seat.machine;
     let facts = machine.facts();
     let mut told = None;
@@ -191,14 +202,19 @@ fn grown(seat: &Seat) -> Grown {
             (codes::TERMINATED.any().into(), Ok(machine.answer().cloned().unwrap_or_default()))
         }
         Some(Ending::Truncated { reason, error, .. }) => {
-            let refusal =
-                reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &serde_json::Value::Null);
+            let refusal = truncation_refusal(
+                *reason,
+                machine.failing(),
+                facts.circle.wards(),
+                facts.crystal(),
+                &serde_json::Value::Null,
+            );
             let code = refusal.code();
             let (guard, trace) = (seat.run.runtime.guard(), &seat.run.trace);
-            told = seat.predicts().then(|| Spoken { guard, trace, what: "predict" }.fault(refusal));
+            told = seat.answers_predict().then(|| GuardWording { guard, trace, what: "predict" }.render_fault(refusal));
             (code.into(), Err((*reason, error.clone())))
         }
         None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),
     };
-    Grown { entity: facts.entity, reply, answer, told, touched: machine.touched().clone() }
+    ChildOutcome { entity: facts.entity, reply, answer, told, touched: machine.touched().clone() }
 }

@@ -8,27 +8,27 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, RunId, Timestamp};
 use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
-    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Ledger, Loom,
-    Opening, Record, Seq, Step, StepId, TruncationReason,
+    AppendOutcome, Bodies, Body, CantripId, Conflict, Epoch, Error, Event, Journal, Lease, Ledger, Loom, Record,
+    RecordDraft, RecordedError, RunOpening, Seq, Step, StepId, TruncationReason,
 };
-use cantrip_reply::{AnyCode, Call, Filled, Guard, Refusal, ReplyBuilder, ReplyType, Success, Trace, codes};
+use cantrip_reply::{AnyCode, Call, Guard, Refusal, ReplyBuilder, ReplyDraft, ReplyType, Success, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
 use futures_util::{FutureExt, TryStreamExt};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
-use crate::cancelling::is_asked_for;
-use crate::denial::RefusedByPolicy;
+use super::{ExtraWrites, HaltSignal, RunAccounting, RunFunds, RunStart, Runtime, TokenBudget};
+use crate::cancel::is_asked_for;
+use crate::denial::PolicyRefusal;
 use crate::episode::Cancel;
-use crate::events::Waited;
-use crate::funds::Nameless;
+use crate::events::WaitTime;
+use crate::funds::OwnerError;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
-use crate::machine::{EndedProgram, Words};
+use crate::machine::{EndedProgram, RefusalWording};
 
 /// Why a run cannot go on. Nothing more of it is executed.
 #[derive(Debug)]
-pub(crate) enum Stopped {
+pub(crate) enum RunError {
     Store(Error),
     /// Another owner has it.
     Fenced {
@@ -41,16 +41,16 @@ pub(crate) enum Stopped {
     Unpaid,
     /// Nothing serves the medium of the circle.
     Unserved(&'static str),
-    Nameless(Nameless),
+    Nameless(OwnerError),
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for RunError {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl Stopped {
+impl RunError {
     pub(crate) fn refusal(&self, run: RunId) -> Refusal {
         match self {
             Self::Store(error) => store_refusal(error),
@@ -89,11 +89,13 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::NoLedger | Error::NoContracts | Error::NoRetention | Error::ReadOnly => {
             codes::config_invalid("store", "loom", cause).into()
         }
-        Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
-            .data(hint("give --store postgres://... with a user, password and database that the server knows"))
-            .into(),
-        Error::Misplaced { .. } | Error::Incoherent { .. } => codes::crash().into(),
-        Error::Newer { .. } | Error::NewerStore { .. } => codes::store_failed(cause)
+        Error::AccessDenied { at, source } => {
+            codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
+                .data(hint("give --store postgres://... with a user, password and database that the server knows"))
+                .into()
+        }
+        Error::InvalidStep { .. } | Error::Incoherent { .. } => codes::crash().into(),
+        Error::UnsupportedVersion { .. } | Error::NewerStore { .. } => codes::store_failed(cause)
             .data(hint("use the version of cantrip that made it, or one that is newer; it was left as it is"))
             .into(),
         Error::NotAStore { .. } => {
@@ -130,7 +132,7 @@ pub fn store_refusal(error: &Error) -> Refusal {
 
 /// What the journal says about one entity of the run, from its cast on.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct EntityLog {
     pub entity: Option<cantrip_loom::Entity>,
     /// Who spawned it.
     pub parent: Option<EntityId>,
@@ -143,7 +145,7 @@ pub(crate) struct Log {
     pub touched: Labels,
 }
 
-impl Log {
+impl EntityLog {
     /// What its own requests and calls have cost, in this currency.
     fn spent(&self, currency: Currency) -> u64 {
         let cost = |event: &Event| match event {
@@ -189,7 +191,7 @@ impl Log {
 }
 
 /// What a run begins with.
-pub(crate) struct Begins {
+pub(crate) struct FirstRecords {
     pub events: Vec<Event>,
     pub bodies: Vec<Body>,
     pub money: Vec<Operation>,
@@ -197,11 +199,11 @@ pub(crate) struct Begins {
 
 /// Whether records were written.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// All of them, so many bytes, and where the last of them stands.
     Whole { bytes: u64, last: Seq },
     /// Nobody pays for what they begin.
-    Refused(Box<RefusedByPolicy>),
+    Refused(Box<PolicyRefusal>),
     /// Only other holds of the tree stand in the way.
     Wait,
 }
@@ -216,15 +218,15 @@ pub(crate) struct Run {
     /// The cantrips that are on record. Whoever writes one down holds it, so that nobody builds on one that is not there yet.
     roots: tokio::sync::Mutex<HashSet<CantripId>>,
     pub places: Arc<Semaphore>,
-    pub tokens: Arc<Tokens>,
-    pub purse: Purse,
-    pub office: Office,
+    pub tokens: Arc<TokenBudget>,
+    pub funds: RunFunds,
+    pub accounting: RunAccounting,
     pub cancel: Cancel,
     /// Holds of an earlier owner that were kept.
     pub adopted: Arc<HashSet<ReservationId>>,
     /// Of a run that is gone on with.
-    pub past: HashMap<EntityId, Log>,
-    pub bodies: Loaded,
+    pub past: HashMap<EntityId, EntityLog>,
+    pub bodies: LoadedBodies,
     /// How many of its calls were denied, whichever of its entities made them.
     pub calls_denied: AtomicU64,
 }
@@ -237,9 +239,9 @@ impl std::fmt::Debug for Run {
 
 /// Bodies that were read before they are needed.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded(pub HashMap<Hash, Arc<[u8]>>);
+pub(crate) struct LoadedBodies(pub HashMap<Hash, Arc<[u8]>>);
 
-impl Bodies for Loaded {
+impl Bodies for LoadedBodies {
     fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
         self.0.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
     }
@@ -254,33 +256,34 @@ impl Run {
     pub(crate) async fn open(
         runtime: Runtime,
         id: RunId,
-        opening: Opening,
+        opening: RunOpening,
         trace: Trace,
         cancel: Cancel,
-        purse: Purse,
-        begins: Begins,
-    ) -> Result<Self, Stopped> {
-        let Begins { events, bodies, money } = begins;
+        purse: RunFunds,
+        begins: FirstRecords,
+    ) -> Result<Self, RunError> {
+        let FirstRecords { events, bodies, money } = begins;
         let now = runtime.now().wall;
         let (loom, entity) = (opening.loom_id, opening.entity_id);
         let expires_at = runtime.loom().lease_now(now).await?.after(Duration::from_millis(LEASE_MS));
         let lease = Lease::first(id, runtime.owner().clone(), expires_at);
-        let run = Self::with(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
+        let run = Self::take_over(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
         let mut roots = run.roots.lock().await;
-        for event in events.into_iter().filter(|event| is_news(event, &mut roots)) {
+        for event in events.into_iter().filter(|event| is_new_root(event, &mut roots)) {
             drafts.push(match opening.take() {
-                Some(opening) => Draft::opening(now, opening, event)?,
-                None => Draft::new(now, event)?,
+                Some(opening) => RecordDraft::opening(now, opening, event)?,
+                None => RecordDraft::new(now, event)?,
             });
         }
-        let papers = run.office.opens(&Opens { run: id, loom, entity, epoch: lease.epoch.get(), at: now });
+        let papers =
+            run.accounting.start_writes(&RunStart { run: id, loom, entity, epoch: lease.epoch.get(), at: now });
         for event in papers.records {
-            drafts.push(Draft::new(now, event)?);
+            drafts.push(RecordDraft::new(now, event)?);
         }
-        run.office.counts(drafts.iter().map(|draft| (now, draft.event())), &bodies);
-        let step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        run.accounting.count_records(drafts.iter().map(|draft| (now, draft.event())), &bodies);
+        let step = Step::open_run(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
         let mut step = step.bodies(papers.bodies);
         step.money = money;
         step.contract = papers.rows;
@@ -290,22 +293,22 @@ impl Run {
     }
 
     /// A run that is taken over.
-    pub(crate) async fn with(
+    pub(crate) async fn take_over(
         runtime: Runtime,
         id: RunId,
         loom: LoomId,
         trace: Trace,
         cancel: Cancel,
         lease: Lease,
-        purse: Purse,
-    ) -> Result<Self, Stopped> {
+        purse: RunFunds,
+    ) -> Result<Self, RunError> {
         let known = match runtime.loom().roots(loom).await {
             Ok(roots) => roots.into_iter().map(|root| root.cantrip_id).collect(),
             Err(Error::NotFound { .. }) => HashSet::new(),
             Err(error) => return Err(error.into()),
         };
-        let (clerk, owner) = (runtime.clerk().cloned(), runtime.actor().as_str().to_owned());
-        let office = Office::new(clerk, runtime.keeps_contracts().await?, loom, owner);
+        let (clerk, owner) = (runtime.observer().cloned(), runtime.actor().as_str().to_owned());
+        let office = RunAccounting::new(clerk, runtime.keeps_contracts().await?, loom, owner);
         Ok(Self {
             runtime,
             id,
@@ -315,34 +318,34 @@ impl Run {
             roots: tokio::sync::Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
-            purse,
-            office,
+            funds: purse,
+            accounting: office,
             cancel,
             adopted: Arc::default(),
             past: HashMap::new(),
-            bodies: Loaded::default(),
+            bodies: LoadedBodies::default(),
             calls_denied: AtomicU64::new(0),
         })
     }
 
     /// Takes in what the journal says about a run that is gone on with.
-    pub(crate) fn remember(&mut self, past: HashMap<EntityId, Log>, bodies: Loaded) {
+    pub(crate) fn restore(&mut self, past: HashMap<EntityId, EntityLog>, bodies: LoadedBodies) {
         for (entity, log) in &past {
             // A limit that cannot be read is the cantrip's own, which comes with the entity's seat.
             let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
-            self.purse.enter(*entity, log.parent, wards.as_ref());
+            self.funds.enter(*entity, log.parent, wards.as_ref());
             if let Some(parent) = log.parent {
-                self.office.parent(*entity, parent);
+                self.accounting.set_parent(*entity, parent);
             }
             self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
         }
         let held: Vec<Body> = bodies.0.values().filter_map(|bytes| Body::new(Arc::clone(bytes)).ok()).collect();
         for log in past.values() {
-            self.office.counts(log.events.iter().map(|(at, event)| (*at, event)), &held);
+            self.accounting.count_records(log.events.iter().map(|(at, event)| (*at, event)), &held);
         }
         for (entity, log) in &past {
             self.tokens.charge(*entity, log.used());
-            self.purse.charge(*entity, log.spent(self.purse.currency()));
+            self.funds.charge(*entity, log.spent(self.funds.currency()));
         }
         for log in past.values() {
             self.count_denied(&log.events);
@@ -378,14 +381,14 @@ impl Run {
     }
 
     /// The entity whose cast is this scope; of an unknown one the root counts.
-    pub(super) fn of_scope(&self, scope: &str) -> Option<EntityId> {
-        let of = |log: &Log| log.cast.as_ref().is_some_and(|cast| cast.cast_id.to_string() == scope);
+    pub(super) fn entity_of_scope(&self, scope: &str) -> Option<EntityId> {
+        let of = |log: &EntityLog| log.cast.as_ref().is_some_and(|cast| cast.cast_id.to_string() == scope);
         let root = || self.past.iter().find(|(_, log)| log.parent.is_none()).map(|(entity, _)| *entity);
         self.past.iter().find(|(_, log)| of(log)).map(|(entity, _)| *entity).or_else(root)
     }
 
     /// What every entity of the run touched, as far as the records go.
-    pub(crate) fn kin(&self) -> HashMap<EntityId, Labels> {
+    pub(crate) fn touched_labels(&self) -> HashMap<EntityId, Labels> {
         self.past.iter().map(|(entity, log)| (*entity, log.touched.clone())).collect()
     }
 
@@ -395,10 +398,10 @@ impl Run {
     }
 
     /// Writes records of this run that move no money.
-    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
+    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, RunError> {
         match self.append_paid(&events, &bodies, Vec::new()).await? {
-            Written::Whole { bytes, .. } => Ok(bytes),
-            Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
+            WriteOutcome::Whole { bytes, .. } => Ok(bytes),
+            WriteOutcome::Refused(_) | WriteOutcome::Wait => Err(RunError::Unpaid),
         }
     }
 
@@ -407,10 +410,10 @@ impl Run {
         &self,
         events: Vec<(Timestamp, Event)>,
         money: Vec<Operation>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), RunError> {
         match self.append_paid(&events, &[], money).await? {
-            Written::Whole { .. } => Ok(()),
-            Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
+            WriteOutcome::Whole { .. } => Ok(()),
+            WriteOutcome::Refused(_) | WriteOutcome::Wait => Err(RunError::Unpaid),
         }
     }
 
@@ -420,7 +423,7 @@ impl Run {
         events: &[(Timestamp, Event)],
         bodies: &[Body],
         money: Vec<Operation>,
-    ) -> Result<Written, Stopped> {
+    ) -> Result<WriteOutcome, RunError> {
         let lease = locked(&self.lease).clone();
         let mut drafts = Vec::with_capacity(events.len());
         let names_root = events.iter().any(|(_, event)| matches!(event, Event::Root(_)));
@@ -430,70 +433,70 @@ impl Run {
         let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_) | Event::Failed(_)));
         let told = || events.iter().map(|(at, event)| (*at, event));
         let papers = if ends {
-            self.office.counts(told(), bodies);
-            self.office.closes(self.id, events, self.runtime.now().monotonic)
+            self.accounting.count_records(told(), bodies);
+            self.accounting.end_writes(self.id, events, self.runtime.now().monotonic)
         } else {
-            Papers::default()
+            ExtraWrites::default()
         };
-        let opens = self.office.opens_within(self.id, lease.epoch.get(), events);
+        let opens = self.accounting.predict_start_writes(self.id, lease.epoch.get(), events);
         let mut beside = papers.records;
-        for (at, event) in told().filter(|(_, event)| is_news(event, &mut roots)) {
+        for (at, event) in told().filter(|(_, event)| is_new_root(event, &mut roots)) {
             // With either its run is over, and nothing but these may say so before.
             let closed = !beside.is_empty() && matches!(event, Event::End(_) | Event::Failed(_));
             if closed {
                 for event in beside.drain(..) {
-                    drafts.push(Draft::new(at, event)?);
+                    drafts.push(RecordDraft::new(at, event)?);
                 }
             }
             // A run that someone else's papers close as failed has ended with them: it is not given up as well.
             if !(closed && matches!(event, Event::Failed(_))) {
-                drafts.push(Draft::new(at, event.clone())?);
+                drafts.push(RecordDraft::new(at, event.clone())?);
             }
         }
         let now = self.runtime.now().wall;
         for event in opens.records {
-            drafts.push(Draft::new(now, event)?);
+            drafts.push(RecordDraft::new(now, event)?);
         }
         if drafts.is_empty() && money.is_empty() {
-            return Ok(Written::Whole { bytes: 0, last: Seq::START });
+            return Ok(WriteOutcome::Whole { bytes: 0, last: Seq::START });
         }
         let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
-        let step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
+        let step = Step::for_lease(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
         let mut step = step.bodies(papers.bodies).bodies(opens.bodies);
         let moves = !money.is_empty();
         let asks = money.iter().any(is_of_request);
         step.money = money;
         step.contract = papers.rows;
         step.contract.extend(opens.rows);
-        match self.appended(step).await? {
-            Answer::Committed(last) => {
+        match self.append_timed(step).await? {
+            AppendOutcome::Committed(last) => {
                 if !ends {
-                    self.office.counts(told(), bodies);
+                    self.accounting.count_records(told(), bodies);
                 }
                 if let Some(known) = &mut known {
                     **known = roots;
                 }
                 if moves {
-                    self.purse.moved();
+                    self.funds.notify_settled();
                 }
-                Ok(Written::Whole { bytes, last })
+                Ok(WriteOutcome::Whole { bytes, last })
             }
-            Answer::Refused(decision) => {
+            AppendOutcome::Refused(decision) => {
                 // A call of a gate has it in its record, and a question to a person is no refusal.
                 if asks && decision.decision == Ruling::Denied {
-                    let payer = self.purse.payer().map(|payer| payer.authorization);
-                    self.office.refuses(&decision, payer, self.office.speaks_of(events));
+                    let payer = self.funds.payer().map(|payer| payer.authorization);
+                    self.accounting.note_refusal(&decision, payer, self.accounting.entity_of(events));
                 }
-                Ok(Written::Refused(Box::new(self.refused_by(decision).await?)))
+                Ok(WriteOutcome::Refused(Box::new(self.policy_refusal(decision).await?)))
             }
-            Answer::Wait => Ok(Written::Wait),
-            Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
-            Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+            AppendOutcome::Wait => Ok(WriteOutcome::Wait),
+            AppendOutcome::Conflict(conflict) => Err(RunError::Conflict(conflict)),
+            AppendOutcome::Fenced { held, now } => Err(RunError::Fenced { held, now }),
         }
     }
 
     /// Reads from the ledger what a decision that was no yes was made from: the counters and terms of that moment.
-    async fn refused_by(&self, decision: Decision) -> Result<RefusedByPolicy, Stopped> {
+    async fn policy_refusal(&self, decision: Decision) -> Result<PolicyRefusal, RunError> {
         let loom = self.runtime.loom();
         let unknown = || Error::NotFound { kind: "decision", id: decision.evaluation_hash.to_string() };
         let made = loom.decisions(self.id).await?.into_iter().rev().find(|made| made.decision == decision);
@@ -506,17 +509,17 @@ impl Run {
             }
             None => None,
         };
-        Ok(RefusedByPolicy { decided, terms })
+        Ok(PolicyRefusal { decided, terms })
     }
 
     /// Takes back questions of a cast that is over. What a person said at the same moment stands.
-    pub(crate) async fn withdraw(&self, questions: Vec<ApprovalId>) {
+    pub(crate) async fn withdraw_approvals(&self, questions: Vec<ApprovalId>) {
         for approval in questions {
             let (verdict, at) = (ApprovalVerdict::Cancelled, self.runtime.now().wall);
             let by = self.runtime.owner().as_str().to_owned();
             let cancelled = ApprovalDecision { approval, verdict, by, reason: None, at };
             let id = StepId::new(format!("withdraw-{approval}")).expect("a short name");
-            let step = Step::beside(id, self.id).money(Operation::DecideApproval(cancelled));
+            let step = Step::annotation(id, self.id).money(Operation::DecideApproval(cancelled));
             if let Err(error) = self.runtime.loom().append(step).await {
                 tracing::warn!(run = %self.id, %error, "a question of a cast that is over stays open");
             }
@@ -524,25 +527,25 @@ impl Run {
     }
 
     /// Puts a step to the store.
-    async fn appended(&self, step: Step) -> Result<Answer, Error> {
+    async fn append_timed(&self, step: Step) -> Result<AppendOutcome, Error> {
         let began = tokio::time::Instant::now();
         let answer = self.runtime.loom().append(step).await;
-        self.runtime.waited(Waited::Store { took: began.elapsed() });
+        self.runtime.report_wait(WaitTime::Store { took: began.elapsed() });
         answer
     }
 
-    async fn write(&self, step: Step) -> Result<(), Stopped> {
-        match self.appended(step).await? {
-            Answer::Committed(_) => Ok(()),
-            Answer::Refused(_) | Answer::Wait => Err(Stopped::Unpaid),
-            Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
-            Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+    async fn write(&self, step: Step) -> Result<(), RunError> {
+        match self.append_timed(step).await? {
+            AppendOutcome::Committed(_) => Ok(()),
+            AppendOutcome::Refused(_) | AppendOutcome::Wait => Err(RunError::Unpaid),
+            AppendOutcome::Conflict(conflict) => Err(RunError::Conflict(conflict)),
+            AppendOutcome::Fenced { held, now } => Err(RunError::Fenced { held, now }),
         }
     }
 
     /// Keeps the lease for as long as it is polled, and looks whether someone elsewhere asked the run to end; returns when
     /// the lease is lost.
-    pub(crate) async fn heartbeat(&self, halting: &Halting) -> Stopped {
+    pub(crate) async fn heartbeat(&self, halting: &HaltSignal) -> RunError {
         let mut seen = Seq::START;
         let mut renewed_at = tokio::time::Instant::now();
         loop {
@@ -560,8 +563,8 @@ impl Run {
                 }
                 renewed_at = tokio::time::Instant::now();
             }
-            if self.runtime.is_to_sweep()
-                && let Err(error) = self.runtime.recovered().await
+            if self.runtime.claim_sweep()
+                && let Err(error) = self.runtime.try_recover().await
             {
                 tracing::warn!(%error, "holds without an owner could not be looked for");
             }
@@ -599,7 +602,7 @@ fn is_of_request(operation: &Operation) -> bool {
 }
 
 /// A cantrip enters a loom once.
-fn is_news(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
+fn is_new_root(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
     match event {
         Event::Root(root) => roots.insert(root.cantrip_id),
         Event::Entity(_)
@@ -619,27 +622,27 @@ fn is_news(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
 }
 
 /// The wrapper's words for what a record keeps.
-pub(crate) struct Spoken<'a> {
+pub(crate) struct GuardWording<'a> {
     pub guard: &'a Guard,
     pub trace: &'a Trace,
     pub what: &'a str,
 }
 
-impl Words for Spoken<'_> {
-    fn fault(&self, refusal: Refusal) -> Fault {
+impl RefusalWording for GuardWording<'_> {
+    fn render_fault(&self, refusal: Refusal) -> RecordedError {
         let code = refusal.code();
         let call = Call::gate(self.trace, self.what);
         match self.guard.call(call, |rb| async { rb.refuse(refusal) }).now_or_never() {
             Some(guarded) => {
                 let reason = guarded.reply.data().get("reason_code").and_then(Value::as_str);
-                Fault::new(guarded.reply.code(), guarded.reply.message()).because(reason)
+                RecordedError::new(guarded.reply.code(), guarded.reply.message()).with_reason_code(reason)
             }
             // A tool that waits for nothing is ready at once; should it not be, the code says enough.
-            None => Fault::new(code, code.as_str()),
+            None => RecordedError::new(code, code.as_str()),
         }
     }
 
-    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault {
+    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<ReplyDraft<Success>, Refusal>) -> RecordedError {
         let code = match &answer {
             Ok(filled) => filled.code(),
             Err(refusal) => refusal.code(),
@@ -656,12 +659,12 @@ impl Words for Spoken<'_> {
             }
         };
         match self.guard.call(call, ended).now_or_never() {
-            Some(guarded) => Fault::new(guarded.reply.code(), guarded.reply.message()),
-            None => Fault::new(code, code.as_str()),
+            Some(guarded) => RecordedError::new(guarded.reply.code(), guarded.reply.message()),
+            None => RecordedError::new(code, code.as_str()),
         }
     }
 
-    fn redacted(&self, text: &str) -> String {
-        self.guard.redactor().text(text).into_owned()
+    fn redact(&self, text: &str) -> String {
+        self.guard.redactor().redact_text(text).into_owned()
     }
 }

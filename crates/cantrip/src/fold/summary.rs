@@ -6,15 +6,15 @@
 
 use std::collections::VecDeque;
 
-use cantrip_crystal::{List, Messages, Profile};
+use cantrip_crystal::{MessageLog, Messages, Profile};
 use cantrip_loom::Message;
 
-use super::Plan;
+use super::FoldPlan;
 use crate::limits::{
     INTENT_QUOTED_BYTES_MAX, SUMMARY_READ_TOKENS, SUMMARY_READ_TOKENS_MIN, SUMMARY_SHARE_OF_WINDOW,
     SUMMARY_TOKEN_BYTES_MAX, SUMMARY_TOKENS_MAX,
 };
-use crate::list::{Measure, View};
+use crate::list::{MessageList, TokenEstimator};
 
 /// What it is told first.
 const TASK: &str = "You keep the notes of someone who works on a task and cannot remember everything. You are given the \
@@ -25,7 +25,7 @@ const TASK: &str = "You keep the notes of someone who works on a task and cannot
 
 /// What is read piece by piece, and what was made of it so far.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct SummaryReader {
     /// What the work is about, in short.
     tasks: Vec<String>,
     /// What stands for all that was read before.
@@ -34,16 +34,16 @@ pub(crate) struct Reading {
     tokens_max: u32,
 }
 
-impl Reading {
+impl SummaryReader {
     /// What is folded, in pieces that a crystal of this profile can read.
-    pub(crate) fn of(view: &View, plan: &Plan, profile: &Profile) -> Self {
+    pub(crate) fn of(view: &MessageList, plan: &FoldPlan, profile: &Profile) -> Self {
         let share = profile.window.map_or(u64::MAX, |window| window / SUMMARY_SHARE_OF_WINDOW);
         let tokens_max = u32::try_from(share).unwrap_or(u32::MAX).clamp(1, SUMMARY_TOKENS_MAX);
         let most = piece_bytes(profile, tokens_max, view.ratio());
         let mut pieces = VecDeque::new();
         for (begins, message) in view.messages_of(plan.groups) {
             let turn = begins.map(|turn| format!("Turn {turn}\n")).unwrap_or_default();
-            add(&mut pieces, &format!("{turn}{}", told(message)), most);
+            add(&mut pieces, &format!("{turn}{}", render_message(message)), most);
         }
         let mut tasks: Vec<String> =
             view.intents_about().map(|intent| cut(&intent.text(), INTENT_QUOTED_BYTES_MAX)).collect();
@@ -62,7 +62,7 @@ impl Reading {
         let piece = self.pieces.front()?;
         let tasks: String = self.tasks.iter().map(|task| format!("The task: {task}\n\n")).collect();
         let notes = self.notes.as_ref().map(|notes| format!("The notes so far:\n{notes}\n\n")).unwrap_or_default();
-        let list = List::new();
+        let list = MessageLog::new();
         let words = self.tokens_max / 5 * 3;
         list.push(Message::System { content: format!("{TASK}, in at most {words} words.").into() });
         list.push(Message::User { content: format!("{tasks}{notes}<turns>\n{piece}</turns>").into() });
@@ -70,7 +70,7 @@ impl Reading {
     }
 
     /// What was written about the piece that was read; the whole, once it was the last.
-    pub(crate) fn written(&mut self, text: &str) -> Option<String> {
+    pub(crate) fn accept_notes(&mut self, text: &str) -> Option<String> {
         self.pieces.pop_front();
         let notes = cut(text.trim(), notes_bytes(self.tokens_max));
         if self.pieces.is_empty() {
@@ -81,7 +81,7 @@ impl Reading {
     }
 
     /// What the next request is estimated at.
-    pub(crate) fn estimate(&self, measure: &Measure) -> u64 {
+    pub(crate) fn estimate(&self, measure: &TokenEstimator) -> u64 {
         let messages = self.request();
         let tokens = messages.iter().flat_map(|messages| messages.iter()).map(|message| measure.tokens(message));
         tokens.sum::<f64>().ceil() as u64
@@ -123,7 +123,7 @@ fn add(pieces: &mut VecDeque<String>, text: &str, most: usize) {
 }
 
 /// One message as lines of the record.
-fn told(message: &Message) -> String {
+fn render_message(message: &Message) -> String {
     match message {
         Message::System { content } | Message::User { content } => format!("told: {}\n", content.text()),
         Message::Assistant { content, calls, .. } => {

@@ -2,21 +2,21 @@
 
 use cantrip_loom::Content;
 
-use super::Plan;
+use super::FoldPlan;
 use crate::limits::{INTENT_QUOTED_BYTES_MAX, INTENT_QUOTED_BYTES_MIN, INTENTS_QUOTED_SHARE_OF_WINDOW};
-use crate::list::{Deed, Group, View};
+use crate::list::{GateCallCount, Group, MessageList};
 
 /// What an entity can do about turns that it does not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Means {
+pub struct RecallOptions {
     /// It has the gate `loom`.
     pub loom: bool,
     /// Its variables are where they were.
     pub variables: bool,
 }
 
-impl Means {
-    fn told(self) -> String {
+impl RecallOptions {
+    fn hint(self) -> String {
         let loom = if self.loom { " Call loom to read them." } else { "" };
         let variables = if self.variables { " Variables are unchanged." } else { "" };
         format!("{loom}{variables}")
@@ -26,51 +26,51 @@ impl Means {
 /// The text of the strategy `window`: what was done, without asking anyone.
 ///
 /// `[Folded: turns 1-18] 18 turns are not shown. Gates: read x12 (2 failed), write x4. Last said: "..."`
-pub fn window_text(view: &View, plan: &Plan, means: Means) -> String {
+pub fn window_text(view: &MessageList, plan: &FoldPlan, means: RecallOptions) -> String {
     let gone = &view.groups()[..plan.groups.min(view.groups().len())];
     let turns = plan.to.saturating_sub(plan.from) + 1;
     let are = if turns == 1 { "turn is" } else { "turns are" };
-    let done = done(view, gone);
-    format!("{} {turns} {are} not shown.{}{done}{}", mark(plan), intents(view, plan.groups), means.told())
+    let done = describe_work(view, gone);
+    format!("{} {turns} {are} not shown.{}{done}{}", mark(plan), intents(view, plan.groups), means.hint())
 }
 
 /// What is told of turns that an earlier fold took out of the list, where those of this one stay in it. Where all turns
 /// show it stands in no list: their results say it.
-pub(super) fn selective(view: &View, plan: &Plan, means: Means) -> String {
+pub(super) fn selective(view: &MessageList, plan: &FoldPlan, means: RecallOptions) -> String {
     match view.folded().turns {
         None => mark(plan),
         Some((from, to)) => {
-            let done = done(view, &[]);
-            format!("{} Turns {from}-{to} are not shown.{}{done}{}", mark(plan), intents(view, 0), means.told())
+            let done = describe_work(view, &[]);
+            format!("{} Turns {from}-{to} are not shown.{}{done}{}", mark(plan), intents(view, 0), means.hint())
         }
     }
 }
 
 /// What a crystal wrote, and what it need not remember to write.
-pub(super) fn summary(view: &View, plan: &Plan, means: Means, written: &str) -> String {
-    format!("{} {written}{}{}", mark(plan), intents(view, plan.groups), means.told())
+pub(super) fn summary(view: &MessageList, plan: &FoldPlan, means: RecallOptions, written: &str) -> String {
+    format!("{} {written}{}{}", mark(plan), intents(view, plan.groups), means.hint())
 }
 
-fn mark(plan: &Plan) -> String {
+fn mark(plan: &FoldPlan) -> String {
     format!("[Folded: turns {}-{}]", plan.from, plan.to)
 }
 
 /// The gates and the last words of what was folded before and of these groups.
-fn done(view: &View, gone: &[Group]) -> String {
+fn describe_work(view: &MessageList, gone: &[Group]) -> String {
     let mut deeds = view.folded().deeds.clone();
-    gone.iter().for_each(|group| Deed::add_all(&mut deeds, &group.deeds));
+    gone.iter().for_each(|group| GateCallCount::add_all(&mut deeds, &group.deeds));
     let said = gone.iter().rev().find_map(|group| group.said.as_deref()).or(view.folded().said.as_deref());
     let gates = if deeds.is_empty() {
         String::new()
     } else {
-        format!(" Gates: {}.", deeds.iter().map(told).collect::<Vec<_>>().join(", "))
+        format!(" Gates: {}.", deeds.iter().map(describe_deed).collect::<Vec<_>>().join(", "))
     };
     let said = said.map(|said| format!(" Last said: {}", quote(said))).unwrap_or_default();
     gates + &said
 }
 
 /// The intents of casts of which nothing else shows.
-fn intents(view: &View, groups: usize) -> String {
+fn intents(view: &MessageList, groups: usize) -> String {
     let unshown = view.intents_before(groups);
     if unshown.last.is_empty() {
         return String::new();
@@ -84,7 +84,7 @@ fn intents(view: &View, groups: usize) -> String {
     format!(" Earlier intents{more}: {}.", quotations.join(", "))
 }
 
-fn told(deed: &Deed) -> String {
+fn describe_deed(deed: &GateCallCount) -> String {
     match deed.failed {
         0 => format!("{} x{}", deed.gate, deed.calls),
         failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use cantrip_loom::{Content, FoldSum, Message, Strategy};
 
-use super::{Deed, Group, Mark, View, content_of};
+use super::{GateCallCount, Group, ListMark, MessageList, content_of};
 use crate::limits::{FOLD_INTENTS_MAX, FOLD_MARK_BYTES_MAX, RESULT_STARTS_BYTES_MAX};
 
 /// What a fold stands for, added up over all folds of the thread.
 #[derive(Debug, Clone, Default)]
-pub struct Folded {
+pub struct FoldTotals {
     /// Sequences of the first and the last turn that do not show; none while all do.
     pub turns: Option<(u64, u64)>,
-    pub deeds: Vec<Deed>,
+    pub deeds: Vec<GateCallCount>,
     pub said: Option<String>,
 }
 
 /// Intents of which nothing shows any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unshown {
+pub struct HiddenIntents {
     /// The newest of them, oldest first.
     pub last: Vec<Content>,
     /// How many came before those.
@@ -49,12 +49,12 @@ impl Layout {
     }
 }
 
-impl View {
+impl MessageList {
     /// Folds all turns up to `to`. What was folded before is part of it, so that at most one fold shows; a group that
     /// reaches beyond `to` stays whole. By [`Strategy::Selective`] their messages stay and their results become short;
     /// else `text` stands in their place.
     pub fn fold(&mut self, strategy: Strategy, to: u64, text: &str) {
-        let layout = self.laid_out(strategy, to, text);
+        let layout = self.layout(strategy, to, text);
         let kept = self.groups.split_off(layout.gone);
         let gone = std::mem::replace(&mut self.groups, kept);
         if let Some(first) = gone.first() {
@@ -62,7 +62,7 @@ impl View {
             self.folded.turns = Some((from, gone.last().map_or(first.to, |last| last.to)));
         }
         for group in &gone {
-            Deed::add_all(&mut self.folded.deeds, &group.deeds);
+            GateCallCount::add_all(&mut self.folded.deeds, &group.deeds);
         }
         self.folded.said = gone.iter().rev().find_map(|group| group.said.clone()).or(self.folded.said.take());
         for (group, shortened) in &layout.shortened {
@@ -82,7 +82,7 @@ impl View {
         };
         let gone = &self.groups[..gone];
         let mut deeds = self.folded.deeds.clone();
-        gone.iter().for_each(|group| Deed::add_all(&mut deeds, &group.deeds));
+        gone.iter().for_each(|group| GateCallCount::add_all(&mut deeds, &group.deeds));
         let said = gone.iter().rev().find_map(|group| group.said.clone()).or_else(|| self.folded.said.clone());
         let last = gone.last().map(|group| group.to).or(self.folded.turns.map(|(_, to)| to));
         let (counted, estimated) = self.counted;
@@ -91,16 +91,17 @@ impl View {
 
     /// What a request would be estimated at, had it been folded so.
     pub(crate) fn estimate_folded(&self, strategy: Strategy, to: u64, text: &str) -> u64 {
-        let layout = self.laid_out(strategy, to, text);
+        let layout = self.layout(strategy, to, text);
         let measure = &self.frame.measure;
         let framed = (0..self.framed).filter_map(|at| self.list.get(at).cloned());
-        let stays = (layout.from..self.list.len()).filter_map(|at| Some(self.kept(layout.at(at, self.list.get(at)?)?)));
+        let stays = (layout.from..self.list.len())
+            .filter_map(|at| Some(self.without_bound_thoughts(layout.at(at, self.list.get(at)?)?)));
         let messages = framed.chain(layout.head.iter().cloned()).chain(stays);
         let tokens = messages.fold(0.0, |sum, message| sum + measure.tokens(&message));
         ((tokens + self.frame.tokens()) * self.ratio()).ceil() as u64
     }
 
-    fn laid_out(&self, strategy: Strategy, to: u64, text: &str) -> Layout {
+    fn layout(&self, strategy: Strategy, to: u64, text: &str) -> Layout {
         let folded = self.groups.partition_point(|group| group.to <= to);
         let fold: Arc<Message> = Message::User { content: text.into() }.into();
         match strategy {
@@ -142,10 +143,10 @@ impl View {
         changed.extend(self.fold_at.map(|at| (at, Some(fold))));
         let mut shortened = Vec::with_capacity(folded);
         for (at, group) in self.groups.iter().take(folded).enumerate() {
-            let told = if group.shrunk { group.shortened.clone() } else { self.told_of(group) };
+            let told = if group.shrunk { group.shortened.clone() } else { self.result_summaries(group) };
             for (place, told) in &told {
                 let message =
-                    self.list.get(group.start + place).map(|message| again(message, format!("{mark} {told}")));
+                    self.list.get(group.start + place).map(|message| with_text(message, format!("{mark} {told}")));
                 changed.insert(group.start + place, message);
             }
             shortened.push((at, told));
@@ -155,7 +156,7 @@ impl View {
 
     /// What is told of the results of a group, of those that get shorter by it. Which these are does not depend on where
     /// a fold ends: a result that was shortened once stays so.
-    fn told_of(&self, group: &Group) -> Vec<(usize, String)> {
+    fn result_summaries(&self, group: &Group) -> Vec<(usize, String)> {
         let results = (1..=group.results).filter_map(|place| Some((place, self.list.get(group.start + place)?)));
         results
             .filter_map(|(place, message)| {
@@ -190,12 +191,12 @@ impl View {
                 self.remark();
             }
             if nudged == Some(at) {
-                self.nudged = Some(Mark { nudge_due: true, ..self.mark() });
+                self.nudged = Some(ListMark { nudge_due: true, ..self.mark() });
             }
             places.push(self.list.len());
             tokens.push(self.tally.tokens);
             if let Some(message) = old.get(at).and_then(|old| layout.at(at, old)) {
-                let message = self.kept(message);
+                let message = self.without_bound_thoughts(message);
                 self.push(message);
             }
         }
@@ -216,7 +217,7 @@ impl View {
 
     /// A message that stays. What stands before it is another text now, so thoughts that are bound to what they were
     /// thought behind would be refused with it.
-    fn kept(&self, message: Arc<Message>) -> Arc<Message> {
+    fn without_bound_thoughts(&self, message: Arc<Message>) -> Arc<Message> {
         match &*message {
             Message::Assistant { content, calls, parts: Some(_) } if self.frame.binds_thoughts => {
                 Arc::new(Message::Assistant { content: content.clone(), calls: calls.clone(), parts: None })
@@ -233,7 +234,7 @@ impl View {
     }
 
     /// What the fold that shows stands for.
-    pub fn folded(&self) -> &Folded {
+    pub fn folded(&self) -> &FoldTotals {
         &self.folded
     }
 
@@ -247,12 +248,12 @@ impl View {
     }
 
     /// The intents of which no group is left once the first `place` groups are folded.
-    pub fn intents_before(&self, place: usize) -> Unshown {
+    pub fn intents_before(&self, place: usize) -> HiddenIntents {
         let shown = self.groups.get(place).map(|group| group.intent);
         let shown = shown.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
         let before = &self.intents[..shown.min(self.intents.len())];
         let more = before.len().saturating_sub(FOLD_INTENTS_MAX);
-        Unshown { last: before[more..].iter().map(|told| content_of(told)).collect(), more }
+        HiddenIntents { last: before[more..].iter().map(|told| content_of(told)).collect(), more }
     }
 
     /// The intent of the first group that shows, and that of the cast under way.
@@ -281,7 +282,7 @@ impl View {
 }
 
 /// The same message with another text.
-fn again(message: &Message, text: String) -> Arc<Message> {
+fn with_text(message: &Message, text: String) -> Arc<Message> {
     let content = Content::Text(text);
     Arc::new(match message {
         Message::Tool { tool_call_id, gate, .. } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cantrip_canon::json;
 use cantrip_loom::{Cantrip, Maker, Message};
 
-use super::Measure;
+use super::TokenEstimator;
 
 /// What does not change while an entity lives: the conditioning, and how messages are read.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Frame {
     pub medium: String,
     /// Bytes of the definitions that go with every request.
     pub definition_bytes: u64,
-    pub measure: Measure,
+    pub measure: TokenEstimator,
 }
 
 impl Frame {
@@ -34,7 +34,7 @@ impl Frame {
             binds_thoughts: false,
             medium: medium.into(),
             definition_bytes: 0,
-            measure: Measure::default(),
+            measure: TokenEstimator::default(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Frame {
     }
 
     #[must_use]
-    pub fn measured(mut self, measure: Measure) -> Self {
+    pub fn measured(mut self, measure: TokenEstimator) -> Self {
         self.measure = measure;
         self
     }

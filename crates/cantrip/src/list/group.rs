@@ -1,10 +1,10 @@
 //! One utterance with all it caused, and how it reads.
 
 use cantrip_canon::{CastId, TurnId};
-use cantrip_loom::render::{self, Ended};
-use cantrip_loom::{Deed, GateCall, GateRecord, Message, Output, Utterance};
+use cantrip_loom::render::{self, GroupEnd};
+use cantrip_loom::{GateCall, GateCallCount, GateRecord, Message, OutputRecord, Utterance};
 
-use super::{Closed, Frame, is_delegated};
+use super::{ClosedTurn, Frame, is_delegated};
 use crate::limits::SAID_BYTES_MAX;
 
 /// Why a turn cannot be taken into a list.
@@ -20,21 +20,21 @@ pub enum CloseFault {
 
 /// The turns of a group as they come.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub(super) struct GroupParts {
     pub(super) from: u64,
     pub(super) to: u64,
     first: TurnId,
     pub(super) last: TurnId,
     pub(super) intent: usize,
     utterance: Utterance,
-    outputs: Vec<Output>,
+    outputs: Vec<OutputRecord>,
     records: Vec<GateRecord>,
     pub(super) tokens_prompt: u64,
     pub(super) tokens_completion: u64,
 }
 
-impl Parts {
-    pub(super) fn opened(turn: &Closed<'_>, said: &Utterance, intent: usize) -> Self {
+impl GroupParts {
+    pub(super) fn opened(turn: &ClosedTurn<'_>, said: &Utterance, intent: usize) -> Self {
         Self {
             from: turn.sequence,
             to: turn.sequence,
@@ -49,7 +49,7 @@ impl Parts {
         }
     }
 
-    pub(super) fn extend(&mut self, turn: &Closed<'_>) {
+    pub(super) fn extend(&mut self, turn: &ClosedTurn<'_>) {
         self.to = turn.sequence;
         self.last = turn.id;
         self.outputs.extend_from_slice(turn.outputs);
@@ -57,18 +57,18 @@ impl Parts {
     }
 
     /// Settled calls by gate. A call that was delegated is counted where it settled.
-    pub(super) fn deeds(&self) -> Vec<Deed> {
+    pub(super) fn deeds(&self) -> Vec<GateCallCount> {
         let mut deeds = Vec::new();
         for record in self.records.iter().filter(|record| !is_delegated(record)) {
-            let deed = Deed { gate: record.gate.clone(), calls: 1, failed: u64::from(record.is_error()) };
-            Deed::add_all(&mut deeds, &[deed]);
+            let deed = GateCallCount { gate: record.gate.clone(), calls: 1, failed: u64::from(record.is_error()) };
+            GateCallCount::add_all(&mut deeds, &[deed]);
         }
         deeds
     }
 
     /// What is said after it, where its cast goes on without anything having answered it.
     pub(super) fn said_after(&self) -> &'static str {
-        render::said_after(&self.utterance)
+        render::follow_up_text(&self.utterance)
     }
 
     pub(super) fn said(&self) -> Option<String> {
@@ -78,14 +78,14 @@ impl Parts {
     }
 
     /// The group as its crystal reads it.
-    pub(super) fn messages(&self, frame: &Frame, ended: Ended) -> Vec<Message> {
+    pub(super) fn messages(&self, frame: &Frame, ended: GroupEnd) -> Vec<Message> {
         let said = &self.utterance;
-        let calls = said.calls.iter().enumerate().map(|(at, call)| self.shown(call, at, frame)).collect();
+        let calls = said.calls.iter().enumerate().map(|(at, call)| self.display_call(call, at, frame)).collect();
         let parts = said.parts.clone().filter(|parts| frame.is_own(&parts.maker));
         self.group(frame, ended).messages(calls, parts)
     }
 
-    fn group<'a>(&'a self, frame: &'a Frame, ended: Ended) -> render::Group<'a> {
+    fn group<'a>(&'a self, frame: &'a Frame, ended: GroupEnd) -> render::Group<'a> {
         render::Group {
             from: self.from,
             utterance: &self.utterance,
@@ -99,7 +99,7 @@ impl Parts {
 
     /// The same as it was told before what providers sign came back to them: without it, and with ids of ours. None where
     /// that makes no difference.
-    pub(super) fn former_messages(&self, frame: &Frame, ended: Ended) -> Option<Vec<Message>> {
+    pub(super) fn former_messages(&self, frame: &Frame, ended: GroupEnd) -> Option<Vec<Message>> {
         let maker = &self.utterance.parts.as_ref()?.maker;
         let differs = frame.is_own(maker) && maker.crystal().contains('/');
         differs.then(|| {
@@ -113,7 +113,7 @@ impl Parts {
     }
 
     /// A call as it is shown: an id that another provider made is replaced by one of ours, the same every time.
-    fn shown(&self, call: &GateCall, at: usize, frame: &Frame) -> GateCall {
+    fn display_call(&self, call: &GateCall, at: usize, frame: &Frame) -> GateCall {
         let own = match &self.utterance.parts {
             Some(parts) => frame.is_own(&parts.maker),
             None => frame.is_own_model(&self.utterance.model),

@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use cantrip_loom::Message;
-use cantrip_reply::{Failure, Filled, codes};
+use cantrip_reply::{Failure, ReplyDraft, codes};
 
 /// Walks a list message by message.
 ///
@@ -17,28 +17,28 @@ use cantrip_reply::{Failure, Filled, codes};
 /// assert!(Pairing::check([&result]).is_err());
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Pairing {
+pub struct PairingCheck {
     /// Calls of the last assistant message that have no result yet.
     due: VecDeque<String>,
-    broken: Option<Unpaired>,
+    broken: Option<PairingFault>,
 }
 
 /// The first place where calls and results do not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tool result without matching tool call: {fault} {tool_call_id}")]
-pub struct Unpaired {
+pub struct PairingFault {
     pub tool_call_id: String,
     pub fault: &'static str,
 }
 
-impl Unpaired {
+impl PairingFault {
     /// The reply of a request that was not sent for this.
-    pub fn filled(&self, model: &str) -> Filled<Failure> {
+    pub fn filled(&self, model: &str) -> ReplyDraft<Failure> {
         codes::crystal_rejected(model, self.to_string())
     }
 }
 
-impl Pairing {
+impl PairingCheck {
     pub fn take(&mut self, message: &Message) {
         match message {
             Message::Tool { tool_call_id, .. } => match self.due.pop_front() {
@@ -68,20 +68,20 @@ impl Pairing {
     }
 
     fn fault(&mut self, fault: &'static str, tool_call_id: &str) {
-        self.broken.get_or_insert_with(|| Unpaired { tool_call_id: tool_call_id.to_owned(), fault });
+        self.broken.get_or_insert_with(|| PairingFault { tool_call_id: tool_call_id.to_owned(), fault });
     }
 
     /// Whether the list may be sent as it is now.
-    pub fn complete(&self) -> Result<(), Unpaired> {
+    pub fn complete(&self) -> Result<(), PairingFault> {
         match (&self.broken, self.due.front()) {
             (Some(broken), _) => Err(broken.clone()),
-            (None, Some(due)) => Err(Unpaired { tool_call_id: due.clone(), fault: "no result for" }),
+            (None, Some(due)) => Err(PairingFault { tool_call_id: due.clone(), fault: "no result for" }),
             (None, None) => Ok(()),
         }
     }
 
     /// The same for a list that is there already.
-    pub fn check<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), Unpaired> {
+    pub fn check<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), PairingFault> {
         let mut pairing = Self::default();
         messages.into_iter().for_each(|message| pairing.take(message));
         pairing.complete()

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use cantrip_canon::{Instant, Timestamp};
 use cantrip_loom::{
-    Asked, Bodies, CallSettled, Caller, Closing, EndedBy, Ending, Error, Event, GateRecord, Opened, Settled,
-    Settlement, Started, TurnClosed, Work as Working,
+    Bodies, CallSettled, CallStarted, CallWork as Working, Caller, Closing, EndedBy, Ending, Error, Event,
+    GateCallRequest, GateRecord, SettledCall, Settlement, TurnClosed, TurnOpened,
 };
 use serde_json::Value;
 
-use super::group::{Call, CallState, Group};
-use super::{Asking, Failing, Machine, Phase, World};
-use crate::list::{Closed, Deed};
+use super::group::{CallState, GroupCall, OpenGroup};
+use super::{CastFailure, Machine, Phase, StepContext, TurnRequest};
+use crate::list::{ClosedTurn, GateCallCount};
 
 impl Machine {
     /// Takes in a record of this cast that was read back. `now` is when it was read: what time passed before, nobody
@@ -23,14 +23,19 @@ impl Machine {
         now: Instant,
         bodies: &dyn Bodies,
     ) -> Result<(), Error> {
-        self.take(event, at, now, bodies, false)
+        self.apply_event(event, at, now, bodies, false)
     }
 
-    pub(super) fn apply_drafted(&mut self, event: &Event, bodies: &dyn Bodies, world: &World<'_>) -> Result<(), Error> {
-        self.take(event, world.now.wall, world.now.monotonic, bodies, true)
+    pub(super) fn apply_drafted(
+        &mut self,
+        event: &Event,
+        bodies: &dyn Bodies,
+        world: &StepContext<'_>,
+    ) -> Result<(), Error> {
+        self.apply_event(event, world.now.wall, world.now.monotonic, bodies, true)
     }
 
-    fn take(
+    fn apply_event(
         &mut self,
         event: &Event,
         at: Timestamp,
@@ -41,32 +46,32 @@ impl Machine {
         match event {
             Event::Attempt(attempt) => match (attempt.call_id.caller(), &mut self.phase) {
                 (Caller::Turn(turn), Phase::Asking(asking)) => {
-                    asking.recorded(turn, attempt.number, attempt.reservation_id.clone(), fresh);
+                    asking.note_attempt(turn, attempt.number, attempt.reservation_id.clone(), fresh);
                     Ok(())
                 }
                 (Caller::Fold(_), Phase::Folding(summarising)) => {
-                    summarising.recorded(attempt.number);
+                    summarising.note_attempt(attempt.number);
                     Ok(())
                 }
                 // Whoever was writing it is gone: it is begun anew.
                 (Caller::Fold(_), Phase::Asking(asking)) => {
-                    asking.folding(false);
+                    asking.note_fold(false);
                     Ok(())
                 }
                 (Caller::Turn(_), Phase::Folding(_)) | (_, Phase::Acting(_) | Phase::Ended) => {
                     Err(self.incoherent("attempt", "a turn is open"))
                 }
             },
-            Event::Opened(opened) => self.opened(opened, at, now, bodies),
-            Event::Started(started) => self.started(started, bodies, fresh),
-            Event::Settled(settled) => self.settled(settled, bodies),
-            Event::Turn(closed) => self.closed(closed, now, bodies),
+            Event::Opened(opened) => self.apply_opened(opened, at, now, bodies),
+            Event::Started(started) => self.apply_started(started, bodies, fresh),
+            Event::Settled(settled) => self.apply_settled(settled, bodies),
+            Event::Turn(closed) => self.apply_closed(closed, now, bodies),
             Event::Fold(fold) => {
                 let text = fold.text.load(bodies)?;
                 self.view.fold(fold.strategy, fold.to, &text);
                 self.leave_folding();
                 if let Phase::Asking(asking) = &mut self.phase {
-                    asking.folding(true);
+                    asking.note_fold(true);
                 }
                 Ok(())
             }
@@ -74,7 +79,7 @@ impl Machine {
                 match &end.ending {
                     Ending::Terminated { result, .. } => self.answer = Some(result.load(bodies)?),
                     Ending::Truncated { error: Some(fault), .. } => {
-                        self.failing.get_or_insert_with(|| Failing::Recorded(fault.clone()));
+                        self.failing.get_or_insert_with(|| CastFailure::Recorded(fault.clone()));
                     }
                     Ending::Truncated { error: None, .. } => {}
                 }
@@ -83,8 +88,8 @@ impl Machine {
                 Ok(())
             }
             Event::Other { kind, payload } => {
-                self.approval(kind, at, payload);
-                self.held_before(kind, payload);
+                self.apply_approval(kind, at, payload);
+                self.apply_hold_decision(kind, payload);
                 Ok(())
             }
             // Where it begins it was told before; what a child is, that a run waited or failed, and what someone thought
@@ -98,7 +103,13 @@ impl Machine {
         }
     }
 
-    fn opened(&mut self, opened: &Opened, at: Timestamp, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
+    fn apply_opened(
+        &mut self,
+        opened: &TurnOpened,
+        at: Timestamp,
+        now: Instant,
+        bodies: &dyn Bodies,
+    ) -> Result<(), Error> {
         let since = match &self.phase {
             Phase::Asking(asking) if asking.since != Instant::default() => asking.since,
             Phase::Asking(_) => now,
@@ -113,13 +124,13 @@ impl Machine {
         if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
             self.last_said = Some(content.to_owned());
         }
-        let fenced = self.facts.fenced_in(&said);
-        let group = Group::new(opened.turn_id, opened.sequence, said, fenced, opened.usage, since, at);
+        let fenced = self.facts.fenced_program(&said);
+        let group = OpenGroup::new(opened.turn_id, opened.sequence, said, fenced, opened.usage, since, at);
         self.phase = Phase::Acting(Box::new(group));
         Ok(())
     }
 
-    pub(super) fn group(&mut self) -> Result<&mut Group, Error> {
+    pub(super) fn open_group(&mut self) -> Result<&mut OpenGroup, Error> {
         let fault = self.incoherent("settled", "no turn is open");
         match &mut self.phase {
             Phase::Acting(group) => Ok(group),
@@ -128,10 +139,15 @@ impl Machine {
     }
 
     /// What a call asks for: as its record spells it, or as its utterance says it.
-    fn asked(&mut self, number: u32, asked: Option<&Asked>, bodies: &dyn Bodies) -> Result<Call, Error> {
+    fn call_from_record(
+        &mut self,
+        number: u32,
+        asked: Option<&GateCallRequest>,
+        bodies: &dyn Bodies,
+    ) -> Result<GroupCall, Error> {
         let pending = CallState::Started { work: Working::Gate, key: None, reservation: None, fresh: false };
         if let Some(asked) = asked {
-            return Ok(Call {
+            return Ok(GroupCall {
                 gate: asked.gate.clone(),
                 args: asked.args.load(bodies)?,
                 tool_call_id: asked.tool_call_id.clone(),
@@ -140,13 +156,13 @@ impl Machine {
         }
         let fault = self.incoherent("settled", "its utterance has no such call");
         let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
-        let call = self.group()?.said.calls.get(place).cloned().ok_or(fault)?;
-        Ok(Call { gate: call.gate, args: call.args, tool_call_id: Some(call.tool_call_id), state: pending })
+        let call = self.open_group()?.said.calls.get(place).cloned().ok_or(fault)?;
+        Ok(GroupCall { gate: call.gate, args: call.args, tool_call_id: Some(call.tool_call_id), state: pending })
     }
 
-    fn started(&mut self, started: &Started, bodies: &dyn Bodies, fresh: bool) -> Result<(), Error> {
+    fn apply_started(&mut self, started: &CallStarted, bodies: &dyn Bodies, fresh: bool) -> Result<(), Error> {
         let number = started.call_id.number();
-        let mut call = self.asked(number, started.asked.as_ref(), bodies)?;
+        let mut call = self.call_from_record(number, started.asked.as_ref(), bodies)?;
         call.state = CallState::Started {
             work: started.work.clone(),
             key: started.idempotency_key.clone(),
@@ -155,17 +171,17 @@ impl Machine {
         };
         match &started.work {
             Working::Gate => {
-                let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().labels.clone());
+                let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.spec().labels.clone());
                 self.touched.take(&labels.unwrap_or_default());
             }
             Working::Delegation { children } => self.children += children.len() as u64,
             Working::Verifier => {}
         }
-        self.group()?.calls.insert(number, call);
+        self.open_group()?.calls.insert(number, call);
         Ok(())
     }
 
-    fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) -> Result<(), Error> {
+    fn apply_settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) -> Result<(), Error> {
         let number = settled.call_id.number();
         let of_fold = match settled.call_id.caller() {
             Caller::Fold(_) => true,
@@ -177,7 +193,7 @@ impl Machine {
             }
             self.spent.add(settled.cost);
             if let (false, Phase::Asking(asking)) = (of_fold, &mut self.phase) {
-                asking.settled();
+                asking.end_attempt();
             }
             return Ok(());
         }
@@ -185,12 +201,12 @@ impl Machine {
             self.spent.add(settled.cost);
         }
         let result = settled.result.load(bodies)?;
-        let known = self.group()?.calls.remove(&number);
+        let known = self.open_group()?.calls.remove(&number);
         let mut call = match known {
             Some(call) => call,
-            None => self.asked(number, settled.asked.as_ref(), bodies)?,
+            None => self.call_from_record(number, settled.asked.as_ref(), bodies)?,
         };
-        let came_to = Box::new(Settled {
+        let came_to = Box::new(SettledCall {
             result: result.clone(),
             reply: settled.reply.clone(),
             data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
@@ -209,16 +225,16 @@ impl Machine {
             ephemeral: settled.ephemeral,
             settlement: Settlement::Settled(came_to.clone()),
         };
-        let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().clone());
+        let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.spec().clone());
         for child in &settled.children {
             if let Some(labels) = self.kin.get(&child.entity_id) {
                 self.touched.take(labels);
             }
         }
         let failed = u64::from(!settled.reply.is_success());
-        Deed::add_all(&mut self.deeds, &[Deed { gate: call.gate.clone(), calls: 1, failed }]);
-        let clock = super::program::reading(settled.clock_ms);
-        let group = self.group()?;
+        GateCallCount::add_all(&mut self.deeds, &[GateCallCount { gate: call.gate.clone(), calls: 1, failed }]);
+        let clock = super::program::timestamp_from_millis(settled.clock_ms);
+        let group = self.open_group()?;
         group.count(&record, promises.is_some_and(|promises| promises.polling));
         if call.gate == "done" && settled.reply.is_success() {
             group.done = Some(result);
@@ -230,13 +246,13 @@ impl Machine {
         Ok(())
     }
 
-    fn closed(&mut self, closed: &TurnClosed, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
+    fn apply_closed(&mut self, closed: &TurnClosed, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
         let outputs = match &closed.outputs {
             Some(outputs) => outputs.load(bodies)?,
             None => Vec::new(),
         };
         let fault = self.incoherent("turn", "another turn is open");
-        let group = self.group()?;
+        let group = self.open_group()?;
         if group.turn != closed.turn_id {
             return Err(fault);
         }
@@ -258,7 +274,7 @@ impl Machine {
         let first = group.turn == group.holder;
         let said = Arc::clone(&group.said);
         let (records, sequence, usage) = (std::mem::take(&mut group.records), group.sequence, group.usage);
-        let view = Closed {
+        let view = ClosedTurn {
             id: closed.turn_id,
             sequence,
             utterance: first.then_some(&*said),
@@ -277,20 +293,22 @@ impl Machine {
         self.leaf = Some(closed.turn_id);
         match &closed.closing {
             Closing::Sealed { .. } => {}
-            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => self.base = Some(closed.turn_id),
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
+                self.sandbox_base = Some(closed.turn_id)
+            }
         }
         self.sequence = sequence;
         self.turns += 1;
         match &closed.closing {
             Closing::Sealed { next, .. } => {
-                let group = self.group()?;
+                let group = self.open_group()?;
                 group.turn = *next;
                 group.sequence = sequence + 1;
                 group.since = now;
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
-                let group = self.group()?;
-                let (mark, is_cut) = (group.mark(), group.is_cut_text());
+                let group = self.open_group()?;
+                let (mark, is_cut) = (group.loop_mark(), group.is_cut_text());
                 if is_cut {
                     let text = group.said.content.clone().unwrap_or_default();
                     self.cut_text.push_str(&text);
@@ -300,16 +318,16 @@ impl Machine {
                     self.cut_texts = 0;
                 }
                 self.marks.push(mark);
-                self.phase = Phase::Asking(Asking::new(now));
+                self.phase = Phase::Asking(TurnRequest::new(now));
             }
         }
         Ok(())
     }
 
     /// How the entity chose to stop in the open turn, if it did.
-    pub(super) fn chosen(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
+    pub(super) fn chosen_ending(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
         let require_done = self.facts.cantrip.requires_done_tool();
-        let group = self.group()?;
+        let group = self.open_group()?;
         if let Some(answer) = &group.done {
             return Ok(Some((EndedBy::Done, answer.clone())));
         }

@@ -4,58 +4,60 @@ use std::fmt;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, RunId, Timestamp, TurnId};
-use cantrip_circle::gate::{Doubt, Identity};
-use cantrip_circle::medium::{Answer as ProgramAnswer, Lost, ProgramCall};
+use cantrip_circle::gate::{Identity, UnknownCharge};
+use cantrip_circle::medium::{Answer as ProgramAnswer, ProgramCall, SandboxError};
 use cantrip_circle::{Labels, Permit, PredictCall, ProgramEnd};
-use cantrip_crystal::{Answer, Failure, Messages, Plan};
-use cantrip_loom::{Body, CallId, Change, Event, Fault, Judged, Output, ReplyMark, TruncationReason};
-use cantrip_reply::{Filled, Refusal, Success};
-use cantrip_spend::{ApprovalMark, Decided, Operation, Subject};
+use cantrip_crystal::{Answer, Failure, Messages, RetryDecision};
+use cantrip_loom::{
+    Body, CallId, Event, FileChange, OutputRecord, PolicyFacts, RecordedError, ReplyMark, TruncationReason,
+};
+use cantrip_reply::{Refusal, ReplyDraft, Success};
+use cantrip_spend::{ApprovalSnapshot, DecisionRecord, Operation, Subject};
 use serde_json::{Map, Value};
 
-use super::folding::Summary;
-use super::money::{Payer, Unpaid};
-use super::spawn::Newborn;
+use super::child::ChildSpec;
+use super::folding::SummaryRequest;
+use super::money::{RunPayer, UnpaidReason};
 use crate::funds::Funds;
-use crate::predicts::PreparedPredict;
+use crate::predict::PreparedPredict;
 
 /// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
 /// own.
-pub(crate) struct World<'a> {
+pub(crate) struct StepContext<'a> {
     pub now: Now,
     pub ids: &'a IdSource,
-    pub words: &'a dyn Words,
+    pub words: &'a dyn RefusalWording,
     /// What the tightest token limit of the entity and of everyone above it leaves, open holds not counted.
     pub tokens_left: Option<u64>,
     /// The same of its money, by its wards and by who pays.
     pub money_left: Option<Money>,
-    pub funds: Funds<&'a Payer>,
+    pub funds: Funds<&'a RunPayer>,
     /// How much of the time of the cast is used.
     pub elapsed: Duration,
 }
 
-impl<'a> World<'a> {
+impl<'a> StepContext<'a> {
     /// Who pays, if anybody does.
-    pub(crate) fn payer(&self) -> Option<&'a Payer> {
-        self.funds.paid()
+    pub(crate) fn payer(&self) -> Option<&'a RunPayer> {
+        self.funds.payer()
     }
 }
 
-impl fmt::Debug for World<'_> {
+impl fmt::Debug for StepContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("StepContext").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
 /// Turns a refusal into what a record keeps of it. Only a reply has words, and only the wrapper makes one.
-pub(crate) trait Words {
-    fn fault(&self, refusal: Refusal) -> Fault;
+pub(crate) trait RefusalWording {
+    fn render_fault(&self, refusal: Refusal) -> RecordedError;
 
     /// Returns the text without the secrets in it.
-    fn redacted(&self, text: &str) -> String;
+    fn redact(&self, text: &str) -> String;
 
     /// The reply of a program: what a record keeps of it.
-    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault;
+    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<ReplyDraft<Success>, Refusal>) -> RecordedError;
 }
 
 /// A program that has ended, for the line that its reply leaves in the log.
@@ -72,9 +74,9 @@ pub(crate) struct EndedProgram<'a> {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Policy is asked about these calls. Nothing has to be durable for it.
-    Authorize(Vec<Inquiry>),
+    Authorize(Vec<AuthorizeRequest>),
     /// The worst case of each is put aside.
-    Reserve(Vec<Worst>),
+    Reserve(Vec<WorstCase>),
     /// These records, whole and in this order.
     Append {
         events: Vec<(Timestamp, Event)>,
@@ -82,16 +84,16 @@ pub(crate) enum Effect {
         /// What becomes of money with them.
         money: Vec<Operation>,
     },
-    Ask(Asked),
+    Ask(CrystalRequest),
     /// A piece of what is folded is read by the crystal that writes folds.
-    Summarise(Summary),
+    Summarise(SummaryRequest),
     Sleep(Duration),
     /// Together, at most eight at once; the answers are told in this order.
-    Execute(Vec<Work>),
-    Spawn(Spawning),
+    Execute(Vec<CallTask>),
+    Spawn(SpawnRequest),
     /// A predict is made ready. Nothing has to be durable for it.
-    Prepare(Box<Preparing>),
-    RunProgram(Starting),
+    Prepare(Box<PrepareRequest>),
+    RunProgram(ProgramStart),
     /// The program that waits goes on with this answer, at this reading of the clock.
     ResumeProgram {
         answer: ProgramAnswer,
@@ -106,7 +108,7 @@ pub(crate) enum Effect {
     },
     /// The crystal stays away; the run waits.
     Park {
-        fault: Fault,
+        fault: RecordedError,
         /// The provider's words that the fault does not have.
         detail: Option<String>,
     },
@@ -116,14 +118,14 @@ pub(crate) enum Effect {
 
 /// What is asked about a call before it begins.
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct AuthorizeRequest {
     pub call: CallId,
-    pub about: About,
+    pub about: AuthorizeKind,
 }
 
 /// What kind of call it is.
 #[derive(Debug)]
-pub(crate) enum About {
+pub(crate) enum AuthorizeKind {
     /// A request to a crystal: it is judged where its money is reserved, and here where nobody pays.
     Request,
     /// A call that costs nothing is judged here.
@@ -141,17 +143,17 @@ pub(crate) struct FreeCall {
     pub approval_ward: bool,
     /// Under the ward `trifecta`.
     pub touched: Option<Vec<String>>,
-    pub approval: Option<ApprovalMark>,
+    pub approval: Option<ApprovalSnapshot>,
 }
 
 /// What was said to an inquiry.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum PolicyAnswer {
     /// Nothing: policy is kept by nobody here, or is asked later.
     Nothing,
-    Judged(Box<(Decided, Judged)>),
+    Judged(Box<(DecisionRecord, PolicyFacts)>),
     /// Nobody pays for whoever asks, and policy says so.
-    Unfunded(Box<Decided>),
+    Unfunded(Box<DecisionRecord>),
     /// The outcome of a call like it is unknown, and it must not be made again before someone has looked.
     Barred,
     /// In a second run: as it was the first time.
@@ -160,7 +162,7 @@ pub(crate) enum Said {
 
 /// The most that a call can come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Worst {
+pub(crate) struct WorstCase {
     pub call: CallId,
     /// Of a request under a token limit.
     pub tokens: Option<u64>,
@@ -168,7 +170,7 @@ pub(crate) struct Worst {
 
 /// One attempt, recorded and ready to leave.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct CrystalRequest {
     pub turn: TurnId,
     pub call: CallId,
     /// Who is asked: the crystal, or one that it falls back on.
@@ -183,49 +185,49 @@ pub(crate) struct Asked {
 
 /// A call to be answered: by its gate, or by what was decided about it.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct CallTask {
     pub number: u32,
     pub gate: String,
     pub identity: Identity,
     pub idempotency_key: Option<String>,
-    pub kind: WorkKind,
+    pub kind: CallTaskKind,
 }
 
-impl Work {
+impl CallTask {
     /// What its gate is given, as far as it gets there.
     pub(crate) fn arguments(&self) -> Option<&Map<String, Value>> {
         match &self.kind {
-            WorkKind::Enter(permit) => Some(permit.arguments()),
-            WorkKind::Refuse(_) | WorkKind::Answer(_) | WorkKind::Verify(_) => None,
+            CallTaskKind::Enter(permit) => Some(permit.arguments()),
+            CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) | CallTaskKind::Verify(_) => None,
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) enum WorkKind {
+pub(crate) enum CallTaskKind {
     Enter(Permit),
     Refuse(Refusal),
-    Answer(Filled<Success>),
+    Answer(ReplyDraft<Success>),
     /// The answer is shown to the verifier.
     Verify(Value),
 }
 
-/// What came of a [`Work`].
+/// What came of a [`CallTask`].
 #[derive(Debug)]
-pub(crate) struct Worked {
+pub(crate) struct CallOutcome {
     pub number: u32,
     pub reply: ReplyMark,
     pub result: Value,
     /// What an error says to code, beside its text; empty for a success.
     pub data: Map<String, Value>,
     pub duration_ms: u64,
-    pub changes: Vec<Change>,
+    pub changes: Vec<FileChange>,
     pub bodies: Vec<Body>,
     pub cost: Option<Money>,
     /// Its provider's own id for it.
     pub correlation: Option<String>,
     /// Why nobody knows whether it was charged for.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<UnknownCharge>,
     /// Nothing of it left the house.
     pub unbegun: bool,
     pub clock: Timestamp,
@@ -235,18 +237,18 @@ pub(crate) struct Worked {
 
 /// Children to be cast, or to be gone on with.
 #[derive(Debug)]
-pub(crate) struct Spawning {
+pub(crate) struct SpawnRequest {
     /// The sealed turn above them.
     pub parent: TurnId,
     /// The call that asks for them.
     pub gate: String,
     pub identity: Identity,
-    pub children: Vec<Newborn>,
+    pub children: Vec<ChildSpec>,
 }
 
 /// A predict that is to be made ready.
 #[derive(Debug, Clone)]
-pub(crate) struct Preparing {
+pub(crate) struct PrepareRequest {
     pub turn: TurnId,
     pub call: CallId,
     /// Who will answer.
@@ -258,20 +260,20 @@ pub(crate) struct Preparing {
 
 /// How a child ended, as its parent needs to know it.
 #[derive(Debug, Clone)]
-pub(crate) struct Grown {
+pub(crate) struct ChildOutcome {
     pub entity: EntityId,
     /// Of its cast's own reply.
     pub reply: ReplyMark,
     /// Its answer, or why there is none.
-    pub answer: Result<Value, (TruncationReason, Option<Fault>)>,
+    pub answer: Result<Value, (TruncationReason, Option<RecordedError>)>,
     /// The words of its cast's own reply, where it has no answer.
-    pub told: Option<Fault>,
+    pub told: Option<RecordedError>,
     pub touched: Labels,
 }
 
 /// A program about to run.
 #[derive(Debug, Clone)]
-pub(crate) struct Starting {
+pub(crate) struct ProgramStart {
     pub name: String,
     pub source: String,
     pub clock: Timestamp,
@@ -279,28 +281,28 @@ pub(crate) struct Starting {
 
 /// What happened.
 #[derive(Debug)]
-pub(crate) enum Happened {
+pub(crate) enum Input {
     /// In the order of the inquiries.
-    Authorized(Vec<Said>),
+    Authorized(Vec<PolicyAnswer>),
     Reserved,
     /// Only others of the same tree stood in the way, and something moved: what is wanted is measured anew.
     Waited,
     Answered(Answer),
     /// The records that were to be appended were not, because nobody pays for what they begin.
-    Unpaid(Unpaid),
+    Unpaid(UnpaidReason),
     /// What follows was planned with the deadline at hand.
-    Failed(Failure, Plan),
+    Failed(Failure, RetryDecision),
     /// The request was given up because the cast was halted.
     Interrupted,
     Slept,
-    Worked(Vec<Worked>),
-    Grown(Vec<Grown>),
+    CallsDone(Vec<CallOutcome>),
+    ChildrenDone(Vec<ChildOutcome>),
     /// A predict is ready, or why it cannot be made. None in a second run, where its child is not cast again.
     Prepared(Result<Option<Box<PreparedPredict>>, Refusal>),
     /// The program waits for the answer to this call.
-    Called(ProgramCall),
+    ProgramCalled(ProgramCall),
     /// The program has ended. None in a second run whose record says how it did.
-    Ran(Output, Option<ProgramEnd>),
+    ProgramEnded(OutputRecord, Option<ProgramEnd>),
     /// The program's sandbox is gone.
-    SandboxLost(Lost),
+    SandboxLost(SandboxError),
 }

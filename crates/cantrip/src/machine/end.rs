@@ -1,17 +1,19 @@
 //! Steps 13 and 14: when a turn is closed, when a cast is over, and what is said about it.
 
 use cantrip_circle::Wards;
-use cantrip_circle::gate::Halt;
-use cantrip_loom::{Actor, Body, Closing, End, EndedBy, Ending, Error, Fault, Reward, TruncationReason, TurnClosed};
+use cantrip_circle::gate::StopReason;
+use cantrip_loom::{
+    Actor, Body, Closing, End, EndedBy, Ending, Error, RecordedError, Reward, TruncationReason, TurnClosed,
+};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-use super::{Effect, Failing, Machine, World};
+use super::{CastFailure, Effect, Machine, StepContext};
 use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
 
 impl Machine {
     /// The limit that is used up, with the open group counted: the first in the order of the rules.
-    pub(super) fn spent(&self, world: &World<'_>) -> Option<TruncationReason> {
+    pub(super) fn exhausted_limit(&self, world: &StepContext<'_>) -> Option<TruncationReason> {
         let wards = self.facts.circle.wards();
         if world.money_left.is_some_and(|left| left.micros() == 0) {
             return Some(TruncationReason::MaxCost);
@@ -26,17 +28,17 @@ impl Machine {
         if self.cut_texts + u32::from(open) >= CUT_TEXTS_MAX {
             return Some(TruncationReason::MaxTokens);
         }
-        if self.circles().is_some() {
+        if self.detect_loop().is_some() {
             return Some(TruncationReason::LoopDetected);
         }
         wards.max_turns.is_some_and(|limit| self.utterances >= limit).then_some(TruncationReason::MaxTurns)
     }
 
     /// What it goes round in, and how often, if the ward is there.
-    fn circles(&self) -> Option<(&'static str, u64)> {
+    fn detect_loop(&self) -> Option<(&'static str, u64)> {
         let loops = self.facts.circle.wards().loop_detected?;
         let open = match &self.phase {
-            super::Phase::Acting(group) => Some(group.mark()),
+            super::Phase::Acting(group) => Some(group.loop_mark()),
             super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => None,
         };
         let longest = loops.repeats.max(loops.cycles.saturating_mul(2));
@@ -59,13 +61,13 @@ impl Machine {
     }
 
     /// Closes the open turn, and the cast if it is over.
-    pub(super) fn close(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
-        let chosen = self.chosen()?;
-        let reason = self.halt.or_else(|| self.spent(world));
+    pub(super) fn close(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        let chosen = self.chosen_ending()?;
+        let reason = self.halt.or_else(|| self.exhausted_limit(world));
         let error = match reason {
-            Some(TruncationReason::LoopDetected) => {
-                self.circles().map(|(pattern, count)| world.words.fault(codes::loop_detected(pattern, count).into()))
-            }
+            Some(TruncationReason::LoopDetected) => self
+                .detect_loop()
+                .map(|(pattern, count)| world.words.render_fault(codes::loop_detected(pattern, count).into())),
             Some(_) | None => None,
         };
         let closing = match (&chosen, reason) {
@@ -73,7 +75,7 @@ impl Machine {
             (None, Some(reason)) => Closing::Truncated { reason, error: error.clone() },
             (None, None) => Closing::Open,
         };
-        let group = self.group()?;
+        let group = self.open_group()?;
         let outputs = std::mem::take(&mut group.outputs);
         let (turn_id, since) = (group.turn, group.since);
         let snapshot = group.snapshot.take();
@@ -87,8 +89,8 @@ impl Machine {
             self.draft(Reward { turn_id, reward, by, note: None }, world)?;
         }
         match (chosen, reason) {
-            (Some((ended_by, result)), _) => self.ended(Choice::Terminated(ended_by, result), world)?,
-            (None, Some(reason)) => self.ended(Choice::Truncated(reason, error), world)?,
+            (Some((ended_by, result)), _) => self.record_end(EndChoice::Terminated(ended_by, result), world)?,
+            (None, Some(reason)) => self.record_end(EndChoice::Truncated(reason, error), world)?,
             (None, None) => {}
         }
         Ok(None)
@@ -98,17 +100,17 @@ impl Machine {
     pub(super) fn end_alone(
         &mut self,
         reason: TruncationReason,
-        error: Option<Fault>,
-        world: &World<'_>,
+        error: Option<RecordedError>,
+        world: &StepContext<'_>,
     ) -> Result<Option<Effect>, Error> {
-        self.ended(Choice::Truncated(reason, error), world)?;
+        self.record_end(EndChoice::Truncated(reason, error), world)?;
         Ok(None)
     }
 
-    fn ended(&mut self, choice: Choice, world: &World<'_>) -> Result<(), Error> {
+    fn record_end(&mut self, choice: EndChoice, world: &StepContext<'_>) -> Result<(), Error> {
         let ending = match choice {
-            Choice::Terminated(ended_by, result) => Ending::Terminated { ended_by, result: self.held(result)? },
-            Choice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.summary() },
+            EndChoice::Terminated(ended_by, result) => Ending::Terminated { ended_by, result: self.held(result)? },
+            EndChoice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.summary() },
         };
         let end = End {
             cast_id: self.facts.cast,
@@ -129,7 +131,7 @@ impl Machine {
     }
 
     /// The limit on texts that are cut off in a row, in words, where it was met.
-    pub(crate) fn cut_too_often(&self) -> Option<String> {
+    pub(crate) fn cut_text_limit(&self) -> Option<String> {
         (self.cut_texts >= CUT_TEXTS_MAX).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
     }
 
@@ -158,19 +160,19 @@ impl Machine {
         text
     }
 
-    pub(super) fn halted_by(&self, reason: TruncationReason) -> Refusal {
+    pub(super) fn halt_refusal(&self, reason: TruncationReason) -> Refusal {
         halt_of(reason, self.facts.circle.wards()).refusal()
     }
 }
 
-enum Choice {
+enum EndChoice {
     Terminated(EndedBy, Value),
-    Truncated(TruncationReason, Option<Fault>),
+    Truncated(TruncationReason, Option<RecordedError>),
 }
 
 /// What ends a call, or a cast, in words: a ward with its limit, or someone outside.
-pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> Halt {
-    let ward = |limit: Option<String>| Halt::Ward {
+pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> StopReason {
+    let ward = |limit: Option<String>| StopReason::Ward {
         ward: reason.as_str().to_owned(),
         limit: limit.unwrap_or_else(|| "its limit".to_owned()),
     };
@@ -187,14 +189,14 @@ pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> Halt {
     }
 }
 
-fn outside(actor: &str, reason: TruncationReason) -> Halt {
-    Halt::Outside { actor: actor.to_owned(), reason: reason.as_str().to_owned() }
+fn outside(actor: &str, reason: TruncationReason) -> StopReason {
+    StopReason::Outside { actor: actor.to_owned(), reason: reason.as_str().to_owned() }
 }
 
 /// The refusal that a truncated cast is answered with, with what else its reader should know.
-pub(crate) fn reply_of(
+pub(crate) fn truncation_refusal(
     reason: TruncationReason,
-    failing: Option<&Failing>,
+    failing: Option<&CastFailure>,
     wards: &Wards,
     crystal: &str,
     data: &Value,
@@ -207,7 +209,7 @@ pub(crate) fn reply_of(
             | TruncationReason::PolicyDenied,
             Some(failing),
         )
-        | (TruncationReason::MaxTokens, Some(failing @ (Failing::CutBeforeSaying(_) | Failing::Recorded(_)))) => {
+        | (TruncationReason::MaxTokens, Some(failing @ (CastFailure::CutBeforeSaying(_) | CastFailure::Recorded(_)))) => {
             failing.refusal(crystal, data)
         }
         (TruncationReason::LoopDetected, None) => {
@@ -225,8 +227,8 @@ pub(crate) fn reply_of(
             | TruncationReason::Cancelled,
             _,
         ) => match halt_of(reason, wards) {
-            Halt::Ward { ward, limit } => codes::ward_reached(ward, limit).data(data).into(),
-            Halt::Outside { actor, reason } => codes::ended_from_outside(actor, reason).data(data).into(),
+            StopReason::Ward { ward, limit } => codes::ward_reached(ward, limit).data(data).into(),
+            StopReason::Outside { actor, reason } => codes::ended_from_outside(actor, reason).data(data).into(),
         },
     }
 }

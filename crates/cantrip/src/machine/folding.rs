@@ -7,37 +7,37 @@
 use std::time::Duration;
 
 use cantrip_canon::{FoldId, Instant};
-use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, Plan as Again, contract};
+use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, RetryDecision as Again, contract};
 use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{ReservationId, Unknown};
+use cantrip_spend::{ReservationId, UnknownOutcome};
 use serde_json::Value;
 
-use super::ask::{Asking, answered_with, charged, given_up, lost};
-use super::money::{Costs, Unpaid};
-use super::{About, Effect, Inquiry, Machine, Phase, World, Worst};
-use crate::fold::{Made, Means, Plan, Reading, Trigger};
+use super::money::{RequestCost, UnpaidReason};
+use super::request::{TurnRequest, charge_from_usage, charged_amount, unknown_after_failure, unknown_after_halt};
+use super::{AuthorizeKind, AuthorizeRequest, Effect, Machine, Phase, StepContext, WorstCase};
+use crate::fold::{FoldDraft, FoldPlan, RecallOptions, SummaryReader, Trigger};
 use crate::list::digest_of;
 
 /// A fold that a crystal is writing.
 #[derive(Debug)]
-pub(super) struct Summarising {
+pub(super) struct SummaryInProgress {
     fold: FoldId,
-    plan: Plan,
-    reading: Reading,
+    plan: FoldPlan,
+    reading: SummaryReader,
     /// Which piece it reads, from 1.
     piece: u32,
     /// The last attempt at that piece that was recorded; 0 before the first.
     attempt: u32,
-    stage: Stage,
+    stage: SummaryStage,
     since: Instant,
     reservation: Option<ReservationId>,
     /// The turn that is asked for once it is folded.
-    pub(super) asking: Asking,
+    pub(super) asking: TurnRequest,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SummaryStage {
     Authorize,
     Reserve,
     Record,
@@ -47,7 +47,7 @@ enum Stage {
 
 /// A piece of what is folded, recorded and ready to be sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Summary {
+pub(crate) struct SummaryRequest {
     pub call: CallId,
     /// Attempts at this piece, this one included.
     pub tries: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     pub output_tokens: u32,
 }
 
-impl Summarising {
+impl SummaryInProgress {
     fn call(&self) -> CallId {
         CallId::of_fold(self.fold, self.piece)
     }
@@ -70,15 +70,15 @@ impl Summarising {
     }
 
     /// An attempt is on record.
-    pub(super) fn recorded(&mut self, number: u32) {
+    pub(super) fn note_attempt(&mut self, number: u32) {
         self.attempt = number;
     }
 }
 
 impl Machine {
     /// Folds if either trigger holds. A second run folds where the first one did, whatever is known of windows by now.
-    pub(super) fn fold_if_due(&mut self, world: &World<'_>) -> Result<(), Error> {
-        if self.folds_again() {
+    pub(super) fn fold_if_due(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
+        if self.apply_recorded_folds() {
             return Ok(());
         }
         let folding = *self.facts.cantrip.folding();
@@ -93,7 +93,7 @@ impl Machine {
     }
 
     /// Takes in what a record of this place says, in a second run.
-    fn folds_again(&mut self) -> bool {
+    fn apply_recorded_folds(&mut self) -> bool {
         let Some(recorded) = &mut self.recorded_folds else { return false };
         for fold in recorded.remove(&self.sequence).unwrap_or_default() {
             self.view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
@@ -101,18 +101,18 @@ impl Machine {
         true
     }
 
-    fn means(&self) -> Means {
+    fn recall_options(&self) -> RecallOptions {
         let circle = &self.facts.circle;
-        Means { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() }
+        RecallOptions { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() }
     }
 
     /// Folds, or begins to, and says whether there was anything to fold.
-    pub(super) fn fold(&mut self, trigger: Trigger, world: &World<'_>) -> Result<bool, Error> {
+    pub(super) fn fold(&mut self, trigger: Trigger, world: &StepContext<'_>) -> Result<bool, Error> {
         let folding = *self.facts.cantrip.folding();
         let Some(plan) = folding.plan(&self.view, trigger) else { return Ok(false) };
         match folding.strategy {
             Strategy::Window | Strategy::Selective => {
-                let made = folding.make(&self.view, plan, self.means(), self.output_cap());
+                let made = folding.make(&self.view, plan, self.recall_options(), self.output_cap());
                 self.record_fold(&made, world.ids.next(world.now.wall), world)?;
             }
             Strategy::Summary => self.begin_summary(plan, world)?,
@@ -120,7 +120,7 @@ impl Machine {
         Ok(true)
     }
 
-    fn record_fold(&mut self, made: &Made, fold: FoldId, world: &World<'_>) -> Result<(), Error> {
+    fn record_fold(&mut self, made: &FoldDraft, fold: FoldId, world: &StepContext<'_>) -> Result<(), Error> {
         let mut record = made.record(fold, self.facts.entity, &mut self.bodies)?;
         if let Some(sum) = &mut record.sum {
             sum.labels = self.touched.iter().map(|label| label.as_str().to_owned()).collect();
@@ -128,9 +128,9 @@ impl Machine {
         self.draft(record, world)
     }
 
-    fn begin_summary(&mut self, plan: Plan, world: &World<'_>) -> Result<(), Error> {
-        let profile = self.facts.cantrip.summarises().profile();
-        let reading = Reading::of(&self.view, &plan, &profile);
+    fn begin_summary(&mut self, plan: FoldPlan, world: &StepContext<'_>) -> Result<(), Error> {
+        let profile = self.facts.cantrip.folding_crystal().profile();
+        let reading = SummaryReader::of(&self.view, &plan, &profile);
         let fault = self.incoherent("fold", "nothing is being asked");
         let asking = match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Asking(asking) => asking,
@@ -139,13 +139,13 @@ impl Machine {
                 return Err(fault);
             }
         };
-        self.phase = Phase::Folding(Box::new(Summarising {
+        self.phase = Phase::Folding(Box::new(SummaryInProgress {
             fold: world.ids.next(world.now.wall),
             plan,
             reading,
             piece: 1,
             attempt: 0,
-            stage: Stage::Authorize,
+            stage: SummaryStage::Authorize,
             since: world.now.monotonic,
             reservation: None,
             asking,
@@ -153,7 +153,7 @@ impl Machine {
         Ok(())
     }
 
-    fn summarising(&mut self) -> Result<&mut Summarising, Error> {
+    fn summarising(&mut self) -> Result<&mut SummaryInProgress, Error> {
         let fault = self.incoherent("fold", "nothing is being folded");
         match &mut self.phase {
             Phase::Folding(summarising) => Ok(summarising),
@@ -161,7 +161,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn summarise(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+    pub(super) fn step_summary(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         if self.halt.is_some() {
             self.leave_folding();
             return Ok(None);
@@ -171,17 +171,19 @@ impl Machine {
             (summarising.call(), summarising.stage)
         };
         match stage {
-            Stage::Authorize if world.tokens_left.is_some_and(|left| self.summary_tokens() > left) => {
+            SummaryStage::Authorize if world.tokens_left.is_some_and(|left| self.summary_tokens() > left) => {
                 self.degrade(world).map(|()| None)
             }
-            Stage::Authorize => Ok(Some(Effect::Authorize(vec![Inquiry { call, about: About::Request }]))),
-            Stage::Reserve => {
-                let tokens = world.tokens_left.map(|_| self.summary_tokens());
-                Ok(Some(Effect::Reserve(vec![Worst { call, tokens }])))
+            SummaryStage::Authorize => {
+                Ok(Some(Effect::Authorize(vec![AuthorizeRequest { call, about: AuthorizeKind::Request }])))
             }
-            Stage::Record => self.record_summary_attempt(world),
-            Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
-            Stage::Flying => Err(self.incoherent("fold", "it was asked for a second effect")),
+            SummaryStage::Reserve => {
+                let tokens = world.tokens_left.map(|_| self.summary_tokens());
+                Ok(Some(Effect::Reserve(vec![WorstCase { call, tokens }])))
+            }
+            SummaryStage::Record => self.record_summary_attempt(world),
+            SummaryStage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
+            SummaryStage::Flying => Err(self.incoherent("fold", "it was asked for a second effect")),
         }
     }
 
@@ -205,7 +207,7 @@ impl Machine {
         }
     }
 
-    fn record_summary_attempt(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+    fn record_summary_attempt(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let cast_id = self.facts.cast;
         let summarising = self.summarising()?;
         let Some(messages) = summarising.reading.request() else {
@@ -214,22 +216,23 @@ impl Machine {
         let call = summarising.call();
         let number = summarising.attempt + 1;
         let wanted = summarising.reading.tokens_max();
-        let (price, crystal) = (self.facts.cantrip.summary_price(), self.facts.cantrip.summarises().name().to_owned());
+        let (price, crystal) =
+            (self.facts.cantrip.summary_price(), self.facts.cantrip.folding_crystal().name().to_owned());
         let bound = messages
             .iter()
             .map(|message| cantrip_canon::json::to_value(message).map_or(0, |text| text.to_string().len() as u64))
             .sum();
-        let (amount, output_tokens) = match self.costs_of(&price, bound, wanted, world) {
-            Costs::Nothing => (None, wanted),
-            Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
-            Costs::TooDear { .. } | Costs::Unpriced => return self.degrade(world).map(|()| None),
+        let (amount, output_tokens) = match self.prompt_cost(&price, bound, wanted, world) {
+            RequestCost::Nothing => (None, wanted),
+            RequestCost::Held { amount, output_tokens } => (Some(amount), output_tokens),
+            RequestCost::TooDear { .. } | RequestCost::Unpriced => return self.degrade(world).map(|()| None),
         };
         let hold = match amount.filter(|amount| amount.micros() > 0) {
             Some(amount) => self.request_hold(&crystal, call, number, amount, world)?,
             None => None,
         };
         if hold.is_some() && !self.pending.is_empty() {
-            return Ok(Some(self.appended()));
+            return Ok(Some(self.take_append()));
         }
         let (reservation_id, operation) = hold.map(|held| (held.reservation, held.operation)).unzip();
         self.summarising()?.reservation.clone_from(&reservation_id);
@@ -245,65 +248,72 @@ impl Machine {
         self.draft(recorded, world)?;
         self.money.extend(operation);
         let summarising = self.summarising()?;
-        summarising.stage = Stage::Flying;
+        summarising.stage = SummaryStage::Flying;
         summarising.since = world.now.monotonic;
-        Ok(Some(Effect::Summarise(Summary { call, tries: number, messages, output_tokens })))
+        Ok(Some(Effect::Summarise(SummaryRequest { call, tries: number, messages, output_tokens })))
     }
 
     pub(super) fn fold_authorized(&mut self) -> Result<(), Error> {
-        self.summarising()?.stage = Stage::Reserve;
+        self.summarising()?.stage = SummaryStage::Reserve;
         Ok(())
     }
 
     pub(super) fn fold_reserved(&mut self) -> Result<(), Error> {
-        self.summarising()?.stage = Stage::Record;
+        self.summarising()?.stage = SummaryStage::Record;
         Ok(())
     }
 
     pub(super) fn fold_slept(&mut self) -> Result<(), Error> {
-        self.summarising()?.stage = Stage::Authorize;
+        self.summarising()?.stage = SummaryStage::Authorize;
         Ok(())
     }
 
     /// A piece was read: the next one, or the fold.
-    pub(super) fn fold_answered(&mut self, answer: Answer, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn fold_answered(&mut self, answer: Answer, world: &StepContext<'_>) -> Result<(), Error> {
         let Answer { utterance, usage, .. } = answer;
         let said = utterance.content.as_deref().map(str::trim).filter(|said| !said.is_empty());
         let Some(said) = said else {
             self.settle_summary(
-                Err(contract::Breach::Empty.filled().into()),
+                Err(contract::ContractViolation::Empty.to_reply().into()),
                 Value::Null,
-                answered_with(usage),
-                Unknown::UsageNotReported,
+                charge_from_usage(usage),
+                UnknownOutcome::UsageNotReported,
                 world,
             )?;
             return self.degrade(world);
         };
         let summarising = self.summarising()?;
         let call = summarising.call();
-        let Some(written) = summarising.reading.written(said) else {
+        let Some(written) = summarising.reading.accept_notes(said) else {
             // The record keeps what the next piece is read with.
-            self.settle_summary(Ok(()), Value::from(said), answered_with(usage), Unknown::UsageNotReported, world)?;
+            self.settle_summary(
+                Ok(()),
+                Value::from(said),
+                charge_from_usage(usage),
+                UnknownOutcome::UsageNotReported,
+                world,
+            )?;
             let summarising = self.summarising()?;
             summarising.piece += 1;
             summarising.attempt = 0;
-            summarising.stage = Stage::Authorize;
+            summarising.stage = SummaryStage::Authorize;
             return Ok(());
         };
         let (fold, plan) = (summarising.fold, summarising.plan);
         // The fold has the text.
-        self.settle_summary(Ok(()), Value::Null, answered_with(usage), Unknown::UsageNotReported, world)?;
-        let made = Made { attempt: Some(call), ..Made::summary(&self.view, plan, self.means(), &written) };
+        self.settle_summary(Ok(()), Value::Null, charge_from_usage(usage), UnknownOutcome::UsageNotReported, world)?;
+        let made =
+            FoldDraft { attempt: Some(call), ..FoldDraft::summary(&self.view, plan, self.recall_options(), &written) };
         self.record_fold(&made, fold, world)
     }
 
-    pub(super) fn fold_failed(&mut self, failure: Failure, plan: Again, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn fold_failed(&mut self, failure: Failure, plan: Again, world: &StepContext<'_>) -> Result<(), Error> {
         let tries = self.summarising()?.attempt;
-        let refusal = failure.filled(tries).into();
-        self.settle_summary(Err(refusal), Value::Null, failure.charge, lost(&failure), world)?;
+        let refusal = failure.to_reply(tries).into();
+        self.settle_summary(Err(refusal), Value::Null, failure.charge, unknown_after_failure(&failure), world)?;
         match plan {
             Again::Again(delay) => {
-                self.summarising()?.stage = Stage::Wait(delay);
+                self.summarising()?.stage = SummaryStage::Wait(delay);
                 Ok(())
             }
             Again::Unavailable | Again::Final | Again::Deadline => self.degrade(world),
@@ -311,33 +321,33 @@ impl Machine {
     }
 
     /// Nobody pays for the summary: the fold is made without one.
-    pub(super) fn fold_unpaid(&mut self, unpaid: Unpaid, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn fold_unpaid(&mut self, unpaid: UnpaidReason, world: &StepContext<'_>) -> Result<(), Error> {
         self.ready = None;
         let summarising = self.summarising()?;
         summarising.attempt = summarising.attempt.saturating_sub(1);
         summarising.reservation = None;
-        summarising.stage = Stage::Authorize;
+        summarising.stage = SummaryStage::Authorize;
         match unpaid {
-            Unpaid::Waited => Ok(()),
-            Unpaid::Refused(_) => self.degrade(world),
+            UnpaidReason::Waited => Ok(()),
+            UnpaidReason::Refused(_) => self.degrade(world),
         }
     }
 
     /// The request was given up: nobody knows whether it will be charged for.
-    pub(super) fn fold_interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn fold_interrupted(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
-        let refusal = self.halted_by(reason);
-        self.settle_summary(Err(refusal), Value::Null, Charge::Unknown, given_up(reason), world)?;
+        let refusal = self.halt_refusal(reason);
+        self.settle_summary(Err(refusal), Value::Null, Charge::Unknown, unknown_after_halt(reason), world)?;
         self.leave_folding();
         Ok(())
     }
 
     /// A window takes the place of what was not written.
-    fn degrade(&mut self, world: &World<'_>) -> Result<(), Error> {
-        let means = self.means();
+    fn degrade(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
+        let means = self.recall_options();
         let summarising = self.summarising()?;
         let (fold, plan, attempt) = (summarising.fold, summarising.plan, summarising.last());
-        let made = Made::degraded(&self.view, plan, means, attempt);
+        let made = FoldDraft::degraded(&self.view, plan, means, attempt);
         self.record_fold(&made, fold, world)
     }
 
@@ -347,13 +357,13 @@ impl Machine {
         outcome: Result<(), Refusal>,
         written: Value,
         charge: Charge,
-        why: Unknown,
-        world: &World<'_>,
+        why: UnknownOutcome,
+        world: &StepContext<'_>,
     ) -> Result<(), Error> {
         let (reply, result): (ReplyMark, Value) = match outcome {
             Ok(()) => (codes::GATE_OK.any().into(), written),
             Err(refusal) => {
-                let fault = world.words.fault(refusal);
+                let fault = world.words.render_fault(refusal);
                 (fault.mark, Value::String(fault.message))
             }
         };
@@ -373,7 +383,7 @@ impl Machine {
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,
-            cost: charged(&self.facts.cantrip.summary_price(), &charge),
+            cost: charged_amount(&self.facts.cantrip.summary_price(), &charge),
             decision: None,
             judged: None,
             attempt: Some(attempt),

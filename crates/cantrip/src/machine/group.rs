@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use cantrip_canon::{Hash, Instant, Timestamp, TurnId, stable_hash, stable_hash_of};
 use cantrip_loom::{
-    Body, CallId, Finish, GateRecord, Judged, Output, Settled, Settlement, Usage, Utterance, Work as Working,
+    Body, CallId, CallWork as Working, Finish, GateRecord, OutputRecord, PolicyFacts, SettledCall, Settlement, Usage,
+    Utterance,
 };
-use cantrip_spend::{Evaluation, ReservationId};
+use cantrip_spend::{PolicyOutcome, ReservationId};
 use serde_json::{Value, json};
 
 /// A group whose last turn is open.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct OpenGroup {
     /// The turn that holds the utterance.
     pub holder: TurnId,
     /// The open one.
@@ -31,19 +32,19 @@ pub(super) struct Group {
     /// The number that the call at `cursor`, or the next call of its program, has.
     pub number: u32,
     /// What calls that were never started asked for, where their utterance does not say it.
-    pub spelled: BTreeMap<u32, Spelled>,
+    pub spelled: BTreeMap<u32, RequestedCall>,
     /// Every call that has begun, by its number.
-    pub calls: BTreeMap<u32, Call>,
+    pub calls: BTreeMap<u32, GroupCall>,
     /// Settled or delegated in the open turn.
     pub records: Vec<GateRecord>,
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputRecord>,
     pub program: Option<Program>,
     /// The sandbox as the last program left it, if that is to be kept.
     pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
     /// What policy said about calls that are under way, by their number.
-    pub decisions: BTreeMap<u32, (Evaluation, Option<Judged>)>,
+    pub decisions: BTreeMap<u32, (PolicyOutcome, Option<PolicyFacts>)>,
     /// What loop detection looks at, over all turns of the group: settled calls, and programs of closed turns.
     deeds: Vec<Hash>,
     programs: Vec<Value>,
@@ -55,7 +56,7 @@ pub(super) struct Group {
 
 /// What a call asks for, in its own words.
 #[derive(Debug, Clone)]
-pub(super) struct Spelled {
+pub(super) struct RequestedCall {
     pub gate: String,
     pub args: Value,
     pub tool_call_id: Option<String>,
@@ -63,7 +64,7 @@ pub(super) struct Spelled {
 
 /// A call that has begun.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct GroupCall {
     pub gate: String,
     pub args: Value,
     pub tool_call_id: Option<String>,
@@ -79,7 +80,7 @@ pub(super) enum CallState {
         reservation: Option<ReservationId>,
         fresh: bool,
     },
-    Settled(Box<Settled>),
+    Settled(Box<SettledCall>),
 }
 
 /// A program of the utterance.
@@ -100,7 +101,7 @@ pub(super) enum ProgramState {
     Stopping,
 }
 
-impl Group {
+impl OpenGroup {
     pub(super) fn new(
         holder: TurnId,
         sequence: u64,
@@ -158,15 +159,15 @@ impl Group {
         CallId::of_turn(self.holder, number)
     }
 
-    pub(super) fn settled(&self, number: u32) -> bool {
+    pub(super) fn is_settled(&self, number: u32) -> bool {
         match self.calls.get(&number) {
-            Some(Call { state: CallState::Settled(_), .. }) => true,
-            Some(Call { state: CallState::Started { .. }, .. }) | None => false,
+            Some(GroupCall { state: CallState::Settled(_), .. }) => true,
+            Some(GroupCall { state: CallState::Started { .. }, .. }) | None => false,
         }
     }
 
     /// The calls that were started before this machine, and have not come to an end.
-    pub(super) fn stale(&self, number: u32) -> Option<(&Call, &Working, Option<&String>)> {
+    pub(super) fn stale_call(&self, number: u32) -> Option<(&GroupCall, &Working, Option<&String>)> {
         let call = self.calls.get(&number)?;
         match &call.state {
             CallState::Started { work, key, fresh: false, .. } => Some((call, work, key.as_ref())),
@@ -192,17 +193,17 @@ impl Group {
 
     /// The first call that was started before this machine and has not come to an end.
     pub(super) fn first_stale(&self) -> Option<u32> {
-        self.calls.keys().copied().find(|number| self.stale(*number).is_some())
+        self.calls.keys().copied().find(|number| self.stale_call(*number).is_some())
     }
 
     /// What loop detection compares; none for a group that only polled.
-    pub(super) fn mark(&self) -> Option<Hash> {
+    pub(super) fn loop_mark(&self) -> Option<Hash> {
         let mark = if self.length() == 0 {
             json!({"said": self.said.text().trim()})
         } else if self.deeds.is_empty() && self.polled {
             return None;
         } else {
-            let open = self.outputs.iter().map(|output| self.told(output));
+            let open = self.outputs.iter().map(|output| self.program_mark(output));
             json!({"deeds": self.deeds, "programs": self.programs.iter().cloned().chain(open).collect::<Vec<_>>()})
         };
         // What was read from records, or is about to be written to one, has a canonical form.
@@ -210,8 +211,8 @@ impl Group {
     }
 
     /// Remembers what the programs of a closed turn came to, for loop detection.
-    pub(super) fn count_programs(&mut self, outputs: &[Output]) {
-        let told: Vec<Value> = outputs.iter().map(|output| self.told(output)).collect();
+    pub(super) fn count_programs(&mut self, outputs: &[OutputRecord]) {
+        let told: Vec<Value> = outputs.iter().map(|output| self.program_mark(output)).collect();
         self.programs.extend(told);
         self.ran.extend(outputs.iter().map(|output| output.tool_call_id.clone()));
     }
@@ -222,7 +223,7 @@ impl Group {
     }
 
     /// A program and what it gave.
-    fn told(&self, output: &Output) -> Value {
+    fn program_mark(&self, output: &OutputRecord) -> Value {
         let call = self.said.calls.iter().find(|call| Some(&call.tool_call_id) == output.tool_call_id.as_ref());
         let source = call.map_or_else(|| json!(self.fenced), |call| call.args.clone());
         let error = output.error.as_ref().map(|error| (&error.name, &error.message));

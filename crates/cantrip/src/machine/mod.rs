@@ -6,21 +6,21 @@
 //! exactly as those that are read back after a crash. A loop that keeps its state in local variables was rejected: what
 //! it knows is lost with its process, and resuming becomes a second loop.
 
-mod act;
+mod admission;
 mod apply;
-mod approve;
-mod ask;
+mod approval;
+mod calls;
+mod child;
 mod effect;
 mod end;
-mod enter;
 mod folding;
 mod group;
 mod money;
 mod predict;
 mod program;
-mod recorded;
+mod recorded_refusal;
+mod request;
 mod settle;
-mod spawn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,43 +30,44 @@ use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Fault, Finish, FoldView, Held, Intent,
-    Mode, Part, Spent, TruncationReason, Usage, Utterance,
+    Bodies, Body, BodyRef, CallId, Content, CostTotal, End, Environment, Error, Event, Finish, FoldView, Intent, Part,
+    RecordValue, RecordedError, ToolMode, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{Operation, ReservationId};
 use serde_json::Value;
 
-pub(crate) use approve::{DECIDED, REQUESTED};
+pub(crate) use admission::RESERVED;
+pub(crate) use approval::{DECIDED, REQUESTED};
+pub(crate) use child::ChildSpec;
 pub(crate) use effect::{
-    About, Asked, Effect, EndedProgram, FreeCall, Grown, Happened, Inquiry, Preparing, Said, Spawning, Starting, Words,
-    Work, WorkKind, Worked, World, Worst,
+    AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, ChildOutcome, CrystalRequest, Effect,
+    EndedProgram, FreeCall, Input, PolicyAnswer, PrepareRequest, ProgramStart, RefusalWording, SpawnRequest,
+    StepContext, WorstCase,
 };
-pub(crate) use end::{halt_of, reply_of};
-pub(crate) use enter::RESERVED;
-pub(crate) use folding::Summary;
-pub(crate) use money::{Payer, Unpaid, request_to};
-pub(crate) use program::{answer, program_name, reading, same};
-pub(crate) use recorded::refusal as refusal_of;
-pub(crate) use spawn::Newborn;
+pub(crate) use end::{halt_of, truncation_refusal};
+pub(crate) use folding::SummaryRequest;
+pub(crate) use money::{RunPayer, UnpaidReason, crystal_subject};
+pub(crate) use program::{is_same_json, program_answer, program_name, timestamp_from_millis};
+pub(crate) use recorded_refusal::refusal as refusal_of;
 
+use crate::cantrip::Cantrip;
 use crate::limits::CANCELLED_INTENTS_MAX;
-use crate::list::{Beginning, View};
-use crate::recipe::Cantrip as Recipe;
-use ask::Asking;
-use folding::Summarising;
-use group::Group;
+use crate::list::{CastStart, MessageList};
+use folding::SummaryInProgress;
+use group::OpenGroup;
+use request::TurnRequest;
 
 /// What does not change during a cast.
 #[derive(Debug, Clone)]
-pub(crate) struct Facts {
+pub(crate) struct CastFacts {
     pub run: RunId,
     pub entity: EntityId,
     pub cast: CastId,
-    pub cantrip: Recipe,
+    pub cantrip: Cantrip,
     /// With the gate that reads its context, where it has one.
     pub circle: Circle,
-    pub medium: Medium,
+    pub medium: CastMedium,
     /// A root run waits for its crystal; a child, and a root that was told so, ends.
     pub parks: bool,
     pub askable: bool,
@@ -77,50 +78,50 @@ pub(crate) struct Facts {
     /// Of the first cast of a fork.
     pub environment: Option<Environment>,
     /// What was said before it and cancelled before an answer.
-    pub cancelled: Vec<Cancelled>,
+    pub cancelled: Vec<UnansweredIntent>,
     /// The scope that its money is counted in: its own cast, or the nearest one above with a limit.
     pub scope: String,
 }
 
 /// What serves the entity's circle.
 #[derive(Clone)]
-pub(crate) struct Medium(pub Arc<dyn cantrip_circle::Medium>);
+pub(crate) struct CastMedium(pub Arc<dyn cantrip_circle::Medium>);
 
-impl std::fmt::Debug for Medium {
+impl std::fmt::Debug for CastMedium {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Medium").field(&self.0.kind()).finish()
+        f.debug_tuple("CastMedium").field(&self.0.kind()).finish()
     }
 }
 
-impl Facts {
+impl CastFacts {
     pub(crate) fn crystal(&self) -> &str {
         &self.cantrip.record().crystal
     }
 
     /// The program in an utterance's text, where that is how programs come. Where a tool is offered a fenced block is
     /// plain text.
-    fn fenced_in(&self, said: &Utterance) -> Option<String> {
+    fn fenced_program(&self, said: &Utterance) -> Option<String> {
         match self.cantrip.mode() {
             // Of a program that was cut off, what came is not what was meant.
-            Mode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
-                cantrip_circle::fence::program(self.circle.medium(), said.content.as_deref()?)
+            ToolMode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
+                cantrip_circle::fence::extract_program(self.circle.medium(), said.content.as_deref()?)
             }
-            Mode::Fenced | Mode::Tool => None,
+            ToolMode::Fenced | ToolMode::Tool => None,
         }
     }
 }
 
 /// An intent that was cancelled before its first turn was closed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Cancelled {
+pub(crate) struct UnansweredIntent {
     /// The cast that brought it.
     pub cast: CastId,
     pub intent: Content,
 }
 
-impl Cancelled {
+impl UnansweredIntent {
     /// What a cast leaves that was cancelled without a turn: the intent, under the cast that brought it.
-    pub(crate) fn of(cast: CastId, about: &Intent, intent: &Content) -> Self {
+    pub(crate) fn from_cast(cast: CastId, about: &Intent, intent: &Content) -> Self {
         let cast = match about {
             Intent::New(_) => cast,
             Intent::Of(earlier) => *earlier,
@@ -129,7 +130,7 @@ impl Cancelled {
     }
 
     /// Those that the next cast tells: the newest, without the one that it goes on under.
-    pub(crate) fn before(all: Vec<Self>, next: &Intent) -> Vec<Self> {
+    pub(crate) fn for_next_cast(all: Vec<Self>, next: &Intent) -> Vec<Self> {
         let goes_on = |told: &Self| match next {
             Intent::New(_) => false,
             Intent::Of(earlier) => told.cast == *earlier,
@@ -143,8 +144,8 @@ impl Cancelled {
 
 /// Where the entity stands when the cast begins.
 #[derive(Debug)]
-pub(crate) struct Past {
-    pub view: View,
+pub(crate) struct EntityHistory {
+    pub view: MessageList,
     /// What the next turn hangs from.
     pub parent: Option<TurnId>,
     /// The last turn of its own, or of what it branched off from; none before the first.
@@ -155,14 +156,14 @@ pub(crate) struct Past {
     /// The images that intents on its path named.
     pub images: Vec<BodyRef>,
     /// What was said to it since its last turn and cancelled before an answer, oldest first.
-    pub cancelled: Vec<Cancelled>,
+    pub cancelled: Vec<UnansweredIntent>,
 }
 
 /// Why a cast ends without its entity's will, in a form that can still be told.
 #[derive(Debug, Clone)]
-pub(crate) enum Failing {
+pub(crate) enum CastFailure {
     Crystal(Failure, u32),
-    Breach(contract::Breach),
+    Breach(contract::ContractViolation),
     /// The answer was cut off at the limit of its output before it had any text or call; how many tokens it was asked for.
     CutBeforeSaying(u32),
     /// No call came after so many prompts.
@@ -170,19 +171,19 @@ pub(crate) enum Failing {
     /// The list itself is at fault.
     Unpaired(String),
     /// As a record tells it.
-    Recorded(Fault),
+    Recorded(RecordedError),
 }
 
-impl Failing {
+impl CastFailure {
     /// The refusal, with what else its reader should know.
     pub(crate) fn refusal(&self, crystal: &str, data: &Value) -> Refusal {
         match self {
-            Self::Crystal(failure, attempts) => failure.filled(*attempts).data(data).into(),
-            Self::Breach(breach) => breach.filled().data(data).into(),
+            Self::Crystal(failure, attempts) => failure.to_reply(*attempts).data(data).into(),
+            Self::Breach(breach) => breach.to_reply().data(data).into(),
             Self::CutBeforeSaying(limit) => codes::answer_cut(crystal, *limit).data(data).into(),
-            Self::CallMissing(prompts) => contract::call_never_came(*prompts).data(data).into(),
+            Self::CallMissing(prompts) => contract::missing_call_failure(*prompts).data(data).into(),
             Self::Unpaired(rule) => codes::crystal_rejected(crystal, rule.as_str()).data(data).into(),
-            Self::Recorded(fault) => recorded::refusal_with(fault, data),
+            Self::Recorded(fault) => recorded_refusal::refusal_with(fault, data),
         }
     }
 
@@ -201,18 +202,18 @@ impl Failing {
 #[allow(clippy::large_enum_variant, reason = "a machine has one of them, and asks most of the time")]
 enum Phase {
     /// An answer is needed, or on its way.
-    Asking(Asking),
+    Asking(TurnRequest),
     /// The list is folded before an answer is asked for.
-    Folding(Box<Summarising>),
-    Acting(Box<Group>),
+    Folding(Box<SummaryInProgress>),
+    Acting(Box<OpenGroup>),
     Ended,
 }
 
 /// One cast of one entity.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    facts: Arc<Facts>,
-    view: View,
+    facts: Arc<CastFacts>,
+    view: MessageList,
     phase: Phase,
     /// What the next turn hangs from, and the number of the last one.
     parent: Option<TurnId>,
@@ -220,7 +221,7 @@ pub(crate) struct Machine {
     /// The last closed turn of this cast.
     leaf: Option<TurnId>,
     /// The last turn of the last closed group, or what the entity branched off from: what its variables come from.
-    base: Option<TurnId>,
+    sandbox_base: Option<TurnId>,
     turns: u64,
     utterances: u64,
     /// That it spawned.
@@ -228,29 +229,29 @@ pub(crate) struct Machine {
     /// Of all attempts that reported it.
     usage: Usage,
     /// What all of its requests and calls cost.
-    spent: Spent,
+    spent: CostTotal,
     touched: Labels,
     images: Vec<BodyRef>,
     /// Of the groups of this cast, for loop detection; none resets.
     marks: Vec<Option<cantrip_canon::Hash>>,
-    deeds: Vec<crate::list::Deed>,
+    deeds: Vec<crate::list::GateCallCount>,
     last_said: Option<String>,
     /// The texts that were cut off one after the other, up to the last turn, joined; and how many they were.
     cut_text: String,
     cut_texts: u32,
-    approvals: BTreeMap<CallId, approve::Approval>,
+    approvals: BTreeMap<CallId, approval::Approval>,
     /// Calls on their way through policy and money.
-    entering: Option<enter::Entering>,
+    entering: Option<admission::CallAdmission>,
     /// The call whose start is being paid for.
-    paying: Option<enter::Paying>,
+    paying: Option<admission::CallPayment>,
     /// What a person has to be asked about next.
-    waits: Option<approve::Waits>,
+    waits: Option<approval::ApprovalNeeded>,
     /// Holds of an earlier owner that were kept: their calls are made again.
     adopted: Arc<HashSet<ReservationId>>,
     /// What children touched until they ended.
     kin: HashMap<EntityId, Labels>,
     halt: Option<TruncationReason>,
-    failing: Option<Failing>,
+    failing: Option<CastFailure>,
     /// Drafted, applied, not yet asked to be appended.
     pending: Vec<(Timestamp, Event)>,
     bodies: Vec<Body>,
@@ -262,9 +263,9 @@ pub(crate) struct Machine {
     /// What the program that waits asks for.
     called: Option<cantrip_circle::medium::ProgramCall>,
     /// Children of the delegation that is about to settle.
-    grown: Vec<Grown>,
+    grown: Vec<ChildOutcome>,
     /// The predict that is being made ready, or is.
-    predict: Option<predict::Predict>,
+    predict: Option<predict::PredictInProgress>,
     /// What the verifier thought of the answer.
     score: Option<f64>,
     /// Of a second run: the folds of the first, by the sequence of the turn they follow.
@@ -273,7 +274,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// A cast that begins. Of one that began before, the records that followed are applied next.
-    pub(crate) fn new(facts: Arc<Facts>, past: Past) -> Self {
+    pub(crate) fn new(facts: Arc<CastFacts>, past: EntityHistory) -> Self {
         let mut view = past.view;
         let mut images = past.images;
         let cancelled: Vec<Content> = facts.cancelled.iter().map(|told| told.intent.clone()).collect();
@@ -282,7 +283,7 @@ impl Machine {
                 images.push(image);
             }
         }
-        view.begin(Beginning {
+        view.begin(CastStart {
             cast: facts.cast,
             intent: &facts.about,
             content: &facts.intent,
@@ -292,16 +293,16 @@ impl Machine {
         Self {
             facts,
             view,
-            phase: Phase::Asking(Asking::new(Instant::default())),
+            phase: Phase::Asking(TurnRequest::new(Instant::default())),
             parent: past.parent,
             sequence: past.sequence,
             leaf: None,
-            base: past.own,
+            sandbox_base: past.own,
             turns: 0,
             utterances: 0,
             children: 0,
             usage: Usage::default(),
-            spent: Spent::default(),
+            spent: CostTotal::default(),
             touched: past.touched,
             images,
             marks: Vec::new(),
@@ -332,7 +333,7 @@ impl Machine {
     }
 
     /// A second run: it folds where these records say, by the sequence of the turn they follow, and nowhere else.
-    pub(crate) fn folding_as(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
+    pub(crate) fn with_recorded_folds(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
         self.recorded_folds = Some(recorded);
         self
     }
@@ -357,13 +358,13 @@ impl Machine {
         self.answer.as_ref()
     }
 
-    pub(crate) fn facts(&self) -> &Arc<Facts> {
+    pub(crate) fn facts(&self) -> &Arc<CastFacts> {
         &self.facts
     }
 
     /// The turn that the entity's variables come from. Programs of an open group are run again by the group itself.
-    pub(crate) fn base(&self) -> Option<TurnId> {
-        self.base
+    pub(crate) fn sandbox_base(&self) -> Option<TurnId> {
+        self.sandbox_base
     }
 
     /// The images that the list may show.
@@ -371,17 +372,17 @@ impl Machine {
         &self.images
     }
 
-    pub(crate) fn failing(&self) -> Option<&Failing> {
+    pub(crate) fn failing(&self) -> Option<&CastFailure> {
         self.failing.as_ref()
     }
 
     /// What children of records that are still to be applied touched until they ended.
-    pub(crate) fn knows(&mut self, kin: HashMap<EntityId, Labels>) {
+    pub(crate) fn set_child_labels(&mut self, kin: HashMap<EntityId, Labels>) {
         self.kin = kin;
     }
 
     /// What was held before and is kept, for calls that are made again.
-    pub(crate) fn adopts(&mut self, adopted: Arc<HashSet<ReservationId>>) {
+    pub(crate) fn set_adopted_holds(&mut self, adopted: Arc<HashSet<ReservationId>>) {
         self.adopted = adopted;
     }
 
@@ -390,7 +391,7 @@ impl Machine {
     }
 
     /// The turn that holds the utterance that is being acted out.
-    pub(crate) fn holder(&self) -> Option<TurnId> {
+    pub(crate) fn utterance_turn(&self) -> Option<TurnId> {
         match &self.phase {
             Phase::Acting(group) => Some(group.holder),
             Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
@@ -421,13 +422,13 @@ impl Machine {
     }
 
     /// Where the entity stands now, for its next cast.
-    pub(crate) fn into_past(self) -> Past {
-        let cancelled = self.left_cancelled();
-        Past {
+    pub(crate) fn into_history(self) -> EntityHistory {
+        let cancelled = self.remaining_cancelled();
+        EntityHistory {
             cancelled,
             view: self.view,
             parent: self.parent,
-            own: self.base,
+            own: self.sandbox_base,
             sequence: self.sequence,
             touched: self.touched,
             images: self.images,
@@ -435,7 +436,7 @@ impl Machine {
     }
 
     /// What the next cast has to tell of intents that were cancelled before an answer.
-    fn left_cancelled(&self) -> Vec<Cancelled> {
+    fn remaining_cancelled(&self) -> Vec<UnansweredIntent> {
         if self.turns > 0 {
             return Vec::new();
         }
@@ -445,62 +446,62 @@ impl Machine {
             cantrip_loom::Ending::Terminated { .. } => false,
         });
         if is_cancelled {
-            left.push(Cancelled::of(self.facts.cast, &self.facts.about, &self.facts.intent));
+            left.push(UnansweredIntent::from_cast(self.facts.cast, &self.facts.about, &self.facts.intent));
         }
         left
     }
 
     /// What is to be done next. Called again whenever that has been done and told.
-    pub(crate) fn next(&mut self, world: &World<'_>) -> Result<Effect, Error> {
+    pub(crate) fn next(&mut self, world: &StepContext<'_>) -> Result<Effect, Error> {
         loop {
             if let Some(effect) = self.ready.take() {
                 return Ok(effect);
             }
             let effect = match &self.phase {
-                Phase::Asking(_) => self.ask(world)?,
-                Phase::Folding(_) => self.summarise(world)?,
+                Phase::Asking(_) => self.step_request(world)?,
+                Phase::Folding(_) => self.step_summary(world)?,
                 Phase::Acting(_) => self.act(world)?,
                 Phase::Ended => Some(Effect::Finish),
             };
             if let Some(effect) = effect {
-                return Ok(self.behind_records(effect));
+                return Ok(self.append_before(effect));
             }
         }
     }
 
     /// Takes in what happened.
-    pub(crate) fn happened(&mut self, what: Happened, world: &World<'_>) -> Result<(), Error> {
+    pub(crate) fn handle_input(&mut self, what: Input, world: &StepContext<'_>) -> Result<(), Error> {
         let folds = matches!(self.phase, Phase::Folding(_));
         match what {
-            Happened::Authorized(_) if folds => self.fold_authorized(),
-            Happened::Authorized(said) => self.authorized(said, world),
-            Happened::Reserved if folds => self.fold_reserved(),
-            Happened::Reserved => self.reserved(),
-            Happened::Waited if folds => self.fold_slept(),
-            Happened::Waited => self.measured_anew(),
-            Happened::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
-            Happened::Unpaid(unpaid) if self.paying.is_some() => self.call_unpaid(unpaid),
-            Happened::Unpaid(unpaid) => self.unpaid(unpaid, world),
-            Happened::Answered(answer) if folds => self.fold_answered(answer, world),
-            Happened::Answered(answer) => self.answered(answer, world),
-            Happened::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
-            Happened::Failed(failure, plan) => self.failed(failure, plan, world),
-            Happened::Interrupted if folds => self.fold_interrupted(world),
-            Happened::Interrupted => self.interrupted(world),
-            Happened::Slept if folds => self.fold_slept(),
-            Happened::Slept => self.slept(),
-            Happened::Worked(worked) => self.worked(worked, world),
-            Happened::Grown(grown) => self.children_grown(grown),
-            Happened::Prepared(prepared) => self.predict_prepared(prepared),
-            Happened::Called(call) => self.program_called(call),
-            Happened::Ran(output, end) => self.ran(output, end, world),
-            Happened::SandboxLost(lost) => self.sandbox_lost(lost, world),
+            Input::Authorized(_) if folds => self.fold_authorized(),
+            Input::Authorized(said) => self.handle_authorized(said, world),
+            Input::Reserved if folds => self.fold_reserved(),
+            Input::Reserved => self.handle_reserved(),
+            Input::Waited if folds => self.fold_slept(),
+            Input::Waited => self.restart_request(),
+            Input::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
+            Input::Unpaid(unpaid) if self.paying.is_some() => self.handle_call_unpaid(unpaid),
+            Input::Unpaid(unpaid) => self.handle_unpaid(unpaid, world),
+            Input::Answered(answer) if folds => self.fold_answered(answer, world),
+            Input::Answered(answer) => self.handle_answer(answer, world),
+            Input::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
+            Input::Failed(failure, plan) => self.handle_failure(failure, plan, world),
+            Input::Interrupted if folds => self.fold_interrupted(world),
+            Input::Interrupted => self.handle_interrupted(world),
+            Input::Slept if folds => self.fold_slept(),
+            Input::Slept => self.handle_slept(),
+            Input::CallsDone(worked) => self.settle_calls(worked, world),
+            Input::ChildrenDone(grown) => self.settle_children(grown),
+            Input::Prepared(prepared) => self.handle_prepared(prepared),
+            Input::ProgramCalled(call) => self.handle_program_call(call),
+            Input::ProgramEnded(output, end) => self.handle_program_end(output, end, world),
+            Input::SandboxLost(lost) => self.handle_sandbox_lost(lost, world),
         }
     }
 
     /// The effect, or first the records that have to be durable before it. Records with nothing executed between them
     /// share one append.
-    fn behind_records(&mut self, effect: Effect) -> Effect {
+    fn append_before(&mut self, effect: Effect) -> Effect {
         let waits = match &effect {
             Effect::Authorize(_)
             | Effect::Reserve(_)
@@ -510,9 +511,9 @@ impl Machine {
             | Effect::ResumeProgram { .. }
             | Effect::CancelProgram => false,
             Effect::Execute(works) => works.iter().any(|work| match &work.kind {
-                WorkKind::Enter(permit) => !enter::is_silent(permit),
-                WorkKind::Verify(_) => true,
-                WorkKind::Refuse(_) | WorkKind::Answer(_) => false,
+                CallTaskKind::Enter(permit) => !admission::needs_no_record(permit),
+                CallTaskKind::Verify(_) => true,
+                CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) => false,
             }),
             Effect::Ask(_)
             | Effect::Summarise(_)
@@ -526,11 +527,11 @@ impl Machine {
             return effect;
         }
         self.ready = Some(effect);
-        self.appended()
+        self.take_append()
     }
 
     /// Everything that was drafted, to be made durable.
-    fn appended(&mut self) -> Effect {
+    fn take_append(&mut self) -> Effect {
         Effect::Append {
             events: std::mem::take(&mut self.pending),
             bodies: std::mem::take(&mut self.bodies),
@@ -539,18 +540,21 @@ impl Machine {
     }
 
     /// Drafts a record: it holds from here on, and is durable before anything that follows from it is done.
-    fn draft(&mut self, event: impl Into<Event>, world: &World<'_>) -> Result<(), Error> {
+    fn draft(&mut self, event: impl Into<Event>, world: &StepContext<'_>) -> Result<(), Error> {
         let event = event.into();
         let bodies = std::mem::take(&mut self.bodies);
-        let applied = self.apply_drafted(&event, &Fresh(&bodies), world);
+        let applied = self.apply_drafted(&event, &DraftBodies(&bodies), world);
         self.bodies = bodies;
         applied?;
         self.pending.push((world.now.wall, event));
         Ok(())
     }
 
-    fn held<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(&mut self, value: T) -> Result<Held<T>, Error> {
-        Held::of(value, &mut self.bodies)
+    fn held<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(
+        &mut self,
+        value: T,
+    ) -> Result<RecordValue<T>, Error> {
+        RecordValue::new(value, &mut self.bodies)
     }
 
     fn incoherent(&self, kind: &str, fault: &'static str) -> Error {
@@ -571,9 +575,9 @@ pub(crate) fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_
 }
 
 /// The bodies of records that are not durable yet.
-struct Fresh<'a>(&'a [Body]);
+struct DraftBodies<'a>(&'a [Body]);
 
-impl Bodies for Fresh<'_> {
+impl Bodies for DraftBodies<'_> {
     fn body(&self, hash: &cantrip_canon::Hash) -> Result<Arc<[u8]>, Error> {
         let found = self.0.iter().find(|body| body.hash() == *hash);
         found.map(|body| Arc::clone(body.bytes())).ok_or(Error::BodyAltered(*hash))

@@ -8,47 +8,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{ApprovalId, CastId, Currency, EntityId, Hash, Money, Timestamp};
-use cantrip_circle::gate::Promises;
+use cantrip_circle::gate::GateSpec;
 use cantrip_crystal::limits::WINDOW_TOKENS_ASSUMED;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, Decided, Explicit, Guards, Hold, Named, Operation, Owner, Phase, Principal, ProviderKey,
-    Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta, Unknown,
+    AuthorizationRef, CallKey, DecisionRecord, ExplicitDenial, Guards, Hold, Operation, Payer, Phase, PolicyQuery,
+    Principal, ProviderKey, ReservationId, Reserve, ResolvedAuthorization, RetryClass, Ruling, SetCap, Subject, Terms,
+    Trifecta, UnknownOutcome,
 };
 
-use super::{Machine, Newborn, World};
-use crate::denial::{RefusedByPolicy, policy_denial, truncation};
+use super::{ChildSpec, Machine, StepContext};
+use crate::denial::{PolicyRefusal, policy_denial, truncation};
 use crate::funds::Funds;
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 use crate::policy::POLICY;
 
 /// Who pays for a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Payer {
+pub(crate) struct RunPayer {
     pub authorization: AuthorizationRef,
-    pub owner: Owner,
+    pub owner: Payer,
     /// The entity whose conversation it is: the root's, for all of its tree.
     pub thread: EntityId,
     pub currency: Currency,
     /// The terms as they were when someone last looked, and how a decision names them.
     pub terms: Arc<Terms>,
-    pub named: Named,
+    pub named: ResolvedAuthorization,
     /// It has a limit of money, so what has no price cannot be paid by it.
     pub limited: bool,
 }
 
 /// Why a request did not leave.
 #[derive(Debug)]
-pub(crate) enum Unpaid {
-    Refused(Box<RefusedByPolicy>),
+pub(crate) enum UnpaidReason {
+    Refused(Box<PolicyRefusal>),
     /// Only others of its tree stood in the way, and something of theirs was settled.
     Waited,
 }
 
 /// A hold that goes with the next records.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HoldDraft {
     pub reservation: ReservationId,
     pub provider_key: ProviderKey,
     /// What its subject is recognised by.
@@ -56,7 +57,7 @@ pub(super) struct Held {
     pub operation: Operation,
 }
 
-impl Held {
+impl HoldDraft {
     fn of(reserve: Reserve) -> Self {
         Self {
             reservation: reserve.hold.id(),
@@ -69,7 +70,7 @@ impl Held {
 
 /// What has to be held for a request.
 #[derive(Debug)]
-pub(super) enum Costs {
+pub(super) enum RequestCost {
     Nothing,
     Held {
         amount: Money,
@@ -86,37 +87,40 @@ pub(super) enum Costs {
 
 impl Machine {
     /// The most that a request to who is asked at `place` can cost, with as many tokens of answer as can be paid.
-    pub(super) fn costs(&self, price: &Price, wanted: u32, world: &World<'_>) -> Costs {
-        self.costs_of(price, self.prompt_bound(), wanted, world)
+    pub(super) fn request_cost(&self, price: &Price, wanted: u32, world: &StepContext<'_>) -> RequestCost {
+        self.prompt_cost(price, self.prompt_bound(), wanted, world)
     }
 
     /// The same of a request with so many tokens of prompt at most.
-    pub(super) fn costs_of(&self, price: &Price, prompt: u64, wanted: u32, world: &World<'_>) -> Costs {
+    pub(super) fn prompt_cost(&self, price: &Price, prompt: u64, wanted: u32, world: &StepContext<'_>) -> RequestCost {
         let limited = world.money_left.is_some() || world.payer().is_some_and(|payer| payer.limited);
         match price {
-            Price::Free => return Costs::Nothing,
-            Price::Unknown if limited => return Costs::Unpriced,
-            Price::Unknown => return Costs::Nothing,
+            Price::Free => return RequestCost::Nothing,
+            Price::Unknown if limited => return RequestCost::Unpriced,
+            Price::Unknown => return RequestCost::Nothing,
             Price::Listed(_) => {}
         }
         let mut output = wanted;
         if let Some(left) = world.money_left {
-            let affords = price.affords(left, prompt).unwrap_or(0);
+            let affords = price.affordable_tokens(left, prompt).unwrap_or(0);
             output = output.min(u32::try_from(affords).unwrap_or(u32::MAX));
             let least = wanted.min(OUTPUT_TOKENS_MIN);
             if output < least {
-                return Costs::TooDear { shortest: price.worst(prompt, u64::from(least)), output_tokens: least };
+                return RequestCost::TooDear {
+                    shortest: price.worst_cost(prompt, u64::from(least)),
+                    output_tokens: least,
+                };
             }
         }
-        match price.worst(prompt, u64::from(output)) {
-            Some(amount) => Costs::Held { amount, output_tokens: output },
-            None => Costs::Unpriced,
+        match price.worst_cost(prompt, u64::from(output)) {
+            Some(amount) => RequestCost::Held { amount, output_tokens: output },
+            None => RequestCost::Unpriced,
         }
     }
 
     /// Whether policy is asked about a request that nobody can pay, so that its refusal says why. Where a ward alone is in
     /// the way, the ward says so.
-    pub(super) fn policy_is_to_refuse(&self, world: &World<'_>) -> bool {
+    pub(super) fn defers_to_policy(&self, world: &StepContext<'_>) -> bool {
         world.payer().is_some_and(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())
     }
 
@@ -141,24 +145,24 @@ impl Machine {
         call: CallId,
         attempt: u32,
         amount: Money,
-        world: &World<'_>,
-    ) -> Result<Option<Held>, Error> {
+        world: &StepContext<'_>,
+    ) -> Result<Option<HoldDraft>, Error> {
         match world.funds {
-            Funds::Uncounted => Ok(None),
-            Funds::Missing => Err(self.incoherent("attempt", "nobody pays for it")),
+            Funds::NoLedger => Ok(None),
+            Funds::NoAuthorization => Err(self.incoherent("attempt", "nobody pays for it")),
             Funds::Paid(payer) => Ok(self.hold(payer, crystal, call, attempt, amount, world)),
         }
     }
 
     fn hold(
         &self,
-        payer: &Payer,
+        payer: &RunPayer,
         crystal: &str,
         call: CallId,
         attempt: u32,
         amount: Money,
-        world: &World<'_>,
-    ) -> Option<Held> {
+        world: &StepContext<'_>,
+    ) -> Option<HoldDraft> {
         let approval = self.approval_id(call);
         let call = CallKey::new(call.to_string()).ok()?;
         let now = world.now.wall;
@@ -178,31 +182,31 @@ impl Machine {
             at: now,
             expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
         };
-        let question = Question {
+        let question = PolicyQuery {
             policy_id: POLICY.to_owned(),
             phase: Phase::Spend,
-            subject: request_to(crystal),
+            subject: crystal_subject(crystal),
             principal: self.principal(payer),
             guards: Guards::default(),
             trifecta: Trifecta::default(),
         };
-        Some(Held::of(Reserve { hold, question }))
+        Some(HoldDraft::of(Reserve { hold, question }))
     }
 
     /// The hold for a call of a gate.
     #[allow(clippy::too_many_arguments, reason = "each of them is another fact about the call")]
     pub(super) fn hold_for_gate(
         &self,
-        payer: &Payer,
+        payer: &RunPayer,
         call: CallId,
         amount: Money,
         subject: Subject,
         touched: Option<Vec<String>>,
-        promises: &Promises,
+        promises: &GateSpec,
         approval: Option<ApprovalId>,
         barred: bool,
-        world: &World<'_>,
-    ) -> Option<Held> {
+        world: &StepContext<'_>,
+    ) -> Option<HoldDraft> {
         let now = world.now.wall;
         let again = match &promises.settlement {
             Some(settlement) => settlement.is_repeatable(),
@@ -224,8 +228,8 @@ impl Machine {
             at: now,
             expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
         };
-        let explicit = barred.then(|| Explicit { reason_code: "policy_denied.reconcile_required".to_owned() });
-        let question = Question {
+        let explicit = barred.then(|| ExplicitDenial { reason_code: "policy_denied.reconcile_required".to_owned() });
+        let question = PolicyQuery {
             policy_id: POLICY.to_owned(),
             phase: Phase::Spend,
             subject,
@@ -233,10 +237,10 @@ impl Machine {
             guards: Guards { explicit, ..Guards::default() },
             trifecta: Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() },
         };
-        Some(Held::of(Reserve { hold, question }))
+        Some(HoldDraft::of(Reserve { hold, question }))
     }
 
-    fn principal(&self, payer: &Payer) -> Principal {
+    fn principal(&self, payer: &RunPayer) -> Principal {
         Principal {
             owner: payer.owner.clone(),
             run_id: Some(self.facts.run.to_string()),
@@ -252,11 +256,11 @@ impl Machine {
         reservation: Option<ReservationId>,
         price: &Price,
         charge: &Charge,
-        why: Unknown,
+        why: UnknownOutcome,
         at: Timestamp,
     ) {
         let Some(reservation) = reservation else { return };
-        let settled = match (charge, super::ask::charged(price, charge)) {
+        let settled = match (charge, super::request::charged_amount(price, charge)) {
             (Charge::Nothing, _) => Operation::release(reservation, at),
             (Charge::Reported(_), Some(actual)) => Operation::commit(reservation, actual, None, at),
             (Charge::Reported(_) | Charge::Unknown, _) => Operation::unknown(reservation, why, at),
@@ -266,7 +270,12 @@ impl Machine {
 
     /// The scope that a child's money is counted in, and the cap that comes with it: its own, where its wards leave it
     /// less than its parent has.
-    pub(super) fn scope_of(&self, child: &Newborn, cast: CastId, world: &World<'_>) -> (String, Option<Operation>) {
+    pub(super) fn child_scope(
+        &self,
+        child: &ChildSpec,
+        cast: CastId,
+        world: &StepContext<'_>,
+    ) -> (String, Option<Operation>) {
         let (own, above) = (&child.child.circle.wards().max_cost, &self.facts.circle.wards().max_cost);
         let cap = world.payer().filter(|_| own != above).and_then(|payer| {
             let limit = *own.iter().find(|limit| limit.currency() == payer.currency)?;
@@ -280,31 +289,31 @@ impl Machine {
     }
 
     /// Nobody pays for whoever asks, whatever the request costs: it does not leave, and the cast is over.
-    pub(super) fn unfunded(&mut self, decided: Decided, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn handle_unfunded(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
         let refusal = policy_denial(self.facts.crystal(), &decided.decision, &decided.input, None);
         let reason = truncation(&decided.decision.reason_code);
-        self.note(decided, world)?;
-        let fault = world.words.fault(refusal);
+        self.record_decision(decided, world)?;
+        let fault = world.words.render_fault(refusal);
         self.end_alone(reason, Some(fault), world).map(|_| ())
     }
 
     /// The request was not paid for, so it never left.
-    pub(super) fn unpaid(&mut self, unpaid: Unpaid, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn handle_unpaid(&mut self, unpaid: UnpaidReason, world: &StepContext<'_>) -> Result<(), Error> {
         self.ready = None;
-        self.unrecorded()?;
+        self.discard_attempt()?;
         match unpaid {
-            Unpaid::Waited => Ok(()),
-            Unpaid::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
-                self.approves(refused.decided.decision.reason_code)
+            UnpaidReason::Waited => Ok(()),
+            UnpaidReason::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
+                self.require_approval(refused.decided.decision.reason_code)
             }
-            Unpaid::Refused(refused) => {
-                let RefusedByPolicy { decided, terms } = *refused;
-                let call = CallId::request(self.turn_asked_for(world)?);
+            UnpaidReason::Refused(refused) => {
+                let PolicyRefusal { decided, terms } = *refused;
+                let call = CallId::request(self.requested_turn(world)?);
                 let refusal = match self.verdict_on_request(call, &decided.decision) {
                     Some(verdict) => verdict.refusal(self.facts.crystal().to_owned()),
                     None => policy_denial(self.facts.crystal(), &decided.decision, &decided.input, terms.as_ref()),
                 };
-                let fault = world.words.fault(refusal);
+                let fault = world.words.render_fault(refusal);
                 self.end_alone(truncation(&decided.decision.reason_code), Some(fault), world).map(|_| ())
             }
         }
@@ -312,7 +321,7 @@ impl Machine {
 }
 
 /// A request to a crystal, as policy is told it.
-pub(crate) fn request_to(crystal: &str) -> Subject {
+pub(crate) fn crystal_subject(crystal: &str) -> Subject {
     let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
     Subject::model_call(provider, crystal)
 }

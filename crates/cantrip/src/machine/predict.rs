@@ -7,28 +7,30 @@ use cantrip_circle::{Child, Delegation, SystemPrompt};
 use cantrip_loom::{CallId, Error, Spawn, TruncationReason};
 use cantrip_reply::{Refusal, codes};
 
-use super::act::Asks;
-use super::{Effect, Grown, Machine, Newborn, Preparing, Spawning, WorkKind, World, refusal_of};
-use crate::predicts::PreparedPredict;
+use super::calls::PendingCall;
+use super::{
+    CallTaskKind, ChildOutcome, ChildSpec, Effect, Machine, PrepareRequest, SpawnRequest, StepContext, refusal_of,
+};
+use crate::predict::PreparedPredict;
 
 /// A predict on its way.
 #[derive(Debug)]
-pub(super) struct Predict {
-    begins: Begins,
+pub(super) struct PredictInProgress {
+    begins: PredictOrigin,
     delegation: Delegation,
-    stage: Stage,
+    stage: PredictStage,
 }
 
 /// Whether it is new.
 #[derive(Debug)]
-enum Begins {
-    Now(Asks),
+enum PredictOrigin {
+    Now(PendingCall),
     /// The call of this number was started before this machine.
     Before(u32),
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PredictStage {
     Preparing,
     /// None in a second run.
     Ready(Option<Box<PreparedPredict>>),
@@ -41,28 +43,28 @@ enum Stage {
 
 impl Machine {
     /// Has a predict made ready that nobody objects to.
-    pub(super) fn prepare(&mut self, asks: Asks, delegation: Delegation) -> Result<Effect, Error> {
+    pub(super) fn prepare(&mut self, asks: PendingCall, delegation: Delegation) -> Result<Effect, Error> {
         let number = asks.number;
-        self.preparing(Begins::Now(asks), number, delegation)
+        self.start_preparing(PredictOrigin::Now(asks), number, delegation)
     }
 
     /// The same of one whose call was started before.
     pub(super) fn prepare_again(&mut self, number: u32, delegation: Delegation) -> Result<Effect, Error> {
-        self.preparing(Begins::Before(number), number, delegation)
+        self.start_preparing(PredictOrigin::Before(number), number, delegation)
     }
 
-    fn preparing(&mut self, begins: Begins, number: u32, delegation: Delegation) -> Result<Effect, Error> {
+    fn start_preparing(&mut self, begins: PredictOrigin, number: u32, delegation: Delegation) -> Result<Effect, Error> {
         let fault = self.incoherent("started", "it is no predict");
         let predict = delegation.predict.clone().ok_or(fault)?;
-        let resumed = matches!(begins, Begins::Before(_));
-        let group = self.group()?;
+        let resumed = matches!(begins, PredictOrigin::Before(_));
+        let group = self.open_group()?;
         let (turn, call) = (group.turn, group.call_id(number));
-        self.predict = Some(Predict { begins, delegation, stage: Stage::Preparing });
-        Ok(Effect::Prepare(Box::new(Preparing { turn, call, entity: call.child(0), predict, resumed })))
+        self.predict = Some(PredictInProgress { begins, delegation, stage: PredictStage::Preparing });
+        Ok(Effect::Prepare(Box::new(PrepareRequest { turn, call, entity: call.child(0), predict, resumed })))
     }
 
     /// It is ready, or cannot be made: then that is the reply of the call.
-    pub(super) fn predict_prepared(
+    pub(super) fn handle_prepared(
         &mut self,
         prepared: Result<Option<Box<PreparedPredict>>, Refusal>,
     ) -> Result<(), Error> {
@@ -70,13 +72,13 @@ impl Machine {
         let mut predict = self.predict.take().ok_or(fault)?;
         match prepared {
             Ok(prepared) => {
-                predict.stage = Stage::Ready(prepared);
+                predict.stage = PredictStage::Ready(prepared);
                 self.predict = Some(predict);
             }
             Err(refusal) => {
                 self.ready = Some(match predict.begins {
-                    Begins::Now(asks) => Effect::Execute(vec![self.refuse(&asks, refusal)?]),
-                    Begins::Before(number) => self.refused_work(number, refusal)?,
+                    PredictOrigin::Now(asks) => Effect::Execute(vec![self.refuse(&asks, refusal)?]),
+                    PredictOrigin::Before(number) => self.refuse_stale_call(number, refusal)?,
                 });
             }
         }
@@ -84,65 +86,67 @@ impl Machine {
     }
 
     /// Casts the predict that is ready, if one is. One that is new does not begin once the cast is cut off.
-    pub(super) fn cast_predict(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
-        let Some(predict) = self.predict.take_if(|predict| matches!(predict.stage, Stage::Ready(_))) else {
+    pub(super) fn cast_predict(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        let Some(predict) = self.predict.take_if(|predict| matches!(predict.stage, PredictStage::Ready(_))) else {
             return Ok(None);
         };
-        let Predict { begins, delegation, stage } = predict;
-        let Stage::Ready(prepared) = stage else { return Ok(None) };
-        if self.halt.is_some() && matches!(begins, Begins::Now(_)) {
+        let PredictInProgress { begins, delegation, stage } = predict;
+        let PredictStage::Ready(prepared) = stage else { return Ok(None) };
+        if self.halt.is_some() && matches!(begins, PredictOrigin::Now(_)) {
             return Ok(None);
         }
         let attempts = prepared.as_ref().and_then(|prepared| prepared.attempts);
-        let cast = Stage::Cast { attempts, second_run: prepared.is_none() };
+        let cast = PredictStage::Cast { attempts, second_run: prepared.is_none() };
         let effect = match &begins {
-            Begins::Now(asks) => {
-                let call = self.group()?.call_id(asks.number);
-                let children: Vec<Newborn> = prepared.map(|prepared| newborn(call, *prepared)).into_iter().collect();
+            PredictOrigin::Now(asks) => {
+                let call = self.open_group()?.call_id(asks.number);
+                let children: Vec<ChildSpec> =
+                    prepared.map(|prepared| child_spec(call, *prepared)).into_iter().collect();
                 self.seal(asks, &delegation, vec![call.child(0)], children, world)?
             }
-            Begins::Before(number) => {
+            PredictOrigin::Before(number) => {
                 let number = *number;
-                let call = self.group()?.call_id(number);
-                let tool_call_id = self.group()?.stale(number).and_then(|(call, _, _)| call.tool_call_id.clone());
+                let call = self.open_group()?.call_id(number);
+                let tool_call_id =
+                    self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
                 let fault = self.incoherent("started", "no turn was sealed for it");
                 let parent = self.parent.ok_or(fault)?;
                 let (run_id, entity_id) = (self.facts.run, self.facts.entity);
                 let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
-                let children = prepared.map(|prepared| newborn(call, *prepared)).into_iter().collect();
-                Effect::Spawn(Spawning { parent, gate: delegation.gate.clone(), identity, children })
+                let children = prepared.map(|prepared| child_spec(call, *prepared)).into_iter().collect();
+                Effect::Spawn(SpawnRequest { parent, gate: delegation.gate.clone(), identity, children })
             }
         };
-        self.predict = Some(Predict { begins, delegation, stage: cast });
+        self.predict = Some(PredictInProgress { begins, delegation, stage: cast });
         Ok(Some(effect))
     }
 
     /// What the call of a predict is answered with whose child has ended; none if the delegation is no predict.
-    pub(super) fn predicted(&mut self, grown: &[Grown]) -> Option<WorkKind> {
-        let predict = self.predict.take_if(|predict| matches!(predict.stage, Stage::Cast { .. }))?;
-        let Stage::Cast { attempts, second_run } = predict.stage else { return None };
+    pub(super) fn predict_reply(&mut self, grown: &[ChildOutcome]) -> Option<CallTaskKind> {
+        let predict = self.predict.take_if(|predict| matches!(predict.stage, PredictStage::Cast { .. }))?;
+        let PredictStage::Cast { attempts, second_run } = predict.stage else { return None };
         let signature = predict.delegation.predict.map(|predict| predict.signature).unwrap_or_default();
         if second_run {
             // What it came to is in the record of its call.
-            return Some(WorkKind::Answer(codes::predicted(signature)));
+            return Some(CallTaskKind::Answer(codes::predicted(signature)));
         }
         Some(match grown.first() {
-            Some(Grown { answer: Ok(output), .. }) => {
-                WorkKind::Answer(codes::predicted(signature).value(output.clone()))
+            Some(ChildOutcome { answer: Ok(output), .. }) => {
+                CallTaskKind::Answer(codes::predicted(signature).value(output.clone()))
             }
-            Some(Grown { answer: Err((TruncationReason::MaxTurns, _)), .. }) if attempts.is_some() => {
-                WorkKind::Refuse(codes::output_schema(signature, "", attempts).into())
+            Some(ChildOutcome { answer: Err((TruncationReason::MaxTurns, _)), .. }) if attempts.is_some() => {
+                CallTaskKind::Refuse(codes::output_schema(signature, "", attempts).into())
             }
-            Some(Grown { told: Some(fault), .. }) => WorkKind::Refuse(refusal_of(fault)),
-            Some(Grown { told: None, .. }) | None => {
-                WorkKind::Refuse(codes::outcome_unknown(predict.delegation.gate.as_str()).into())
+            Some(ChildOutcome { told: Some(fault), .. }) => CallTaskKind::Refuse(refusal_of(fault)),
+            Some(ChildOutcome { told: None, .. }) | None => {
+                CallTaskKind::Refuse(codes::outcome_unknown(predict.delegation.gate.as_str()).into())
             }
         })
     }
 }
 
 /// The child that answers.
-fn newborn(call: CallId, prepared: PreparedPredict) -> Newborn {
+fn child_spec(call: CallId, prepared: PreparedPredict) -> ChildSpec {
     let PreparedPredict { cantrip, intent, context, .. } = prepared;
     let context = context.map(Arc::new);
     let circle = match &context {
@@ -150,7 +154,7 @@ fn newborn(call: CallId, prepared: PreparedPredict) -> Newborn {
         None => cantrip.circle().clone(),
     };
     let child = Child { intent, context, system_prompt: SystemPrompt::Inherited, crystal: None, circle };
-    Newborn {
+    ChildSpec {
         entity: call.child(0),
         spawned_by: Spawn { call_id: call, index: 0 },
         child,

@@ -1,30 +1,32 @@
 //! A program of the utterance, in mediums where the crystal writes code.
 
 use cantrip_canon::Timestamp;
-use cantrip_circle::medium::{Answer, Lost, ProgramCall};
-use cantrip_circle::{Given, MediumKind, ProgramEnd};
-use cantrip_loom::{Body, Child, Error, Fault, Output, ProgramError, ProgramReply, ReplyMark, Settled};
-use cantrip_reply::{AnyCode, Thrown, codes};
+use cantrip_circle::medium::{Answer, ProgramCall, SandboxError};
+use cantrip_circle::{CallArguments, MediumKind, ProgramEnd};
+use cantrip_loom::{
+    Body, ChildRecord, Error, OutputRecord, ProgramError, ProgramReply, RecordedError, ReplyMark, SettledCall,
+};
+use cantrip_reply::{AnyCode, ReplyException, codes};
 use serde_json::{Map, Value, json};
 
-use super::act::Asks;
+use super::calls::PendingCall;
 use super::group::{CallState, Program, ProgramState};
-use super::{Effect, EndedProgram, Machine, Starting, World};
+use super::{Effect, EndedProgram, Machine, ProgramStart, StepContext};
 
 impl Machine {
     pub(super) fn start_program(&mut self, source: String, tool_call_id: Option<String>) -> Result<Effect, Error> {
         let medium = self.facts.circle.medium();
-        let group = self.group()?;
+        let group = self.open_group()?;
         group.snapshot = None;
         let clock = group.clock;
         let name = program_name(group.sequence, medium);
         group.program = Some(Program { tool_call_id, clock, state: ProgramState::Runs });
-        Ok(Effect::RunProgram(Starting { name, source, clock }))
+        Ok(Effect::RunProgram(ProgramStart { name, source, clock }))
     }
 
     /// The program called a gate: it takes the same road as any call.
-    pub(super) fn program_called(&mut self, call: ProgramCall) -> Result<(), Error> {
-        let group = self.group()?;
+    pub(super) fn handle_program_call(&mut self, call: ProgramCall) -> Result<(), Error> {
+        let group = self.open_group()?;
         let number = group.number;
         group.number += 1;
         if let Some(program) = &mut group.program {
@@ -34,26 +36,26 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) fn program(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+    pub(super) fn step_program(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let fault = self.incoherent("started", "its program runs");
         let halted = self.halt.is_some();
-        let group = self.group()?;
+        let group = self.open_group()?;
         let number = match group.program.as_ref().map(|program| program.state.clone()) {
             Some(ProgramState::Waits(number)) => number,
             Some(ProgramState::Runs | ProgramState::Stopping) | None => return Err(fault),
         };
-        if group.settled(number) {
+        if group.is_settled(number) {
             // Nothing of a program that was cut off runs on, whatever it would catch; an accepted answer still stands.
             if halted && group.done.is_none() {
                 return self.stop_program(Effect::CancelProgram).map(Some);
             }
             return self.answer_program(number).map(Some);
         }
-        if group.stale(number).is_some() {
-            return match self.group()?.stale(number).map(|(_, work, _)| work.clone()) {
-                Some(cantrip_loom::Work::Delegation { .. }) => self.resumed(number, world).map(Some),
-                Some(cantrip_loom::Work::Gate | cantrip_loom::Work::Verifier) | None => {
-                    self.repeat(vec![number], world)
+        if group.stale_call(number).is_some() {
+            return match self.open_group()?.stale_call(number).map(|(_, work, _)| work.clone()) {
+                Some(cantrip_loom::CallWork::Delegation { .. }) => self.resume_delegation(number, world).map(Some),
+                Some(cantrip_loom::CallWork::Gate | cantrip_loom::CallWork::Verifier) | None => {
+                    self.repeat_calls(vec![number], world)
                 }
             };
         }
@@ -61,16 +63,22 @@ impl Machine {
             return self.stop_program(Effect::CancelProgram).map(Some);
         }
         let Some(call) = self.called.clone() else { return Err(fault) };
-        let tool_call_id = self.group()?.program.as_ref().and_then(|program| program.tool_call_id.clone());
-        let asks = Asks { number, gate: call.gate, given: Given::Code(call.arguments), tool_call_id, spelled: true };
+        let tool_call_id = self.open_group()?.program.as_ref().and_then(|program| program.tool_call_id.clone());
+        let asks = PendingCall {
+            number,
+            gate: call.gate,
+            given: CallArguments::Code(call.arguments),
+            tool_call_id,
+            spelled: true,
+        };
         let touched = self.touched.clone();
-        let examined = self.examine(&asks, &touched, world);
+        let examined = self.check_call(&asks, &touched, world);
         self.alone(asks, examined, touched);
         Ok(None)
     }
 
     fn stop_program(&mut self, effect: Effect) -> Result<Effect, Error> {
-        if let Some(program) = &mut self.group()?.program {
+        if let Some(program) = &mut self.open_group()?.program {
             program.state = ProgramState::Stopping;
         }
         Ok(effect)
@@ -79,7 +87,7 @@ impl Machine {
     /// The recorded answer, whether it was settled just now or before a crash.
     fn answer_program(&mut self, number: u32) -> Result<Effect, Error> {
         let called = self.called.clone();
-        let group = self.group()?;
+        let group = self.open_group()?;
         let sequence = group.sequence;
         let Some(call) = group.calls.get(&number) else {
             return Err(self.incoherent("settled", "it is not there"));
@@ -93,36 +101,41 @@ impl Machine {
         });
         let recorded = (call.gate.clone(), call.args.clone());
         let same = asked.is_none_or(|(gate, args)| {
-            cantrip_circle::gate::canonical_name(&gate) == recorded.0 && same(&args, &recorded.1)
+            cantrip_circle::gate::canonical_name(&gate) == recorded.0 && is_same_json(&args, &recorded.1)
         });
-        let clock = reading(settled.clock_ms).unwrap_or(group.clock);
-        let answer = answer(&recorded.0, settled);
+        let clock = timestamp_from_millis(settled.clock_ms).unwrap_or(group.clock);
+        let answer = program_answer(&recorded.0, settled);
         if !same {
-            let group = self.group()?;
-            group.outputs.push(Output {
+            let group = self.open_group()?;
+            group.outputs.push(OutputRecord {
                 environment_lost: Some(format!("[environment lost: replay differs at turn {sequence}]")),
-                ..Output::default()
+                ..OutputRecord::default()
             });
             return self.stop_program(Effect::CancelProgram);
         }
         if answer == Answer::Stop {
             return self.stop_program(Effect::ResumeProgram { answer, clock });
         }
-        if let Some(program) = &mut self.group()?.program {
+        if let Some(program) = &mut self.open_group()?.program {
             program.state = ProgramState::Runs;
         }
         Ok(Effect::ResumeProgram { answer, clock })
     }
 
     /// The sandbox as the last program left it, to be kept with the turn.
-    pub(crate) fn keep(&mut self, snapshot: Body) {
+    pub(crate) fn keep_snapshot(&mut self, snapshot: Body) {
         if let super::Phase::Acting(group) = &mut self.phase {
             group.snapshot = Some(snapshot);
         }
     }
 
     /// The program ended. Its reply goes with its output; `end` is none where the output is a recorded one.
-    pub(super) fn ran(&mut self, mut output: Output, end: Option<ProgramEnd>, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn handle_program_end(
+        &mut self,
+        mut output: OutputRecord,
+        end: Option<ProgramEnd>,
+        world: &StepContext<'_>,
+    ) -> Result<(), Error> {
         self.called = None;
         if let Some(end) = end.filter(|_| !self.has_output()) {
             output.reply = Some(self.program_reply(end, world)?);
@@ -131,7 +144,7 @@ impl Machine {
             let most = self.facts.circle.wards().max_turns;
             output.left = most.map(|most| most.saturating_sub(self.utterances));
         }
-        let group = self.group()?;
+        let group = self.open_group()?;
         let lost = group.outputs.pop_if(|output| output.environment_lost.is_some() && output.tool_call_id.is_none());
         if let Some(program) = group.program.take() {
             output.tool_call_id = program.tool_call_id;
@@ -149,40 +162,43 @@ impl Machine {
 
     /// Whether the program that ends has its output on record: it was run again for its variables alone.
     fn has_output(&mut self) -> bool {
-        let Ok(group) = self.group() else { return false };
+        let Ok(group) = self.open_group() else { return false };
         group.program.as_ref().is_some_and(|program| group.has_run(&program.tool_call_id))
     }
 
     /// The reply of the program that ends. One that was stopped from outside has the code of what ends the cast.
-    fn program_reply(&mut self, end: ProgramEnd, world: &World<'_>) -> Result<ProgramReply, Error> {
+    fn program_reply(&mut self, end: ProgramEnd, world: &StepContext<'_>) -> Result<ProgramReply, Error> {
         let medium = self.facts.circle.medium().as_str();
         let (answer, position) = match (end, self.halt) {
             (ProgramEnd::Completed, _) => (Ok(codes::gate_ok(medium)), None),
             (ProgramEnd::Failed { refusal, position }, _) => (Err(refusal), position),
-            (ProgramEnd::Cancelled, Some(reason)) => (Err(self.halted_by(reason)), None),
+            (ProgramEnd::Cancelled, Some(reason)) => (Err(self.halt_refusal(reason)), None),
             // Nothing ends the cast: it asked for something else than was recorded, and its sandbox was given up.
             (ProgramEnd::Cancelled, None) => (Err(codes::sandbox_lost(medium).into()), None),
         };
         let (run, entity) = (self.facts.run, self.facts.entity);
-        let group = self.group()?;
+        let group = self.open_group()?;
         let tool_call_id = group.program.as_ref().and_then(|program| program.tool_call_id.as_deref());
         let program = EndedProgram { medium, run, entity, turn: group.turn, tool_call_id };
-        let Fault { mark, message, .. } = world.words.program_reply(&program, answer);
+        let RecordedError { mark, message, .. } = world.words.program_reply(&program, answer);
         let message = Some(message).filter(|_| !mark.is_success());
         let (line, column) = (position.map(|position| position.line), position.and_then(|position| position.column));
         Ok(ProgramReply { mark, message, line, column })
     }
 
-    pub(super) fn sandbox_lost(&mut self, lost: Lost, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn handle_sandbox_lost(&mut self, lost: SandboxError, world: &StepContext<'_>) -> Result<(), Error> {
         let refusal = match lost {
-            Lost::Overloaded => codes::overloaded(lost.to_string()).into(),
-            Lost::Stopped | Lost::Gone => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
+            SandboxError::Overloaded => codes::overloaded(lost.to_string()).into(),
+            SandboxError::Stopped | SandboxError::Gone => {
+                codes::sandbox_lost(self.facts.circle.medium().as_str()).into()
+            }
         };
         let reply = self.program_reply(ProgramEnd::Failed { refusal, position: None }, world)?;
         let message = format!("{}: {}", reply.mark.code, reply.message.as_deref().unwrap_or_default());
         let error = ProgramError { name: "Error".to_owned(), message, line: None, column: None };
-        let output = Output { error: Some(error), rolled_back: true, reply: Some(reply), ..Output::default() };
-        self.ran(output, None, world)
+        let output =
+            OutputRecord { error: Some(error), rolled_back: true, reply: Some(reply), ..OutputRecord::default() };
+        self.handle_program_end(output, None, world)
     }
 }
 
@@ -197,7 +213,7 @@ pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
 }
 
 /// What code gets for a settled call. It is made of the record alone, so that a program sees the same whenever it is run.
-pub(crate) fn answer(gate: &str, settled: &Settled) -> Answer {
+pub(crate) fn program_answer(gate: &str, settled: &SettledCall) -> Answer {
     match (gate, &settled.result) {
         _ if !settled.reply.is_success() => {
             Answer::Throw(thrown(&settled.reply, text(&settled.result), settled.data.clone()))
@@ -211,7 +227,7 @@ pub(crate) fn answer(gate: &str, settled: &Settled) -> Answer {
 }
 
 /// One place of a batch's answer. How the child ended says which it is: an answer may look like an error.
-fn element(value: &Value, child: &Child) -> Result<Value, Thrown> {
+fn element(value: &Value, child: &ChildRecord) -> Result<Value, ReplyException> {
     if child.reply.is_success() {
         return Ok(value.clone());
     }
@@ -231,14 +247,14 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> Thrown {
+fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> ReplyException {
     let code: AnyCode = reply.known().unwrap_or(codes::CRASH.any());
     let retry = code.advice().unwrap_or(cantrip_reply::Advice::Stop);
-    Thrown { message, reply_type: reply.reply_type, code, retry, data }
+    ReplyException { message, reply_type: reply.reply_type, code, retry, data }
 }
 
 /// Equal as canonical JSON.
-pub(crate) fn same(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_same_json(one: &Value, other: &Value) -> bool {
     match (cantrip_canon::json::canonical(one), cantrip_canon::json::canonical(other)) {
         (Ok(one), Ok(other)) => one == other,
         (Ok(_), Err(_)) | (Err(_), Ok(_) | Err(_)) => one == other,
@@ -246,6 +262,6 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
 }
 
 /// A reading of the clock that a record keeps.
-pub(crate) fn reading(ms: Option<u64>) -> Option<Timestamp> {
+pub(crate) fn timestamp_from_millis(ms: Option<u64>) -> Option<Timestamp> {
     ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_unix_millis(ms).ok())
 }

@@ -1,28 +1,28 @@
 //! What calls came to, on its way into the record.
 
 use cantrip_canon::Money;
-use cantrip_circle::gate::Doubt;
-use cantrip_loom::{Asked, CallSettled, Child, Error, Held, ReplyMark, Work as Working};
+use cantrip_circle::gate::UnknownCharge;
+use cantrip_loom::{CallSettled, CallWork as Working, ChildRecord, Error, GateCallRequest, RecordValue, ReplyMark};
 use cantrip_reply::{Refusal, ReplyType, codes};
-use cantrip_spend::{Move, Operation, Unknown};
+use cantrip_spend::{Operation, Transition, UnknownOutcome};
 use serde_json::{Value, json};
 
 use super::group::CallState;
-use super::{Effect, Grown, Machine, WorkKind, Worked, World};
+use super::{CallOutcome, CallTaskKind, ChildOutcome, Effect, Machine, StepContext};
 
 impl Machine {
     /// Calls have their replies; in the order in which they were asked for, whichever ended first.
-    pub(super) fn worked(&mut self, worked: Vec<Worked>, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn settle_calls(&mut self, worked: Vec<CallOutcome>, world: &StepContext<'_>) -> Result<(), Error> {
         self.paying = None;
         for worked in worked {
             let cost = self.settle_call(&worked, world)?;
-            let Worked { number, reply, result, data, duration_ms, changes, bodies, clock, score, .. } = worked;
+            let CallOutcome { number, reply, result, data, duration_ms, changes, bodies, clock, score, .. } = worked;
             self.bodies.extend(bodies);
-            let spelled = self.group()?.spelled.remove(&number);
+            let spelled = self.open_group()?.spelled.remove(&number);
             let asked = match spelled {
-                Some(spelled) => Some(Asked {
+                Some(spelled) => Some(GateCallRequest {
                     gate: spelled.gate,
-                    args: Held::of(spelled.args, &mut self.bodies)?,
+                    args: RecordValue::new(spelled.args, &mut self.bodies)?,
                     tool_call_id: spelled.tool_call_id,
                 }),
                 None => None,
@@ -31,19 +31,19 @@ impl Machine {
                 Some(asked) => Some(asked.gate.clone()),
                 None => self.gate_of(number)?,
             };
-            let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.promises().ephemeral));
+            let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.spec().ephemeral));
             let grown = std::mem::take(&mut self.grown);
-            let (decision, judged) = self.group()?.decisions.remove(&number).unzip();
+            let (decision, judged) = self.open_group()?.decisions.remove(&number).unzip();
             let judged = judged.flatten();
             let settled = CallSettled {
-                call_id: self.group()?.call_id(number),
+                call_id: self.open_group()?.call_id(number),
                 reply,
                 result: self.held(result)?,
                 duration_ms,
                 asked,
                 ephemeral: ephemeral.unwrap_or(false),
                 data: if data.is_empty() { None } else { Some(Box::new(self.held(data)?)) },
-                children: grown.into_iter().map(ended).collect(),
+                children: grown.into_iter().map(child_record).collect(),
                 changes,
                 clock_ms: u64::try_from(clock.unix_millis()).ok(),
                 cost,
@@ -59,8 +59,8 @@ impl Machine {
     }
 
     /// What becomes of the money that was held for a call goes with its reply. Gives what it cost, if that is known.
-    fn settle_call(&mut self, worked: &Worked, world: &World<'_>) -> Result<Option<Money>, Error> {
-        let group = self.group()?;
+    fn settle_call(&mut self, worked: &CallOutcome, world: &StepContext<'_>) -> Result<Option<Money>, Error> {
+        let group = self.open_group()?;
         let (held, fresh) = (group.reservation(worked.number).cloned(), group.is_fresh(worked.number));
         let Some(reservation) = held else { return Ok(worked.cost) };
         if !fresh && !self.adopted.contains(&reservation) {
@@ -68,42 +68,42 @@ impl Machine {
             return Ok(None);
         }
         let at = world.now.wall;
-        let held = self.held_for(worked.number)?;
+        let held = self.worst_cost_of(worked.number)?;
         let unknown = |why| (Operation::unknown(reservation.clone(), why, at), None);
         let paid =
             |cost: Money| (Operation::commit(reservation.clone(), cost, worked.correlation.clone(), at), Some(cost));
         let (operation, cost) = match (worked.doubt, worked.cost, &worked.reply) {
-            (Some(Doubt::Cut), _, _) => unknown(Unknown::TimedOut),
-            (Some(Doubt::NoCorrelation), _, _) => unknown(Unknown::MissingProviderCorrelationId),
-            (Some(Doubt::NoCost), _, _) => unknown(Unknown::UsageNotReported),
+            (Some(UnknownCharge::Cut), _, _) => unknown(UnknownOutcome::TimedOut),
+            (Some(UnknownCharge::NoCorrelation), _, _) => unknown(UnknownOutcome::MissingProviderCorrelationId),
+            (Some(UnknownCharge::NoCost), _, _) => unknown(UnknownOutcome::UsageNotReported),
             // There are no rates: what is told in another currency is not told.
             (None, Some(cost), _) if held.is_some_and(|held| held.currency() != cost.currency()) => {
-                unknown(Unknown::UsageNotReported)
+                unknown(UnknownOutcome::UsageNotReported)
             }
             (None, Some(cost), reply) if reply.is_success() || cost.micros() > 0 => paid(cost),
             (None, None, reply) if reply.is_success() => match held {
                 Some(amount) => paid(amount),
-                None => unknown(Unknown::UsageNotReported),
+                None => unknown(UnknownOutcome::UsageNotReported),
             },
             // What never left, was found wrong or was refused has not been charged for.
             (None, Some(_), _) => (Operation::release(reservation.clone(), at), None),
             (None, None, reply) => match reply.reply_type {
                 _ if worked.unbegun => (Operation::release(reservation.clone(), at), None),
                 ReplyType::Invalid | ReplyType::Denied => (Operation::release(reservation.clone(), at), None),
-                ReplyType::Success | ReplyType::Failure => unknown(Unknown::Failed),
+                ReplyType::Success | ReplyType::Failure => unknown(UnknownOutcome::Failed),
             },
         };
         // What another owner began may have been charged for, whatever keeps it from being made again.
-        let released = matches!(operation, Operation::Move { to: Move::Release, .. });
+        let released = matches!(operation, Operation::Move { to: Transition::Release, .. });
         let operation =
-            if released && !fresh { Operation::unknown(reservation, Unknown::Crashed, at) } else { operation };
+            if released && !fresh { Operation::unknown(reservation, UnknownOutcome::Crashed, at) } else { operation };
         self.money.push(operation);
         Ok(cost)
     }
 
     /// The most that a call that is under way can cost.
-    fn held_for(&mut self, number: u32) -> Result<Option<Money>, Error> {
-        let Some(call) = self.group()?.calls.get(&number) else { return Ok(None) };
+    fn worst_cost_of(&mut self, number: u32) -> Result<Option<Money>, Error> {
+        let Some(call) = self.open_group()?.calls.get(&number) else { return Ok(None) };
         let (gate, args) = (call.gate.clone(), call.args.clone());
         let Value::Object(arguments) = args else { return Ok(None) };
         Ok(self.facts.circle.gate(&gate).and_then(|gate| gate.worst_cost(&arguments)))
@@ -111,17 +111,17 @@ impl Machine {
 
     fn gate_of(&mut self, number: u32) -> Result<Option<String>, Error> {
         let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
-        let group = self.group()?;
+        let group = self.open_group()?;
         let started = group.calls.get(&number).map(|call| call.gate.clone());
         Ok(started.or_else(|| group.said.calls.get(place).map(|call| call.gate.clone())))
     }
 
     /// All children of the delegation have ended: that is its answer.
-    pub(super) fn children_grown(&mut self, grown: Vec<Grown>) -> Result<(), Error> {
+    pub(super) fn settle_children(&mut self, grown: Vec<ChildOutcome>) -> Result<(), Error> {
         let halted = self.halt;
         let wards = self.facts.circle.wards().clone();
         let fault = self.incoherent("settled", "no delegation is under way");
-        let found = self.group()?.calls.iter().find_map(|(number, call)| match &call.state {
+        let found = self.open_group()?.calls.iter().find_map(|(number, call)| match &call.state {
             CallState::Started { work: Working::Delegation { .. }, .. } => {
                 Some((*number, call.gate.clone(), call.tool_call_id.clone()))
             }
@@ -129,25 +129,25 @@ impl Machine {
         });
         let (number, gate, tool_call_id) = found.ok_or(fault)?;
         let cut_off = grown.iter().any(|child| child.answer.is_err());
-        let predicted = self.predicted(&grown);
+        let predicted = self.predict_reply(&grown);
         let kind = match (halted, predicted) {
-            (Some(reason), _) if cut_off => WorkKind::Refuse(super::halt_of(reason, &wards).refusal()),
+            (Some(reason), _) if cut_off => CallTaskKind::Refuse(super::halt_of(reason, &wards).refusal()),
             (Some(_) | None, Some(kind)) => kind,
             (Some(_) | None, None) if gate == "call_agent_batch" => {
                 let answers: Vec<Value> = grown.iter().map(element).collect();
-                WorkKind::Answer(codes::gate_ok(gate.as_str()).value(answers))
+                CallTaskKind::Answer(codes::gate_ok(gate.as_str()).value(answers))
             }
             (Some(_) | None, None) => match grown.first() {
-                Some(Grown { answer: Ok(value), .. }) => {
-                    WorkKind::Answer(codes::gate_ok(gate.as_str()).value(value.clone()))
+                Some(ChildOutcome { answer: Ok(value), .. }) => {
+                    CallTaskKind::Answer(codes::gate_ok(gate.as_str()).value(value.clone()))
                 }
-                Some(child @ Grown { answer: Err((reason, _)), .. }) => {
-                    WorkKind::Refuse(child_failed(child, reason.as_str()))
+                Some(child @ ChildOutcome { answer: Err((reason, _)), .. }) => {
+                    CallTaskKind::Refuse(child_failed(child, reason.as_str()))
                 }
-                None => WorkKind::Refuse(codes::outcome_unknown(gate.as_str()).into()),
+                None => CallTaskKind::Refuse(codes::outcome_unknown(gate.as_str()).into()),
             },
         };
-        let work = self.work(number, &gate, tool_call_id, kind)?;
+        let work = self.call_task(number, &gate, tool_call_id, kind)?;
         self.kin.extend(grown.iter().map(|child| (child.entity, child.touched.clone())));
         self.grown = grown;
         self.ready = Some(Effect::Execute(vec![work]));
@@ -155,19 +155,19 @@ impl Machine {
     }
 }
 
-fn child_failed(child: &Grown, reason: &str) -> Refusal {
+fn child_failed(child: &ChildOutcome, reason: &str) -> Refusal {
     let ReplyMark { reply_type, code } = &child.reply;
     let data = json!({"child": {"type": reply_type, "code": code}});
     codes::child_failed(child.entity.to_string(), reason).data(data).into()
 }
 
-fn ended(child: Grown) -> Child {
+fn child_record(child: ChildOutcome) -> ChildRecord {
     let reason = child.answer.err().map(|(reason, _)| reason);
-    Child { entity_id: child.entity, reply: child.reply, reason }
+    ChildRecord { entity_id: child.entity, reply: child.reply, reason }
 }
 
 /// One element of a batch's answer.
-fn element(child: &Grown) -> Value {
+fn element(child: &ChildOutcome) -> Value {
     match &child.answer {
         Ok(value) => value.clone(),
         Err((reason, fault)) => {

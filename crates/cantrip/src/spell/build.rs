@@ -4,31 +4,33 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{AnyCrystal, Compatible, ModelName, NameFault, ProfileRow, Programmed, Script, Scripted};
+use cantrip_crystal::{
+    AnyCrystal, Compatible, ModelName, NameFault, ProfileRow, ProgramCrystal, Script, ScriptedCrystal,
+};
 use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::settlement::SettlementSpell;
 use super::{
-    CommandVerifier, Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written,
+    BuildContext, CommandVerifier, Fault, GateKind, GateSpell, InlineOrFile, Issue, OwnThreadReader, Spell, SpellFault,
     read_json, read_text,
 };
 use crate::Cantrip;
 
 impl Spell {
     /// Makes the cantrip. Roots, scripts and schemas are opened here; nothing is asked of any model.
-    pub fn build(&self, around: &Surroundings) -> Result<Cantrip, SpellFault> {
-        self.built(around).map_err(|fault| SpellFault { file: self.file.clone(), fault })
+    pub fn build(&self, around: &BuildContext) -> Result<Cantrip, SpellFault> {
+        self.try_build(around).map_err(|fault| SpellFault { file: self.file.clone(), fault })
     }
 
-    fn built(&self, around: &Surroundings) -> Result<Cantrip, Fault> {
+    fn try_build(&self, around: &BuildContext) -> Result<Cantrip, Fault> {
         let around = &with_loom(around);
         let mut builder = Cantrip::builder()
             .name(&self.name)
-            .crystal(self.opened(&self.crystal, self.base_url.as_ref(), around)?)
+            .crystal(self.open_crystal(&self.crystal, self.base_url.as_ref(), around)?)
             .profile(self.profile.clone())
-            .call(self.call.prompted(self.prompt()?))
+            .call(self.call.with_prompt(self.prompt()?))
             .medium(self.medium)
             .wards(&self.wards)
             .folding(self.folding)
@@ -36,10 +38,10 @@ impl Spell {
             .park(self.park)
             .fenced(self.fenced);
         for crystal in &self.fallback {
-            builder = builder.fallback(self.opened(crystal, None, around)?);
+            builder = builder.fallback(self.open_crystal(crystal, None, around)?);
         }
         if let Some(crystal) = &self.folding_crystal {
-            builder = builder.folding_crystal(self.opened(crystal, None, around)?);
+            builder = builder.folding_crystal(self.open_crystal(crystal, None, around)?);
         }
         let mut offered = BTreeSet::new();
         let mut tools = Vec::new();
@@ -49,7 +51,7 @@ impl Spell {
                 if offered.insert(name.clone()) {
                     let parsed: ModelName =
                         name.parse().map_err(|fault: NameFault| gate_issue(gate, "crystals", fault.to_string()))?;
-                    builder = builder.child_crystal(name, self.opened(&parsed, None, around)?);
+                    builder = builder.child_crystal(name, self.open_crystal(&parsed, None, around)?);
                 }
             }
             if matches!(gate.kind, GateKind::Server(_)) {
@@ -67,8 +69,8 @@ impl Spell {
         }
         builder = match &self.answer_schema {
             None => builder,
-            Some(Written::Here(schema)) => builder.answer_schema(schema.clone()),
-            Some(Written::File(file)) => {
+            Some(InlineOrFile::Here(schema)) => builder.answer_schema(schema.clone()),
+            Some(InlineOrFile::File(file)) => {
                 let schema = read_json(&self.folder.join(file)).map_err(|rule| issue("answer_schema", file, rule))?;
                 builder.answer_schema(schema)
             }
@@ -84,7 +86,7 @@ impl Spell {
             };
         }
         for medium in &around.mediums {
-            builder = builder.served_by(medium.clone());
+            builder = builder.serve_medium(medium.clone());
         }
         if let Some(store) = &around.store {
             builder = builder.store(AnyLoom::clone(store));
@@ -105,16 +107,16 @@ impl Spell {
     }
 
     /// The crystal of this name. Its name stays as the spell has it, so the same spell elsewhere is the same cantrip.
-    fn opened(&self, name: &ModelName, base: Option<&Url>, around: &Surroundings) -> Result<AnyCrystal, Fault> {
+    fn open_crystal(&self, name: &ModelName, base: Option<&Url>, around: &BuildContext) -> Result<AnyCrystal, Fault> {
         let text = |file: &str| read_text(&self.folder.join(file)).map_err(|rule| issue("crystal", file, rule));
         match name {
             ModelName::Scripted { file, script } => {
                 let scripts = Script::read(file, &text(file)?);
                 let chosen = scripts.and_then(|scripts| Script::choose(file, scripts, script.as_deref()));
-                let chosen = chosen.map_err(|fault| Fault::Refused(fault.filled().into()))?;
-                Ok(AnyCrystal::new(Scripted::new(name.to_string(), chosen)))
+                let chosen = chosen.map_err(|fault| Fault::Refused(fault.to_reply().into()))?;
+                Ok(AnyCrystal::new(ScriptedCrystal::new(name.to_string(), chosen)))
             }
-            ModelName::Program { file } => Ok(AnyCrystal::new(Programmed::new(name.to_string(), text(file)?))),
+            ModelName::Program { file } => Ok(AnyCrystal::new(ProgramCrystal::new(name.to_string(), text(file)?))),
             ModelName::Local { model, url } => match &around.crystals {
                 Some(crystals) => crystals(name, base).map_err(Fault::Refused),
                 None => {
@@ -137,10 +139,10 @@ impl Spell {
 }
 
 /// With the gate that reads the own thread, where there is a store to read from.
-fn with_loom(around: &Surroundings) -> Surroundings {
+fn with_loom(around: &BuildContext) -> BuildContext {
     let mut around = around.clone();
     if let (None, Some(store)) = (&around.loom, &around.store) {
-        around.loom = Some(builtin::loom(OwnThreadOf::new(store.clone())));
+        around.loom = Some(builtin::loom(OwnThreadReader::new(store.clone())));
     }
     around
 }
@@ -166,8 +168,8 @@ pub(super) fn resolved(spell: &Spell) -> Value {
     put("medium", json!(spell.medium));
     put("park", json!(spell.park));
     put("fenced", json!(spell.fenced));
-    put("answer_schema", spell.answer_schema.as_ref().map_or(Value::Null, shown));
-    let sampling = spell.call.samples();
+    put("answer_schema", spell.answer_schema.as_ref().map_or(Value::Null, inline_or_path));
+    let sampling = spell.call.sampling_settings();
     put(
         "call",
         table([
@@ -231,10 +233,10 @@ fn list<T: serde::Serialize>(items: &[T]) -> Value {
     if items.is_empty() { Value::Null } else { json!(items) }
 }
 
-fn shown(written: &Written) -> Value {
+fn inline_or_path(written: &InlineOrFile) -> Value {
     match written {
-        Written::Here(value) => value.clone(),
-        Written::File(file) => json!(file),
+        InlineOrFile::Here(value) => value.clone(),
+        InlineOrFile::File(file) => json!(file),
     }
 }
 
@@ -282,7 +284,7 @@ fn gate_table(gate: &GateSpell) -> Value {
         ("ephemeral", if gate.ephemeral { json!(true) } else { Value::Null }),
         ("settlement", gate.settlement.as_ref().map_or(Value::Null, SettlementSpell::resolved)),
         ("description", json!(gate.description)),
-        ("parameters", gate.parameters.as_ref().map_or(Value::Null, shown)),
+        ("parameters", gate.parameters.as_ref().map_or(Value::Null, inline_or_path)),
     ]);
     if let (Value::Object(written), Value::Object(common)) = (&mut written, common) {
         written.extend(common);

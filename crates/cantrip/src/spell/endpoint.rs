@@ -8,7 +8,7 @@ use cantrip_circle::gate::builtin::{Endpoint, OnError};
 use serde_json::{Map, Value, json};
 
 use super::gates::{duration, line_of, size};
-use super::text::{Issues, Table};
+use super::toml_tree::{Issues, Table};
 
 /// What may be said about an endpoint.
 pub(super) const KEYS: [&str; 7] = ["url", "method", "headers", "allow_hosts", "bytes", "timeout", "on_error"];
@@ -66,7 +66,7 @@ impl EndpointSpell {
         let made = Endpoint::new(name, told, &self.method, &self.url);
         let mut made = made.map_err(|fault| ("url", fault.to_string()))?;
         for (header, written) in &self.headers {
-            let value = filled(written, Secrets::All).map_err(|rule| ("headers", rule))?;
+            let value = fill_secrets(written, Secrets::All).map_err(|rule| ("headers", rule))?;
             made = made.header(header, &value).map_err(|fault| ("headers", fault.to_string()))?;
         }
         made = made.allow_hosts(&self.allow_hosts).on_error(if self.fails { OnError::Fail } else { OnError::Report });
@@ -108,7 +108,7 @@ pub(super) enum Secrets<'a> {
 
 /// A text with the secrets that it names; the environment has them, and no file of ours. They are remembered, so that
 /// they are replaced where they come back.
-pub(super) fn filled(written: &str, secrets: Secrets<'_>) -> Result<String, String> {
+pub(super) fn fill_secrets(written: &str, secrets: Secrets<'_>) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
     while let Some(open) = rest.find("${") {

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin::{self, Command, Fetch, OnError, Root};
-use cantrip_circle::{AnyGate, Delegates, Label, MediumKind, Wards};
-use cantrip_crystal::tree::{Node, Shape};
+use cantrip_circle::{AnyGate, DelegationGrants, Label, MediumKind, Wards};
+use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::{Value, json};
 
 use super::endpoint::{self, EndpointSpell};
 use super::server::{self, ServerSpell};
 use super::settlement::SettlementSpell;
 use super::shell::{self, ShellSpell};
-use super::text::{Issues, Table, suggestion};
-use super::{Fault, Issue, Spell, Surroundings, read_json};
+use super::toml_tree::{Issues, Table, suggestion};
+use super::{BuildContext, Fault, Issue, Spell, read_json};
 
 /// The gates that need no more than their name.
 pub(super) const BUILT_IN: [&str; 14] = [
@@ -48,7 +48,7 @@ pub struct GateSpell {
     pub ephemeral: bool,
     pub description: Option<String>,
     /// A JSON Schema, or the file it is in.
-    pub parameters: Option<Written>,
+    pub parameters: Option<InlineOrFile>,
     /// It moves money.
     pub settlement: Option<SettlementSpell>,
 }
@@ -71,7 +71,7 @@ impl GateSpell {
 
 /// Something that stands in the spell, or in a file beside it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum InlineOrFile {
     Here(Value),
     File(String),
 }
@@ -145,7 +145,7 @@ pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
                 labels: labels(&entry, issues),
                 ephemeral: entry.flag("ephemeral", issues).unwrap_or(false),
                 description: entry.text("description", "\"Reads a file.\"", issues).map(str::to_owned),
-                parameters: written(&entry, "parameters", issues),
+                parameters: read_inline_or_file(&entry, "parameters", issues),
                 settlement: SettlementSpell::read(&entry, issues),
             });
         }
@@ -154,12 +154,12 @@ pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
 }
 
 /// A table here, or the name of a file.
-pub(super) fn written(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<Written> {
+pub(super) fn read_inline_or_file(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<InlineOrFile> {
     let node = table.get(name)?;
     match &node.shape {
-        Shape::Text(file) => Some(Written::File(file.clone())),
-        Shape::Map(_) => Some(Written::Here(node.to_value())),
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::List(_) => {
+        NodeValue::Text(file) => Some(InlineOrFile::File(file.clone())),
+        NodeValue::Map(_) => Some(InlineOrFile::Here(node.to_value())),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) => {
             let rule = format!("this is {}, where a JSON Schema or the name of its file belongs", node.noun());
             issues.note(node.line, table.key(name), rule);
             None
@@ -335,13 +335,17 @@ pub(super) fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option
 
 impl Spell {
     /// The gate that is meant, with what it may hand on; of a server each of its tools.
-    pub(super) fn gate(&self, gate: &GateSpell, around: &Surroundings) -> Result<(Vec<AnyGate>, Delegates), Fault> {
+    pub(super) fn gate(
+        &self,
+        gate: &GateSpell,
+        around: &BuildContext,
+    ) -> Result<(Vec<AnyGate>, DelegationGrants), Fault> {
         let issue = |key: &str, rule: String| {
             let key =
                 if key.is_empty() { format!("gates.{}", gate.name) } else { format!("gates.{}.{key}", gate.name) };
             Fault::Issues(vec![Issue { line: gate.line, key, rule }])
         };
-        let mut delegates = Delegates::default();
+        let mut delegates = DelegationGrants::default();
         let mut made = match &gate.kind {
             GateKind::Plain => match gate.name.as_str() {
                 "done" => builtin::done(),
@@ -356,7 +360,8 @@ impl Spell {
             GateKind::Delegation { by_level, crystals, mediums } => {
                 let crystals = crystals.iter().chain(by_level).cloned().collect();
                 let (by_level, mediums) = (by_level.clone(), mediums.clone());
-                delegates = Delegates { crystals, by_level, mediums, ..Delegates::default() };
+                delegates =
+                    DelegationGrants { crystals, crystal_by_level: by_level, mediums, ..DelegationGrants::default() };
                 match cantrip_circle::gate::canonical_name(&gate.name) {
                     "call_agent" => builtin::call_agent(),
                     _ => builtin::call_agent_batch(),
@@ -419,17 +424,17 @@ impl Spell {
             GateKind::Shell(shell) => shell.gate(&self.folder, self.spell_files()).map_err(Fault::Refused)?,
         };
         if let Some(labels) = &gate.labels {
-            made = made.labelled(labels.iter().copied());
+            made = made.with_labels(labels.iter().copied());
         } else if gate.is_unlabelled() {
-            made = made.unlabelled_in(&gate.name);
+            made = made.without_labels_in(&gate.name);
         }
         if let Some(description) = &gate.description {
-            made = made.described(description);
+            made = made.with_description(description);
         }
         match &gate.parameters {
             None => {}
-            Some(Written::Here(schema)) => made = made.parameters(schema.clone()),
-            Some(Written::File(file)) => {
+            Some(InlineOrFile::Here(schema)) => made = made.parameters(schema.clone()),
+            Some(InlineOrFile::File(file)) => {
                 made = made.parameters(read_json(&self.folder.join(file)).map_err(|rule| issue("parameters", rule))?);
             }
         }
@@ -437,7 +442,7 @@ impl Spell {
             made = made.ephemeral(true);
         }
         if let Some(settlement) = &gate.settlement {
-            made = made.settling(settlement.settlement());
+            made = made.with_settlement(settlement.settlement());
         }
         Ok((vec![made], delegates))
     }
@@ -447,7 +452,7 @@ impl Spell {
         let mut root =
             opened.map_err(|_| format!("the folder {folder} cannot be opened; make it, or name another one"))?;
         if gitignore {
-            root = root.honouring_gitignore();
+            root = root.with_gitignore();
         }
         root = root.with_spells(self.spell_files_below(&self.folder.join(folder)));
         Ok(if read_only { root.read_only() } else { root })

@@ -16,16 +16,16 @@
 
 mod build;
 mod endpoint;
-mod fresh;
 mod gates;
+mod new_spell;
 mod own_thread;
-mod protect;
+mod protected_files;
 mod read;
 mod schema;
 mod server;
 mod settlement;
 mod shell;
-mod text;
+mod toml_tree;
 mod verifier;
 
 use std::collections::BTreeSet;
@@ -35,26 +35,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_circle::{AnyGate, Medium, MediumKind};
-use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Retry};
+use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, RetryPolicy};
 use cantrip_loom::AnyLoom;
-use cantrip_reply::{Filled, Invalid, Refusal, codes};
+use cantrip_reply::{Invalid, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
 use url::Url;
 
 pub use endpoint::EndpointSpell;
-pub use fresh::{DEFAULT, File, default_spell, fresh};
-pub use gates::{GateKind, GateSpell, Written};
-pub use own_thread::OwnThreadOf;
+pub use gates::{GateKind, GateSpell, InlineOrFile};
+pub use new_spell::{DEFAULT, NewFile, default_spell, new_spell_files};
+pub use own_thread::OwnThreadReader;
 pub use schema::schema;
-pub use server::{ServerAt, ServerSpell};
+pub use server::{ServerLocation, ServerSpell};
 pub use settlement::SettlementSpell;
 pub use shell::ShellSpell;
 pub use verifier::CommandVerifier;
 
-use crate::fold::Folding;
+use crate::fold::FoldOptions;
 use crate::limits::SPELL_BYTES_MAX;
-use crate::{Call, recipe};
-use text::{Issues, Table};
+use crate::{Call, cantrip};
+use toml_tree::{Issues, Table};
 
 /// One thing that is wrong with a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) enum Fault {
     /// In the order of the text.
     Issues(Vec<Issue>),
     /// The cantrip it describes cannot be.
-    Cantrip(recipe::Faults),
+    Cantrip(cantrip::CantripFaults),
     /// What it names answered so.
     Refused(Refusal),
 }
@@ -120,7 +120,7 @@ impl SpellFault {
         }
     }
 
-    fn filled(file: &str, issues: &[Issue]) -> Filled<Invalid> {
+    fn filled(file: &str, issues: &[Issue]) -> ReplyDraft<Invalid> {
         let (key, rule) = match issues.first() {
             Some(issue) => (issue.key.clone(), issue.to_string()),
             None => (String::new(), "it cannot be used".to_owned()),
@@ -148,7 +148,7 @@ pub type Crystals = Arc<dyn Fn(&ModelName, Option<&Url>) -> Result<AnyCrystal, R
 
 /// What a spell cannot bring along: whoever casts it gives these.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct BuildContext {
     /// Crystals other than scripts and programs.
     pub crystals: Option<Crystals>,
     /// What runs mediums other than the conversation.
@@ -161,9 +161,9 @@ pub struct Surroundings {
     pub store: Option<AnyLoom>,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for BuildContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").finish_non_exhaustive()
+        f.debug_struct("BuildContext").finish_non_exhaustive()
     }
 }
 
@@ -191,13 +191,13 @@ pub struct Spell {
     pub gates: Vec<GateSpell>,
     /// As they are written, with what the loader added.
     pub wards: Value,
-    pub folding: Folding,
+    pub folding: FoldOptions,
     /// Who writes folds; the crystal itself unless given.
     pub folding_crystal: Option<ModelName>,
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     pub park: bool,
     pub fenced: bool,
-    pub answer_schema: Option<Written>,
+    pub answer_schema: Option<InlineOrFile>,
     pub verify: Option<VerifySpell>,
 }
 
@@ -238,7 +238,7 @@ impl Spell {
 
     /// The same spell with another crystal. What it knows about its own holds for no other.
     #[must_use]
-    pub fn cast_with(self, crystal: ModelName) -> Self {
+    pub fn with_crystal(self, crystal: ModelName) -> Self {
         if crystal == self.crystal {
             return self;
         }
@@ -260,7 +260,7 @@ impl Spell {
     /// Reads a spell's text. `file` is how messages name it; relative paths begin in `folder`. Nothing is opened.
     pub fn read(text: &str, file: &str, folder: impl Into<PathBuf>) -> Result<Self, SpellFault> {
         let fault = |fault| SpellFault { file: file.to_owned(), fault };
-        let node = text::read(text).map_err(fault)?;
+        let node = toml_tree::read(text).map_err(fault)?;
         let mut issues = Issues::default();
         let spell =
             Table::of("", &node, &mut issues).and_then(|table| read::spell(&table, file, folder.into(), &mut issues));

@@ -1,7 +1,7 @@
 //! The own thread of an entity, read from its store: what the gate `loom` shows.
 
 use cantrip_circle::gate::Identity;
-use cantrip_circle::gate::builtin::{OwnThread, Passage, TurnName, Unreadable};
+use cantrip_circle::gate::builtin::{OwnThread, ThreadQuery, ThreadReadError, TurnName};
 use cantrip_loom::{AnyLoom, Error, Loom, Origin, Settlement, Thread, Turn, render};
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::limits::{OWN_TURNS_LISTED_MAX, SAID_BYTES_MAX};
 
 /// Reads threads from a store, each entity its own.
 #[derive(Debug, Clone)]
-pub struct OwnThreadOf {
+pub struct OwnThreadReader {
     store: AnyLoom,
 }
 
-impl OwnThreadOf {
+impl OwnThreadReader {
     pub fn new(store: AnyLoom) -> Self {
         Self { store }
     }
@@ -33,30 +33,30 @@ impl OwnThreadOf {
     }
 }
 
-impl OwnThread for OwnThreadOf {
-    async fn read(&self, of: &Identity, passage: Passage) -> Result<Value, Unreadable> {
-        let thread = self.thread(of).await.map_err(|error| Unreadable::Failed { cause: error.to_string() })?;
+impl OwnThread for OwnThreadReader {
+    async fn read(&self, of: &Identity, passage: ThreadQuery) -> Result<Value, ThreadReadError> {
+        let thread = self.thread(of).await.map_err(|error| ThreadReadError::Failed { cause: error.to_string() })?;
         let turns = thread.as_ref().map_or(&[][..], render::own_turns);
-        let Some(wanted) = passage.turn else { return Ok(listed(turns, passage.from, passage.limit)) };
+        let Some(wanted) = passage.turn else { return Ok(list_turns(turns, passage.from, passage.limit)) };
         let found = turns.iter().find(|turn| match &wanted {
             TurnName::Number(number) => turn.sequence == *number,
             TurnName::Id(id) => turn.id.to_string() == *id,
         });
         match (found, wanted) {
-            (Some(turn), _) => Ok(full(turn, turns, thread.as_ref())),
+            (Some(turn), _) => Ok(turn_detail(turn, turns, thread.as_ref())),
             // Whether another path has it is nobody's to learn here; an id of some turn is just not one's own.
-            (None, TurnName::Id(_)) => Err(Unreadable::NotOwn),
-            (None, TurnName::Number(_)) => Err(Unreadable::NotFound),
+            (None, TurnName::Id(_)) => Err(ThreadReadError::NotOwn),
+            (None, TurnName::Number(_)) => Err(ThreadReadError::NotFound),
         }
     }
 }
 
 /// The turns in short.
-fn listed(turns: &[Turn], from: Option<u64>, limit: Option<usize>) -> Value {
+fn list_turns(turns: &[Turn], from: Option<u64>, limit: Option<usize>) -> Value {
     let from = from.unwrap_or(1);
     let limit = limit.unwrap_or(OWN_TURNS_LISTED_MAX).min(OWN_TURNS_LISTED_MAX);
     let short = |turn: &Turn| {
-        let said = turn.said();
+        let said = turn.utterance_text();
         let end = said.floor_char_boundary(SAID_BYTES_MAX);
         let gates: Vec<&str> = turn.gate_calls.iter().map(|record| record.gate.as_str()).collect();
         json!({"turn": turn.sequence, "id": turn.id, "said": &said[..end], "gates": gates})
@@ -66,7 +66,7 @@ fn listed(turns: &[Turn], from: Option<u64>, limit: Option<usize>) -> Value {
 }
 
 /// One turn with all that came of it. A result that is kept out of the context shows in the first answer that reads it.
-fn full(turn: &Turn, turns: &[Turn], thread: Option<&Thread>) -> Value {
+fn turn_detail(turn: &Turn, turns: &[Turn], thread: Option<&Thread>) -> Value {
     let read_before = turns.iter().flat_map(|later| &later.gate_calls).any(|record| {
         let named = &record.args["turn"];
         record.gate == "loom" && (*named == json!(turn.sequence) || *named == json!(turn.id.to_string()))
@@ -88,5 +88,5 @@ fn full(turn: &Turn, turns: &[Turn], thread: Option<&Thread>) -> Value {
     let medium = thread.map_or("", |thread| thread.entity.entity.medium.as_str());
     let outputs: Vec<String> =
         turn.outputs.iter().map(|output| render::output_text(output, turn.sequence, medium)).collect();
-    json!({"turn": turn.sequence, "id": turn.id, "said": turn.said(), "calls": calls, "outputs": outputs})
+    json!({"turn": turn.sequence, "id": turn.id, "said": turn.utterance_text(), "calls": calls, "outputs": outputs})
 }

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use cantrip_circle::shell::SHELL;
 use cantrip_circle::{MediumKind, Wards};
-use cantrip_crystal::tree::Shape;
-use cantrip_crystal::{Choice, Effort, ModelName, ProfileRow, Retry, Sampling};
+use cantrip_crystal::tree::NodeValue;
+use cantrip_crystal::{Effort, ModelName, ProfileRow, RetryPolicy, Sampling, ToolChoice};
 use cantrip_loom::Strategy;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::gates::{GateKind, GateSpell, duration, gates, line_of, written};
-use super::text::{Issues, Table, suggestion};
+use super::gates::{GateKind, GateSpell, duration, gates, line_of, read_inline_or_file};
+use super::toml_tree::{Issues, Table, suggestion};
 use super::{ShellSpell, Spell, VerifySpell};
 use crate::Call;
-use crate::fold::Folding;
+use crate::fold::FoldOptions;
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
 
 /// How a crystal is written.
@@ -51,12 +51,12 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let wards = wards(table, issues);
     let (folding, folding_crystal) =
         table.table("folding", issues).map_or_else(Default::default, |folding| self::folding(&folding, issues));
-    let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
+    let retry = table.table("retry", issues).map_or_else(RetryPolicy::default, |retry| self::retry(&retry, issues));
     let verify = table.table("verify", issues).and_then(|verify| self::verify(&verify, issues));
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
-    let answer_schema = written(table, "answer_schema", issues);
+    let answer_schema = read_inline_or_file(table, "answer_schema", issues);
     // Everything has been looked at by now.
-    let Speaks { name: crystal, fallback, base_url, profile } = crystal?;
+    let CrystalSettings { name: crystal, fallback, base_url, profile } = crystal?;
     if crystal.needs_code() && !medium.is_code() {
         let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
         issues.note(line_of(table, "crystal"), "crystal", rule);
@@ -117,20 +117,20 @@ pub(super) fn name_fault(name: &str) -> Option<String> {
 }
 
 /// The crystal, and what its spell knows better about it than the table of models.
-struct Speaks {
+struct CrystalSettings {
     name: ModelName,
     fallback: Vec<ModelName>,
     base_url: Option<Url>,
     profile: ProfileRow,
 }
 
-fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<Speaks> {
+fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<CrystalSettings> {
     let Some(node) = table.get("crystal") else {
         issues.note(1, "crystal", format!("a spell needs one: write crystal = {CRYSTAL}"));
         return None;
     };
     match &node.shape {
-        Shape::Map(_) => {
+        NodeValue::Map(_) => {
             let inner = table.table("crystal", issues)?;
             let own = ["model", "fallback", "base_url", "window", "output_tokens", "tools", "bytes_per_token"];
             inner.only(&own, issues);
@@ -145,11 +145,11 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<Speaks> {
                 let rule = format!("{name} has no other address: only a provider's model has");
                 issues.note(line_of(&inner, "base_url"), inner.key("base_url"), rule);
             }
-            Some(Speaks { name, fallback, base_url: base_url.flatten(), profile })
+            Some(CrystalSettings { name, fallback, base_url: base_url.flatten(), profile })
         }
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => {
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
             let name = model_name(table.text("crystal", CRYSTAL, issues)?, node.line, "crystal", issues)?;
-            Some(Speaks { name, fallback: Vec::new(), base_url: None, profile: ProfileRow::default() })
+            Some(CrystalSettings { name, fallback: Vec::new(), base_url: None, profile: ProfileRow::default() })
         }
     }
 }
@@ -293,9 +293,9 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
     }
     match table.text("tool_choice", "\"auto\"", issues) {
         None => {}
-        Some("auto") => call = call.tool_choice(Choice::Auto),
-        Some("required") => call = call.tool_choice(Choice::Required),
-        Some("none") => call = call.tool_choice(Choice::None),
+        Some("auto") => call = call.tool_choice(ToolChoice::Auto),
+        Some("required") => call = call.tool_choice(ToolChoice::Required),
+        Some("none") => call = call.tool_choice(ToolChoice::None),
         Some(other) => {
             let rule = format!("no choice is called so{}", suggestion(other, &["auto", "required", "none"]));
             issues.note(line_of(table, "tool_choice"), table.key("tool_choice"), rule);
@@ -330,7 +330,7 @@ fn wards(table: &Table<'_>, issues: &mut Issues) -> Value {
     written
 }
 
-fn folding(table: &Table<'_>, issues: &mut Issues) -> (Folding, Option<ModelName>) {
+fn folding(table: &Table<'_>, issues: &mut Issues) -> (FoldOptions, Option<ModelName>) {
     table.only(&["strategy", "trigger_after_turns", "window_share", "crystal"], issues);
     let strategy = match table.text("strategy", "\"window\"", issues) {
         None | Some("window") => Strategy::Window,
@@ -352,9 +352,9 @@ fn folding(table: &Table<'_>, issues: &mut Issues) -> (Folding, Option<ModelName
             None
         }
     };
-    let folding = Folding {
+    let folding = FoldOptions {
         trigger_after_turns: table.whole("trigger_after_turns", "20", issues),
-        window_share: table.number("window_share", "0.8", issues).unwrap_or(Folding::default().window_share),
+        window_share: table.number("window_share", "0.8", issues).unwrap_or(FoldOptions::default().window_share),
         strategy,
     };
     for fault in folding.faults() {
@@ -375,9 +375,9 @@ fn verify(table: &Table<'_>, issues: &mut Issues) -> Option<VerifySpell> {
     Some(VerifySpell { command, timeout })
 }
 
-fn retry(table: &Table<'_>, issues: &mut Issues) -> Retry {
+fn retry(table: &Table<'_>, issues: &mut Issues) -> RetryPolicy {
     table.only(&["max_retries", "retryable_status_codes", "base_ms", "cap_ms", "empty_response"], issues);
-    let plain = Retry::default();
+    let plain = RetryPolicy::default();
     let count =
         |value: Option<u64>, unless: u32| value.map_or(unless, |value| u32::try_from(value).unwrap_or(u32::MAX));
     let mut codes = plain.retryable_status_codes.clone();
@@ -390,7 +390,7 @@ fn retry(table: &Table<'_>, issues: &mut Issues) -> Retry {
             }
         }
     }
-    Retry {
+    RetryPolicy {
         max_retries: count(table.whole("max_retries", "5", issues), plain.max_retries),
         retryable_status_codes: codes,
         base_ms: table.whole("base_ms", "1000", issues).unwrap_or(plain.base_ms),

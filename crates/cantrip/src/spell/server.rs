@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cantrip_circle::mcp::{Connected, Server};
+use cantrip_circle::mcp::{Connection, Server};
 use cantrip_circle::{AnyGate, Label, Labels};
-use cantrip_crystal::tree::Shape;
+use cantrip_crystal::tree::NodeValue;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::endpoint::{Secrets, filled};
+use super::endpoint::{Secrets, fill_secrets};
 use super::gates::{BUILT_IN, duration, line_of};
-use super::text::{Issues, Table};
+use super::toml_tree::{Issues, Table};
 use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
 
 /// What may be said about a server.
@@ -21,7 +21,7 @@ pub(super) const KEYS: [&str; 8] =
 /// A server of a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSpell {
-    pub at: ServerAt,
+    pub at: ServerLocation,
     /// Which of its tools become gates; all of them unless given.
     pub tools: Option<Vec<String>>,
     /// Of one call, without a word of progress.
@@ -32,7 +32,7 @@ pub struct ServerSpell {
 
 /// Where a server is. What is secret stands in it by its name, as in `Bearer ${DOCS_KEY}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerAt {
+pub enum ServerLocation {
     /// A program that is started here, with its arguments.
     Program { command: Vec<String>, environment: Vec<(String, String)> },
     /// An address, over HTTP.
@@ -45,7 +45,7 @@ impl ServerSpell {
         let unfit = |key: &str, rule: &str, issues: &mut Issues| {
             issues.note(line_of(table, key), table.key(key), rule.to_owned());
         };
-        let at = if table.get("mcp").is_some_and(|node| matches!(node.shape, Shape::Text(_))) {
+        let at = if table.get("mcp").is_some_and(|node| matches!(node.shape, NodeValue::Text(_))) {
             let url = table.text("mcp", "\"https://example.com/mcp\"", issues)?.to_owned();
             let usable = Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
             if !usable {
@@ -55,7 +55,7 @@ impl ServerSpell {
             if environment.is_some() {
                 unfit("environment", "a server at an address is given headers, not an environment", issues);
             }
-            ServerAt::Address { url, headers: headers.unwrap_or_default() }
+            ServerLocation::Address { url, headers: headers.unwrap_or_default() }
         } else {
             let command = table.texts("mcp", "[\"docs-mcp\", \"--stdio\"]", issues)?;
             if command.first().is_none_or(|program| program.trim().is_empty()) {
@@ -64,7 +64,7 @@ impl ServerSpell {
             if headers.is_some() {
                 unfit("headers", "a program is given an environment, not headers", issues);
             }
-            ServerAt::Program { command, environment: environment.unwrap_or_default() }
+            ServerLocation::Program { command, environment: environment.unwrap_or_default() }
         };
         let tools = table.get("tools").and_then(|_| table.texts("tools", "[\"lookup\"]", issues));
         let (timeout, start_timeout) = (duration(table, "timeout", issues), duration(table, "start_timeout", issues));
@@ -77,14 +77,14 @@ impl ServerSpell {
             pairs.iter().map(|(name, value)| (name.clone(), json!(shown(value)))).collect::<Map<_, _>>().into()
         };
         match &self.at {
-            ServerAt::Program { command, environment } => {
+            ServerLocation::Program { command, environment } => {
                 written.insert("mcp".to_owned(), json!(command));
                 if !environment.is_empty() {
                     // Names only: what stands there may be a secret.
                     written.insert("environment".to_owned(), pairs(environment, |_| "..."));
                 }
             }
-            ServerAt::Address { url, headers } => {
+            ServerLocation::Address { url, headers } => {
                 written.insert("mcp".to_owned(), json!(url));
                 if !headers.is_empty() {
                     written.insert("headers".to_owned(), pairs(headers, |written| written));
@@ -115,7 +115,7 @@ fn pairs(table: &Table<'_>, key: &str, issues: &mut Issues) -> Option<Vec<(Strin
 
 impl Spell {
     /// The MCP servers that it names, each asked what it offers, with the name of its gates' table.
-    pub fn servers(&self) -> Vec<(&str, Result<Connected, SpellFault>)> {
+    pub fn servers(&self) -> Vec<(&str, Result<Connection, SpellFault>)> {
         let servers = self.gates.iter().filter_map(|gate| match &gate.kind {
             GateKind::Server(server) => Some((gate, server)),
             GateKind::Plain
@@ -128,30 +128,31 @@ impl Spell {
             | GateKind::Shell(_) => None,
         });
         let asked = servers.map(|(gate, server)| {
-            let connected = self.connected(gate, server);
+            let connected = self.connect(gate, server);
             (gate.name.as_str(), connected.map_err(|fault| SpellFault { file: self.file.clone(), fault }))
         });
         asked.collect()
     }
 
-    fn connected(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Connected, Fault> {
+    fn connect(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Connection, Fault> {
         let mut asked = match &server.at {
-            ServerAt::Program { command, environment } => {
+            ServerLocation::Program { command, environment } => {
                 let (program, arguments) =
                     command.split_first().ok_or_else(|| issue(gate, "mcp", "it is empty".to_owned()))?;
-                let mut asked =
-                    Server::program(&gate.name, self.program(program)).arguments(arguments).folder(self.at_home()?);
+                let mut asked = Server::program(&gate.name, self.program(program))
+                    .arguments(arguments)
+                    .folder(self.absolute_folder()?);
                 for (name, written) in environment {
                     let value =
-                        filled(written, Secrets::Named(name)).map_err(|rule| issue(gate, "environment", rule))?;
+                        fill_secrets(written, Secrets::Named(name)).map_err(|rule| issue(gate, "environment", rule))?;
                     asked = asked.variable(name, value);
                 }
                 asked
             }
-            ServerAt::Address { url, headers } => {
+            ServerLocation::Address { url, headers } => {
                 let mut asked = Server::address(&gate.name, url);
                 for (name, written) in headers {
-                    let value = filled(written, Secrets::All).map_err(|rule| issue(gate, "headers", rule))?;
+                    let value = fill_secrets(written, Secrets::All).map_err(|rule| issue(gate, "headers", rule))?;
                     asked = asked.header(name, value);
                 }
                 asked
@@ -167,7 +168,7 @@ impl Spell {
     }
 
     /// The spell's folder by a name that another working directory does not change.
-    fn at_home(&self) -> Result<PathBuf, Fault> {
+    fn absolute_folder(&self) -> Result<PathBuf, Fault> {
         let absolute = std::path::absolute(&self.folder);
         absolute.map_err(|error| {
             let rule = format!("the spell's folder cannot be named: {}", error.kind());
@@ -177,7 +178,7 @@ impl Spell {
 
     /// One gate for each tool that is wanted, by name.
     pub(super) fn tools(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Vec<AnyGate>, Fault> {
-        let connected = self.connected(gate, server)?;
+        let connected = self.connect(gate, server)?;
         let labels = gate.labels.as_ref().map_or_else(|| Labels::of(Label::ALL), |own| Labels::of(own.iter().copied()));
         let made = connected.gates(server.tools.as_deref(), &labels);
         let made = made.map_err(|rule| issue(gate, "tools", rule))?;
@@ -188,7 +189,7 @@ impl Spell {
                 format!("one of its tools would be called {}, which is a gate of ours; rename this table", ours.name());
             return Err(issue(gate, "mcp", rule));
         }
-        let marked = |made: AnyGate| if gate.is_unlabelled() { made.unlabelled_in(&gate.name) } else { made };
+        let marked = |made: AnyGate| if gate.is_unlabelled() { made.without_labels_in(&gate.name) } else { made };
         Ok(made.into_iter().map(|made| marked(made).ephemeral(gate.ephemeral)).collect())
     }
 }

@@ -5,7 +5,7 @@ use cantrip_circle::gate::{CORRELATION, Settlement};
 use serde_json::{Value, json};
 
 use super::gates::line_of;
-use super::text::{Issues, Table};
+use super::toml_tree::{Issues, Table};
 
 /// What may be said about how a gate settles.
 const KEYS: [&str; 4] = ["most", "cost", "correlation", "retry"];

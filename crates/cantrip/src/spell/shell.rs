@@ -9,7 +9,7 @@ use cantrip_reply::Refusal;
 use serde_json::{Map, Value, json};
 
 use super::gates::{duration, line_of, size};
-use super::text::{Issues, Table};
+use super::toml_tree::{Issues, Table};
 
 /// What may be said about a shell.
 pub(super) const KEYS: [&str; 12] = [
@@ -118,7 +118,7 @@ impl ShellSpell {
         if self.network {
             shell = shell.network();
         }
-        shell.available()?;
+        shell.check_available()?;
         Ok(shell.gate())
     }
 

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cantrip_canon::json;
-use cantrip_circle::gate::builtin::{Beyond, Process, Ran};
+use cantrip_circle::gate::builtin::{ExcessOutput, Process, ProcessOutput};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
+use crate::cantrip::{Verdict, Verifier};
 use crate::limits::{VERIFIER_MS, VERIFIER_OUTPUT_BYTES_MAX};
-use crate::recipe::{Verdict, Verifier};
 
 /// A verifier that runs a program in the spell's folder.
 #[derive(Debug, Clone)]
@@ -44,12 +44,13 @@ impl Verifier for CommandVerifier {
     async fn verify(&self, answer: &Value) -> Result<Verdict, Refusal> {
         let answer = json::canonical(answer).unwrap_or_else(|_| answer.to_string());
         let most = VERIFIER_OUTPUT_BYTES_MAX;
-        let running = self.process.run(answer.as_bytes(), most, Beyond::Dropped, most);
+        let running = self.process.run(answer.as_bytes(), most, ExcessOutput::Dropped, most);
         let Ok(ran) = tokio::time::timeout(self.time_max, running).await else {
             let limit_ms = u64::try_from(self.time_max.as_millis()).unwrap_or(u64::MAX);
             return Err(codes::timed_out("verify", limit_ms).into());
         };
-        let Ran { status, printed, complained } = ran.map_err(|fault| failed(fault.to_string()))?;
+        let ProcessOutput { status, stdout: printed, stderr: complained } =
+            ran.map_err(|fault| failed(fault.to_string()))?;
         let (printed, complained) = (String::from_utf8_lossy(&printed), String::from_utf8_lossy(&complained));
         match status.code() {
             Some(0) => Ok(Verdict::Passed { score: score(&printed) }),

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip::{Call, Cantrip, MachineClock, Runtime, recipe};
+use cantrip::{Call, Cantrip, CantripBuilder, MachineClock, Runtime};
 use cantrip_canon::{EntityId, IdSource, LoomId, RunId};
 use cantrip_circle::gate::{builtin, gate};
-use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Script, Scripted, Sink};
+use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
 use cantrip_loom::{
-    AnyLoom, Closing, EndedBy, Event, Journal, Loom, Memory, Message, Page, Record, Seq, Settlement, Turn,
+    AnyLoom, Closing, EndedBy, Event, Journal, Loom, MemoryLoom, Message, PageRequest, Record, Seq, Settlement, Turn,
 };
 use cantrip_reply::Refusal;
 use futures_util::TryStreamExt;
@@ -26,24 +26,24 @@ pub(crate) fn house(store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_
 
 pub(crate) fn house_of(loom: AnyLoom, seed: u64) -> Runtime {
     let start = "2026-02-19T02:00:00.000Z".parse().expect("a time");
-    Runtime::with(loom, Arc::new(MachineClock::starting(start)), Arc::new(IdSource::seeded(seed)))
+    Runtime::from_parts(loom, Arc::new(MachineClock::starting(start)), Arc::new(IdSource::seeded(seed)))
 }
 
 pub(crate) fn memory() -> Runtime {
-    house(Memory::new())
+    house(MemoryLoom::new())
 }
 
-pub(crate) fn script(responses: impl IntoIterator<Item = Response>) -> Scripted {
-    Scripted::new("scripted/test", Script::new(responses))
+pub(crate) fn script(responses: impl IntoIterator<Item = Response>) -> ScriptedCrystal {
+    ScriptedCrystal::new("scripted/test", Script::new(responses))
 }
 
 /// A conversation with `done`, `echo` and ten turns.
-pub(crate) fn talking(crystal: &Scripted) -> recipe::Builder {
+pub(crate) fn talking(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder().crystal(crystal.clone()).gate(builtin::done()).gate(builtin::echo()).ward("max_turns", 10)
 }
 
 /// The same, with only `done` as its end.
-pub(crate) fn requiring(crystal: &Scripted) -> recipe::Builder {
+pub(crate) fn requiring(crystal: &ScriptedCrystal) -> CantripBuilder {
     talking(crystal).call(Call::new().require_done_tool())
 }
 
@@ -63,8 +63,8 @@ impl<F: Fn(&Request) -> Response + Send + Sync> Crystal for Acting<F> {
         "scripted/acting"
     }
 
-    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        Scripted::new("scripted/acting", Script::new([(self.0)(request)])).ask(request, heard).await
+    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
+        ScriptedCrystal::new("scripted/acting", Script::new([(self.0)(request)])).ask(request, heard).await
     }
 }
 
@@ -87,7 +87,11 @@ pub(crate) fn stores() -> Vec<(AnyLoom, Option<tempfile::TempDir>)> {
     let (lines, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let jsonl = cantrip_loom::Jsonl::open(lines.path()).unwrap();
     let sqlite = cantrip_store::Store::sqlite(file.path().join("loom.db")).unwrap();
-    vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(jsonl), Some(lines)), (AnyLoom::new(sqlite), Some(file))]
+    vec![
+        (AnyLoom::new(MemoryLoom::new()), None),
+        (AnyLoom::new(jsonl), Some(lines)),
+        (AnyLoom::new(sqlite), Some(file)),
+    ]
 }
 
 /// The records of a run.
@@ -205,7 +209,7 @@ pub(crate) fn slow(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
 
 /// The loom as text: one line a turn in the order of closing, children further in.
 pub(crate) async fn woven(runtime: &Runtime, loom: LoomId) -> String {
-    let turns = runtime.loom().turns(loom, Page::FIRST).await.expect("the loom is there").items;
+    let turns = runtime.loom().turns(loom, PageRequest::FIRST).await.expect("the loom is there").items;
     let mut names: Vec<EntityId> = Vec::new();
     let mut lines = Vec::new();
     for turn in &turns {
@@ -252,7 +256,7 @@ fn did(turn: &Turn) -> String {
     });
     let calls: String = calls.collect();
     if calls.is_empty() && turn.utterance.is_some() && turn.outputs.is_empty() {
-        return format!(" {:?}", turn.said());
+        return format!(" {:?}", turn.utterance_text());
     }
     let outputs = turn.outputs.iter().map(|output| match (&output.error, &output.value, &output.limit) {
         (Some(error), _, _) => format!(" {}: {}", error.name, error.message),
@@ -276,8 +280,8 @@ fn closed(turn: &Turn) -> String {
 mod dying {
     use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
     use cantrip_loom::{
-        Answer, AnyLoom, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
-        Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
+        AnyId, AnyLoom, AppendOutcome, Body, CastView, EntityView, Error, FoldView, Journal, Lease, ListPage, Loom,
+        PageRequest, Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, WorkerId,
     };
     use futures_util::Stream;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -313,7 +317,7 @@ mod dying {
     }
 
     impl Journal for Dying {
-        async fn append(&self, step: Step) -> Result<Answer, Error> {
+        async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
             let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             if left.is_err() {
                 return Err(Error::Stopped);
@@ -321,7 +325,7 @@ mod dying {
             self.taken.fetch_add(1, Ordering::SeqCst);
             self.store.append(step).await
         }
-        async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        async fn acquire(&self, run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
             self.store.acquire(run, owner, now, lasts).await
         }
         async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
@@ -333,16 +337,16 @@ mod dying {
         async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
             self.store.holder(run).await
         }
-        async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
             self.store.orphans(now, page).await
         }
         async fn lease_now(&self, now: Timestamp) -> Result<Timestamp, Error> {
             self.store.lease_now(now).await
         }
-        async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
             self.store.lease_owners().await
         }
-        async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
             self.store.leases_of(owner, page).await
         }
         fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
@@ -351,8 +355,8 @@ mod dying {
         fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
             self.store.scan()
         }
-        async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-            self.store.grown(run, after).await
+        async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+            self.store.wait_for_growth(run, after).await
         }
         async fn body(&self, hash: Hash) -> Result<Body, Error> {
             self.store.body(hash).await
@@ -393,62 +397,62 @@ mod dying {
 }
 
     files_on! {
-        signatures(page: Page) -> Listed<cantrip_contract::SignatureRow>;
+        signatures(page: PageRequest) -> ListPage<cantrip_contract::SignatureRow>;
         signature(id: cantrip_contract::SignatureId) -> cantrip_contract::SignatureRow;
-        artifacts(of: Option<cantrip_contract::SignatureId>, page: Page) -> Listed<cantrip_contract::ArtifactRow>;
+        artifacts(of: Option<cantrip_contract::SignatureId>, page: PageRequest) -> ListPage<cantrip_contract::ArtifactRow>;
         artifact(id: cantrip_contract::CompiledId) -> cantrip_contract::ArtifactRow;
         artifact_origins(id: cantrip_contract::CompiledId) -> Vec<cantrip_contract::OriginRow>;
         predict(id: cantrip_canon::PredictId) -> cantrip_contract::PredictRow;
         predict_of_key(key: cantrip_contract::PredictKey) -> Option<cantrip_contract::PredictRow>;
-        receipts(wanted: cantrip_loom::ReceiptsWanted, page: Page) -> Listed<cantrip_contract::ReceiptRow>;
+        receipts(wanted: cantrip_loom::ReceiptFilter, page: PageRequest) -> ListPage<cantrip_contract::ReceiptRow>;
         receipt(id: cantrip_contract::ReceiptId) -> cantrip_contract::ReceiptRow;
         receipt_of(predict: cantrip_canon::PredictId) -> Option<cantrip_contract::ReceiptRow>;
         trace(trace_ref: String) -> cantrip_contract::TraceRow;
-        traces(state: cantrip_contract::TraceState, page: Page) -> Listed<cantrip_contract::TraceRow>;
+        traces(state: cantrip_contract::TraceState, page: PageRequest) -> ListPage<cantrip_contract::TraceRow>;
         pointers() -> Vec<cantrip_contract::Pointer>;
         pointer(signature: cantrip_contract::SignatureId) -> Option<cantrip_contract::Pointer>;
-        pointer_audits(signature: cantrip_contract::SignatureId, page: Page) -> Listed<cantrip_contract::Audit>;
+        pointer_audits(signature: cantrip_contract::SignatureId, page: PageRequest) -> ListPage<cantrip_contract::PointerAudit>;
     }
 
     pays_on! {
-        authorizations(page: Page) -> Listed<cantrip_spend::Authorization>;
+        authorizations(page: PageRequest) -> ListPage<cantrip_spend::Authorization>;
         authorization(id: cantrip_spend::AuthorizationRef) -> cantrip_spend::Authorization;
-        agreements(id: cantrip_spend::AuthorizationRef) -> Vec<cantrip_spend::Agreement>;
+        agreements(id: cantrip_spend::AuthorizationRef) -> Vec<cantrip_spend::TermsRevision>;
         payer(principal: cantrip_spend::Principal) -> Option<cantrip_spend::Authorization>;
-        reservations(wanted: cantrip_loom::Wanted, page: Page) -> Listed<cantrip_spend::Booked>;
-        reservation(id: cantrip_spend::ReservationId) -> cantrip_spend::Booked;
+        reservations(wanted: cantrip_loom::ReservationFilter, page: PageRequest) -> ListPage<cantrip_spend::ReservationRow>;
+        reservation(id: cantrip_spend::ReservationId) -> cantrip_spend::ReservationRow;
         entries(id: cantrip_spend::ReservationId) -> Vec<cantrip_spend::Entry>;
-        recoverable(now: Timestamp, page: Page) -> Listed<cantrip_spend::Booked>;
+        recoverable(now: Timestamp, page: PageRequest) -> ListPage<cantrip_spend::ReservationRow>;
         approval(id: cantrip_canon::ApprovalId) -> cantrip_spend::Approval;
-        decisions(run: RunId) -> Vec<cantrip_spend::Decided>;
-        audit() -> cantrip_spend::Findings;
-        audit_of(authorizations: Vec<cantrip_spend::AuthorizationRef>) -> cantrip_spend::Findings;
+        decisions(run: RunId) -> Vec<cantrip_spend::DecisionRecord>;
+        audit() -> cantrip_spend::AuditReport;
+        audit_of(authorizations: Vec<cantrip_spend::AuthorizationRef>) -> cantrip_spend::AuditReport;
     }
 
     passes_on! {
         looms() -> Vec<LoomId>;
         roots(loom: LoomId) -> Vec<RootView>;
-        entities(loom: LoomId, page: Page) -> Listed<EntityView>;
+        entities(loom: LoomId, page: PageRequest) -> ListPage<EntityView>;
         entity(entity: EntityId) -> EntityView;
         casts(entity: EntityId) -> Vec<CastView>;
         cast(cast: CastId) -> CastView;
-        turns(loom: LoomId, page: Page) -> Listed<Turn>;
+        turns(loom: LoomId, page: PageRequest) -> ListPage<Turn>;
         turn(turn: TurnId) -> Turn;
         path(turn: TurnId) -> Vec<Turn>;
         tail(turn: TurnId, most: usize) -> Vec<Turn>;
         thread(leaf: TurnId) -> Thread;
         thread_end(leaf: TurnId, most: usize) -> Thread;
-        leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
+        leaves(loom: LoomId, page: PageRequest) -> ListPage<TurnId>;
         children(turn: TurnId) -> Vec<TurnId>;
         rewards(turn: TurnId) -> Vec<RewardView>;
         folds(turn: TurnId) -> Vec<FoldView>;
         last_fold(turn: TurnId) -> Option<FoldView>;
-        runs(page: Page) -> Listed<RunView>;
-        runs_in(state: RunState, page: Page) -> Listed<RunView>;
-        latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;
+        runs(page: PageRequest) -> ListPage<RunView>;
+        runs_in(state: RunState, page: PageRequest) -> ListPage<RunView>;
+        latest_runs(state: Option<RunState>, page: PageRequest) -> ListPage<RunView>;
         last_run() -> Option<RunView>;
         run(run: RunId) -> RunView;
-        resolve(prefix: &str) -> Named;
+        resolve(prefix: &str) -> AnyId;
     }
 }
 

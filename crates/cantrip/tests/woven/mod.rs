@@ -1,14 +1,15 @@
 //! Threads as values, and lists as text.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use cantrip::fold::Made;
-use cantrip::list::{Beginning, Frame, Since, View};
+use cantrip::fold::FoldDraft;
+use cantrip::list::{CastStart, Frame, MessageList, ThreadSinceFold};
 use cantrip_canon::{CastId, EntityId, IdSource, Kind, LoomId, Timestamp, TurnId, bytes_hash};
 use cantrip_crystal::Messages;
 use cantrip_loom::{
     CallId, CancelledIntent, CantripId, Cast, CastView, Closing, Content, EndedBy, Entity, EntityView, Environment,
-    Finish, Fold, FoldSum, FoldView, Fork, GateCall, GateRecord, Held, Intent, Message, Metadata, Mode, Origin, Output,
-    ReplyMark, Settled, Settlement, Spawn, Strategy, Thread, ThreadState, TruncationReason, Turn, Utterance,
+    Finish, Fold, FoldSum, FoldView, Fork, GateCall, GateRecord, Intent, Message, Metadata, Origin, OutputRecord,
+    RecordValue, ReplyMark, SettledCall, Settlement, Spawn, Strategy, Thread, ThreadState, ToolMode, TruncationReason,
+    Turn, Utterance,
 };
 use cantrip_reply::codes;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ pub struct Woven {
     pub turns: Vec<Turn>,
     pub casts: Vec<CastView>,
     pub folds: Vec<FoldView>,
-    pub live: View,
+    pub live: MessageList,
     branch: Option<Fork>,
     spawned: Option<Spawn>,
     /// What was cancelled since the last turn.
@@ -49,8 +50,8 @@ pub fn said(content: Option<&str>, calls: &[(&str, &str, Value)]) -> Utterance {
     }
 }
 
-pub fn output(id: Option<&str>, console: &[&str], value: Option<&str>) -> Output {
-    Output {
+pub fn output(id: Option<&str>, console: &[&str], value: Option<&str>) -> OutputRecord {
+    OutputRecord {
         tool_call_id: id.map(str::to_owned),
         clock_ms: None,
         console: console.iter().map(|line| (*line).to_owned()).collect(),
@@ -75,7 +76,7 @@ pub fn refused(id: &str, gate: &str, text: &str) -> GateRecord {
 }
 
 fn record(id: &str, gate: &str, reply: ReplyMark, result: Value) -> GateRecord {
-    let settled = Settled {
+    let settled = SettledCall {
         result,
         reply,
         data: serde_json::Map::new(),
@@ -107,7 +108,7 @@ fn some_turn() -> TurnId {
 /// A turn before it has a place in a thread.
 pub struct Says {
     pub utterance: Option<Utterance>,
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputRecord>,
     pub records: Vec<GateRecord>,
     pub closing: Closing,
     pub tokens: (u64, u64),
@@ -136,7 +137,7 @@ impl Says {
         self
     }
 
-    pub fn output(mut self, output: Output) -> Self {
+    pub fn output(mut self, output: OutputRecord) -> Self {
         self.outputs.push(output);
         self
     }
@@ -160,7 +161,7 @@ impl Woven {
     pub fn new(frame: Frame) -> Self {
         let ids = IdSource::seeded(7);
         let entity = ids.next(Timestamp::EPOCH);
-        let live = View::new(frame.clone());
+        let live = MessageList::new(frame.clone());
         Self {
             ids,
             frame,
@@ -185,7 +186,7 @@ impl Woven {
 
     pub fn cast(&mut self, intent: &str) -> CastId {
         let content = Content::from(intent);
-        self.begin(Intent::New(Held::Inline { inline: content.clone() }), content)
+        self.begin(Intent::New(RecordValue::Inline { inline: content.clone() }), content)
     }
 
     /// A cast that goes on under the intent of the last one.
@@ -201,7 +202,7 @@ impl Woven {
         let told: Vec<(CastId, Content)> =
             self.cancelled.iter().filter(|(cast, _)| intent != Intent::Of(*cast)).cloned().collect();
         let cancelled: Vec<Content> = told.iter().map(|(_, content)| content.clone()).collect();
-        self.live.begin(Beginning {
+        self.live.begin(CastStart {
             cast: cast_id,
             intent: &intent,
             content: &content,
@@ -219,7 +220,7 @@ impl Woven {
             budget: None,
             cancelled: told
                 .into_iter()
-                .map(|(cast_id, inline)| CancelledIntent { cast_id, intent: Held::Inline { inline } })
+                .map(|(cast_id, inline)| CancelledIntent { cast_id, intent: RecordValue::Inline { inline } })
                 .collect(),
         };
         let run_id = self.id();
@@ -296,7 +297,7 @@ impl Woven {
     pub fn spawn(&mut self) {
         let turn = self.turns.last().expect("a turn to spawn from").id;
         self.spawned = Some(Spawn { call_id: CallId::of_turn(turn, 1), index: 0 });
-        self.live = View::new(self.frame.clone());
+        self.live = MessageList::new(self.frame.clone());
     }
 
     pub fn folded(&mut self, to: u64, text: &str) {
@@ -304,7 +305,7 @@ impl Woven {
     }
 
     /// Takes in a fold as the loop records it.
-    pub fn fold(&mut self, made: &Made) {
+    pub fn fold(&mut self, made: &FoldDraft) {
         self.folded_with(made.strategy, made.plan.to, &made.text, Some(made.sum.clone()));
     }
 
@@ -317,7 +318,7 @@ impl Woven {
             from: 1,
             to,
             strategy,
-            text: Held::Inline { inline: text.to_owned() },
+            text: RecordValue::Inline { inline: text.to_owned() },
             estimate_before: 0,
             estimate_after: 0,
             attempt: None,
@@ -338,7 +339,7 @@ impl Woven {
             cantrip_id: CantripId::cut(&bytes_hash(b"")),
             origin: Origin::Root,
             medium: self.frame.medium.clone(),
-            mode: Mode::Tool,
+            mode: ToolMode::Tool,
             seed: "0".repeat(16),
             context: None,
             window: None,
@@ -365,18 +366,18 @@ impl Woven {
     }
 
     /// The view that someone makes who only has the records.
-    pub fn read_back(&self) -> View {
-        View::of(self.frame.clone(), &self.thread()).expect("the thread is whole")
+    pub fn read_back(&self) -> MessageList {
+        MessageList::of(self.frame.clone(), &self.thread()).expect("the thread is whole")
     }
 
     /// The view that someone makes who reads no turn that a fold took away.
-    pub fn read_since(&self) -> Option<View> {
+    pub fn read_since(&self) -> Option<MessageList> {
         let fold = self.folds.last()?;
-        let (gone, _) = Since::gone(fold)?;
+        let (gone, _) = ThreadSinceFold::last_folded_turn(fold)?;
         let from = self.turns.iter().position(|turn| turn.sequence > gone)?;
         let thread = self.thread();
-        let since = Since { fold, turns: &self.turns[from..], casts: &thread.casts };
-        View::since(self.frame.clone(), since).expect("the thread is whole")
+        let since = ThreadSinceFold { fold, turns: &self.turns[from..], casts: &thread.casts };
+        MessageList::from_fold(self.frame.clone(), since).expect("the thread is whole")
     }
 
     /// What the next request sends, the same whichever way it came to be.

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cantrip_canon::{EntityId, Money, RunId, TurnId};
-use cantrip_loom::{Body, CallId, Change};
+use cantrip_loom::{Body, CallId, FileChange};
 use cantrip_reply::Trace;
 use serde_json::{Map, Value};
 
-use super::{Belongings, Doubt, Listener};
+use super::{GateSessions, ProgressListener, UnknownCharge};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Who asks.
@@ -33,11 +33,11 @@ pub struct Call {
     /// How far a medium's wards let it go, where the gate is what the medium acts through.
     pub limits: MediumLimits,
     /// What gates keep for whoever asks.
-    pub belongings: Belongings,
+    pub sessions: GateSessions,
     /// Where the gate notes what it did.
     pub effects: Effects,
     /// Where the gate tells how far it has come.
-    pub listener: Listener,
+    pub listener: ProgressListener,
     /// From which calls inside this one take their numbers.
     pub trace: Trace,
 }
@@ -45,14 +45,14 @@ pub struct Call {
 /// What a gate did outside, noted while it does it: a call that fails or is ended afterwards has still done it.
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
-    noted: Arc<Mutex<Entered>>,
+    noted: Arc<Mutex<RecordedEffects>>,
 }
 
 /// What was noted.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Entered {
+pub struct RecordedEffects {
     /// Files that were changed, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FileChange>,
     /// What stood in them before, and what results refer to.
     pub bodies: Vec<Body>,
     /// What the call really cost.
@@ -60,14 +60,14 @@ pub struct Entered {
     /// Its provider's own id for it.
     pub correlation: Option<String>,
     /// Why nobody knows whether it was charged for.
-    pub doubt: Option<Doubt>,
+    pub unknown_charge: Option<UnknownCharge>,
     /// Nothing of it left this house, so nothing can have been charged.
-    pub unbegun: bool,
+    pub not_started: bool,
 }
 
 impl Effects {
     /// A file was changed; `before` is what the change refers to.
-    pub fn changed(&self, change: Change, before: Option<Body>) {
+    pub fn record_change(&self, change: FileChange, before: Option<Body>) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.changes.push(change);
         noted.bodies.extend(before);
@@ -79,27 +79,27 @@ impl Effects {
     }
 
     /// It cost this much.
-    pub fn cost(&self, cost: Money) {
+    pub fn record_cost(&self, cost: Money) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).cost = Some(cost);
     }
 
     /// Its provider keeps it under this id.
-    pub fn correlation(&self, id: impl Into<String>) {
+    pub fn record_correlation(&self, id: impl Into<String>) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).correlation = Some(id.into());
     }
 
     /// Nobody knows whether it was charged for. The first reason stands.
-    pub fn doubt(&self, doubt: Doubt) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).doubt.get_or_insert(doubt);
+    pub fn record_unknown_charge(&self, doubt: UnknownCharge) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unknown_charge.get_or_insert(doubt);
     }
 
     /// Nothing of it left this house.
-    pub fn unbegun(&self) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unbegun = true;
+    pub fn mark_not_started(&self) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).not_started = true;
     }
 
     /// Everything noted so far.
-    pub fn entered(&self) -> Entered {
+    pub fn recorded_effects(&self) -> RecordedEffects {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -24,13 +24,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Call, Gate, Promises, Purity, Settlement};
+use super::{Call, Gate, GateSpec, Purity, Settlement};
 use crate::Label;
 
 /// For a function that takes none.
@@ -38,7 +38,7 @@ use crate::Label;
 pub struct NoArguments {}
 
 /// What a gate's function may return; `M` only tells the implementations apart.
-pub trait Outcome<M> {
+pub trait IntoGateResult<M> {
     type Value: Serialize;
 
     fn settle(self, gate: &str) -> Result<Self::Value, Refusal>;
@@ -54,7 +54,7 @@ pub mod outcome {
     pub enum Fails {}
 }
 
-impl<T: Serialize> Outcome<outcome::Refuses> for Result<T, Refusal> {
+impl<T: Serialize> IntoGateResult<outcome::Refuses> for Result<T, Refusal> {
     type Value = T;
 
     fn settle(self, _: &str) -> Self {
@@ -62,16 +62,16 @@ impl<T: Serialize> Outcome<outcome::Refuses> for Result<T, Refusal> {
     }
 }
 
-impl<T: Serialize, E: Into<Box<dyn Error + Send + Sync>>> Outcome<outcome::Fails> for Result<T, E> {
+impl<T: Serialize, E: Into<Box<dyn Error + Send + Sync>>> IntoGateResult<outcome::Fails> for Result<T, E> {
     type Value = T;
 
     fn settle(self, gate: &str) -> Result<T, Refusal> {
-        self.map_err(|error| codes::gate_failed(gate, told(&*error.into())).into())
+        self.map_err(|error| codes::gate_failed(gate, error_chain(&*error.into())).into())
     }
 }
 
 /// An error with its causes, in one line.
-fn told(error: &(dyn Error + 'static)) -> String {
+fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -83,7 +83,7 @@ fn told(error: &(dyn Error + 'static)) -> String {
 
 /// A gate made from a function.
 pub struct FunctionGate<F, A, M> {
-    promises: Promises,
+    promises: GateSpec,
     function: F,
     types: PhantomData<fn(A) -> M>,
 }
@@ -104,7 +104,7 @@ where
     F: Fn(A) -> R + Send + Sync + 'static,
     A: DeserializeOwned + JsonSchema + 'static,
     R: Future + Send + 'static,
-    R::Output: Outcome<M>,
+    R::Output: IntoGateResult<M>,
     M: 'static,
 {
     gate_with_call(name, description, move |_: Call, arguments: A| function(arguments))
@@ -120,10 +120,10 @@ where
     F: Fn(Call, A) -> R + Send + Sync + 'static,
     A: DeserializeOwned + JsonSchema + 'static,
     R: Future + Send + 'static,
-    R::Output: Outcome<M>,
+    R::Output: IntoGateResult<M>,
     M: 'static,
 {
-    FunctionGate { promises: Promises::new(name, description, parameters::<A>()), function, types: PhantomData }
+    FunctionGate { promises: GateSpec::new(name, description, parameters::<A>()), function, types: PhantomData }
 }
 
 /// The schema of an argument type, without what only documents need.
@@ -181,8 +181,8 @@ impl<F, A, M> FunctionGate<F, A, M> {
     /// It moves money: see [`Settlement`]. Its function may note the cost and the provider's id in
     /// [`Call::effects`], or answer with them.
     #[must_use]
-    pub fn settling(mut self, settlement: Settlement) -> Self {
-        self.promises = self.promises.settling(settlement);
+    pub fn with_settlement(mut self, settlement: Settlement) -> Self {
+        self.promises = self.promises.with_settlement(settlement);
         self
     }
 
@@ -204,23 +204,23 @@ where
     F: Fn(Call, A) -> R + Send + Sync + 'static,
     A: DeserializeOwned + JsonSchema + 'static,
     R: Future + Send + 'static,
-    R::Output: Outcome<M>,
+    R::Output: IntoGateResult<M>,
     M: 'static,
 {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, mut call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, mut call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let name = self.promises.name.as_str();
-        let arguments: A = read(name, std::mem::take(&mut call.arguments))?;
+        let arguments: A = parse_arguments(name, std::mem::take(&mut call.arguments))?;
         let value = (self.function)(call, arguments).await.settle(name)?;
         Ok(codes::gate_ok(name).value(value))
     }
 }
 
 /// Arguments as a type. They fit the schema already; what a type asks beyond its schema is the caller's to mend.
-pub(crate) fn read<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
+pub(crate) fn parse_arguments<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments))
         .map_err(|fault| codes::schema(format!("arguments of {gate}"), "", fault.to_string()).into())
 }

@@ -17,14 +17,14 @@ pub struct Progress {
 
 /// Where a gate tells of progress. Telling returns at once, whoever listens; by default nobody does.
 #[derive(Clone, Default)]
-pub struct Listener(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
+pub struct ProgressListener(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
 
-impl Listener {
+impl ProgressListener {
     pub fn new(hear: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(hear)))
     }
 
-    pub fn tell(&self, mut progress: Progress) {
+    pub fn report(&self, mut progress: Progress) {
         if let Some(hear) = &self.0 {
             // A server may repeat a key that it was given.
             progress.message = progress.message.map(|message| replace_known_secrets(&message).into_owned());
@@ -33,8 +33,8 @@ impl Listener {
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for ProgressListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").field(&self.0.is_some()).finish()
+        f.debug_tuple("ProgressListener").field(&self.0.is_some()).finish()
     }
 }

@@ -3,23 +3,25 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use cantrip_reply::{Call as Guarding, Filled, Guard, Guarded, Refusal, Reply, ReplyBuilder, Success, Trace, codes};
+use cantrip_reply::{
+    Call as Guarding, Guard, GuardedReply, Refusal, Reply, ReplyBuilder, ReplyDraft, Success, Trace, codes,
+};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::{AnyGate, Belongings, Call, Doubt, Effects, Entered, Identity, Listener, Purity};
+use super::{AnyGate, Call, Effects, GateSessions, Identity, ProgressListener, Purity, RecordedEffects, UnknownCharge};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Why a call under way is ended from outside; it becomes that call's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Halt {
+pub enum StopReason {
     /// A ward of the cast: its name and its limit, in words.
     Ward { ward: String, limit: String },
     /// A person, a signal, the parent.
     Outside { actor: String, reason: String },
 }
 
-impl Halt {
+impl StopReason {
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::Ward { ward, limit } => codes::ward_reached(ward, limit).into(),
@@ -28,26 +30,26 @@ impl Halt {
     }
 }
 
-/// Ends every call that holds its [`Stop`].
+/// Ends every call that holds its [`StopSignal`].
 #[derive(Debug, Clone)]
 pub struct Stopper {
-    halt: watch::Sender<Option<Halt>>,
+    halt: watch::Sender<Option<StopReason>>,
 }
 
 /// What a call looks at to learn that it is over.
 #[derive(Debug, Clone)]
-pub struct Stop {
-    halt: watch::Receiver<Option<Halt>>,
+pub struct StopSignal {
+    halt: watch::Receiver<Option<StopReason>>,
 }
 
 impl Stopper {
-    pub fn new() -> (Self, Stop) {
+    pub fn new() -> (Self, StopSignal) {
         let (sender, receiver) = watch::channel(None);
-        (Self { halt: sender }, Stop { halt: receiver })
+        (Self { halt: sender }, StopSignal { halt: receiver })
     }
 
     /// The first one counts.
-    pub fn stop(&self, halt: Halt) {
+    pub fn stop(&self, halt: StopReason) {
         self.halt.send_if_modified(|said| {
             let first = said.is_none();
             said.get_or_insert(halt);
@@ -56,7 +58,7 @@ impl Stopper {
     }
 }
 
-impl Stop {
+impl StopSignal {
     /// One that never comes.
     pub fn never() -> Self {
         let (_, receiver) = watch::channel(None);
@@ -64,12 +66,12 @@ impl Stop {
     }
 
     /// What was said, if it was.
-    pub fn halted(&self) -> Option<Halt> {
+    pub fn reason(&self) -> Option<StopReason> {
         self.halt.borrow().clone()
     }
 
     /// Returns when it is said, and never if nobody is left who could.
-    pub async fn stopped(&mut self) -> Halt {
+    pub async fn wait(&mut self) -> StopReason {
         let said = match self.halt.wait_for(Option::is_some).await {
             Ok(said) => said.clone(),
             Err(_) => None,
@@ -84,29 +86,29 @@ impl Stop {
 /// What came of a call that ran.
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: return it"]
-pub struct Executed {
-    pub guarded: Guarded,
-    pub entered: Entered,
+pub struct GateOutcome {
+    pub guarded: GuardedReply,
+    pub effects: RecordedEffects,
 }
 
 /// A call as the circle hands it to the wrapper.
-pub(crate) struct Crossing {
+pub(crate) struct GateInvocation {
     pub(crate) gate: AnyGate,
     pub(crate) arguments: Map<String, Value>,
     pub(crate) restrict: Arc<Restriction>,
     pub(crate) limits: MediumLimits,
-    pub(crate) belongings: Belongings,
-    pub(crate) listener: Listener,
+    pub(crate) sessions: GateSessions,
+    pub(crate) listener: ProgressListener,
     pub(crate) identity: Option<Identity>,
     pub(crate) idempotency_key: Option<String>,
 }
 
-impl Crossing {
+impl GateInvocation {
     /// Runs the gate inside the wrapper: a gate that only reads is cancelled with its caller, any other runs on.
-    pub(crate) async fn run(self, guard: &Guard, trace: &Trace, stop: Stop) -> Executed {
+    pub(crate) async fn run(self, guard: &Guard, trace: &Trace, stop: StopSignal) -> GateOutcome {
         let effects = Effects::default();
         let noted = effects.clone();
-        let promises = self.gate.promises().clone();
+        let promises = self.gate.spec().clone();
         let guarding = guarding(trace, &promises.name, self.identity.as_ref());
         let guarding = guarding.bytes_max(promises.result_bytes_max);
         let guarding = match promises.time_max.filter(|_| !promises.brief) {
@@ -114,18 +116,28 @@ impl Crossing {
             None => guarding,
         };
         let tool = move |rb: ReplyBuilder| async move {
-            let Self { gate, arguments, restrict, limits, belongings, listener, identity, idempotency_key } = self;
+            let Self { gate, arguments, restrict, limits, sessions: belongings, listener, identity, idempotency_key } =
+                self;
             let trace = rb.trace();
             let (settlement, effects_of) = (promises.settlement.clone(), effects.clone());
-            let call =
-                Call { arguments, identity, idempotency_key, restrict, limits, belongings, effects, listener, trace };
-            let answered = match (stop.halted(), promises.brief) {
+            let call = Call {
+                arguments,
+                identity,
+                idempotency_key,
+                restrict,
+                limits,
+                sessions: belongings,
+                effects,
+                listener,
+                trace,
+            };
+            let answered = match (stop.reason(), promises.brief) {
                 (Some(halt), _) => Err(halt.refusal()),
                 (None, true) => gate.gate.call(call).await,
                 (None, false) => until(stop, gate.gate.call(call), &effects_of).await,
             };
             let answered = match (settlement, answered) {
-                (Some(settlement), Ok(filled)) => settlement.settled(&promises.name, filled, &effects_of),
+                (Some(settlement), Ok(filled)) => settlement.settle(&promises.name, filled, &effects_of),
                 (_, answered) => answered,
             };
             reply(rb, answered)
@@ -134,7 +146,7 @@ impl Crossing {
             Purity::ReadOnly | Purity::Pure => guard.call(guarding, tool).await,
             Purity::Effects | Purity::Idempotent => guard.call_with_effects(guarding, tool).await,
         };
-        Executed { guarded, entered: noted.entered() }
+        GateOutcome { guarded, effects: noted.recorded_effects() }
     }
 }
 
@@ -153,7 +165,7 @@ pub(crate) fn guarding(trace: &Trace, name: &str, identity: Option<&Identity>) -
     }
 }
 
-pub(crate) fn reply(rb: ReplyBuilder, answered: Result<Filled<Success>, Refusal>) -> Reply {
+pub(crate) fn reply(rb: ReplyBuilder, answered: Result<ReplyDraft<Success>, Refusal>) -> Reply {
     match answered {
         Ok(filled) => rb.success(filled),
         Err(refusal) => rb.refuse(refusal),
@@ -161,14 +173,14 @@ pub(crate) fn reply(rb: ReplyBuilder, answered: Result<Filled<Success>, Refusal>
 }
 
 async fn until<T>(
-    mut stop: Stop,
+    mut stop: StopSignal,
     work: impl Future<Output = Result<T, Refusal>>,
     effects: &Effects,
 ) -> Result<T, Refusal> {
     tokio::select! { biased;
         answered = work => answered,
-        halt = stop.stopped() => {
-            effects.doubt(Doubt::Cut);
+        halt = stop.wait() => {
+            effects.record_unknown_charge(UnknownCharge::Cut);
             Err(halt.refusal())
         }
     }
@@ -181,6 +193,6 @@ pub async fn refuse(
     gate: &str,
     identity: Option<&Identity>,
     refusal: Refusal,
-) -> Guarded {
+) -> GuardedReply {
     guard.call(guarding(trace, gate, identity), |rb| async { rb.refuse(refusal) }).await
 }

@@ -12,21 +12,21 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::evident::Evident;
+use super::simple_schema::SimpleSchema;
 use crate::arguments::Property;
 use crate::limits::{SCHEMA_REFS_MAX, VIOLATIONS_MAX};
 
 /// A JSON Schema that values can be held against.
 pub struct Schema {
-    written: Value,
-    evident: Option<Evident>,
+    source: Value,
+    evident: Option<SimpleSchema>,
     /// Compiled with the schema, or, if that is evident, for the first value that does not fit.
     engine: OnceLock<Result<Validator, SchemaFault>>,
 }
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Schema").field(&self.written).finish()
+        f.debug_tuple("Schema").field(&self.source).finish()
     }
 }
 
@@ -51,8 +51,8 @@ pub struct Violation {
 impl Schema {
     /// Compiles any schema. It may refer to itself, and to nothing else.
     pub fn compile(written: Value) -> Result<Self, SchemaFault> {
-        let evident = Evident::read(&written);
-        let schema = Self { evident, engine: OnceLock::new(), written };
+        let evident = SimpleSchema::read(&written);
+        let schema = Self { evident, engine: OnceLock::new(), source: written };
         match &schema.evident {
             Some(_) => Ok(schema),
             None => match schema.engine() {
@@ -65,7 +65,7 @@ impl Schema {
     fn engine(&self) -> &Result<Validator, SchemaFault> {
         self.engine.get_or_init(|| {
             let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-            options.build(&self.written).map_err(|fault| SchemaFault::Uncompilable {
+            options.build(&self.source).map_err(|fault| SchemaFault::Uncompilable {
                 path: fault.instance_path().to_string(),
                 detail: fault.masked().to_string(),
             })
@@ -73,22 +73,22 @@ impl Schema {
     }
 
     /// Compiles the schema of a gate's arguments.
-    pub fn of_arguments(written: Value) -> Result<Self, SchemaFault> {
+    pub fn compile_arguments(written: Value) -> Result<Self, SchemaFault> {
         match written.get("type").and_then(Value::as_str) {
             Some("object") => Self::compile(written),
             Some(_) | None => Err(SchemaFault::NotAnObject),
         }
     }
 
-    pub fn written(&self) -> &Value {
-        &self.written
+    pub fn source(&self) -> &Value {
+        &self.source
     }
 
     /// Its properties in declared order.
     pub fn properties(&self) -> Vec<Property> {
-        let declared = self.written.get("properties").and_then(Value::as_object);
+        let declared = self.source.get("properties").and_then(Value::as_object);
         let property = |(name, schema): (&String, &Value)| {
-            Property::new(name, admits_object(schema, &self.written, SCHEMA_REFS_MAX))
+            Property::new(name, admits_object(schema, &self.source, SCHEMA_REFS_MAX))
         };
         declared.into_iter().flatten().map(property).collect()
     }

@@ -5,7 +5,7 @@
 //! them is no success, because nobody could find the payment again.
 
 use cantrip_canon::Money;
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::{Value, json};
 
 use super::Effects;
@@ -18,7 +18,7 @@ pub const CORRELATION: &str = "/provider_correlation_id";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "give it to a gate"]
 pub struct Settlement {
-    most: Money,
+    max_cost: Money,
     cost: Option<String>,
     correlation: String,
     repeatable: bool,
@@ -26,7 +26,7 @@ pub struct Settlement {
 
 /// Why nobody knows whether a call was charged for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum UnknownCharge {
     /// It was ended from outside, or took too long.
     Cut,
     /// It answered without its provider's id for the payment.
@@ -39,7 +39,7 @@ impl Settlement {
     /// A call costs this much at most; it is put aside before the call, and it is what each call costs unless
     /// [`cost_at`](Self::cost_at) or the gate itself says otherwise.
     pub fn up_to(most: Money) -> Self {
-        Self { most, cost: None, correlation: CORRELATION.to_owned(), repeatable: false }
+        Self { max_cost: most, cost: None, correlation: CORRELATION.to_owned(), repeatable: false }
     }
 
     /// Where in its result stands what a call cost, as a JSON Pointer to a text such as `"1.20 USD"`.
@@ -61,8 +61,8 @@ impl Settlement {
         self
     }
 
-    pub fn most(&self) -> Money {
-        self.most
+    pub fn max_cost(&self) -> Money {
+        self.max_cost
     }
 
     pub fn is_repeatable(&self) -> bool {
@@ -70,25 +70,25 @@ impl Settlement {
     }
 
     /// The answer, if it settles the matter; what it cost and its id are noted.
-    pub(crate) fn settled(
+    pub(crate) fn settle(
         &self,
         gate: &str,
-        filled: Filled<Success>,
+        filled: ReplyDraft<Success>,
         effects: &Effects,
-    ) -> Result<Filled<Success>, Refusal> {
-        let noted = effects.entered();
-        let given = filled.given().cloned().unwrap_or_default();
-        let unsettled = |doubt: Doubt, detail: &str| {
-            effects.doubt(doubt);
+    ) -> Result<ReplyDraft<Success>, Refusal> {
+        let noted = effects.recorded_effects();
+        let given = filled.given_value().cloned().unwrap_or_default();
+        let unsettled = |doubt: UnknownCharge, detail: &str| {
+            effects.record_unknown_charge(doubt);
             let data = json!({"settlement": detail, "answered": given});
             Err(Refusal::from(codes::gate_failed(gate, format!("it answered, and {detail}")).data(data)))
         };
         if noted.correlation.is_none() {
             match given.pointer(&self.correlation).and_then(text) {
-                Some(id) => effects.correlation(id),
+                Some(id) => effects.record_correlation(id),
                 None => {
                     return unsettled(
-                        Doubt::NoCorrelation,
+                        UnknownCharge::NoCorrelation,
                         "gave no id of the payment: whether it was made is unknown",
                     );
                 }
@@ -96,12 +96,12 @@ impl Settlement {
         }
         if noted.cost.is_none() {
             match &self.cost {
-                None => effects.cost(self.most),
+                None => effects.record_cost(self.max_cost),
                 Some(pointer) => {
                     let said = given.pointer(pointer).and_then(Value::as_str).and_then(|cost| cost.parse().ok());
-                    match said.filter(|cost: &Money| cost.currency() == self.most.currency()) {
-                        Some(cost) => effects.cost(cost),
-                        None => return unsettled(Doubt::NoCost, "did not say what it cost"),
+                    match said.filter(|cost: &Money| cost.currency() == self.max_cost.currency()) {
+                        Some(cost) => effects.record_cost(cost),
+                        None => return unsettled(UnknownCharge::NoCost, "did not say what it cost"),
                     }
                 }
             }

@@ -17,13 +17,13 @@ use corosensei::stack::DefaultStack;
 use rquickjs::context::intrinsic;
 use rquickjs::{Array, Context, Ctx, Object, Persistent, Runtime, Value};
 
-use super::meter::{Beat, End, Meter};
-use super::natives::{self, Late};
-use super::output::{Limit, Output};
-use super::raw::{self, Heap, Reins, Strand};
-use super::run::Run;
-use super::sandbox::{Answer, Program, Spec};
-use super::{Pause, Wake, json as values};
+use super::meter::{EndReason, InterruptAction, Meter};
+use super::natives::{self, LazyScript};
+use super::output::{Limit, ProgramOutput};
+use super::raw::{self, EngineControls, Heap, ProgramCoroutine};
+use super::run::ProgramRun;
+use super::sandbox::{Answer, Program, SandboxSpec};
+use super::{PauseReason, WakeReason, json as values};
 use crate::limits;
 
 /// What the language offers here from the start. Dates and typed arrays come when they are first asked for; weak
@@ -40,18 +40,18 @@ type Intrinsics = (
 
 /// What host functions and handlers share with the machine that owns the engine.
 pub(super) struct Core {
-    pub(super) spec: Arc<Spec>,
+    pub(super) spec: Arc<SandboxSpec>,
     pub(super) meter: Rc<Meter>,
-    reins: Cell<Option<Reins>>,
-    pub(super) end: Cell<Option<End>>,
+    reins: Cell<Option<EngineControls>>,
+    pub(super) end: Cell<Option<EndReason>>,
     clock: Cell<Timestamp>,
     random: Cell<u64>,
-    pub(super) printed: RefCell<Printed>,
+    pub(super) printed: RefCell<OutputBuffer>,
     /// Promises that were rejected and that nobody has handled yet, with their reasons.
     pub(super) rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
     /// What programs cannot reach; `natives` knows what is where.
-    kept: RefCell<Option<Persistent<Array<'static>>>>,
-    lates: RefCell<[Option<Persistent<Object<'static>>>; Late::COUNT]>,
+    hidden_values: RefCell<Option<Persistent<Array<'static>>>>,
+    lates: RefCell<[Option<Persistent<Object<'static>>>; LazyScript::COUNT]>,
     /// The groups of late names that have been begun, by their bits.
     groups: Cell<u8>,
     /// Something runs that must not fail for want of stack.
@@ -66,13 +66,13 @@ pub(super) struct Core {
 
 /// What a program has printed.
 #[derive(Default)]
-pub(super) struct Printed {
+pub(super) struct OutputBuffer {
     pub(super) shown: String,
     total: usize,
 }
 
 /// A sandbox that has been built.
-pub(super) struct Machine {
+pub(super) struct SandboxEngine {
     // In the order in which they have to go: the engine calls functions that look into the core.
     context: Context,
     _runtime: Runtime,
@@ -80,32 +80,32 @@ pub(super) struct Machine {
 }
 
 /// A program's end, as the thread hands it on.
-pub(super) struct Outcome {
-    pub(super) output: Output,
+pub(super) struct ProgramOutcome {
+    pub(super) output: ProgramOutput,
     /// The sandbox cannot serve another program, though the program itself did nothing wrong.
     pub(super) broken: bool,
 }
 
 impl Core {
     /// Latches the end; the first one stands.
-    pub(super) fn end(&self, end: End) {
+    pub(super) fn end(&self, end: EndReason) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
         }
         self.meter.end();
         if let Some(reins) = self.reins.get() {
-            reins.pull();
+            reins.forbid_calls();
         }
     }
 
-    pub(super) fn loosen(&self, bytes: usize) {
+    pub(super) fn set_stack(&self, bytes: usize) {
         if let Some(reins) = self.reins.get() {
-            reins.loosen(bytes);
+            reins.set_stack(bytes);
         }
     }
 
     /// Ends the program and gives the error that unwinds it.
-    fn stop(&self, ctx: &Ctx<'_>, end: End) -> rquickjs::Error {
+    fn stop(&self, ctx: &Ctx<'_>, end: EndReason) -> rquickjs::Error {
         self.meter.end();
         let error = raw::raise(ctx);
         self.end(end);
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// What lets anything out or in asks this first: after the end nothing does.
-    pub(super) fn alive(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    pub(super) fn check_alive(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
         match self.end.get() {
             None => Ok(()),
             Some(end) => Err(self.stop(ctx, end)),
@@ -121,8 +121,8 @@ impl Core {
     }
 
     /// A look at the time, from inside of what the engine does not interrupt.
-    pub(super) fn beat(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
-        if self.interrupted() { self.alive(ctx) } else { Ok(()) }
+    pub(super) fn check_time(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+        if self.interrupted() { self.check_alive(ctx) } else { Ok(()) }
     }
 
     /// A call of one of our functions.
@@ -135,7 +135,7 @@ impl Core {
     ) -> rquickjs::Result<Value<'js>> {
         match id {
             natives::GATES_FROM.. => self.call(ctx, id - natives::GATES_FROM, args),
-            natives::NAMES_FROM.. => natives::named(self, ctx, id - natives::NAMES_FROM, &args),
+            natives::NAMES_FROM.. => natives::resolve_name(self, ctx, id - natives::NAMES_FROM, &args),
             _ => natives::call(self, ctx, id, this, args),
         }
     }
@@ -143,16 +143,16 @@ impl Core {
     /// A function of ours panicked: the program ends, and whoever started it is told.
     pub(super) fn panicked(&self, ctx: &Ctx<'_>, panic: Box<dyn Any + Send>) -> rquickjs::Error {
         self.panic.borrow_mut().get_or_insert(panic);
-        self.stop(ctx, End::Limit(Limit::Cancelled))
+        self.stop(ctx, EndReason::Limit(Limit::Cancelled))
     }
 
     /// What programs cannot reach.
-    pub(super) fn kept<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Array<'js>> {
-        self.kept.borrow().clone().ok_or(rquickjs::Error::Unknown)?.restore(ctx)
+    pub(super) fn hidden_values<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Array<'js>> {
+        self.hidden_values.borrow().clone().ok_or(rquickjs::Error::Unknown)?.restore(ctx)
     }
 
     /// What a late script made; it is run when it is first asked for.
-    pub(super) fn late<'js>(&self, ctx: &Ctx<'js>, late: Late) -> rquickjs::Result<Object<'js>> {
+    pub(super) fn lazy_script<'js>(&self, ctx: &Ctx<'js>, late: LazyScript) -> rquickjs::Result<Object<'js>> {
         let known = self.lates.borrow()[late as usize].clone();
         if let Some(known) = known {
             return known.restore(ctx);
@@ -175,16 +175,16 @@ impl Core {
         ctx: &Ctx<'_>,
         work: impl FnOnce() -> rquickjs::Result<T>,
     ) -> rquickjs::Result<T> {
-        self.alive(ctx)?;
+        self.check_alive(ctx)?;
         if self.roomy.replace(true) {
             return work();
         }
         let stack = self.spec.limits.stack();
-        self.loosen(stack + limits::STACK_SPARE_BYTES / 2);
+        self.set_stack(stack + limits::STACK_SPARE_BYTES / 2);
         let done = work();
         self.roomy.set(false);
         if self.end.get().is_none() {
-            self.loosen(stack);
+            self.set_stack(stack);
         }
         done
     }
@@ -192,12 +192,12 @@ impl Core {
     /// Lets the engine call a native that runs no code of the entity, also after the end.
     pub(super) fn with_one_call<T>(&self, call: impl FnOnce() -> T) -> T {
         let Some(reins) = self.reins.get() else { return call() };
-        reins.loosen(self.spec.limits.stack());
+        reins.set_stack(self.spec.limits.stack());
         // The interrupt handler would refuse the call.
         reins.poll_after(limits::POLL_STEPS);
         let done = call();
         if self.end.get().is_some() {
-            reins.pull();
+            reins.forbid_calls();
         }
         done
     }
@@ -216,12 +216,12 @@ impl Core {
         }
         if self.end.get().is_none() {
             match self.meter.poll() {
-                Beat::GoOn => {}
-                Beat::Rest => match raw::suspend(Pause::Slice) {
-                    Ok(Wake::Kill) => self.end(End::Limit(Limit::Cancelled)),
-                    Ok(Wake::GoOn | Wake::Answer(..)) | Err(_) => {}
+                InterruptAction::GoOn => {}
+                InterruptAction::Rest => match raw::suspend(PauseReason::Slice) {
+                    Ok(WakeReason::Kill) => self.end(EndReason::Limit(Limit::Cancelled)),
+                    Ok(WakeReason::GoOn | WakeReason::Answer(..)) | Err(_) => {}
                 },
-                Beat::End(limit) => self.end(End::Limit(limit)),
+                InterruptAction::End(limit) => self.end(EndReason::Limit(limit)),
             }
         }
         match self.end.get() {
@@ -244,7 +244,7 @@ impl Core {
     }
 
     pub(super) fn print(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
-        self.alive(ctx)?;
+        self.check_alive(ctx)?;
         let wards = &self.spec.limits;
         let mut printed = self.printed.borrow_mut();
         let full = printed.total.saturating_add(line.len() + 1) > wards.output_bytes;
@@ -252,7 +252,7 @@ impl Core {
         printed.add(&line[..line.floor_char_boundary(room)], wards.output_shown_bytes);
         if full {
             drop(printed);
-            return Err(self.stop(ctx, End::Limit(Limit::Output)));
+            return Err(self.stop(ctx, EndReason::Limit(Limit::Output)));
         }
         printed.add("\n", wards.output_shown_bytes);
         Ok(())
@@ -260,16 +260,16 @@ impl Core {
 
     /// A call of a gate: the program stands still here until the host answers.
     fn call<'js>(&self, ctx: &Ctx<'js>, gate: usize, passed: Vec<Value<'js>>) -> rquickjs::Result<Value<'js>> {
-        self.alive(ctx)?;
+        self.check_alive(ctx)?;
         let arguments = match values::Writer::default().arguments(passed) {
             Ok(arguments) => Ok(arguments),
-            Err(values::Refusal::Fault(fault)) => Err(fault),
-            Err(values::Refusal::Threw(error)) => return Err(error),
+            Err(values::JsonError::Fault(fault)) => Err(fault),
+            Err(values::JsonError::Threw(error)) => return Err(error),
         };
         // Reading the arguments may have run code of the entity, and that may have ended the program.
-        self.alive(ctx)?;
-        match raw::suspend(Pause::Call { gate, arguments }) {
-            Ok(Wake::Answer(answer, clock)) => {
+        self.check_alive(ctx)?;
+        match raw::suspend(PauseReason::Call { gate, arguments }) {
+            Ok(WakeReason::Answer(answer, clock)) => {
                 self.clock.set(clock);
                 match answer {
                     Answer::Value(value) => values::read(ctx, &value),
@@ -278,10 +278,10 @@ impl Core {
                         Err(throw) => natives::refusal(self, ctx, throw),
                     }),
                     Answer::Throw(throw) => Err(ctx.throw(natives::refusal(self, ctx, &throw)?)),
-                    Answer::Stop => Err(self.stop(ctx, End::Stopped)),
+                    Answer::Stop => Err(self.stop(ctx, EndReason::Stopped)),
                 }
             }
-            Ok(Wake::Kill | Wake::GoOn) | Err(_) => Err(self.stop(ctx, End::Limit(Limit::Cancelled))),
+            Ok(WakeReason::Kill | WakeReason::GoOn) | Err(_) => Err(self.stop(ctx, EndReason::Limit(Limit::Cancelled))),
         }
     }
 
@@ -295,7 +295,7 @@ impl Core {
     }
 }
 
-impl Printed {
+impl OutputBuffer {
     pub(super) fn add(&mut self, text: &str, shown_max: usize) {
         let room = shown_max.saturating_sub(self.shown.len());
         // Once something was cut, nothing after it is shown.
@@ -310,9 +310,9 @@ impl Printed {
     }
 }
 
-impl Machine {
+impl SandboxEngine {
     /// Builds a sandbox: an engine with its own heap, its globals, and a function for each gate.
-    pub(super) fn new(spec: Arc<Spec>, clock: Timestamp) -> rquickjs::Result<Self> {
+    pub(super) fn new(spec: Arc<SandboxSpec>, clock: Timestamp) -> rquickjs::Result<Self> {
         let meter = Rc::new(Meter::default());
         meter.begin(spec.limits.memory_bytes, Duration::MAX, Duration::MAX);
         let core = Rc::new(Core {
@@ -324,7 +324,7 @@ impl Machine {
             clock: Cell::new(clock),
             printed: RefCell::default(),
             rejected: RefCell::default(),
-            kept: RefCell::default(),
+            hidden_values: RefCell::default(),
             lates: RefCell::default(),
             groups: Cell::default(),
             roomy: Cell::default(),
@@ -337,12 +337,12 @@ impl Machine {
         context.with(|ctx| -> rquickjs::Result<()> {
             raw::enter(&ctx);
             raw::attach(&ctx, &core);
-            let reins = Reins::of(&ctx);
+            let reins = EngineControls::of(&ctx);
             core.reins.set(Some(reins));
-            core.meter.steer(Some(reins));
+            core.meter.set_controls(Some(reins));
             let gates: Result<Vec<CString>, _> =
                 core.spec.gates.iter().map(|gate| CString::new(gate.name.as_str())).collect();
-            *core.kept.borrow_mut() = Some(natives::install(&ctx, &gates?)?);
+            *core.hidden_values.borrow_mut() = Some(natives::install(&ctx, &gates?)?);
             Ok(())
         })?;
         Ok(Self { context, _runtime: runtime, core })
@@ -353,12 +353,12 @@ impl Machine {
     }
 
     /// A strand that runs one program; `cpu_max` may be tighter than the ward.
-    pub(super) fn strand(
+    pub(super) fn start_program(
         self: &Rc<Self>,
         (stack_bytes, stack): (usize, DefaultStack),
         program: Program,
         cpu_max: Duration,
-    ) -> Strand<Outcome> {
+    ) -> ProgramCoroutine<ProgramOutcome> {
         let wards = &self.core.spec.limits;
         self.core.clock.set(program.now);
         self.core.end.set(None);
@@ -366,15 +366,15 @@ impl Machine {
         let cpu_max = cpu_max.min(Duration::from_millis(wards.cpu_ms));
         self.core.meter.begin(wards.memory_bytes, cpu_max, Duration::from_millis(wards.wall_ms));
         let machine = Rc::clone(self);
-        Strand::new(stack_bytes, stack, move || machine.context.with(|ctx| machine.execute(&ctx, &program)))
+        ProgramCoroutine::new(stack_bytes, stack, move || machine.context.with(|ctx| machine.execute(&ctx, &program)))
     }
 
-    fn execute(&self, ctx: &Ctx<'_>, program: &Program) -> Outcome {
+    fn execute(&self, ctx: &Ctx<'_>, program: &Program) -> ProgramOutcome {
         raw::enter(ctx);
-        self.core.loosen(self.core.spec.limits.stack());
+        self.core.set_stack(self.core.spec.limits.stack());
         let outcome = match self.prepare(ctx, program) {
-            Ok(true) => Run::new(&self.core, program).complete(ctx),
-            Ok(false) | Err(_) => Run::new(&self.core, program).unprepared(ctx),
+            Ok(true) => ProgramRun::new(&self.core, program).complete(ctx),
+            Ok(false) | Err(_) => ProgramRun::new(&self.core, program).finish_unprepared(ctx),
         };
         match self.core.panic.take() {
             None => outcome,
@@ -396,13 +396,13 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for SandboxEngine {
     fn drop(&mut self) {
         // What the core keeps of the engine has to go before the engine, and nobody steers what is being freed.
         self.core.reins.set(None);
-        self.core.meter.steer(None);
+        self.core.meter.set_controls(None);
         self.core.rejected.borrow_mut().clear();
         self.core.lates.take();
-        self.core.kept.take();
+        self.core.hidden_values.take();
     }
 }

@@ -19,9 +19,9 @@ use cantrip_canon::Timestamp;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::output::{Limit, Output};
-use super::sandbox::{Answer, Program, Sandbox, Spec};
-use super::watch::Watch;
+use super::output::{Limit, ProgramOutput};
+use super::sandbox::{Answer, Program, Sandbox, SandboxSpec};
+use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::{arguments, limits};
 
@@ -41,25 +41,25 @@ impl Default for Options {
 /// Owns the sandbox threads. When it and every sandbox are gone, so are they.
 #[derive(Debug, Clone)]
 pub struct Host {
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
 }
 
 impl Options {
     /// Starts the threads.
     pub fn start(self) -> std::io::Result<Host> {
-        let lanes = Arc::new(Lanes::default());
+        let lanes = Arc::new(WorkerPool::default());
         let mut threads = Vec::new();
         for _ in 0..self.threads.clamp(1, limits::THREADS_MAX) {
             threads.push(lanes.start()?);
         }
-        let watch = Watch::start(Arc::clone(&lanes))?;
-        Ok(Host { shared: Arc::new(Shared { lanes, threads: Mutex::new(threads), ids: AtomicU64::new(0), watch }) })
+        let watch = Watchdog::start(Arc::clone(&lanes))?;
+        Ok(Host { shared: Arc::new(HostState { lanes, threads: Mutex::new(threads), ids: AtomicU64::new(0), watch }) })
     }
 }
 
 impl Host {
     /// A sandbox, which costs nothing before its first program.
-    pub fn sandbox(&self, spec: Arc<Spec>) -> Sandbox {
+    pub fn sandbox(&self, spec: Arc<SandboxSpec>) -> Sandbox {
         Sandbox::new(Arc::clone(&self.shared), spec)
     }
 
@@ -71,27 +71,27 @@ impl Host {
 
 /// What every handle of a host shares.
 #[derive(Debug)]
-pub(super) struct Shared {
-    lanes: Arc<Lanes>,
-    threads: Mutex<Vec<(Lane, JoinHandle<()>)>>,
+pub(super) struct HostState {
+    lanes: Arc<WorkerPool>,
+    threads: Mutex<Vec<(WorkerHandle, JoinHandle<()>)>>,
     ids: AtomicU64,
-    watch: Watch,
+    watch: Watchdog,
 }
 
 /// The ways to all sandbox threads there are.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<Vec<Lane>>);
+pub(super) struct WorkerPool(Mutex<Vec<WorkerHandle>>);
 
 /// The way to one sandbox thread.
 #[derive(Debug, Clone)]
-pub(super) struct Lane {
+pub(super) struct WorkerHandle {
     commands: mpsc::Sender<Command>,
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) gauge: Arc<WorkerStatus>,
 }
 
 /// What a thread shows of itself while it works.
 #[derive(Debug)]
-pub(super) struct Gauge {
+pub(super) struct WorkerStatus {
     origin: Instant,
     sandboxes: AtomicUsize,
     /// Milliseconds since the origin, plus one, at which its slice began; 0 between slices.
@@ -111,11 +111,11 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lanes {
-    fn start(&self) -> std::io::Result<(Lane, JoinHandle<()>)> {
+impl WorkerPool {
+    fn start(&self) -> std::io::Result<(WorkerHandle, JoinHandle<()>)> {
         let mut lanes = locked(&self.0);
         let (commands, taken) = mpsc::channel();
-        let gauge = Arc::new(Gauge {
+        let gauge = Arc::new(WorkerStatus {
             origin: Instant::now(),
             sandboxes: AtomicUsize::new(0),
             busy_since: AtomicU64::new(0),
@@ -130,22 +130,22 @@ impl Lanes {
             of.know_itself();
             Worker::new(taken, of).work();
         })?;
-        let lane = Lane { commands, gauge };
+        let lane = WorkerHandle { commands, gauge };
         lanes.push(lane.clone());
         Ok((lane, thread))
     }
 
-    pub(super) fn all(&self) -> Vec<Lane> {
+    pub(super) fn all(&self) -> Vec<WorkerHandle> {
         locked(&self.0).clone()
     }
 }
 
-impl Gauge {
+impl WorkerStatus {
     fn millis(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    fn stuck(&self) -> bool {
+    fn is_stuck(&self) -> bool {
         let since = self.busy_since();
         since != 0 && self.millis().saturating_sub(since) > limits::SLICE_MS_MAX
     }
@@ -164,7 +164,7 @@ impl Gauge {
         self.busy_since.store(0, Ordering::Release);
     }
 
-    fn is_given_up(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         let since = self.busy_since();
         since != 0 && since == self.given_up.load(Ordering::Acquire)
     }
@@ -200,7 +200,7 @@ impl Gauge {
 
     /// Gives up its sandboxes while it is in the slice that began then. The program it is in is stopped by its processor
     /// time, as far as anybody hears of it again; the others had no part in that.
-    pub(super) fn give_up(&self, since: u64, cpu: Duration) {
+    pub(super) fn abandon(&self, since: u64, cpu: Duration) {
         let running = self.running.load(Ordering::Acquire);
         // It has come back meanwhile.
         if self.busy_since() != since {
@@ -213,7 +213,7 @@ impl Gauge {
     }
 }
 
-impl Lane {
+impl WorkerHandle {
     /// A thread that is gone has freed everything it had.
     pub(super) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
@@ -222,7 +222,7 @@ impl Lane {
     /// Asks for something that is answered once; an answer that never comes is a channel that is closed.
     pub(super) fn ask(&self, id: u64, command: Command) -> oneshot::Receiver<Message> {
         let (answer, answered) = oneshot::channel();
-        if self.gauge.is_given_up() {
+        if self.gauge.is_abandoned() {
             let _ = answer.send(Message::Gone);
             return answered;
         }
@@ -234,17 +234,17 @@ impl Lane {
     }
 }
 
-impl Shared {
+impl HostState {
     /// A thread for a new sandbox: the one with the fewest, of those that are not stuck. If all are, one more is started.
-    pub(super) fn place(&self) -> Option<(Lane, u64)> {
-        let free = self.lanes.all().into_iter().filter(|lane| !lane.gauge.stuck());
+    pub(super) fn assign_worker(&self) -> Option<(WorkerHandle, u64)> {
+        let free = self.lanes.all().into_iter().filter(|lane| !lane.gauge.is_stuck());
         let least = free.min_by_key(|lane| lane.gauge.sandboxes.load(Ordering::Relaxed));
-        let lane = least.or_else(|| self.another())?;
+        let lane = least.or_else(|| self.start_worker())?;
         lane.gauge.sandboxes.fetch_add(1, Ordering::Relaxed);
         Some((lane, self.ids.fetch_add(1, Ordering::Relaxed)))
     }
 
-    fn another(&self) -> Option<Lane> {
+    fn start_worker(&self) -> Option<WorkerHandle> {
         let mut threads = locked(&self.threads);
         if threads.len() >= limits::THREADS_MAX {
             return None;
@@ -255,12 +255,12 @@ impl Shared {
     }
 
     /// Somebody waits for a program from here on, until the guard is dropped.
-    pub(super) fn watched(&self) -> impl Sized + Send + use<> {
-        self.watch.begin()
+    pub(super) fn watch_guard(&self) -> impl Sized + Send + use<> {
+        self.watch.guard()
     }
 }
 
-impl Drop for Shared {
+impl Drop for HostState {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *locked(&self.threads));
         for (lane, _) in &threads {
@@ -268,7 +268,7 @@ impl Drop for Shared {
         }
         for (lane, thread) in threads {
             // One that is stuck in a native call closes when it comes back; nobody waits for it.
-            if !lane.gauge.stuck() {
+            if !lane.gauge.is_stuck() {
                 let _ = thread.join();
             }
         }
@@ -277,7 +277,7 @@ impl Drop for Shared {
 
 /// What a thread is asked to do.
 pub(super) enum Command {
-    Run { id: u64, spec: Arc<Spec>, program: Program, cpu_max: Duration },
+    Run { id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration },
     Answer { id: u64, answer: Answer, now: Timestamp },
     Cancel { id: u64 },
     Free { id: u64 },
@@ -292,7 +292,7 @@ pub(super) enum Message {
         arguments: Result<Vec<Option<Value>>, arguments::Fault>,
     },
     Finished {
-        output: Output,
+        output: ProgramOutput,
         cpu: Duration,
     },
     Lost,
@@ -303,6 +303,9 @@ pub(super) enum Message {
 impl Message {
     /// The end of a program that nobody could interrupt.
     fn spent(cpu: Duration) -> Self {
-        Self::Finished { output: Output { limit: Some(Limit::Cpu), rolled_back: true, ..Output::default() }, cpu }
+        Self::Finished {
+            output: ProgramOutput { limit: Some(Limit::Cpu), rolled_back: true, ..ProgramOutput::default() },
+            cpu,
+        }
     }
 }

@@ -13,14 +13,14 @@ use crate::arguments::{Fault, Rule};
 use crate::limits;
 
 /// Why a value could not be written as JSON.
-pub(super) enum Refusal {
+pub(super) enum JsonError {
     /// JSON cannot hold it.
     Fault(Fault),
     /// Code of the entity threw on the way; the exception is pending.
     Threw(rquickjs::Error),
 }
 
-impl From<rquickjs::Error> for Refusal {
+impl From<rquickjs::Error> for JsonError {
     fn from(error: rquickjs::Error) -> Self {
         Self::Threw(error)
     }
@@ -44,7 +44,7 @@ impl Default for Writer<'_> {
 
 impl<'js> Writer<'js> {
     /// The arguments of a call; `undefined` is absence.
-    pub(super) fn arguments(&mut self, values: Vec<Value<'js>>) -> Result<Vec<Option<Json>>, Refusal> {
+    pub(super) fn arguments(&mut self, values: Vec<Value<'js>>) -> Result<Vec<Option<Json>>, JsonError> {
         let mut written = Vec::with_capacity(values.len());
         for (index, value) in values.into_iter().enumerate() {
             let at = self.step(&index.to_string());
@@ -61,11 +61,11 @@ impl<'js> Writer<'js> {
         at
     }
 
-    fn fault<T>(&self, rule: Rule) -> Result<T, Refusal> {
-        Err(Refusal::Fault(Fault { path: self.path.clone(), rule }))
+    fn fault<T>(&self, rule: Rule) -> Result<T, JsonError> {
+        Err(JsonError::Fault(Fault { path: self.path.clone(), rule }))
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), Refusal> {
+    fn spend(&mut self, bytes: usize) -> Result<(), JsonError> {
         match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
@@ -76,7 +76,7 @@ impl<'js> Writer<'js> {
     }
 
     /// `None` is `undefined`.
-    fn value(&mut self, value: Value<'js>) -> Result<Option<Json>, Refusal> {
+    fn value(&mut self, value: Value<'js>) -> Result<Option<Json>, JsonError> {
         self.spend(4)?;
         if value.is_undefined() {
             Ok(None)
@@ -106,7 +106,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    fn number(&mut self, number: f64) -> Result<Json, Refusal> {
+    fn number(&mut self, number: f64) -> Result<Json, JsonError> {
         if number.fract() == 0.0 && number.abs() < EXACT {
             return Ok(Json::Number(Number::from(number as i64)));
         }
@@ -116,7 +116,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    fn big(&mut self, value: &Value<'js>) -> Result<Json, Refusal> {
+    fn big(&mut self, value: &Value<'js>) -> Result<Json, JsonError> {
         let exact = value.clone().into_big_int().and_then(|big| big.to_i64().ok());
         match exact {
             Some(number) if number.unsigned_abs() < 1 << 53 => Ok(Json::Number(Number::from(number))),
@@ -124,7 +124,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    fn text(&mut self, text: &JsString<'js>) -> Result<String, Refusal> {
+    fn text(&mut self, text: &JsString<'js>) -> Result<String, JsonError> {
         match text.to_string() {
             Ok(text) => {
                 self.spend(text.len())?;
@@ -135,7 +135,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    fn nested(&mut self, value: Value<'js>, object: Object<'js>) -> Result<Option<Json>, Refusal> {
+    fn nested(&mut self, value: Value<'js>, object: Object<'js>) -> Result<Option<Json>, JsonError> {
         if self.open.len() >= limits::ARGUMENT_DEPTH_MAX {
             return self.fault(Rule::TooDeep);
         }
@@ -152,7 +152,7 @@ impl<'js> Writer<'js> {
         written
     }
 
-    fn replaced(&mut self, to_json: &Function<'js>, object: Object<'js>) -> Result<Option<Json>, Refusal> {
+    fn replaced(&mut self, to_json: &Function<'js>, object: Object<'js>) -> Result<Option<Json>, JsonError> {
         let value: Value<'js> = to_json.call((This(object.clone()),))?;
         // Its own result is taken as it is, or a `toJSON` that answers `this` would never end.
         match value.as_object() {
@@ -161,7 +161,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    fn members(&mut self, object: Object<'js>) -> Result<Json, Refusal> {
+    fn members(&mut self, object: Object<'js>) -> Result<Json, JsonError> {
         if raw::is_list(object.ctx(), object.as_value())? {
             return self.elements(&object);
         }
@@ -188,7 +188,7 @@ impl<'js> Writer<'js> {
     }
 
     /// The bindings' own array type is not used: it takes every length for a small integer.
-    fn elements(&mut self, array: &Object<'js>) -> Result<Json, Refusal> {
+    fn elements(&mut self, array: &Object<'js>) -> Result<Json, JsonError> {
         let length: f64 = array.get("length")?;
         // Counted before anything is reserved: the length of a sparse array is only a number.
         self.spend((length * 4.0) as usize)?;

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{Timestamp, json};
-use cantrip_loom::{GateCall, Mode, Output, ProgramError};
-use cantrip_reply::{Refusal, Thrown, codes};
+use cantrip_loom::{GateCall, OutputRecord, ProgramError, ToolMode};
+use cantrip_reply::{Refusal, ReplyException, codes};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer as Answered, Event, Fault, Gate, Host, Limit, Options, Output as Left, Place, Program as Text, ProgramFault,
-    ProgramLimits, Sandbox as Resting, Spec, Suspended, Throw,
+    Answer as Answered, Event, Fault, Gate, Host, Limit, Options, Program as Text, ProgramFault, ProgramLimits,
+    ProgramOutput as Left, Sandbox as Resting, SandboxSpec, SourceLocation, SuspendedProgram, Throw,
 };
-use crate::decide::{Asked, Decision, Given, Standing};
+use crate::decide::{CallArguments, CallRequest, CallerState, Decision};
 use crate::medium::{
-    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
-    Taken,
+    Answer, BoxFuture, CallTarget, FinishedProgram, Medium, PausedProgram, Presentation, Program, ProgramCall,
+    ProgramEvent, Sandbox, SandboxError, SandboxOptions,
 };
 use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
-use crate::{Circle, Definition, MediumKind, Position, ProgramEnd};
+use crate::{Circle, MediumKind, Position, ProgramEnd, ToolDefinition};
 
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "javascript";
@@ -59,11 +59,11 @@ impl Medium for Javascript {
         MediumKind::Javascript
     }
 
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         let text = capabilities(circle);
         match mode {
-            Mode::Tool => {}
-            Mode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
+            ToolMode::Tool => {}
+            ToolMode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
         }
         let parameters = json!({
             "type": "object",
@@ -71,38 +71,38 @@ impl Medium for Javascript {
             "required": [CODE],
             "additionalProperties": false,
         });
-        let tool = Definition { name: TOOL.to_owned(), description: text.clone(), parameters };
+        let tool = ToolDefinition { name: TOOL.to_owned(), description: text.clone(), parameters };
         Presentation { tools: vec![tool], text: Some(text) }
     }
 
-    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
+    fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget {
         if call.gate != TOOL {
-            let asked = Asked { gate: &call.gate, given: Given::Tool(call.args.clone()) };
-            return match circle.decide(asked, &Standing::default()) {
-                Decision::Refused(refusal) => Taken::Refused(refusal),
+            let asked = CallRequest { gate: &call.gate, arguments: CallArguments::Tool(call.args.clone()) };
+            return match circle.decide(asked, &CallerState::default()) {
+                Decision::Refused(refusal) => CallTarget::Refused(refusal),
                 Decision::Allowed(_) | Decision::NeedsApproval { .. } => {
-                    Taken::Refused(codes::target_unusable(&call.gate, "call it in code").into())
+                    CallTarget::Refused(codes::target_unusable(&call.gate, "call it in code").into())
                 }
             };
         }
         match program(&call.args) {
-            Ok(source) => Taken::Program(source),
-            Err(refusal) => Taken::Refused(refusal),
+            Ok(source) => CallTarget::Program(source),
+            Err(refusal) => CallTarget::Refused(refusal),
         }
     }
 
-    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
-        let Isolation { seed, context } = isolation;
-        let spec = Spec { seed, limits: limits(&circle.wards().medium), gates: gates(circle) };
+    fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        let SandboxOptions { seed, context } = isolation;
+        let spec = SandboxSpec { seed, limits: program_limits(&circle.wards().medium), gates: gates(circle) };
         let limits = spec.limits.clone();
         let sandbox = self.host.sandbox(Arc::new(spec));
-        let context = context.map(|context| circle.variables(context, spoken));
-        Ok(Some(Box::new(AtRest { sandbox, limits, context })))
+        let context = context.map(|context| circle.variables(context, is_variable_name));
+        Ok(Some(Box::new(IdleSandbox { sandbox, limits, context })))
     }
 }
 
 /// Whether a variable can be called so.
-fn spoken(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
     name.bytes().next().is_some_and(letter)
         && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
@@ -179,7 +179,7 @@ fn program(args: &Value) -> Result<String, Refusal> {
     }
 }
 
-fn limits(wards: &MediumLimits) -> ProgramLimits {
+fn program_limits(wards: &MediumLimits) -> ProgramLimits {
     let defaults = ProgramLimits::default();
     let bytes =
         |ward: Option<u64>, default: usize| ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -218,48 +218,52 @@ fn capabilities(circle: &Circle) -> String {
 }
 
 /// A sandbox between two programs. The context becomes a variable with the first.
-struct AtRest {
+struct IdleSandbox {
     sandbox: Resting,
     limits: ProgramLimits,
     context: Option<Map<String, Value>>,
 }
 
-impl fmt::Debug for AtRest {
+impl fmt::Debug for IdleSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtRest").field("sandbox", &self.sandbox).finish_non_exhaustive()
+        f.debug_struct("IdleSandbox").field("sandbox", &self.sandbox).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
-struct InGate {
+struct WaitingProgram {
     call: ProgramCall,
-    suspended: Suspended,
+    suspended: SuspendedProgram,
     limits: ProgramLimits,
     /// The program's name: errors that come from an earlier one have no place in this one.
     name: String,
 }
 
-impl Sandbox for AtRest {
-    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
+impl Sandbox for IdleSandbox {
+    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
             let Self { sandbox, limits, context } = *self;
             let Program { name, source, now } = program;
             let text = match Text::new(name.clone(), source.clone(), now) {
                 Ok(text) => text,
-                Err(fault) => return Ok(unreadable(&fault, &source, Self { sandbox, limits, context })),
+                Err(fault) => return Ok(invalid_program(&fault, &source, Self { sandbox, limits, context })),
             };
             let event = sandbox.run(text.with_variables(context.unwrap_or_default())).await;
-            next(event, name, limits)
+            next_step(event, name, limits)
         })
     }
 }
 
-impl Paused for InGate {
+impl PausedProgram for WaitingProgram {
     fn call(&self) -> &ProgramCall {
         &self.call
     }
 
-    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
+    fn resume(
+        self: Box<Self>,
+        answer: Answer,
+        now: Timestamp,
+    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
             let answer = match answer {
                 Answer::Value(value) => Answered::Value(value),
@@ -269,16 +273,16 @@ impl Paused for InGate {
                 Answer::Stop => Answered::Stop,
                 Answer::Throw(thrown) => Answered::Throw(gate_error(thrown)),
             };
-            next(self.suspended.answer(answer, now).await, self.name, self.limits)
+            next_step(self.suspended.answer(answer, now).await, self.name, self.limits)
         })
     }
 
-    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
-        Box::pin(async move { next(self.suspended.cancel().await, self.name, self.limits) })
+    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+        Box::pin(async move { next_step(self.suspended.cancel().await, self.name, self.limits) })
     }
 }
 
-fn gate_error(thrown: Thrown) -> Throw {
+fn gate_error(thrown: ReplyException) -> Throw {
     Throw {
         message: thrown.message,
         kind: thrown.reply_type.as_str().to_owned(),
@@ -288,43 +292,48 @@ fn gate_error(thrown: Thrown) -> Throw {
     }
 }
 
-fn next(event: Result<Event, super::Lost>, name: String, limits: ProgramLimits) -> Result<Next, Lost> {
+fn next_step(
+    event: Result<Event, super::SandboxError>,
+    name: String,
+    limits: ProgramLimits,
+) -> Result<ProgramEvent, SandboxError> {
     match event {
         Ok(Event::Call(suspended)) => {
             let call = ProgramCall { gate: suspended.call.gate.clone(), arguments: suspended.call.arguments.clone() };
-            Ok(Next::Call(Box::new(InGate { call, suspended, limits, name })))
+            Ok(ProgramEvent::Call(Box::new(WaitingProgram { call, suspended, limits, name })))
         }
         Ok(Event::Finished(finished)) => {
             let cpu = finished.cpu;
             let end = end(&finished.output, &name, &limits);
-            let sandbox =
-                finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, limits, context: None }) as Box<dyn Sandbox>);
-            Ok(Next::Finished(Finished { output: output(finished.output, &name), end, cpu, sandbox }))
+            let sandbox = finished
+                .sandbox
+                .map(|sandbox| Box::new(IdleSandbox { sandbox, limits, context: None }) as Box<dyn Sandbox>);
+            Ok(ProgramEvent::Finished(FinishedProgram { output: output(finished.output, &name), end, cpu, sandbox }))
         }
-        Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
-        Err(super::Lost::Stopped) => Err(Lost::Stopped),
-        Err(super::Lost::Gone) => Err(Lost::Gone),
+        Err(super::SandboxError::Overloaded) => Err(SandboxError::Overloaded),
+        Err(super::SandboxError::Stopped) => Err(SandboxError::Stopped),
+        Err(super::SandboxError::Gone) => Err(SandboxError::Gone),
     }
 }
 
 /// A text that is no program: nothing of it ran.
-fn unreadable(fault: &ProgramFault, source: &str, sandbox: AtRest) -> Next {
+fn invalid_program(fault: &ProgramFault, source: &str, sandbox: IdleSandbox) -> ProgramEvent {
     let message = fault.to_string();
     let end = match fault {
         ProgramFault::TooLong { bytes } => program_end::too_long(*bytes),
         ProgramFault::Nul { at } => {
-            program_end::unparsable(MediumKind::Javascript, &message, Some(Position::of_byte(source, *at)))
+            program_end::syntax_error_end(MediumKind::Javascript, &message, Some(Position::of_byte(source, *at)))
         }
     };
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = output(Left::default(), "");
-    let output = Output { error: Some(error), ..output };
-    Next::Finished(Finished { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+    let output = OutputRecord { error: Some(error), ..output };
+    ProgramEvent::Finished(FinishedProgram { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
 /// How the program of this name ended.
 fn end(left: &Left, program: &str, limits: &ProgramLimits) -> ProgramEnd {
-    let within = |place: &Option<Place>| {
+    let within = |place: &Option<SourceLocation>| {
         let place = place.as_ref().filter(|place| place.program == program)?;
         Some(Position { line: place.line, column: place.column })
     };
@@ -344,15 +353,15 @@ fn end(left: &Left, program: &str, limits: &ProgramLimits) -> ProgramEnd {
     let Some(error) = &left.error else { return ProgramEnd::Completed };
     let position = within(&error.place);
     match error.fault {
-        Fault::Syntax => program_end::unparsable(MediumKind::Javascript, &error.message, position),
+        Fault::Syntax => program_end::syntax_error_end(MediumKind::Javascript, &error.message, position),
         Fault::Threw | Fault::Unhandled | Fault::Unsettled => {
             let elsewhere = error.place.as_ref().map(|place| format!("{} of {}", place.line, place.program));
-            program_end::threw(&error.name, &error.message, position, elsewhere)
+            program_end::exception_end(&error.name, &error.message, position, elsewhere)
         }
     }
 }
 
-fn output(left: Left, program: &str) -> Output {
+fn output(left: Left, program: &str) -> OutputRecord {
     let error = left.error.map(|error| {
         let place = error.place.filter(|place| place.program == program);
         ProgramError {
@@ -370,7 +379,7 @@ fn output(left: Left, program: &str) -> Output {
         Limit::Output => "output",
         Limit::Cancelled => "cancelled",
     });
-    Output {
+    OutputRecord {
         tool_call_id: None,
         clock_ms: None,
         console: left.console.lines().map(str::to_owned).collect(),

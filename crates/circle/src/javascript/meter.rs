@@ -1,6 +1,6 @@
 //! What one program may use, and the moment at which it has used it up.
 //!
-//! The engine asks in two places: its allocator before each block ([`Meter::grants`]) and its interrupt handler every
+//! The engine asks in two places: its allocator before each block ([`Meter::may_allocate`]) and its interrupt handler every
 //! few steps ([`Meter::poll`]). Heap, processor time and wall time are latched here, outside of the language,
 //! so a program can catch what the engine throws at it but not the end that follows.
 
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::output::Limit;
-use super::raw::Reins;
+use super::raw::EngineControls;
 use crate::limits;
 
 /// Why a program is over before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum EndReason {
     /// A call that ends it was accepted.
     Stopped,
     Limit(Limit),
@@ -23,7 +23,7 @@ pub(super) enum End {
 
 /// What the interrupt handler is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum InterruptAction {
     GoOn,
     /// Let others of the thread have their turn.
     Rest,
@@ -35,7 +35,7 @@ pub(super) struct Meter {
     heap_used: Cell<usize>,
     heap_max: Cell<usize>,
     /// The first limit that was passed; it stays until the next program.
-    spent: Cell<Option<Limit>>,
+    limit_reached: Cell<Option<Limit>>,
     /// The program is being stopped: the engine needs memory for that, and gets it.
     ending: Cell<bool>,
     cpu_max: Cell<Duration>,
@@ -46,7 +46,7 @@ pub(super) struct Meter {
     /// The tick of the coarse clock at which the time was last looked at.
     looked: Cell<u64>,
     /// What brings the next poll nearer.
-    reins: Cell<Option<Reins>>,
+    reins: Cell<Option<EngineControls>>,
     waiting: Cell<Option<Instant>>,
 }
 
@@ -72,14 +72,14 @@ fn coarse_tick() -> u64 {
 }
 
 impl Meter {
-    pub(super) fn steer(&self, reins: Option<Reins>) {
+    pub(super) fn set_controls(&self, reins: Option<EngineControls>) {
         self.reins.set(reins);
     }
 
     /// A new program begins, with all of its time before it.
     pub(super) fn begin(&self, heap_max: usize, cpu_max: Duration, wall_max: Duration) {
         self.heap_max.set(heap_max);
-        self.spent.set(None);
+        self.limit_reached.set(None);
         self.ending.set(false);
         self.cpu_max.set(cpu_max);
         self.cpu_before.set(Duration::ZERO);
@@ -88,8 +88,8 @@ impl Meter {
         self.waiting.set(None);
     }
 
-    /// The engine runs from here on; its time is counted until [`Meter::rest`].
-    pub(super) fn work(&self) {
+    /// The engine runs from here on; its time is counted until [`Meter::end_slice`].
+    pub(super) fn begin_slice(&self) {
         if let Some(since) = self.waiting.take() {
             self.wall_before.set(self.wall_before.get() + since.elapsed());
         }
@@ -97,7 +97,7 @@ impl Meter {
     }
 
     /// The engine stands still. Waiting for the next slice counts as wall time, waiting in a gate does not.
-    pub(super) fn rest(&self, in_gate: bool) {
+    pub(super) fn end_slice(&self, in_gate: bool) {
         if let Some(slice) = self.slice.take() {
             self.cpu_before.set(self.cpu_before.get() + thread_cpu().saturating_sub(slice.cpu));
             self.wall_before.set(self.wall_before.get() + slice.wall.elapsed());
@@ -116,29 +116,29 @@ impl Meter {
     }
 
     /// The limit that was passed, whether anybody has looked since or not.
-    pub(super) fn spent(&self) -> Option<Limit> {
-        self.spent.get()
+    pub(super) fn limit_reached(&self) -> Option<Limit> {
+        self.limit_reached.get()
     }
 
     /// Asked by the interrupt handler.
-    pub(super) fn poll(&self) -> Beat {
-        let Some(slice) = self.slice.get() else { return Beat::GoOn };
-        if self.spent.get().is_none() {
+    pub(super) fn poll(&self) -> InterruptAction {
+        let Some(slice) = self.slice.get() else { return InterruptAction::GoOn };
+        if self.limit_reached.get().is_none() {
             // Polls are many and looks are dear: one for each tick is enough.
             let tick = coarse_tick();
             if self.looked.replace(tick) == tick {
-                return Beat::GoOn;
+                return InterruptAction::GoOn;
             }
             if self.cpu_is_spent(slice) {
-                self.spent.set(Some(Limit::Cpu));
+                self.limit_reached.set(Some(Limit::Cpu));
             } else if self.wall_before.get() + slice.wall.elapsed() > self.wall_max.get() {
-                self.spent.set(Some(Limit::Wall));
+                self.limit_reached.set(Some(Limit::Wall));
             }
         }
-        match self.spent.get() {
-            Some(limit) => Beat::End(limit),
-            None if slice.wall.elapsed() >= Duration::from_millis(limits::SLICE_MS) => Beat::Rest,
-            None => Beat::GoOn,
+        match self.limit_reached.get() {
+            Some(limit) => InterruptAction::End(limit),
+            None if slice.wall.elapsed() >= Duration::from_millis(limits::SLICE_MS) => InterruptAction::Rest,
+            None => InterruptAction::GoOn,
         }
     }
 
@@ -151,35 +151,35 @@ impl Meter {
     /// Past the limit, small pieces are still granted out of the slack: the engine is at its most fragile where a few
     /// bytes are refused, and the poll that stops the program is near. Large pieces are also a place to look at the
     /// time, because a loop over slow native calls polls late.
-    pub(super) fn grants(&self, more: usize) -> bool {
+    pub(super) fn may_allocate(&self, more: usize) -> bool {
         let piece = more <= limits::HEAP_SLACK_PIECE_BYTES;
         if !piece
             && let Some(slice) = self.slice.get()
-            && self.spent.get().is_none()
+            && self.limit_reached.get().is_none()
             && slice.wall.elapsed() >= Duration::from_millis(limits::SLICE_MS)
         {
             if self.cpu_is_spent(slice) {
-                self.spent.set(Some(Limit::Cpu));
+                self.limit_reached.set(Some(Limit::Cpu));
             }
             if let Some(reins) = self.reins.get() {
                 reins.poll_after(1);
             }
         }
         let Some(after) = self.heap_used.get().checked_add(more) else { return false };
-        if after > self.heap_max.get() && self.spent.get().is_none() {
-            self.spent.set(Some(Limit::Memory));
+        if after > self.heap_max.get() && self.limit_reached.get().is_none() {
+            self.limit_reached.set(Some(Limit::Memory));
         }
-        if self.ending.get() || self.spent.get().is_none() {
+        if self.ending.get() || self.limit_reached.get().is_none() {
             return after <= self.heap_max.get() + 2 * limits::HEAP_SLACK_BYTES;
         }
         piece && after <= self.heap_max.get() + limits::HEAP_SLACK_BYTES
     }
 
-    pub(super) fn took(&self, bytes: usize) {
+    pub(super) fn record_alloc(&self, bytes: usize) {
         self.heap_used.set(self.heap_used.get() + bytes);
     }
 
-    pub(super) fn gave(&self, bytes: usize) {
+    pub(super) fn record_free(&self, bytes: usize) {
         self.heap_used.set(self.heap_used.get().saturating_sub(bytes));
     }
 }

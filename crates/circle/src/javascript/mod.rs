@@ -21,20 +21,20 @@ mod rebuild;
 mod rewrite;
 mod run;
 mod sandbox;
-mod watch;
+mod watchdog;
 mod worker;
 
 pub use host::{Host, Options};
 pub use medium::Javascript;
-pub use output::{Error, Fault, Limit, Output, Place};
-pub use rebuild::{Divergence, Rebuilt, RecordedCall, RecordedProgram};
+pub use output::{Error, Fault, Limit, ProgramOutput, SourceLocation};
+pub use rebuild::{Divergence, RebuildResult, RecordedCall, RecordedProgram};
 pub use sandbox::{
-    Answer, Call, Canceller, Event, Finished, Gate, Lost, Program, ProgramFault, ProgramLimits, Sandbox, Spec,
-    Suspended, Throw,
+    Answer, Call, Canceller, Event, FinishedProgram, Gate, Program, ProgramFault, ProgramLimits, Sandbox, SandboxError,
+    SandboxSpec, SuspendedProgram, Throw,
 };
 
 /// What a paused program waits for.
-enum Pause {
+enum PauseReason {
     /// Its next slice.
     Slice,
     /// The answer of a gate, by its place in the table, to these arguments.
@@ -42,7 +42,7 @@ enum Pause {
 }
 
 /// What wakes a paused program.
-enum Wake {
+enum WakeReason {
     /// It runs on, or begins.
     GoOn,
     Answer(sandbox::Answer, cantrip_canon::Timestamp),

@@ -47,7 +47,7 @@ pub enum Fault {
 
 /// Where in the entity's programs a fault arose; counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// The program's name, such as `turn-3.js`: a function may come from an earlier one.
     pub program: String,
     pub line: u32,
@@ -61,12 +61,12 @@ pub struct Error {
     pub fault: Fault,
     pub name: String,
     pub message: String,
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
 }
 
 /// What a program left: the same program from the same state, with the same answers and readings, leaves the same.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Output {
+pub struct ProgramOutput {
     /// Lines printed, each with its line feed, up to the limit of what is shown.
     pub console: String,
     /// The completion value as text; `None` for `undefined` and for a program that did not come to its end.
@@ -76,7 +76,7 @@ pub struct Output {
     pub cut: u64,
     pub limit: Option<Limit>,
     /// Where it stood when a limit stopped it, as far as the engine can tell.
-    pub stopped_at: Option<Place>,
+    pub stopped_at: Option<SourceLocation>,
     /// The sandbox is gone and has to be rebuilt without this program; the calls it made stand.
     pub rolled_back: bool,
     /// It was stopped by an answer that ends the program, such as an accepted `done`.

@@ -9,7 +9,7 @@ use cantrip_canon::Timestamp;
 use serde_json::Value;
 
 use super::output::Limit;
-use super::sandbox::{Answer, Event, Lost, Program, Sandbox};
+use super::sandbox::{Answer, Event, Program, Sandbox, SandboxError};
 
 /// A program with the calls it made. Programs that were rolled back are left out.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub struct RecordedCall {
 
 /// What came of a rebuild.
 #[derive(Debug)]
-pub enum Rebuilt {
+pub enum RebuildResult {
     Restored(Sandbox),
     Diverged(Divergence),
     /// It took more processor time than it was given.
@@ -51,7 +51,11 @@ pub struct Divergence {
 
 impl Sandbox {
     /// Runs the recorded programs in this sandbox, which has to be a new one, within `cpu_max` of processor time.
-    pub async fn rebuild(self, programs: Vec<RecordedProgram>, cpu_max: Duration) -> Result<Rebuilt, Lost> {
+    pub async fn rebuild(
+        self,
+        programs: Vec<RecordedProgram>,
+        cpu_max: Duration,
+    ) -> Result<RebuildResult, SandboxError> {
         let mut sandbox = self;
         let mut left = cpu_max;
         for (index, recorded) in programs.into_iter().enumerate() {
@@ -62,7 +66,7 @@ impl Sandbox {
                 match event {
                     Event::Finished(finished) => break finished,
                     Event::Call(suspended) => {
-                        let found = (suspended.call.gate.clone(), suspended.call.recorded());
+                        let found = (suspended.call.gate.clone(), suspended.call.recorded_arguments());
                         match calls.next() {
                             Some(call) if call.gate == found.0 && same(&call.args, &found.1) => {
                                 event = suspended.answer(call.answer, call.clock).await?;
@@ -70,7 +74,7 @@ impl Sandbox {
                             }
                             recorded => {
                                 let recorded = recorded.map(|call| (call.gate, call.args));
-                                return Ok(diverged(index, made, recorded, Some(found)));
+                                return Ok(divergence(index, made, recorded, Some(found)));
                             }
                         }
                     }
@@ -78,22 +82,27 @@ impl Sandbox {
             };
             left = left.saturating_sub(finished.cpu);
             if left.is_zero() || finished.output.limit == Some(Limit::Cpu) {
-                return Ok(Rebuilt::TooLong);
+                return Ok(RebuildResult::TooLong);
             }
             if let Some(call) = calls.next() {
-                return Ok(diverged(index, made, Some((call.gate, call.args)), None));
+                return Ok(divergence(index, made, Some((call.gate, call.args)), None));
             }
             match finished.sandbox {
                 Some(next) => sandbox = next,
-                None => return Ok(diverged(index, made, None, None)),
+                None => return Ok(divergence(index, made, None, None)),
             }
         }
-        Ok(Rebuilt::Restored(sandbox))
+        Ok(RebuildResult::Restored(sandbox))
     }
 }
 
-fn diverged(program: usize, call: usize, recorded: Option<(String, Value)>, found: Option<(String, Value)>) -> Rebuilt {
-    Rebuilt::Diverged(Divergence { program, call, recorded, found })
+fn divergence(
+    program: usize,
+    call: usize,
+    recorded: Option<(String, Value)>,
+    found: Option<(String, Value)>,
+) -> RebuildResult {
+    RebuildResult::Diverged(Divergence { program, call, recorded, found })
 }
 
 /// Equal as canonical JSON: members in any order, numbers by value however they were read.

@@ -8,10 +8,10 @@ use rquickjs::context::EvalOptions;
 use rquickjs::promise::PromiseState;
 use rquickjs::{Ctx, Promise, Value};
 
-use super::engine::{Core, Outcome};
-use super::meter::End;
-use super::natives::{self, Failure};
-use super::output::{Error, Fault, Limit, Output, Place};
+use super::engine::{Core, ProgramOutcome};
+use super::meter::EndReason;
+use super::natives::{self, ThrownError};
+use super::output::{Error, Fault, Limit, ProgramOutput, SourceLocation};
 use super::raw::{self, Job};
 use super::rewrite::{Rewritten, rewrite};
 use super::sandbox::Program;
@@ -21,17 +21,17 @@ use crate::limits;
 const TOP_LEVEL_FRAME: &str = "at <eval> ";
 
 /// A program under way.
-pub(super) struct Run<'a> {
+pub(super) struct ProgramRun<'a> {
     core: &'a Rc<Core>,
     program: &'a Program,
     rewritten: Option<Rewritten>,
-    output: Output,
+    output: ProgramOutput,
 }
 
 /// How a program did not come to its end.
-enum Halt<'js> {
+enum ProgramHalt<'js> {
     /// The host ended it; the latch says why. Where it stood, as far as that is known.
-    Ended(Option<Place>),
+    Ended(Option<SourceLocation>),
     Threw(Fault, Value<'js>),
     /// Nothing was thrown, but there is nothing left to wait for, or nothing that could be read.
     Said(Fault, &'static str),
@@ -47,24 +47,24 @@ fn read(source: &str) -> Option<Rewritten> {
         Some(stack) => stack,
         None => DefaultStack::new(limits::READING_STACK_BYTES).ok()?,
     };
-    let rewritten = raw::apart(&mut stack, || std::panic::catch_unwind(|| rewrite(source)).ok().flatten());
+    let rewritten = raw::run_on_stack(&mut stack, || std::panic::catch_unwind(|| rewrite(source)).ok().flatten());
     if source.len() <= limits::READING_STACK_KEPT_SOURCE_BYTES {
         KEPT.set(Some(stack));
     }
     rewritten
 }
 
-impl<'a> Run<'a> {
+impl<'a> ProgramRun<'a> {
     pub(super) fn new(core: &'a Rc<Core>, program: &'a Program) -> Self {
-        Self { core, program, rewritten: None, output: Output::default() }
+        Self { core, program, rewritten: None, output: ProgramOutput::default() }
     }
 
-    pub(super) fn complete(mut self, ctx: &Ctx<'_>) -> Outcome {
+    pub(super) fn complete(mut self, ctx: &Ctx<'_>) -> ProgramOutcome {
         match self.evaluate(ctx) {
             Ok(()) => {}
-            Err(Halt::Ended(place)) => self.output.stopped_at = place,
-            Err(Halt::Threw(fault, thrown)) => self.threw(ctx, fault, thrown),
-            Err(Halt::Said(fault, message)) => {
+            Err(ProgramHalt::Ended(place)) => self.output.stopped_at = place,
+            Err(ProgramHalt::Threw(fault, thrown)) => self.record_exception(ctx, fault, thrown),
+            Err(ProgramHalt::Said(fault, message)) => {
                 let name = match fault {
                     Fault::Syntax => "SyntaxError",
                     Fault::Threw | Fault::Unhandled | Fault::Unsettled => "Error",
@@ -76,14 +76,16 @@ impl<'a> Run<'a> {
     }
 
     /// The sandbox could not be made ready: a limit was hit on the way, or the sandbox is of no more use.
-    pub(super) fn unprepared(self, ctx: &Ctx<'_>) -> Outcome {
+    pub(super) fn finish_unprepared(self, ctx: &Ctx<'_>) -> ProgramOutcome {
         self.finish(ctx, true)
     }
 
-    fn evaluate<'js>(&mut self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+    fn evaluate<'js>(&mut self, ctx: &Ctx<'js>) -> Result<(), ProgramHalt<'js>> {
         let source = &self.program.source;
         raw::compile(ctx, source, &self.program.name).map_err(|_| self.halt(ctx, Fault::Syntax))?;
-        let Some(rewritten) = read(source) else { return Err(Halt::Said(Fault::Syntax, "the program cannot be read")) };
+        let Some(rewritten) = read(source) else {
+            return Err(ProgramHalt::Said(Fault::Syntax, "the program cannot be read"));
+        };
         let mut options = EvalOptions::default();
         options.strict = false;
         options.promise = true;
@@ -91,17 +93,17 @@ impl<'a> Run<'a> {
         let text = rewritten.source.clone();
         self.rewritten = Some(rewritten);
         let program: Promise<'js> = ctx.eval_with_options(text, options).map_err(|_| self.halt(ctx, Fault::Threw))?;
-        let completion = self.settled(ctx, &program)?;
+        let completion = self.settle_promise(ctx, &program)?;
         let mut value: Value<'js> = match completion.as_object() {
             Some(completion) => completion.get("value").map_err(|_| self.halt(ctx, Fault::Threw))?,
             None => completion,
         };
         if let Some(promise) = value.as_promise().cloned() {
-            value = self.settled(ctx, &promise)?;
+            value = self.settle_promise(ctx, &promise)?;
         }
-        self.handled(ctx)?;
+        self.check_rejections(ctx)?;
         if !value.is_undefined() {
-            let text = natives::shown(self.core, ctx, &value);
+            let text = natives::render_value(self.core, ctx, &value);
             let text = text.map_err(|_| self.halt(ctx, Fault::Threw))?;
             // A proxy's traps may have run, and may have left jobs.
             self.jobs(ctx)?;
@@ -111,30 +113,31 @@ impl<'a> Run<'a> {
     }
 
     /// What is pending after the engine has reported a failure.
-    fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> Halt<'js> {
+    fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> ProgramHalt<'js> {
         let thrown = ctx.catch();
         self.latch_spent();
         match self.core.end.get() {
-            Some(End::Stopped) => Halt::Ended(None),
-            Some(End::Limit(_)) => Halt::Ended(self.place_of(ctx, &thrown)),
-            None => Halt::Threw(fault, thrown),
+            Some(EndReason::Stopped) => ProgramHalt::Ended(None),
+            Some(EndReason::Limit(_)) => ProgramHalt::Ended(self.place_of(ctx, &thrown)),
+            None => ProgramHalt::Threw(fault, thrown),
         }
     }
 
     /// Ends a program that has passed a limit without being stopped: it may have caught the engine's complaint.
     fn latch_spent(&self) {
         if self.core.end.get().is_none()
-            && let Some(limit) = self.core.meter.spent()
+            && let Some(limit) = self.core.meter.limit_reached()
         {
-            self.core.end(End::Limit(limit));
+            self.core.end(EndReason::Limit(limit));
         }
     }
 
     /// Where the error arose that unwinds a program that a limit ended. The engine notes places at calls and in functions;
-    /// of a loop at top level it would tell the last place before the loop, so nothing is told of it.
-    fn place_of<'js>(&self, ctx: &Ctx<'js>, thrown: &Value<'js>) -> Option<Place> {
+    /// of a loop at top level that ran out of time it would tell the last place before the loop, so it tells none.
+    fn place_of<'js>(&self, ctx: &Ctx<'js>, thrown: &Value<'js>) -> Option<SourceLocation> {
+        let out_of_time = matches!(self.core.end.get(), Some(EndReason::Limit(Limit::Cpu | Limit::Wall)));
         match natives::recorded_stack(self.core, ctx, thrown) {
-            Ok(stack) if stack.trim_start().starts_with(TOP_LEVEL_FRAME) => None,
+            Ok(stack) if out_of_time && stack.trim_start().starts_with(TOP_LEVEL_FRAME) => None,
             Ok(stack) => self.place(&stack),
             Err(_) => {
                 ctx.catch();
@@ -144,26 +147,28 @@ impl<'a> Run<'a> {
     }
 
     /// Runs pending jobs until there are none.
-    fn jobs<'js>(&self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+    fn jobs<'js>(&self, ctx: &Ctx<'js>) -> Result<(), ProgramHalt<'js>> {
         loop {
             if self.core.end.get().is_some() {
-                return Err(Halt::Ended(None));
+                return Err(ProgramHalt::Ended(None));
             }
             match raw::run_job(ctx) {
                 Job::NoneLeft => return Ok(()),
                 Job::Completed => {}
-                Job::Threw(error) if matches!(self.core.end.get(), Some(End::Limit(_))) => {
-                    return Err(Halt::Ended(self.place_of(ctx, &error)));
+                Job::Threw(error) if matches!(self.core.end.get(), Some(EndReason::Limit(_))) => {
+                    return Err(ProgramHalt::Ended(self.place_of(ctx, &error)));
                 }
                 Job::Threw(_) => {}
             }
         }
     }
 
-    fn settled<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Result<Value<'js>, Halt<'js>> {
+    fn settle_promise<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Result<Value<'js>, ProgramHalt<'js>> {
         self.jobs(ctx)?;
         match promise.state() {
-            PromiseState::Pending => Err(Halt::Said(Fault::Unsettled, "a promise that is awaited never settles")),
+            PromiseState::Pending => {
+                Err(ProgramHalt::Said(Fault::Unsettled, "a promise that is awaited never settles"))
+            }
             PromiseState::Resolved | PromiseState::Rejected => {
                 let own = promise.as_inner().as_value();
                 let mut rejected = self.core.rejected.borrow_mut();
@@ -178,12 +183,12 @@ impl<'a> Run<'a> {
     }
 
     /// A rejection that nobody handled is an error of the program.
-    fn handled<'js>(&self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+    fn check_rejections<'js>(&self, ctx: &Ctx<'js>) -> Result<(), ProgramHalt<'js>> {
         let first = self.core.rejected.borrow().first().map(|(_, reason)| reason.clone());
         match first.map(|reason| reason.restore(ctx)) {
             None => Ok(()),
-            Some(Ok(reason)) => Err(Halt::Threw(Fault::Unhandled, reason)),
-            Some(Err(_)) => Err(Halt::Said(Fault::Unhandled, "a promise was rejected and nobody handled it")),
+            Some(Ok(reason)) => Err(ProgramHalt::Threw(Fault::Unhandled, reason)),
+            Some(Err(_)) => Err(ProgramHalt::Said(Fault::Unhandled, "a promise was rejected and nobody handled it")),
         }
     }
 
@@ -196,11 +201,16 @@ impl<'a> Run<'a> {
         self.output.value = Some(text);
     }
 
-    fn threw<'js>(&mut self, ctx: &Ctx<'js>, fault: Fault, thrown: Value<'js>) {
-        let Failure { mut name, mut message, stack } = natives::failure(self.core, ctx, &thrown).unwrap_or_else(|_| {
-            ctx.catch();
-            Failure { name: "Uncaught".into(), message: "what was thrown cannot be shown".into(), ..Failure::default() }
-        });
+    fn record_exception<'js>(&mut self, ctx: &Ctx<'js>, fault: Fault, thrown: Value<'js>) {
+        let ThrownError { mut name, mut message, stack } = natives::describe_thrown(self.core, ctx, &thrown)
+            .unwrap_or_else(|_| {
+                ctx.catch();
+                ThrownError {
+                    name: "Uncaught".into(),
+                    message: "what was thrown cannot be shown".into(),
+                    ..ThrownError::default()
+                }
+            });
         for text in [&mut name, &mut message] {
             text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
         }
@@ -212,7 +222,7 @@ impl<'a> Run<'a> {
     }
 
     /// The first frame that is the entity's own: natives have no place, and our own scripts are nobody's program.
-    fn place(&self, stack: &str) -> Option<Place> {
+    fn place(&self, stack: &str) -> Option<SourceLocation> {
         stack.lines().find_map(|frame| {
             let frame = frame.trim().trim_start_matches("at ");
             let inner = frame.rsplit_once('(').map_or(frame, |(_, inner)| inner).trim_end_matches(')');
@@ -227,11 +237,11 @@ impl<'a> Run<'a> {
                 Some(rewritten) => rewritten.original(line, column),
                 None => column,
             });
-            Some(Place { program: program.into(), line, column })
+            Some(SourceLocation { program: program.into(), line, column })
         })
     }
 
-    fn finish(mut self, ctx: &Ctx<'_>, unprepared: bool) -> Outcome {
+    fn finish(mut self, ctx: &Ctx<'_>, unprepared: bool) -> ProgramOutcome {
         let core = self.core;
         self.latch_spent();
         ctx.catch();
@@ -241,8 +251,8 @@ impl<'a> Run<'a> {
         self.output.console = printed.shown;
         match core.end.get() {
             None => {}
-            Some(End::Stopped) => self.output.stopped = true,
-            Some(End::Limit(limit)) => {
+            Some(EndReason::Stopped) => self.output.stopped = true,
+            Some(EndReason::Limit(limit)) => {
                 self.output.limit = Some(limit);
                 self.output.rolled_back = limit.rolls_back();
             }
@@ -256,7 +266,7 @@ impl<'a> Run<'a> {
                 core.rejected.borrow_mut().clear();
             }
         }
-        core.loosen(core.spec.limits.stack());
-        Outcome { output: self.output, broken: unprepared && core.end.get().is_none() }
+        core.set_stack(core.spec.limits.stack());
+        ProgramOutcome { output: self.output, broken: unprepared && core.end.get().is_none() }
     }
 }

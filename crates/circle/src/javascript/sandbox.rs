@@ -11,8 +11,8 @@ use cantrip_canon::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
-use super::host::{Command, Lane, Message, Shared};
-use super::output::Output;
+use super::host::{Command, HostState, Message, WorkerHandle};
+use super::output::ProgramOutput;
 use crate::arguments::{self, Property};
 use crate::limits;
 
@@ -58,7 +58,7 @@ impl ProgramLimits {
 
 /// What a sandbox is built from; many may share one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Spec {
+pub struct SandboxSpec {
     /// Where the sequence of `Math.random` begins.
     pub seed: u64,
     pub limits: ProgramLimits,
@@ -140,14 +140,14 @@ pub struct Call {
 
 impl Call {
     /// The arguments as a record keeps them: the mapped object, empty where they could not be mapped.
-    pub fn recorded(&self) -> Value {
+    pub fn recorded_arguments(&self) -> Value {
         Value::Object(self.arguments.clone().unwrap_or_default())
     }
 }
 
 /// The sandbox cannot go on, through no fault of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum SandboxError {
     /// Every sandbox thread is stuck, or the host is shutting down (MCP-SYS-E-006).
     #[error("no sandbox thread takes new work")]
     Overloaded,
@@ -167,15 +167,15 @@ pub struct Sandbox {
 
 /// A program that waits for the answer to a call.
 #[derive(Debug)]
-pub struct Suspended {
+pub struct SuspendedProgram {
     pub call: Call,
     inner: Inner,
 }
 
 /// A program that has ended.
 #[derive(Debug)]
-pub struct Finished {
-    pub output: Output,
+pub struct FinishedProgram {
+    pub output: ProgramOutput,
     /// Processor time it took.
     pub cpu: Duration,
     /// The sandbox for the next program; `None` if the program was rolled back.
@@ -185,23 +185,23 @@ pub struct Finished {
 /// How far a program has come.
 #[derive(Debug)]
 pub enum Event {
-    Call(Suspended),
-    Finished(Finished),
+    Call(SuspendedProgram),
+    Finished(FinishedProgram),
 }
 
 /// Ends whatever program the sandbox runs, from anywhere.
 #[derive(Debug, Clone)]
 pub struct Canceller {
-    lane: Option<(Lane, u64)>,
+    lane: Option<(WorkerHandle, u64)>,
 }
 
 /// Frees the sandbox on its thread when it is dropped.
 #[derive(Debug)]
 struct Inner {
-    host: Arc<Shared>,
-    spec: Arc<Spec>,
+    host: Arc<HostState>,
+    spec: Arc<SandboxSpec>,
     /// The thread it is pinned to, once it has been placed, and its name there.
-    placed: Option<(Lane, u64)>,
+    placed: Option<(WorkerHandle, u64)>,
 }
 
 impl Drop for Inner {
@@ -213,24 +213,24 @@ impl Drop for Inner {
 }
 
 impl Sandbox {
-    pub(super) fn new(host: Arc<Shared>, spec: Arc<Spec>) -> Self {
+    pub(super) fn new(host: Arc<HostState>, spec: Arc<SandboxSpec>) -> Self {
         Self { inner: Inner { host, spec, placed: None } }
     }
 
     /// Runs a program until it calls a gate or ends.
     ///
     /// Cancel-safe in this sense: if the future is dropped, the program is killed within a slice and the sandbox freed.
-    pub async fn run(self, program: Program) -> Result<Event, Lost> {
+    pub async fn run(self, program: Program) -> Result<Event, SandboxError> {
         self.run_within(program, Duration::MAX).await
     }
 
     /// As [`Sandbox::run`], with a limit of processor time that may be tighter than the ward.
-    pub(super) async fn run_within(self, program: Program, cpu_max: Duration) -> Result<Event, Lost> {
+    pub(super) async fn run_within(self, program: Program, cpu_max: Duration) -> Result<Event, SandboxError> {
         let mut inner = self.inner;
         let (lane, id) = match &inner.placed {
             Some((lane, id)) => (lane.clone(), *id),
             None => {
-                let placed = inner.host.place().ok_or(Lost::Overloaded)?;
+                let placed = inner.host.assign_worker().ok_or(SandboxError::Overloaded)?;
                 inner.placed.insert(placed).clone()
             }
         };
@@ -244,15 +244,15 @@ impl Sandbox {
     }
 }
 
-impl Suspended {
+impl SuspendedProgram {
     /// Answers the call at this reading of the clock, and runs the program on.
-    pub async fn answer(self, answer: Answer, now: Timestamp) -> Result<Event, Lost> {
-        let (lane, id) = self.inner.placed.clone().ok_or(Lost::Stopped)?;
+    pub async fn answer(self, answer: Answer, now: Timestamp) -> Result<Event, SandboxError> {
+        let (lane, id) = self.inner.placed.clone().ok_or(SandboxError::Stopped)?;
         self.inner.ask(lane.ask(id, Command::Answer { id, answer, now })).await
     }
 
     /// Ends the program here: it is rolled back, and what it printed so far is its output.
-    pub async fn cancel(self) -> Result<Event, Lost> {
+    pub async fn cancel(self) -> Result<Event, SandboxError> {
         self.canceller().cancel();
         self.answer(Answer::Stop, Timestamp::EPOCH).await
     }
@@ -272,23 +272,23 @@ impl Canceller {
 }
 
 impl Inner {
-    async fn ask(self, answered: oneshot::Receiver<Message>) -> Result<Event, Lost> {
-        let watched = self.host.watched();
+    async fn ask(self, answered: oneshot::Receiver<Message>) -> Result<Event, SandboxError> {
+        let watched = self.host.watch_guard();
         let answered = answered.await;
         drop(watched);
         match answered {
             Ok(Message::Call { gate, arguments }) => {
-                let gate = self.spec.gates.get(gate).ok_or(Lost::Stopped)?;
-                let arguments = arguments.and_then(|passed| arguments::named(&gate.properties, passed));
+                let gate = self.spec.gates.get(gate).ok_or(SandboxError::Stopped)?;
+                let arguments = arguments.and_then(|passed| arguments::bind_arguments(&gate.properties, passed));
                 let call = Call { gate: gate.name.clone(), arguments };
-                Ok(Event::Call(Suspended { call, inner: self }))
+                Ok(Event::Call(SuspendedProgram { call, inner: self }))
             }
             Ok(Message::Finished { output, cpu }) => {
                 let sandbox = (!output.rolled_back).then_some(Sandbox { inner: self });
-                Ok(Event::Finished(Finished { output, cpu, sandbox }))
+                Ok(Event::Finished(FinishedProgram { output, cpu, sandbox }))
             }
-            Ok(Message::Gone) => Err(Lost::Gone),
-            Ok(Message::Lost) | Err(_) => Err(Lost::Stopped),
+            Ok(Message::Gone) => Err(SandboxError::Gone),
+            Ok(Message::Lost) | Err(_) => Err(SandboxError::Stopped),
         }
     }
 }

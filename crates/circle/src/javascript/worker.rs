@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use corosensei::stack::DefaultStack;
 
-use super::engine::{Machine, Outcome};
-use super::host::{Command, Gauge, Message};
-use super::output::{Limit, Output};
-use super::raw::{Returned, Strand};
-use super::sandbox::{Program, Spec};
-use super::{Pause, Wake};
+use super::engine::{ProgramOutcome, SandboxEngine};
+use super::host::{Command, Message, WorkerStatus};
+use super::output::{Limit, ProgramOutput};
+use super::raw::{ProgramCoroutine, ResumeResult};
+use super::sandbox::{Program, SandboxSpec};
+use super::{PauseReason, WakeReason};
 use crate::limits;
 
 struct Slot {
-    machine: Rc<Machine>,
+    machine: Rc<SandboxEngine>,
     state: State,
 }
 
@@ -25,32 +25,32 @@ enum State {
     Idle,
     /// It waits for its turn.
     Ready {
-        strand: Strand<Outcome>,
-        wake: Wake,
+        strand: ProgramCoroutine<ProgramOutcome>,
+        wake: WakeReason,
     },
     /// It waits for the answer to a call.
     Waiting {
-        strand: Strand<Outcome>,
+        strand: ProgramCoroutine<ProgramOutcome>,
     },
     /// It was ended while it waited; whoever answers the call is told this.
     Ended(Message),
 }
 
 enum Step {
-    Paused(Strand<Outcome>, Pause),
+    Paused(ProgramCoroutine<ProgramOutcome>, PauseReason),
     Ended(Message),
 }
 
 pub(super) struct Worker {
     commands: mpsc::Receiver<Command>,
-    gauge: Arc<Gauge>,
+    gauge: Arc<WorkerStatus>,
     slots: HashMap<u64, Slot>,
     ready: VecDeque<u64>,
     stacks: Vec<(usize, DefaultStack)>,
 }
 
 impl Worker {
-    pub(super) fn new(commands: mpsc::Receiver<Command>, gauge: Arc<Gauge>) -> Self {
+    pub(super) fn new(commands: mpsc::Receiver<Command>, gauge: Arc<WorkerStatus>) -> Self {
         Self { commands, gauge, slots: HashMap::new(), ready: VecDeque::new(), stacks: Vec::new() }
     }
 
@@ -62,7 +62,7 @@ impl Worker {
             };
             match command {
                 Ok(Command::Close) | Err(mpsc::TryRecvError::Disconnected) => break,
-                Ok(command) => self.obey(command),
+                Ok(command) => self.handle(command),
                 Err(mpsc::TryRecvError::Empty) => {
                     if let Some(id) = self.ready.pop_front() {
                         self.slice(id);
@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Run { id, spec, program, cpu_max } => {
                 if self.run(id, spec, program, cpu_max).is_none() {
@@ -87,8 +87,8 @@ impl Worker {
                 let Some(slot) = self.slots.get_mut(&id) else { return };
                 match std::mem::replace(&mut slot.state, State::Idle) {
                     State::Waiting { strand } => {
-                        slot.machine.meter().rest(false);
-                        slot.state = State::Ready { strand, wake: Wake::Answer(answer, now) };
+                        slot.machine.meter().end_slice(false);
+                        slot.state = State::Ready { strand, wake: WakeReason::Answer(answer, now) };
                         self.ready.push_back(id);
                     }
                     State::Ended(message) => {
@@ -109,19 +109,19 @@ impl Worker {
     }
 
     /// Makes a program ready to run; `None` if that cannot be.
-    fn run(&mut self, id: u64, spec: Arc<Spec>, program: Program, cpu_max: Duration) -> Option<()> {
+    fn run(&mut self, id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration) -> Option<()> {
         let stack_bytes = spec.limits.stack() + limits::STACK_SPARE_BYTES;
         let machine = match self.slots.get(&id) {
             Some(slot) => Rc::clone(&slot.machine),
-            None => Rc::new(catch_unwind(AssertUnwindSafe(|| Machine::new(spec, program.now))).ok()?.ok()?),
+            None => Rc::new(catch_unwind(AssertUnwindSafe(|| SandboxEngine::new(spec, program.now))).ok()?.ok()?),
         };
         let stack = match self.stacks.iter().position(|(bytes, _)| *bytes == stack_bytes) {
             Some(kept) => self.stacks.swap_remove(kept).1,
             None => DefaultStack::new(stack_bytes).ok()?,
         };
-        let strand = machine.strand((stack_bytes, stack), program, cpu_max);
-        machine.meter().rest(false);
-        self.slots.insert(id, Slot { machine, state: State::Ready { strand, wake: Wake::GoOn } });
+        let strand = machine.start_program((stack_bytes, stack), program, cpu_max);
+        machine.meter().end_slice(false);
+        self.slots.insert(id, Slot { machine, state: State::Ready { strand, wake: WakeReason::GoOn } });
         self.ready.push_back(id);
         Some(())
     }
@@ -137,11 +137,11 @@ impl Worker {
             }
         };
         match self.resume(id, strand, wake) {
-            Step::Paused(strand, Pause::Slice) => {
-                self.set(id, State::Ready { strand, wake: Wake::GoOn });
+            Step::Paused(strand, PauseReason::Slice) => {
+                self.set(id, State::Ready { strand, wake: WakeReason::GoOn });
                 self.ready.push_back(id);
             }
-            Step::Paused(strand, Pause::Call { gate, arguments }) => {
+            Step::Paused(strand, PauseReason::Call { gate, arguments }) => {
                 self.set(id, State::Waiting { strand });
                 self.gauge.answer(id, Message::Call { gate, arguments });
             }
@@ -150,17 +150,17 @@ impl Worker {
     }
 
     /// Resumes a strand. A sandbox that is of no more use after it is freed before anybody hears of its end.
-    fn resume(&mut self, id: u64, mut strand: Strand<Outcome>, wake: Wake) -> Step {
+    fn resume(&mut self, id: u64, mut strand: ProgramCoroutine<ProgramOutcome>, wake: WakeReason) -> Step {
         let Some(machine) = self.slots.get(&id).map(|slot| Rc::clone(&slot.machine)) else {
             return Step::Ended(Message::Lost);
         };
         self.gauge.begin_slice(id);
-        machine.meter().work();
+        machine.meter().begin_slice();
         let returned = catch_unwind(AssertUnwindSafe(|| strand.resume(wake)));
-        machine.meter().rest(matches!(returned, Ok(Returned::Paused(Pause::Call { .. }))));
+        machine.meter().end_slice(matches!(returned, Ok(ResumeResult::Paused(PauseReason::Call { .. }))));
         let step = match returned {
-            Ok(Returned::Paused(pause)) => Step::Paused(strand, pause),
-            Ok(Returned::Done(outcome)) => {
+            Ok(ResumeResult::Paused(pause)) => Step::Paused(strand, pause),
+            Ok(ResumeResult::Done(outcome)) => {
                 self.keep(strand);
                 let cpu = machine.meter().cpu();
                 drop(machine);
@@ -189,7 +189,7 @@ impl Worker {
         }
     }
 
-    fn keep(&mut self, strand: Strand<Outcome>) {
+    fn keep(&mut self, strand: ProgramCoroutine<ProgramOutcome>) {
         let bytes = strand.stack_bytes();
         if let Some(stack) = strand.into_stack()
             && self.stacks.len() < limits::STACKS_KEPT
@@ -217,14 +217,14 @@ impl Worker {
     }
 
     /// Ends a program wherever it stands. One resume is enough: once it is ended it cannot pause again.
-    fn kill(&mut self, id: u64, strand: Strand<Outcome>) -> Message {
-        if !strand.started() {
+    fn kill(&mut self, id: u64, strand: ProgramCoroutine<ProgramOutcome>) -> Message {
+        if !strand.is_started() {
             drop(strand);
             self.slots.remove(&id);
-            let output = Output { limit: Some(Limit::Cancelled), rolled_back: true, ..Output::default() };
+            let output = ProgramOutput { limit: Some(Limit::Cancelled), rolled_back: true, ..ProgramOutput::default() };
             return Message::Finished { output, cpu: Duration::ZERO };
         }
-        match self.resume(id, strand, Wake::Kill) {
+        match self.resume(id, strand, WakeReason::Kill) {
             Step::Ended(message) => message,
             Step::Paused(strand, _) => {
                 debug_assert!(false, "a program went on after its end");

@@ -2,45 +2,45 @@
 
 use std::sync::Arc;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 
-use super::hold::{Held, at_home};
+use super::connections::{ConnectionHandle, run_on_runtime};
 use super::{Tool, result};
 use crate::Label;
-use crate::gate::{Call, Gate, Promises, Schema};
+use crate::gate::{Call, Gate, GateSpec, Schema};
 
 pub(super) struct ToolGate {
-    promises: Promises,
+    promises: GateSpec,
     tool: Tool,
     /// What it promises about its results.
     result: Option<Schema>,
-    held: Held,
+    held: ConnectionHandle,
 }
 
 impl ToolGate {
-    pub(super) fn new(name: String, tool: &Tool, held: Held) -> Result<Self, String> {
+    pub(super) fn new(name: String, tool: &Tool, held: ConnectionHandle) -> Result<Self, String> {
         let unusable =
             |fault: crate::gate::SchemaFault| format!("the schema of its tool {} cannot be used {fault}", tool.name);
-        Schema::of_arguments(tool.parameters.clone()).map_err(unusable)?;
+        Schema::compile_arguments(tool.parameters.clone()).map_err(unusable)?;
         let result = tool.result.clone().map(Schema::compile).transpose().map_err(unusable)?;
-        let promises = Promises::new(name, tool.description.clone(), tool.parameters.clone()).labels(Label::ALL);
+        let promises = GateSpec::new(name, tool.description.clone(), tool.parameters.clone()).labels(Label::ALL);
         Ok(Self { promises, tool: tool.clone(), result, held })
     }
 }
 
 impl Gate for ToolGate {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let (link, tool) = (Arc::clone(self.held.link()), self.tool.clone());
         let (arguments, listener) = (call.arguments, call.listener);
         let asking = async move { link.call(&tool, arguments, listener).await };
-        let answered = at_home(&self.promises.name, asking).await?;
+        let answered = run_on_runtime(&self.promises.name, asking).await?;
         let name = &self.promises.name;
         if answered.is_error.unwrap_or(false) {
-            return Err(codes::gate_reported(name, result::words(&answered)).into());
+            return Err(codes::gate_reported(name, result::result_text(&answered)).into());
         }
         if let Some(schema) = &self.result {
             let Some(structured) = &answered.structured_content else {
@@ -51,7 +51,7 @@ impl Gate for ToolGate {
                 return Err(codes::gate_failed(name, detail).into());
             }
         }
-        let shown = result::shown(answered, &call.effects);
+        let shown = result::render_result(answered, &call.effects);
         Ok(codes::gate_ok(name).value(shown))
     }
 }

@@ -18,7 +18,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::flood::Flood;
+use super::flood::FloodGuard;
 use crate::limits::{FETCH_CONNECT_MS, MCP_MESSAGE_BYTES_MAX};
 
 const SESSION: &str = "Mcp-Session-Id";
@@ -30,13 +30,13 @@ type Fault = StreamableHttpError<reqwest::Error>;
 
 /// A client that reads no more than it may.
 #[derive(Debug, Clone)]
-pub(super) struct Careful {
+pub(super) struct BoundedHttpClient {
     client: reqwest::Client,
-    flood: Arc<Flood>,
+    flood: Arc<FloodGuard>,
 }
 
-impl Careful {
-    pub(super) fn new(flood: &Arc<Flood>) -> Result<Self, reqwest::Error> {
+impl BoundedHttpClient {
+    pub(super) fn new(flood: &Arc<FloodGuard>) -> Result<Self, reqwest::Error> {
         // Whoever embeds this may have chosen another provider before; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The address was written by whoever casts, so it may lie anywhere; where it would send us on is not their word.
@@ -54,7 +54,7 @@ impl Careful {
         while let Some(chunk) = response.chunk().await? {
             read.extend_from_slice(&chunk);
             if read.len() > MCP_MESSAGE_BYTES_MAX {
-                self.flood.passed(read.len() as u64);
+                self.flood.record_length(read.len() as u64);
                 return Err(too_long().into());
             }
         }
@@ -66,9 +66,9 @@ impl Careful {
         let (flood, mut since) = (Arc::clone(&self.flood), Since::default());
         let counted = response.bytes_stream().map(move |chunk| {
             let chunk = chunk.map_err(io::Error::other)?;
-            let longest = since.takes(&chunk, || flood.said());
+            let longest = since.takes(&chunk, || flood.record_message());
             if longest > MCP_MESSAGE_BYTES_MAX {
-                flood.passed(longest as u64);
+                flood.record_length(longest as u64);
                 return Err(too_long());
             }
             if flood.too_much().is_some() {
@@ -79,7 +79,7 @@ impl Careful {
         SseStream::from_bytes_stream(counted).boxed()
     }
 
-    async fn answered(
+    async fn read_response(
         &self,
         response: Response,
         message: &ClientJsonRpcMessage,
@@ -169,7 +169,7 @@ impl Since {
     }
 }
 
-impl StreamableHttpClient for Careful {
+impl StreamableHttpClient for BoundedHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -199,7 +199,7 @@ impl StreamableHttpClient for Careful {
             }
         }
         let response = request.json(&message).send().await?;
-        self.answered(response, &message, session).await
+        self.read_response(response, &message, session).await
     }
 
     async fn delete_session(

@@ -11,11 +11,11 @@
 //! because circles are built and used on whatever runtime is there; one that nobody uses any more is closed after a
 //! while, and [`close_all`] closes them at the end of a process.
 
+mod client;
+mod connections;
 mod flood;
 mod gate;
-mod hold;
 mod http;
-mod link;
 mod result;
 mod stdio;
 
@@ -23,28 +23,28 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cantrip_reply::{Failure, Filled, Refusal, codes};
+use cantrip_reply::{Failure, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
 
 use crate::limits::{GATE_NAME_BYTES_MAX, MCP_CALL_MS, MCP_START_MS, MCP_TOOLS_MAX};
 use crate::{AnyGate, Label, Labels};
 
-use hold::Held;
-pub use hold::close_all;
+use connections::ConnectionHandle;
+pub use connections::close_all;
 
 /// A server, before anyone has spoken to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[must_use = "connect to it"]
 pub struct Server {
     pub(crate) name: String,
-    pub(crate) way: Way,
+    pub(crate) transport: ServerTransport,
     pub(crate) time_max: Duration,
     pub(crate) start_max: Duration,
 }
 
 /// How it is reached.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum ServerTransport {
     /// A program of ours: messages on its standard input and output.
     Program { program: PathBuf, arguments: Vec<String>, folder: Option<PathBuf>, environment: Vec<(String, String)> },
     /// Somewhere else, over HTTP.
@@ -67,8 +67,8 @@ pub struct Tool {
 
 /// A server that was asked what it offers. As long as one of these, or a gate of it, is there, it is kept.
 #[derive(Debug, Clone)]
-pub struct Connected {
-    held: Held,
+pub struct Connection {
+    held: ConnectionHandle,
 }
 
 impl fmt::Debug for Server {
@@ -82,22 +82,25 @@ impl Server {
     /// A program that is started here and speaks on its standard input and output.
     pub fn program(name: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         let program = program.into();
-        Self::reached(name, Way::Program { program, arguments: Vec::new(), folder: None, environment: Vec::new() })
+        Self::with_transport(
+            name,
+            ServerTransport::Program { program, arguments: Vec::new(), folder: None, environment: Vec::new() },
+        )
     }
 
     /// A server at this address.
     pub fn address(name: impl Into<String>, url: impl Into<String>) -> Self {
-        Self::reached(name, Way::Address { url: url.into(), headers: Vec::new() })
+        Self::with_transport(name, ServerTransport::Address { url: url.into(), headers: Vec::new() })
     }
 
-    fn reached(name: impl Into<String>, way: Way) -> Self {
+    fn with_transport(name: impl Into<String>, way: ServerTransport) -> Self {
         let (time_max, start_max) = (Duration::from_millis(MCP_CALL_MS), Duration::from_millis(MCP_START_MS));
-        Self { name: name.into(), way, time_max, start_max }
+        Self { name: name.into(), transport: way, time_max, start_max }
     }
 
     /// Arguments on the program's command line.
     pub fn arguments(mut self, given: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        if let Way::Program { arguments, .. } = &mut self.way {
+        if let ServerTransport::Program { arguments, .. } = &mut self.transport {
             arguments.extend(given.into_iter().map(Into::into));
         }
         self
@@ -105,7 +108,7 @@ impl Server {
 
     /// The folder that the program runs in.
     pub fn folder(mut self, at: impl Into<PathBuf>) -> Self {
-        if let Way::Program { folder, .. } = &mut self.way {
+        if let ServerTransport::Program { folder, .. } = &mut self.transport {
             *folder = Some(at.into());
         }
         self
@@ -113,7 +116,7 @@ impl Server {
 
     /// A variable of the program's environment, which otherwise has `PATH` and `HOME`: keys of this process are not its.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        if let Way::Program { environment, .. } = &mut self.way {
+        if let ServerTransport::Program { environment, .. } = &mut self.transport {
             environment.push((name.into(), value.into()));
         }
         self
@@ -121,7 +124,7 @@ impl Server {
 
     /// A header of every request to its address.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        if let Way::Address { headers, .. } = &mut self.way {
+        if let ServerTransport::Address { headers, .. } = &mut self.transport {
             let (name, value) = (name.into(), value.into());
             cantrip_canon::remember_header(&name, &value);
             headers.push((name, value));
@@ -143,38 +146,38 @@ impl Server {
 
     /// Asks it what it offers, or takes the connection that is there. The thread waits: circles are built before anything
     /// runs.
-    pub fn connect(&self) -> Result<Connected, Refusal> {
-        let held = hold::connected(self)?;
-        Ok(Connected { held })
+    pub fn connect(&self) -> Result<Connection, Refusal> {
+        let held = connections::connect(self)?;
+        Ok(Connection { held })
     }
 
     pub(crate) fn unreachable(&self, cause: impl Into<String>) -> Refusal {
-        self.not_there(cause).into()
+        self.unreachable_failure(cause).into()
     }
 
     /// The same, with what may be done about it.
-    fn unreachable_so(&self, cause: impl Into<String>, hint: String) -> Refusal {
-        self.not_there(cause).data(json!({ "hint": hint })).into()
+    fn unreachable_with_hint(&self, cause: impl Into<String>, hint: String) -> Refusal {
+        self.unreachable_failure(cause).data(json!({ "hint": hint })).into()
     }
 
-    fn not_there(&self, cause: impl Into<String>) -> Filled<Failure> {
+    fn unreachable_failure(&self, cause: impl Into<String>) -> ReplyDraft<Failure> {
         codes::unreachable(format!("the MCP server {}", self.name), cause.into())
     }
 
     /// What shows someone why it does not start.
-    fn by_hand(&self) -> String {
-        match &self.way {
-            Way::Program { program, arguments, .. } => {
+    fn manual_command(&self) -> String {
+        match &self.transport {
+            ServerTransport::Program { program, arguments, .. } => {
                 let words =
                     std::iter::once(program.display().to_string()).chain(arguments.iter().map(|word| quoted(word)));
                 format!("see what it says when it is run by hand: {}", words.collect::<Vec<_>>().join(" "))
             }
-            Way::Address { url, .. } => format!("see whether anyone listens: curl -i {}", quoted(url)),
+            ServerTransport::Address { url, .. } => format!("see whether anyone listens: curl -i {}", quoted(url)),
         }
     }
 }
 
-impl Connected {
+impl Connection {
     /// Everything it offers, by name.
     pub fn tools(&self) -> &[Tool] {
         self.held.tools()
@@ -211,11 +214,11 @@ impl Connected {
             return Err(format!("the name of its tool {} is too long for a gate", tool.name));
         }
         let gate = gate::ToolGate::new(name, tool, self.held.clone())?;
-        Ok(AnyGate::from(gate).labelled(labels.iter()).raised(tool.admits.iter().copied()))
+        Ok(AnyGate::from(gate).with_labels(labels.iter()).with_added_labels(tool.admits.iter().copied()))
     }
 
     /// What it offers, for whoever wants to see it before it is used.
-    pub fn shown(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         let tools = self.tools().iter().map(|tool| {
             let first = tool.description.lines().next().unwrap_or_default();
             let gate = gate_name(&self.held.server().name, &tool.name);

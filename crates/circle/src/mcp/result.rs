@@ -10,7 +10,7 @@ use crate::gate::Effects;
 
 /// Structured content as it is; one text as text; anything else as a list of its parts. What is no text is kept as a
 /// body, and the entity reads of which kind and size it is: bytes in a context help nobody.
-pub(super) fn shown(result: CallToolResult, effects: &Effects) -> Value {
+pub(super) fn render_result(result: CallToolResult, effects: &Effects) -> Value {
     let CallToolResult { content, structured_content, .. } = result;
     // Servers repeat structured content as text, for clients that do not know it.
     let others = || content.iter().filter(|block| !matches!(block, ContentBlock::Text(_)));
@@ -61,7 +61,7 @@ fn bytes(kind: &str, mime_type: &str, data: &str, effects: &Effects) -> Value {
 }
 
 /// Everything it says in words.
-pub(super) fn words(result: &CallToolResult) -> String {
+pub(super) fn result_text(result: &CallToolResult) -> String {
     let texts = result.content.iter().filter_map(|block| block.as_text().map(|text| text.text.as_str()));
     let said: Vec<&str> = texts.collect();
     if said.is_empty() { "an error without words".to_owned() } else { said.join("\n") }

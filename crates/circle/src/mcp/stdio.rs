@@ -15,8 +15,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::flood::Flood;
-use super::{Server, Way};
+use super::flood::FloodGuard;
+use super::{Server, ServerTransport};
 use crate::child_process::ProcessGroup;
 use crate::limits::{COMMAND_ERROR_BYTES, MCP_COMPLAINT_BYTES, MCP_LAST_WORDS_MS, MCP_MESSAGE_BYTES_MAX};
 
@@ -36,12 +36,12 @@ impl Process {
 pub(super) struct Pipes {
     pub(super) process: Arc<Process>,
     pub(super) stdin: ChildStdin,
-    pub(super) stdout: Bounded,
-    pub(super) complaints: Complaints,
+    pub(super) stdout: BoundedStdout,
+    pub(super) complaints: StderrLog,
 }
 
-pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
-    let Way::Program { program, arguments, folder, environment } = &server.way else {
+pub(super) fn start(server: &Server, flood: &Arc<FloodGuard>) -> io::Result<Pipes> {
+    let ServerTransport::Program { program, arguments, folder, environment } = &server.transport else {
         return Err(io::Error::other("it is no program"));
     };
     let mut command = Command::new(program);
@@ -62,34 +62,34 @@ pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
     let process = Arc::new(Process { group, _child: child });
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else { return Err(io::Error::other("it has no pipes")) };
     let secrets: Vec<String> = environment.iter().map(|(_, value)| value.clone()).collect();
-    let complaints = Complaints::heard(server.name.clone(), stderr, Redactor::with_secrets(secrets));
-    let stdout = Bounded { inner: stdout, since: 0, flood: Arc::clone(flood), process: Arc::clone(&process) };
+    let complaints = StderrLog::collect(server.name.clone(), stderr, Redactor::with_secrets(secrets));
+    let stdout = BoundedStdout { inner: stdout, since: 0, flood: Arc::clone(flood), process: Arc::clone(&process) };
     Ok(Pipes { process, stdin, stdout, complaints })
 }
 
 /// What a server complains of: it goes to the log, a line at a time and cut, and the one that says most is kept for
 /// whoever wants to know why it did not start.
-pub(super) struct Complaints {
+pub(super) struct StderrLog {
     kept: Arc<Mutex<Option<String>>>,
     listening: JoinHandle<()>,
 }
 
-impl Complaints {
-    fn heard(server: String, stderr: ChildStderr, redactor: Redactor) -> Self {
+impl StderrLog {
+    fn collect(server: String, stderr: ChildStderr, redactor: Redactor) -> Self {
         let kept = Arc::default();
-        let listening = tokio::spawn(logged(server, stderr, redactor, Arc::clone(&kept)));
+        let listening = tokio::spawn(log_lines(server, stderr, redactor, Arc::clone(&kept)));
         Self { kept, listening }
     }
 
     /// Its last words. A program that is over has said them all, a moment after its end at the latest.
-    pub(super) async fn last_words(self) -> Option<String> {
+    pub(super) async fn last_error(self) -> Option<String> {
         // One that lives on goes on complaining; what it said so far will do.
         let _ = timeout(Duration::from_millis(MCP_LAST_WORDS_MS), self.listening).await;
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-async fn logged(server: String, stderr: ChildStderr, redactor: Redactor, kept: Arc<Mutex<Option<String>>>) {
+async fn log_lines(server: String, stderr: ChildStderr, redactor: Redactor, kept: Arc<Mutex<Option<String>>>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -97,7 +97,7 @@ async fn logged(server: String, stderr: ChildStderr, redactor: Redactor, kept: A
         match (&mut lines).take(COMMAND_ERROR_BYTES as u64).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                let said = redactor.text(String::from_utf8_lossy(&line).trim_end()).into_owned();
+                let said = redactor.redact_text(String::from_utf8_lossy(&line).trim_end()).into_owned();
                 tracing::info!(server, "{said}");
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 if says_more(&said, kept.as_deref()) {
@@ -118,31 +118,31 @@ fn says_more(line: &str, kept: Option<&str>) -> bool {
 /// What the program prints, until it is too much: then it is over, for the program too. Waiting for the rest of a line
 /// that nobody will keep would be waiting for the server to tire.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(super) struct BoundedStdout {
     inner: ChildStdout,
     /// Bytes since the last end of a line.
     since: u64,
-    flood: Arc<Flood>,
+    flood: Arc<FloodGuard>,
     process: Arc<Process>,
 }
 
-impl Bounded {
+impl BoundedStdout {
     fn count(&mut self, read: &[u8]) {
         for line in read.split_inclusive(|byte| *byte == b'\n') {
             self.since += line.len() as u64;
             if self.since > MCP_MESSAGE_BYTES_MAX as u64 {
-                self.flood.passed(self.since);
+                self.flood.record_length(self.since);
                 return;
             }
             if line.ends_with(b"\n") {
                 self.since = 0;
-                self.flood.said();
+                self.flood.record_message();
             }
         }
     }
 }
 
-impl AsyncRead for Bounded {
+impl AsyncRead for BoundedStdout {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;

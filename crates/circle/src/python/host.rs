@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::lane::{Fate, Lane, OwnThread, Patience, Told, Worker};
 use super::memory::is_counting;
 use super::wire::{Command, Limit, ProgramLimits};
+use super::worker_handle::{RequestTimeout, WorkerError, WorkerHandle, WorkerProcess, WorkerReply, WorkerThread};
 use crate::limits;
 
 /// How Python is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    place: Place,
+    place: WorkerKind,
     workers: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum WorkerKind {
     OwnThread,
     Worker(Option<PathBuf>),
 }
@@ -31,20 +31,20 @@ enum Place {
 impl Default for Options {
     /// Worker processes, of the program `cantrip` wherever it is found: this very process, beside it, or on the path.
     fn default() -> Self {
-        Self { place: Place::Worker(None), workers: thread::available_parallelism().map_or(1, usize::from) }
+        Self { place: WorkerKind::Worker(None), workers: thread::available_parallelism().map_or(1, usize::from) }
     }
 }
 
 impl Options {
     /// Worker processes of this program: it is started with `worker --python`.
     pub fn worker(program: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Worker(Some(program.into())), ..Self::default() }
+        Self { place: WorkerKind::Worker(Some(program.into())), ..Self::default() }
     }
 
-    /// A thread of this process, whose allocator must be [`Counting`](super::Counting). No process is started, and none
+    /// A thread of this process, whose allocator must be [`CountingAllocator`](super::CountingAllocator). No process is started, and none
     /// stands between a fault of the interpreter and this one: for programs that are trusted.
     pub fn in_process() -> Self {
-        Self { place: Place::OwnThread, workers: 1 }
+        Self { place: WorkerKind::OwnThread, workers: 1 }
     }
 
     /// At most so many workers; each runs one program at a time.
@@ -54,20 +54,23 @@ impl Options {
         self
     }
 
-    pub(super) fn start(self) -> Result<Shared, Unavailable> {
+    pub(super) fn start(self) -> Result<HostState, StartError> {
         let place = match self.place {
-            Place::OwnThread if is_counting() => Found::OwnThread,
-            Place::OwnThread => return Err(Unavailable::NotCounted),
-            Place::Worker(given) => Found::Worker(given.or_else(found).ok_or(Unavailable::NoWorker)?),
+            WorkerKind::OwnThread if is_counting() => WorkerSource::OwnThread,
+            WorkerKind::OwnThread => return Err(StartError::NotCounted),
+            WorkerKind::Worker(given) => {
+                WorkerSource::Worker(given.or_else(find_worker_program).ok_or(StartError::NoWorker)?)
+            }
         };
-        let shared = Shared { place, lanes: Mutex::new(Vec::new()), lanes_max: self.workers, ids: AtomicU64::new(0) };
+        let shared =
+            HostState { place, lanes: Mutex::new(Vec::new()), lanes_max: self.workers, ids: AtomicU64::new(0) };
         let (said, heard) = mpsc::channel();
-        let first = shared.lane(said).map_err(Unavailable::Start)?;
+        let first = shared.start_worker(said).map_err(StartError::Start)?;
         // A thread says nothing: it is there.
-        if matches!(shared.place, Found::Worker(_))
+        if matches!(shared.place, WorkerSource::Worker(_))
             && heard.recv_timeout(Duration::from_millis(limits::WORKER_START_MS)) != Ok(true)
         {
-            return Err(Unavailable::Foreign);
+            return Err(StartError::Foreign);
         }
         shared.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(first);
         Ok(shared)
@@ -76,7 +79,7 @@ impl Options {
 
 /// Why Python cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
+pub enum StartError {
     #[error("no worker: the program cantrip is neither beside this one nor on the path")]
     NoWorker,
     #[error("the worker cannot be started: {0}")]
@@ -88,7 +91,7 @@ pub enum Unavailable {
 }
 
 /// The program `cantrip`: this one, one beside it, or the first on the path.
-fn found() -> Option<PathBuf> {
+fn find_worker_program() -> Option<PathBuf> {
     const NAME: &str = "cantrip";
     let own = std::env::current_exe().ok();
     let beside = own.as_deref().and_then(Path::parent).map(|folder| folder.join(NAME));
@@ -99,43 +102,43 @@ fn found() -> Option<PathBuf> {
 }
 
 #[derive(Debug)]
-enum Found {
+enum WorkerSource {
     OwnThread,
     Worker(PathBuf),
 }
 
 /// What every session of a medium shares.
 #[derive(Debug)]
-pub(super) struct Shared {
-    place: Found,
-    lanes: Mutex<Vec<Arc<dyn Lane>>>,
+pub(super) struct HostState {
+    place: WorkerSource,
+    lanes: Mutex<Vec<Arc<dyn WorkerHandle>>>,
     lanes_max: usize,
     ids: AtomicU64,
 }
 
-impl Shared {
-    fn lane(&self, said: mpsc::Sender<bool>) -> io::Result<Arc<dyn Lane>> {
+impl HostState {
+    fn start_worker(&self, said: mpsc::Sender<bool>) -> io::Result<Arc<dyn WorkerHandle>> {
         Ok(match &self.place {
-            Found::OwnThread => Arc::new(OwnThread::start()?),
-            Found::Worker(program) => Arc::new(Worker::start(program, said)?),
+            WorkerSource::OwnThread => Arc::new(WorkerThread::start()?),
+            WorkerSource::Worker(program) => Arc::new(WorkerProcess::start(program, said)?),
         })
     }
 
     /// Sessions that live now.
     pub(super) fn sessions(&self) -> usize {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().filter(|lane| lane.stands()).map(|lane| lane.sessions().load(Ordering::Relaxed)).sum()
+        lanes.iter().filter(|lane| lane.is_alive()).map(|lane| lane.sessions().load(Ordering::Relaxed)).sum()
     }
 
     /// A seat for a new session: where the fewest are, or in a place of its own while there may be more of them.
-    pub(super) fn seat(&self) -> Option<Seat> {
+    pub(super) fn assign_worker(&self) -> Option<SessionHandle> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|lane| lane.stands());
-        let free = |lane: &Arc<dyn Lane>| lane.sessions().load(Ordering::Relaxed);
+        lanes.retain(|lane| lane.is_alive());
+        let free = |lane: &Arc<dyn WorkerHandle>| lane.sessions().load(Ordering::Relaxed);
         let least = lanes.iter().min_by_key(|lane| free(lane)).cloned();
         let lane = match least {
             Some(lane) if free(&lane) == 0 || lanes.len() >= self.lanes_max => lane,
-            least => match self.lane(mpsc::channel().0) {
+            least => match self.start_worker(mpsc::channel().0) {
                 Ok(lane) => {
                     lanes.push(Arc::clone(&lane));
                     lane
@@ -144,49 +147,49 @@ impl Shared {
             },
         };
         lane.sessions().fetch_add(1, Ordering::Relaxed);
-        Some(Seat { lane, id: self.ids.fetch_add(1, Ordering::Relaxed), runs: false })
+        Some(SessionHandle { lane, id: self.ids.fetch_add(1, Ordering::Relaxed), runs: false })
     }
 }
 
 /// A session's place. When it is dropped, whatever runs in it ends and the session is freed.
 #[derive(Debug)]
-pub(super) struct Seat {
-    lane: Arc<dyn Lane>,
+pub(super) struct SessionHandle {
+    lane: Arc<dyn WorkerHandle>,
     id: u64,
     runs: bool,
 }
 
-impl Drop for Seat {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         if self.runs {
-            self.lane.tell(Command::Cancel { id: self.id });
+            self.lane.send(Command::Cancel { id: self.id });
         }
-        self.lane.tell(Command::Free { id: self.id });
+        self.lane.send(Command::Free { id: self.id });
         self.lane.sessions().fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Seat {
+impl SessionHandle {
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    pub(super) fn stands(&self) -> bool {
-        self.lane.stands()
+    pub(super) fn is_alive(&self) -> bool {
+        self.lane.is_alive()
     }
 
     /// Asks, and waits for the answer. If the future is dropped, the seat has to be dropped with it.
-    pub(super) async fn ask(&mut self, command: Command, patience: Patience) -> Told {
+    pub(super) async fn ask(&mut self, command: Command, patience: RequestTimeout) -> WorkerReply {
         let (reply, told) = oneshot::channel();
         self.lane.ask(command, patience, reply);
         self.runs = true;
-        let told = told.await.unwrap_or(Err(Fate::Gone));
+        let told = told.await.unwrap_or(Err(WorkerError::Gone));
         self.runs = false;
         told
     }
 }
 
-impl Patience {
+impl RequestTimeout {
     /// For a slice of a program under these limits: what the interpreter lets it have, and some grace.
     pub(super) fn slice(limits: &ProgramLimits) -> Self {
         let (cpu, wall) = (limits.cpu_ms.saturating_mul(2), limits.wall_ms);

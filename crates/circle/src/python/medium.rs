@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{Timestamp, json};
-use cantrip_loom::{GateCall, Mode, Output, ProgramError};
+use cantrip_loom::{GateCall, OutputRecord, ProgramError, ToolMode};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, Value, json};
 
-use super::host::{Options, Seat, Shared, Unavailable};
-use super::lane::{Fate, Patience};
+use super::host::{HostState, Options, SessionHandle, StartError};
 use super::session::HEADER;
-use super::wire::{self, Command, Fit, Given, Kind, Left, Limit, Message, Passed, ProgramLimits, Spec, Unfit};
+use super::wire::{
+    self, CallAnswer, Command, JsonFault, JsonRule, Kind, Limit, Message, PassedArguments, ProgramLimits,
+    ProgramOutput, SandboxSpec,
+};
+use super::worker_handle::{RequestTimeout, WorkerError};
 use crate::arguments::{self, Property, Rule};
-use crate::decide::{Asked, Decision, Given as Arguments, Standing};
+use crate::decide::{CallArguments as Arguments, CallRequest, CallerState, Decision};
 use crate::medium::{
-    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
-    Taken,
+    Answer, BoxFuture, CallTarget, FinishedProgram, Medium, PausedProgram, Presentation, Program, ProgramCall,
+    ProgramEvent, Sandbox, SandboxError, SandboxOptions,
 };
 use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
-use crate::{Circle, Definition, MediumKind, Position, ProgramEnd, limits};
+use crate::{Circle, MediumKind, Position, ProgramEnd, ToolDefinition, limits};
 
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "python";
@@ -34,7 +37,7 @@ const FENCED: &str = "You act by writing programs. Put your program into one fen
 /// The Python medium. Its sandboxes share the workers of one host.
 #[derive(Clone)]
 pub struct Python {
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
 }
 
 impl fmt::Debug for Python {
@@ -45,7 +48,7 @@ impl fmt::Debug for Python {
 
 impl Python {
     /// A medium with a first worker that is known to work.
-    pub fn start(options: Options) -> Result<Self, Unavailable> {
+    pub fn start(options: Options) -> Result<Self, StartError> {
         Ok(Self { shared: Arc::new(options.start()?) })
     }
 
@@ -54,16 +57,16 @@ impl Python {
         self.shared.sessions()
     }
 
-    fn kind(&self, circle: &Circle, seed: u64) -> Arc<Bound> {
+    fn kind(&self, circle: &Circle, seed: u64) -> Arc<SandboxSetup> {
         let gates = gates(circle);
         let names = gates.iter().map(|gate| gate.name.clone()).collect();
-        let spec = Spec { seed, limits: program_limits(&circle.wards().medium), gates: names };
-        Arc::new(Bound { shared: Arc::clone(&self.shared), spec, gates })
+        let spec = SandboxSpec { seed, limits: program_limits(&circle.wards().medium), gates: names };
+        Arc::new(SandboxSetup { shared: Arc::clone(&self.shared), spec, gates })
     }
 }
 
-impl From<Unavailable> for Refusal {
-    fn from(unavailable: Unavailable) -> Self {
+impl From<StartError> for Refusal {
+    fn from(unavailable: StartError) -> Self {
         codes::sandbox_unavailable(TOOL, unavailable.to_string()).into()
     }
 }
@@ -73,11 +76,11 @@ impl Medium for Python {
         MediumKind::Python
     }
 
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         let text = capabilities(circle);
         match mode {
-            Mode::Tool => {}
-            Mode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
+            ToolMode::Tool => {}
+            ToolMode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
         }
         let parameters = json!({
             "type": "object",
@@ -85,47 +88,47 @@ impl Medium for Python {
             "required": [CODE],
             "additionalProperties": false,
         });
-        let tool = Definition { name: TOOL.to_owned(), description: text.clone(), parameters };
+        let tool = ToolDefinition { name: TOOL.to_owned(), description: text.clone(), parameters };
         Presentation { tools: vec![tool], text: Some(text) }
     }
 
-    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
+    fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget {
         if call.gate != TOOL {
-            let asked = Asked { gate: &call.gate, given: Arguments::Tool(call.args.clone()) };
-            return match circle.decide(asked, &Standing::default()) {
-                Decision::Refused(refusal) => Taken::Refused(refusal),
+            let asked = CallRequest { gate: &call.gate, arguments: Arguments::Tool(call.args.clone()) };
+            return match circle.decide(asked, &CallerState::default()) {
+                Decision::Refused(refusal) => CallTarget::Refused(refusal),
                 Decision::Allowed(_) | Decision::NeedsApproval { .. } => {
-                    Taken::Refused(codes::target_unusable(&call.gate, "call it in code").into())
+                    CallTarget::Refused(codes::target_unusable(&call.gate, "call it in code").into())
                 }
             };
         }
         match program(&call.args) {
-            Ok(source) => Taken::Program(source),
-            Err(refusal) => Taken::Refused(refusal),
+            Ok(source) => CallTarget::Program(source),
+            Err(refusal) => CallTarget::Refused(refusal),
         }
     }
 
-    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
-        let Isolation { seed, context } = isolation;
-        let variables = context.map(|context| circle.variables(context, spoken));
-        Ok(Some(Box::new(AtRest { bound: self.kind(circle, seed), seat: None, variables })))
+    fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        let SandboxOptions { seed, context } = isolation;
+        let variables = context.map(|context| circle.variables(context, is_variable_name));
+        Ok(Some(Box::new(IdleSandbox { bound: self.kind(circle, seed), seat: None, variables })))
     }
 
-    fn reads(&self, snapshot: &[u8]) -> bool {
+    fn can_restore(&self, snapshot: &[u8]) -> bool {
         snapshot.starts_with(HEADER)
     }
 
     fn restore<'a>(
         &'a self,
         circle: &'a Circle,
-        isolation: Isolation,
+        isolation: SandboxOptions,
         snapshot: Arc<[u8]>,
-    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+    ) -> BoxFuture<'a, Option<Box<dyn Sandbox>>> {
         Box::pin(async move {
             let bound = self.kind(circle, isolation.seed);
             let seat = bound.open(Some(snapshot.to_vec())).await.ok()?;
             // What it was given when it began is among its variables.
-            Some(Box::new(AtRest { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>)
+            Some(Box::new(IdleSandbox { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>)
         })
     }
 }
@@ -207,26 +210,26 @@ fn capabilities(circle: &Circle) -> String {
 
 /// What the sandbox of an entity is made from, and where.
 #[derive(Debug)]
-struct Bound {
-    shared: Arc<Shared>,
-    spec: Spec,
+struct SandboxSetup {
+    shared: Arc<HostState>,
+    spec: SandboxSpec,
     gates: Vec<Gate>,
 }
 
-impl Bound {
-    async fn open(&self, snapshot: Option<Vec<u8>>) -> Result<Seat, Lost> {
-        let mut seat = self.shared.seat().ok_or(Lost::Overloaded)?;
+impl SandboxSetup {
+    async fn open(&self, snapshot: Option<Vec<u8>>) -> Result<SessionHandle, SandboxError> {
+        let mut seat = self.shared.assign_worker().ok_or(SandboxError::Overloaded)?;
         let command = Command::Open { id: seat.id(), spec: self.spec.clone(), snapshot };
-        match seat.ask(command, Patience::move_all()).await {
+        match seat.ask(command, RequestTimeout::move_all()).await {
             Ok(Message::Opened(true)) => Ok(seat),
-            Ok(_) | Err(Fate::Crashed | Fate::Spent(_)) => Err(Lost::Stopped),
-            Err(Fate::Gone) => Err(Lost::Gone),
+            Ok(_) | Err(WorkerError::Crashed | WorkerError::Spent(_)) => Err(SandboxError::Stopped),
+            Err(WorkerError::Gone) => Err(SandboxError::Gone),
         }
     }
 }
 
 /// Whether a variable can be called so, and nothing that every program has is.
-fn spoken(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     name.bytes().next().is_some_and(letter)
         && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
@@ -241,50 +244,50 @@ const RESERVED: [&str; 37] = [
 ];
 
 /// A sandbox between two programs. It is built by its first one, which also finds the context.
-struct AtRest {
-    bound: Arc<Bound>,
-    seat: Option<Seat>,
+struct IdleSandbox {
+    bound: Arc<SandboxSetup>,
+    seat: Option<SessionHandle>,
     variables: Option<Map<String, Value>>,
 }
 
-impl fmt::Debug for AtRest {
+impl fmt::Debug for IdleSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtRest").field("seat", &self.seat).finish_non_exhaustive()
+        f.debug_struct("IdleSandbox").field("seat", &self.seat).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
-struct InGate {
+struct WaitingProgram {
     call: ProgramCall,
-    bound: Arc<Bound>,
-    seat: Seat,
+    bound: Arc<SandboxSetup>,
+    seat: SessionHandle,
 }
 
-impl Sandbox for AtRest {
-    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
+impl Sandbox for IdleSandbox {
+    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
             let Self { bound, seat, variables } = *self;
             let Program { name: _, source, now } = program;
             if let Some((message, end)) = fault(&source) {
-                return Ok(unreadable(message, end, Self { bound, seat, variables }));
+                return Ok(invalid_program(message, end, Self { bound, seat, variables }));
             }
             let seat = match seat {
-                Some(seat) if seat.stands() => seat,
-                Some(_) => return Err(Lost::Gone),
+                Some(seat) if seat.is_alive() => seat,
+                Some(_) => return Err(SandboxError::Gone),
                 None => bound.open(None).await?,
             };
             let variables = variables.map(|variables| Value::Object(variables).to_string());
             let program = wire::Program { source, now_ms: now.unix_millis(), variables };
             let command = Command::Run { id: seat.id(), program };
-            step(bound, seat, command).await
+            next_step(bound, seat, command).await
         })
     }
 
-    fn snapshot(&mut self) -> Running<'_, Option<Arc<[u8]>>> {
+    fn snapshot(&mut self) -> BoxFuture<'_, Option<Arc<[u8]>>> {
         Box::pin(async move {
             let seat = self.seat.as_mut()?;
             let command = Command::Dump { id: seat.id() };
-            match seat.ask(command, Patience::move_all()).await {
+            match seat.ask(command, RequestTimeout::move_all()).await {
                 Ok(Message::Dumped(dumped)) => dumped.map(Into::into),
                 Ok(_) | Err(_) => None,
             }
@@ -292,37 +295,41 @@ impl Sandbox for AtRest {
     }
 }
 
-impl Paused for InGate {
+impl PausedProgram for WaitingProgram {
     fn call(&self) -> &ProgramCall {
         &self.call
     }
 
-    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
-        self.goes_on(given(answer), now)
+    fn resume(
+        self: Box<Self>,
+        answer: Answer,
+        now: Timestamp,
+    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+        self.resume_with(wire_answer(answer), now)
     }
 
-    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
-        self.goes_on(Given::Cancel, Timestamp::EPOCH)
+    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+        self.resume_with(CallAnswer::Cancel, Timestamp::EPOCH)
     }
 }
 
-impl InGate {
-    fn goes_on(self, answer: Given, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
+impl WaitingProgram {
+    fn resume_with(self, answer: CallAnswer, now: Timestamp) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
             let Self { call: _, bound, seat } = self;
             let command = Command::Answer { id: seat.id(), answer, now_ms: now.unix_millis() };
-            step(bound, seat, command).await
+            next_step(bound, seat, command).await
         })
     }
 }
 
 /// An answer as the language has it: it has no errors that are values.
-fn given(answer: Answer) -> Given {
+fn wire_answer(answer: Answer) -> CallAnswer {
     match answer {
-        Answer::Value(value) => Given::Value(value.to_string()),
-        Answer::Throw(thrown) => Given::Raise(thrown.message),
-        Answer::Stop => Given::Stop,
-        list @ Answer::List(_) => given(list.plain()),
+        Answer::Value(value) => CallAnswer::Value(value.to_string()),
+        Answer::Throw(thrown) => CallAnswer::Raise(thrown.message),
+        Answer::Stop => CallAnswer::Stop,
+        list @ Answer::List(_) => wire_answer(list.with_plain_errors()),
     }
 }
 
@@ -335,65 +342,72 @@ fn fault(source: &str) -> Option<(String, ProgramEnd)> {
     }
     let at = source.find('\0')?;
     let message = format!("the program holds a NUL character at byte {at}");
-    let end = program_end::unparsable(MediumKind::Python, &message, Some(Position::of_byte(source, at)));
+    let end = program_end::syntax_error_end(MediumKind::Python, &message, Some(Position::of_byte(source, at)));
     Some((message, end))
 }
 
-async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Next, Lost> {
-    match seat.ask(command, Patience::slice(&bound.spec.limits)).await {
+async fn next_step(
+    bound: Arc<SandboxSetup>,
+    mut seat: SessionHandle,
+    command: Command,
+) -> Result<ProgramEvent, SandboxError> {
+    match seat.ask(command, RequestTimeout::slice(&bound.spec.limits)).await {
         Ok(Message::Called { gate, passed }) => {
-            let gate = usize::try_from(gate).ok().and_then(|gate| bound.gates.get(gate)).ok_or(Lost::Stopped)?;
-            let arguments = arguments_of(&gate.properties, passed).ok_or(Lost::Stopped)?;
+            let gate =
+                usize::try_from(gate).ok().and_then(|gate| bound.gates.get(gate)).ok_or(SandboxError::Stopped)?;
+            let arguments = arguments_of(&gate.properties, passed).ok_or(SandboxError::Stopped)?;
             let call = ProgramCall { gate: gate.name.clone(), arguments };
-            Ok(Next::Call(Box::new(InGate { call, bound, seat })))
+            Ok(ProgramEvent::Call(Box::new(WaitingProgram { call, bound, seat })))
         }
         Ok(Message::Finished(left)) => {
             let kept = !left.rolled_back();
             let end = end(&left, &bound.spec.limits);
             let sandbox =
-                kept.then(|| Box::new(AtRest { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>);
+                kept.then(|| Box::new(IdleSandbox { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>);
             let cpu = Duration::from_micros(left.cpu_us);
-            Ok(Next::Finished(Finished { output: output(left), end, cpu, sandbox }))
+            Ok(ProgramEvent::Finished(FinishedProgram { output: output(left), end, cpu, sandbox }))
         }
-        Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => Err(Lost::Stopped),
-        Err(Fate::Spent(limit)) => {
-            let left = Left { limit: Some(limit), ..Left::default() };
+        Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => {
+            Err(SandboxError::Stopped)
+        }
+        Err(WorkerError::Spent(limit)) => {
+            let left = ProgramOutput { limit: Some(limit), ..ProgramOutput::default() };
             // Its worker was ended while it ran, and took its meter along.
             let cpu = Duration::from_millis(bound.spec.limits.cpu_ms);
             let end = end(&left, &bound.spec.limits);
-            Ok(Next::Finished(Finished { output: output(left), end, cpu, sandbox: None }))
+            Ok(ProgramEvent::Finished(FinishedProgram { output: output(left), end, cpu, sandbox: None }))
         }
-        Err(Fate::Crashed) => Err(Lost::Stopped),
-        Err(Fate::Gone) => Err(Lost::Gone),
+        Err(WorkerError::Crashed) => Err(SandboxError::Stopped),
+        Err(WorkerError::Gone) => Err(SandboxError::Gone),
     }
 }
 
 /// The arguments by name, or what is wrong with them; none if a worker said what is no JSON.
 fn arguments_of(
     declared: &[Property],
-    passed: Result<Passed, Unfit>,
+    passed: Result<PassedArguments, JsonFault>,
 ) -> Option<Result<Map<String, Value>, arguments::Fault>> {
     match passed {
-        Ok(Passed { positional, keywords }) => {
+        Ok(PassedArguments { positional, keywords }) => {
             let positional: Vec<Value> = serde_json::from_str(&positional).ok()?;
             let keywords: Vec<(String, Value)> = serde_json::from_str(&keywords).ok()?;
             let positional = positional.into_iter().map(Some).collect();
-            Some(arguments::with_keywords(declared, positional, keywords))
+            Some(arguments::bind_with_keywords(declared, positional, keywords))
         }
-        Err(Unfit { path, rule }) => Some(Err(arguments::Fault { path, rule: rule_of(rule) })),
+        Err(JsonFault { path, rule }) => Some(Err(arguments::Fault { path, rule: rule_of(rule) })),
     }
 }
 
-fn rule_of(fit: Fit) -> Rule {
+fn rule_of(fit: JsonRule) -> Rule {
     match fit {
-        Fit::Function => Rule::Function,
-        Fit::Key => Rule::Key,
-        Fit::NotFinite => Rule::NotFinite,
-        Fit::BigInteger => Rule::BigInteger,
-        Fit::Cycle => Rule::Cycle,
-        Fit::TooDeep => Rule::TooDeep,
-        Fit::TooLarge => Rule::TooLarge,
-        Fit::Object(kind) => Rule::Object(match kind {
+        JsonRule::Function => Rule::Function,
+        JsonRule::Key => Rule::Key,
+        JsonRule::NotFinite => Rule::NotFinite,
+        JsonRule::BigInteger => Rule::BigInteger,
+        JsonRule::Cycle => Rule::Cycle,
+        JsonRule::TooDeep => Rule::TooDeep,
+        JsonRule::TooLarge => Rule::TooLarge,
+        JsonRule::Object(kind) => Rule::Object(match kind {
             Kind::Bytes => "bytes",
             Kind::Set => "a set",
             Kind::Date => "a date or time",
@@ -409,14 +423,14 @@ fn rule_of(fit: Fit) -> Rule {
 }
 
 /// A text that is no program.
-fn unreadable(message: String, end: ProgramEnd, sandbox: AtRest) -> Next {
+fn invalid_program(message: String, end: ProgramEnd, sandbox: IdleSandbox) -> ProgramEvent {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
-    let output = Output { error: Some(error), ..output(Left::default()) };
-    Next::Finished(Finished { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+    let output = OutputRecord { error: Some(error), ..output(ProgramOutput::default()) };
+    ProgramEvent::Finished(FinishedProgram { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
 /// How a program ended that left this.
-fn end(left: &Left, limits: &ProgramLimits) -> ProgramEnd {
+fn end(left: &ProgramOutput, limits: &ProgramLimits) -> ProgramEnd {
     let position = |(line, column): (u32, u32)| Position { line, column: Some(column) };
     let thrown_at = left.error.as_ref().and_then(|error| error.place).map(position);
     if let Some(limit) = left.limit {
@@ -432,12 +446,12 @@ fn end(left: &Left, limits: &ProgramLimits) -> ProgramEnd {
     }
     match &left.error {
         None => ProgramEnd::Completed,
-        Some(error) if error.uncompiled => program_end::unparsable(MediumKind::Python, &error.message, thrown_at),
-        Some(error) => program_end::threw(&error.name, &error.message, thrown_at, None),
+        Some(error) if error.uncompiled => program_end::syntax_error_end(MediumKind::Python, &error.message, thrown_at),
+        Some(error) => program_end::exception_end(&error.name, &error.message, thrown_at, None),
     }
 }
 
-fn output(left: Left) -> Output {
+fn output(left: ProgramOutput) -> OutputRecord {
     let rolled_back = left.rolled_back();
     let error = left.error.map(|error| ProgramError {
         name: error.name,
@@ -445,7 +459,7 @@ fn output(left: Left) -> Output {
         line: error.place.map(|(line, _)| line),
         column: error.place.map(|(_, column)| column),
     });
-    Output {
+    OutputRecord {
         tool_call_id: None,
         clock_ms: None,
         console: left.console.lines().map(str::to_owned).collect(),

@@ -1,7 +1,7 @@
 //! What an interpreter holds, counted by the allocator.
 //!
 //! The interpreter knows its memory only as a number of the whole process ([`LIVE_MEMORY`]), which it compares with a
-//! limit between instructions and before large results; nobody counts unless the program's allocator does. [`Counting`]
+//! limit between instructions and before large results; nobody counts unless the program's allocator does. [`CountingAllocator`]
 //! counts for one purpose alone: a thread that is inside a slice of a session adds and subtracts, every other thread
 //! passes by after one look at a flag of its own. So the number is that of the session that runs, whatever the rest of
 //! the process does, and sessions must run one at a time, which [`slice()`] sees to.
@@ -46,7 +46,7 @@ thread_local! {
 /// # assert!(cantrip_circle::python::is_counting());
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counting;
+pub struct CountingAllocator;
 
 #[inline]
 fn counts() -> bool {
@@ -54,7 +54,7 @@ fn counts() -> bool {
 }
 
 #[inline]
-fn taken(bytes: usize) {
+fn record_alloc(bytes: usize) {
     if counts() {
         let live = LIVE_MEMORY.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         let hard = HARD.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ fn taken(bytes: usize) {
 }
 
 #[inline]
-fn given_back(bytes: usize) {
+fn record_free(bytes: usize) {
     if counts() {
         LIVE_MEMORY.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -85,28 +85,28 @@ fn out_of_memory() -> ! {
 pub(super) const OUT_OF_MEMORY: rustix::process::Signal = rustix::process::Signal::USR1;
 
 // SAFETY: every method is that of mimalloc, with the same arguments; see above.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        taken(layout.size());
+        record_alloc(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        taken(layout.size());
+        record_alloc(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        taken(size);
-        given_back(layout.size());
+        record_alloc(size);
+        record_free(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { MiMalloc.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        given_back(layout.size());
+        record_free(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { MiMalloc.dealloc(block, layout) }
     }
@@ -114,21 +114,21 @@ unsafe impl GlobalAlloc for Counting {
 
 /// What a session holds between its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held(usize);
+pub(super) struct SessionMemory(usize);
 
-impl Held {
+impl SessionMemory {
     pub(super) const NOTHING: Self = Self(ORIGIN);
 }
 
 /// A slice that is under way. Within it, [`counted`] says what belongs to the session.
 #[derive(Debug)]
 pub(super) struct Slice<'a> {
-    held: &'a mut Held,
+    held: &'a mut SessionMemory,
     _alone: MutexGuard<'static, ()>,
 }
 
 /// Begins a slice of the session that holds this much; `hard_bytes` more than nothing ends the process, if given.
-pub(super) fn slice(held: &mut Held, hard_bytes: Option<usize>) -> Slice<'_> {
+pub(super) fn slice(held: &mut SessionMemory, hard_bytes: Option<usize>) -> Slice<'_> {
     let alone = SLICE.lock().unwrap_or_else(PoisonError::into_inner);
     LIVE_MEMORY.store(held.0, Ordering::Relaxed);
     BASELINE_MEMORY.store(ORIGIN, Ordering::Relaxed);
@@ -174,7 +174,7 @@ pub(super) fn uncounted<T>(act: impl FnOnce() -> T) -> T {
 
 /// Whether the allocator of this process counts; without it a memory limit is a number that nobody looks at.
 pub fn is_counting() -> bool {
-    let mut held = Held::NOTHING;
+    let mut held = SessionMemory::NOTHING;
     let slice = slice(&mut held, None);
     let block = counted(|| Box::new([0_u8; 64]));
     let live = LIVE_MEMORY.load(Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::limits;
 
 /// The sessions whose programs are to end, told from another thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cancelled(Arc<Inner>);
+pub(super) struct CancelledSessions(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -27,7 +27,7 @@ struct Inner {
     ids: Mutex<HashSet<u64>>,
 }
 
-impl Cancelled {
+impl CancelledSessions {
     pub(super) fn insert(&self, id: u64) {
         let mut ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id);
@@ -49,9 +49,9 @@ impl Cancelled {
 #[derive(Debug)]
 pub(super) struct Meter {
     id: u64,
-    cancelled: Cancelled,
+    cancelled: CancelledSessions,
     limits: ProgramLimits,
-    spent: Option<Limit>,
+    limit_reached: Option<Limit>,
     cpu: Duration,
     wall: Duration,
     slice: Option<(Duration, Instant)>,
@@ -67,12 +67,12 @@ fn thread_cpu() -> Duration {
 }
 
 impl Meter {
-    pub(super) fn new(id: u64, cancelled: Cancelled, limits: ProgramLimits) -> Self {
+    pub(super) fn new(id: u64, cancelled: CancelledSessions, limits: ProgramLimits) -> Self {
         Self {
             id,
             cancelled,
             limits,
-            spent: None,
+            limit_reached: None,
             cpu: Duration::ZERO,
             wall: Duration::ZERO,
             slice: None,
@@ -82,11 +82,11 @@ impl Meter {
         }
     }
 
-    pub(super) fn work(&mut self) {
+    pub(super) fn begin_slice(&mut self) {
         self.slice = Some((thread_cpu(), Instant::now()));
     }
 
-    pub(super) fn rest(&mut self) {
+    pub(super) fn end_slice(&mut self) {
         (self.cpu, self.wall) = self.used();
         self.slice = None;
     }
@@ -103,27 +103,27 @@ impl Meter {
     }
 
     /// The first limit that was passed.
-    pub(super) fn spent(&self) -> Option<Limit> {
-        self.spent
+    pub(super) fn limit_reached(&self) -> Option<Limit> {
+        self.limit_reached
     }
 
     pub(super) fn end(&mut self, limit: Limit) {
-        self.spent.get_or_insert(limit);
+        self.limit_reached.get_or_insert(limit);
     }
 
     /// Looks at cancellation and both clocks.
-    pub(super) fn look(&mut self) -> Option<Limit> {
-        if self.spent.is_none() {
+    pub(super) fn check_limits(&mut self) -> Option<Limit> {
+        if self.limit_reached.is_none() {
             let (cpu, wall) = self.used();
             if self.cancelled.contains(self.id) {
-                self.spent = Some(Limit::Cancelled);
+                self.limit_reached = Some(Limit::Cancelled);
             } else if cpu > Duration::from_millis(self.limits.cpu_ms) {
-                self.spent = Some(Limit::Cpu);
+                self.limit_reached = Some(Limit::Cpu);
             } else if wall > Duration::from_millis(self.limits.wall_ms) {
-                self.spent = Some(Limit::Wall);
+                self.limit_reached = Some(Limit::Wall);
             }
         }
-        self.spent
+        self.limit_reached
     }
 
     /// What the interpreter's own clock, which knows only wall time, is given: it is the one that its long native loops
@@ -155,7 +155,7 @@ impl Meter {
     }
 
     fn print(&mut self, text: &str) -> Result<(), MontyException> {
-        if self.spent.is_some() {
+        if self.limit_reached.is_some() {
             return Err(stop());
         }
         let left = self.limits.output_bytes.saturating_sub(self.printed);
@@ -194,8 +194,8 @@ impl PrintWriterCallback for Meter {
         // The clock of a thread is a question to the system; the latch is not.
         self.asked = self.asked.wrapping_add(1);
         let spent = match self.asked % limits::PYTHON_POLLS {
-            0 => self.look(),
-            _ => self.spent,
+            0 => self.check_limits(),
+            _ => self.limit_reached,
         };
         match spent {
             Some(_) => Err(stop()),

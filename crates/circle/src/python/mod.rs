@@ -11,19 +11,19 @@
 //! memory inside of one native call by far ends its worker, and one that stays in one for too long has its worker ended.
 
 mod host;
-mod keeper;
-mod lane;
+mod last_expression;
 mod medium;
 mod memory;
 mod meter;
 mod session;
-mod show;
+mod session_host;
 mod value;
 mod wire;
 mod worker;
+mod worker_handle;
 
-pub use host::{Options, Unavailable};
+pub use host::{Options, StartError};
 pub use medium::Python;
-pub use memory::{Counting, is_counting};
+pub use memory::{CountingAllocator, is_counting};
 pub use wire::{Limit, ProgramLimits};
 pub use worker::serve;

@@ -11,11 +11,13 @@ use monty_types::{
 };
 use serde_json::{Map, Value};
 
-use super::memory::{self, Held, counted, uncounted};
-use super::meter::{Cancelled, Meter};
-use super::show::Shown;
+use super::last_expression::WrappedProgram;
+use super::memory::{self, SessionMemory, counted, uncounted};
+use super::meter::{CancelledSessions, Meter};
 use super::value::{Writer, object};
-use super::wire::{Given, Left, Limit, Message, Passed, Program, Raised, Spec, Unfit};
+use super::wire::{
+    CallAnswer, JsonFault, Limit, Message, PassedArguments, Program, ProgramOutput, RaisedError, SandboxSpec,
+};
 use crate::limits;
 
 /// What every snapshot begins with: another version of either reads another language.
@@ -26,9 +28,9 @@ type Progress = Result<ReplProgress, Box<ReplStartError>>;
 /// An interpreter with what it is charged for.
 #[derive(Debug)]
 pub(super) struct Session {
-    held: Held,
+    held: SessionMemory,
     hard_bytes: Option<usize>,
-    cancelled: Cancelled,
+    cancelled: CancelledSessions,
     core: Core,
     state: State,
 }
@@ -36,7 +38,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 struct Core {
     id: u64,
-    spec: Spec,
+    spec: SandboxSpec,
     /// Of the sequence that the seed began.
     random: u64,
     /// Programs the interpreter was given: it names them by their number.
@@ -56,7 +58,7 @@ enum State {
 struct Running {
     meter: Meter,
     now_ms: i64,
-    shown: Shown,
+    shown: WrappedProgram,
     /// The name that the interpreter gave it.
     name: String,
     /// Its first step has not been taken: an error can be one of compiling it.
@@ -65,7 +67,7 @@ struct Running {
 
 /// What is kept of a session beside its interpreter.
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Kept {
+struct SavedSession {
     random: u64,
     fed: u64,
     interpreter: Vec<u8>,
@@ -73,8 +75,8 @@ struct Kept {
 
 impl Session {
     /// `hard`: passing the memory limit by far ends the process.
-    pub(super) fn new(id: u64, spec: Spec, hard: bool, cancelled: Cancelled) -> Self {
-        let mut held = Held::NOTHING;
+    pub(super) fn new(id: u64, spec: SandboxSpec, hard: bool, cancelled: CancelledSessions) -> Self {
+        let mut held = SessionMemory::NOTHING;
         let hard_bytes = hard.then(|| spec.limits.memory_bytes.saturating_add(limits::PYTHON_SLACK_BYTES));
         let slice = memory::slice(&mut held, hard_bytes);
         let repl = counted(|| MontyRepl::new("program", tracker(&spec), CompileOptions::default()));
@@ -84,8 +86,14 @@ impl Session {
     }
 
     /// A session as its snapshot has it; none if that cannot be read here.
-    pub(super) fn load(id: u64, spec: Spec, hard: bool, cancelled: Cancelled, snapshot: &[u8]) -> Option<Self> {
-        let (kept, rest) = postcard::take_from_bytes::<Kept>(snapshot.strip_prefix(HEADER)?).ok()?;
+    pub(super) fn load(
+        id: u64,
+        spec: SandboxSpec,
+        hard: bool,
+        cancelled: CancelledSessions,
+        snapshot: &[u8],
+    ) -> Option<Self> {
+        let (kept, rest) = postcard::take_from_bytes::<SavedSession>(snapshot.strip_prefix(HEADER)?).ok()?;
         if !rest.is_empty() {
             return None;
         }
@@ -106,14 +114,14 @@ impl Session {
     pub(super) fn dump(&self) -> Option<Vec<u8>> {
         let State::Idle(repl) = &self.state else { return None };
         let interpreter = monty::dump("program", None, SessionRef::Idle(repl)).ok()?;
-        let kept = Kept { random: self.core.random, fed: self.core.fed, interpreter };
+        let kept = SavedSession { random: self.core.random, fed: self.core.fed, interpreter };
         postcard::to_extend(&kept, HEADER.to_vec()).ok()
     }
 
     pub(super) fn run(&mut self, program: Program) -> Message {
         let State::Idle(mut repl) = std::mem::replace(&mut self.state, State::Over) else { return Message::Lost };
         let Program { source, now_ms, variables } = program;
-        let shown = Shown::of(&source);
+        let shown = WrappedProgram::of(&source);
         let name = format!("<python-input-{}>", self.core.fed);
         if !source.is_empty() {
             self.core.fed += 1;
@@ -121,7 +129,7 @@ impl Session {
         let meter = Meter::new(self.core.id, self.cancelled.clone(), self.core.spec.limits.clone());
         let mut running = Running { meter, now_ms, shown, name, unbegun: true };
         let slice = memory::slice(&mut self.held, self.hard_bytes);
-        running.meter.work();
+        running.meter.begin_slice();
         let spec = &self.core.spec;
         let progress = counted(|| {
             *repl.tracker_mut() = tracker(spec);
@@ -139,28 +147,28 @@ impl Session {
         message
     }
 
-    pub(super) fn answer(&mut self, given: Given, now_ms: i64) -> Message {
+    pub(super) fn answer(&mut self, given: CallAnswer, now_ms: i64) -> Message {
         let State::Waiting(call, mut running) = std::mem::replace(&mut self.state, State::Over) else {
             return Message::Lost;
         };
         let slice = memory::slice(&mut self.held, self.hard_bytes);
-        running.meter.work();
+        running.meter.begin_slice();
         let (state, message) = match given {
-            Given::Stop => ended(counted(|| call.into_repl()), *running, true, None),
-            Given::Cancel => {
+            CallAnswer::Stop => finish_stopped(counted(|| call.into_repl()), *running, true, None),
+            CallAnswer::Cancel => {
                 running.meter.end(Limit::Cancelled);
-                ended(counted(|| call.into_repl()), *running, false, None)
+                finish_stopped(counted(|| call.into_repl()), *running, false, None)
             }
-            Given::Value(_) | Given::Raise(_) => {
+            CallAnswer::Value(_) | CallAnswer::Raise(_) => {
                 running.now_ms = now_ms;
                 let progress = counted(|| {
                     let result = match given {
-                        Given::Value(text) => match serde_json::from_str(&text) {
+                        CallAnswer::Value(text) => match serde_json::from_str(&text) {
                             Ok(value) => ExtFunctionResult::Return(object(value)),
                             Err(_) => runtime_error("the answer cannot be read".to_owned()).into(),
                         },
-                        Given::Raise(text) => runtime_error(text).into(),
-                        Given::Stop | Given::Cancel => runtime_error(String::new()).into(),
+                        CallAnswer::Raise(text) => runtime_error(text).into(),
+                        CallAnswer::Stop | CallAnswer::Cancel => runtime_error(String::new()).into(),
                     };
                     call.resume(result, PrintWriter::Callback(&mut running.meter))
                 });
@@ -173,7 +181,7 @@ impl Session {
     }
 }
 
-fn tracker(spec: &Spec) -> ResourceTracker {
+fn tracker(spec: &SandboxSpec) -> ResourceTracker {
     let levels = spec.limits.stack_bytes / limits::PYTHON_LEVEL_BYTES;
     let levels = levels.clamp(1, limits::PYTHON_LEVELS_MAX);
     ResourceTracker::new(ResourceLimits::default().max_memory(spec.limits.memory_bytes).max_recursion_depth(levels))
@@ -183,7 +191,7 @@ const RAND: &str = "rand";
 const NOW: &str = "now";
 
 /// What a function that the interpreter does not have itself comes to.
-enum Outside {
+enum HostCall {
     Gate(u32),
     Answers(ExtFunctionResult),
 }
@@ -192,7 +200,7 @@ impl Core {
     /// Goes on until the program waits for a gate or is over.
     fn advance(&mut self, mut progress: Progress, mut running: Running) -> (State, Message) {
         loop {
-            running.meter.look();
+            running.meter.check_limits();
             let reached = match progress {
                 Ok(reached) => reached,
                 Err(stopped) => {
@@ -202,32 +210,32 @@ impl Core {
                         matches!(told, ExcType::SyntaxError | ExcType::NotImplementedError | ExcType::ImportError);
                     let suspect = running.unbegun && of_text;
                     let uncompiled = suspect && !self.compiles(&running.shown.source);
-                    return raised(repl, error, running, uncompiled);
+                    return finish_raised(repl, error, running, uncompiled);
                 }
             };
             running.unbegun = false;
-            if running.meter.spent().is_some() {
-                return ended(counted(|| reached.into_repl()), running, false, None);
+            if running.meter.limit_reached().is_some() {
+                return finish_stopped(counted(|| reached.into_repl()), running, false, None);
             }
             progress = match reached {
-                ReplProgress::Complete { repl, value } => return completed(repl, value, running),
-                ReplProgress::FunctionCall(mut call) => match self.outside(&call, running.now_ms) {
-                    Outside::Gate(gate) => {
-                        let passed = uncounted(|| passed(&call));
+                ReplProgress::Complete { repl, value } => return finish_completed(repl, value, running),
+                ReplProgress::FunctionCall(mut call) => match self.host_call(&call, running.now_ms) {
+                    HostCall::Gate(gate) => {
+                        let passed = uncounted(|| passed_arguments(&call));
                         counted(|| {
                             call.args = Vec::new();
                             call.kwargs = Vec::new();
                         });
-                        running.meter.rest();
+                        running.meter.end_slice();
                         let state = State::Waiting(Box::new(call), Box::new(running));
                         return (state, Message::Called { gate, passed });
                     }
-                    Outside::Answers(answer) => {
+                    HostCall::Answers(answer) => {
                         counted(|| call.resume(answer, PrintWriter::Callback(&mut running.meter)))
                     }
                 },
                 ReplProgress::OsCall(call) => counted(|| {
-                    let answer = from_outside(&call.function_call, running.now_ms);
+                    let answer = answer_os_call(&call.function_call, running.now_ms);
                     call.resume(answer, PrintWriter::Callback(&mut running.meter))
                 }),
                 ReplProgress::NameLookup(lookup) => {
@@ -248,23 +256,23 @@ impl Core {
         uncounted(|| MontyRun::new(source.to_owned(), "program", bound, CompileOptions::default()).is_ok())
     }
 
-    fn outside(&mut self, call: &ReplFunctionCall, now_ms: i64) -> Outside {
+    fn host_call(&mut self, call: &ReplFunctionCall, now_ms: i64) -> HostCall {
         let name = call.function_name.as_str();
-        let unknown = || Outside::Answers(ExtFunctionResult::NotFound(name.to_owned()));
+        let unknown = || HostCall::Answers(ExtFunctionResult::NotFound(name.to_owned()));
         if call.object_id.is_some() {
             return unknown();
         }
         if let Some(gate) = self.spec.gates.iter().position(|gate| gate == name) {
-            return u32::try_from(gate).map_or_else(|_| unknown(), Outside::Gate);
+            return u32::try_from(gate).map_or_else(|_| unknown(), HostCall::Gate);
         }
         let own = name == RAND || name == NOW;
         if own && !(call.args.is_empty() && call.kwargs.is_empty()) {
             let message = format!("{name}() takes no arguments");
-            return Outside::Answers(MontyException::new(ExcType::TypeError, Some(message)).into());
+            return HostCall::Answers(MontyException::new(ExcType::TypeError, Some(message)).into());
         }
         match name {
-            RAND => Outside::Answers(MontyObject::Float(self.random()).into()),
-            NOW => Outside::Answers(MontyObject::Float(now_ms as f64 / 1000.0).into()),
+            RAND => HostCall::Answers(MontyObject::Float(self.random()).into()),
+            NOW => HostCall::Answers(MontyObject::Float(now_ms as f64 / 1000.0).into()),
             _ => unknown(),
         }
     }
@@ -280,12 +288,15 @@ impl Core {
     }
 }
 
-fn passed(call: &ReplFunctionCall) -> Result<Passed, Unfit> {
+fn passed_arguments(call: &ReplFunctionCall) -> Result<PassedArguments, JsonFault> {
     let mut writer = Writer::new();
     let positional = writer.positional(&call.args)?;
     let keywords = writer.keywords(&call.kwargs)?;
     let keywords = keywords.into_iter().map(|(name, value)| Value::Array(vec![Value::String(name), value])).collect();
-    Ok(Passed { positional: Value::Array(positional).to_string(), keywords: Value::Array(keywords).to_string() })
+    Ok(PassedArguments {
+        positional: Value::Array(positional).to_string(),
+        keywords: Value::Array(keywords).to_string(),
+    })
 }
 
 fn runtime_error(message: String) -> MontyException {
@@ -293,7 +304,7 @@ fn runtime_error(message: String) -> MontyException {
 }
 
 /// What the language asks of an operating system: the clock answers, nothing else is there.
-fn from_outside(asked: &OsFunctionCall, now_ms: i64) -> ExtFunctionResult {
+fn answer_os_call(asked: &OsFunctionCall, now_ms: i64) -> ExtFunctionResult {
     let refused = |kind: ExcType| {
         let message = format!("{} is refused: only gates reach outside", asked.name());
         ExtFunctionResult::Error(MontyException::new(kind, Some(message)))
@@ -358,30 +369,43 @@ fn moment(now_ms: i64, offset_seconds: i32) -> Option<MontyDateTime> {
 }
 
 /// The program came to its end.
-fn completed(repl: MontyRepl, value: MontyObject, mut running: Running) -> (State, Message) {
+fn finish_completed(repl: MontyRepl, value: MontyObject, mut running: Running) -> (State, Message) {
     let text = uncounted(|| match (&value, running.shown.is_text()) {
         (MontyObject::String(text), true) => Some(text.clone()).filter(|text| text != "None"),
         (MontyObject::None, _) => None,
         (other, _) => Some(other.py_repr()),
     });
     counted(|| drop(value));
-    running.meter.rest();
+    running.meter.end_slice();
     let shown = text.map(|text| running.meter.room(text));
     let (console, cut) = running.meter.take();
     let (value, cut_value) = shown.unzip();
-    let left =
-        Left { console, value, cut: cut + cut_value.unwrap_or(0), cpu_us: micros(&running.meter), ..Left::default() };
+    let left = ProgramOutput {
+        console,
+        value,
+        cut: cut + cut_value.unwrap_or(0),
+        cpu_us: micros(&running.meter),
+        ..ProgramOutput::default()
+    };
     (State::Idle(Box::new(repl)), Message::Finished(left))
 }
 
 /// The program was ended: by an accepted answer, or by what the meter has latched. `place` is where it stood, if the
 /// interpreter told.
-fn ended(repl: MontyRepl, mut running: Running, stopped: bool, place: Option<(u32, u32)>) -> (State, Message) {
-    running.meter.rest();
-    let limit = running.meter.spent();
+fn finish_stopped(repl: MontyRepl, mut running: Running, stopped: bool, place: Option<(u32, u32)>) -> (State, Message) {
+    running.meter.end_slice();
+    let limit = running.meter.limit_reached();
     let (console, cut) = running.meter.take();
     let stopped_at = place.filter(|_| limit.is_some());
-    let left = Left { console, cut, limit, stopped_at, stopped, cpu_us: micros(&running.meter), ..Left::default() };
+    let left = ProgramOutput {
+        console,
+        cut,
+        limit,
+        stopped_at,
+        stopped,
+        cpu_us: micros(&running.meter),
+        ..ProgramOutput::default()
+    };
     let state = match left.rolled_back() {
         true => {
             counted(|| drop(repl));
@@ -393,7 +417,7 @@ fn ended(repl: MontyRepl, mut running: Running, stopped: bool, place: Option<(u3
 }
 
 /// The program ended in an exception, or in a limit that the interpreter tells as one.
-fn raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompiled: bool) -> (State, Message) {
+fn finish_raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompiled: bool) -> (State, Message) {
     let kind = error.exc_type();
     if kind == ExcType::TimeoutError && repl.tracker().check_time().is_err() {
         running.meter.out_of_time();
@@ -404,16 +428,16 @@ fn raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompil
     let stack = (kind == ExcType::RecursionError).then_some(Limit::Stack);
     let own = error.traceback().iter().rev().find(|frame| frame.filename == running.name);
     let place = own.map(|frame| running.shown.original(frame.start.line, frame.start.column));
-    if running.meter.spent().is_some() {
+    if running.meter.limit_reached().is_some() {
         counted(|| drop(error));
-        return ended(repl, running, false, place);
+        return finish_stopped(repl, running, false, place);
     }
     let told = uncounted(|| {
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
             text
         };
-        Raised {
+        RaisedError {
             uncompiled,
             name: cut(error.exc_type().to_string()),
             message: cut(error.message().unwrap_or_default().to_owned()),
@@ -421,10 +445,10 @@ fn raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompil
         }
     });
     counted(|| drop(error));
-    running.meter.rest();
+    running.meter.end_slice();
     let (console, cut) = running.meter.take();
     let cpu_us = micros(&running.meter);
-    let left = Left { console, cut, error: Some(told), limit: stack, cpu_us, ..Left::default() };
+    let left = ProgramOutput { console, cut, error: Some(told), limit: stack, cpu_us, ..ProgramOutput::default() };
     (State::Idle(Box::new(repl)), Message::Finished(left))
 }
 

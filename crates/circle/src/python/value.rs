@@ -4,7 +4,7 @@ use monty_types::{DictPairs, MontyObject};
 use num_bigint::BigInt;
 use serde_json::{Map, Number, Value};
 
-use super::wire::{Fit, Kind, Unfit};
+use super::wire::{JsonFault, JsonRule, Kind};
 use crate::limits;
 
 /// The largest integer that JSON's readers hold exactly, plus one.
@@ -61,19 +61,19 @@ impl Writer {
         Self { path: String::new(), depth: 0, left: limits::ARGUMENT_BYTES_MAX }
     }
 
-    pub(super) fn positional(&mut self, values: &[MontyObject]) -> Result<Vec<Value>, Unfit> {
+    pub(super) fn positional(&mut self, values: &[MontyObject]) -> Result<Vec<Value>, JsonFault> {
         values.iter().enumerate().map(|(index, value)| self.member(&index.to_string(), value)).collect()
     }
 
-    pub(super) fn keywords(&mut self, pairs: &[(MontyObject, MontyObject)]) -> Result<Vec<(String, Value)>, Unfit> {
+    pub(super) fn keywords(&mut self, pairs: &[(MontyObject, MontyObject)]) -> Result<Vec<(String, Value)>, JsonFault> {
         let named = pairs.iter().map(|(key, value)| {
-            let MontyObject::String(key) = key else { return self.unfit(Fit::Key) };
+            let MontyObject::String(key) = key else { return self.fault(JsonRule::Key) };
             Ok((key.clone(), self.member(key, value)?))
         });
         named.collect()
     }
 
-    fn member(&mut self, key: &str, value: &MontyObject) -> Result<Value, Unfit> {
+    fn member(&mut self, key: &str, value: &MontyObject) -> Result<Value, JsonFault> {
         let at = self.path.len();
         self.path.push('/');
         self.path.push_str(&key.replace('~', "~0").replace('/', "~1"));
@@ -82,30 +82,30 @@ impl Writer {
         Ok(written)
     }
 
-    fn unfit<T>(&self, rule: Fit) -> Result<T, Unfit> {
-        Err(Unfit { path: self.path.clone(), rule })
+    fn fault<T>(&self, rule: JsonRule) -> Result<T, JsonFault> {
+        Err(JsonFault { path: self.path.clone(), rule })
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), Unfit> {
+    fn spend(&mut self, bytes: usize) -> Result<(), JsonFault> {
         match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
                 Ok(())
             }
-            None => self.unfit(Fit::TooLarge),
+            None => self.fault(JsonRule::TooLarge),
         }
     }
 
-    fn value(&mut self, value: &MontyObject) -> Result<Value, Unfit> {
+    fn value(&mut self, value: &MontyObject) -> Result<Value, JsonFault> {
         self.spend(4)?;
         match value {
             MontyObject::None => Ok(Value::Null),
             MontyObject::Bool(flag) => Ok(Value::Bool(*flag)),
             MontyObject::Int(whole) if whole.unsigned_abs() < EXACT.unsigned_abs() => Ok(Value::from(*whole)),
-            MontyObject::Int(_) | MontyObject::BigInt(_) => self.unfit(Fit::BigInteger),
+            MontyObject::Int(_) | MontyObject::BigInt(_) => self.fault(JsonRule::BigInteger),
             MontyObject::Float(float) => match Number::from_f64(*float) {
                 Some(number) => Ok(Value::Number(number)),
-                None => self.unfit(Fit::NotFinite),
+                None => self.fault(JsonRule::NotFinite),
             },
             MontyObject::String(text) => {
                 self.spend(text.len())?;
@@ -117,28 +117,28 @@ impl Writer {
                 self.deeper(|writer| writer.positional(values).map(Value::Array))
             }
             MontyObject::Dict(pairs) => self.deeper(|writer| writer.members(pairs)),
-            MontyObject::Cycle(..) => self.unfit(Fit::Cycle),
-            MontyObject::Function { .. } | MontyObject::BuiltinFunction(_) => self.unfit(Fit::Function),
-            MontyObject::Bytes(_) => self.unfit(Fit::Object(Kind::Bytes)),
-            MontyObject::Set(_) | MontyObject::FrozenSet(_) => self.unfit(Fit::Object(Kind::Set)),
+            MontyObject::Cycle(..) => self.fault(JsonRule::Cycle),
+            MontyObject::Function { .. } | MontyObject::BuiltinFunction(_) => self.fault(JsonRule::Function),
+            MontyObject::Bytes(_) => self.fault(JsonRule::Object(Kind::Bytes)),
+            MontyObject::Set(_) | MontyObject::FrozenSet(_) => self.fault(JsonRule::Object(Kind::Set)),
             MontyObject::Date(_)
             | MontyObject::DateTime(_)
             | MontyObject::Time(_)
             | MontyObject::TimeDelta(_)
-            | MontyObject::TimeZone(_) => self.unfit(Fit::Object(Kind::Date)),
-            MontyObject::Exception { .. } => self.unfit(Fit::Object(Kind::Exception)),
-            MontyObject::Type(_) => self.unfit(Fit::Object(Kind::Type)),
-            MontyObject::Path(_) => self.unfit(Fit::Object(Kind::Path)),
-            MontyObject::FileHandle(_) => self.unfit(Fit::Object(Kind::File)),
-            MontyObject::ClassInstance(_) => self.unfit(Fit::Object(Kind::Instance)),
-            MontyObject::Ellipsis | MontyObject::NotImplemented => self.unfit(Fit::Object(Kind::Ellipsis)),
-            MontyObject::Repr(_) => self.unfit(Fit::Object(Kind::Other)),
+            | MontyObject::TimeZone(_) => self.fault(JsonRule::Object(Kind::Date)),
+            MontyObject::Exception { .. } => self.fault(JsonRule::Object(Kind::Exception)),
+            MontyObject::Type(_) => self.fault(JsonRule::Object(Kind::Type)),
+            MontyObject::Path(_) => self.fault(JsonRule::Object(Kind::Path)),
+            MontyObject::FileHandle(_) => self.fault(JsonRule::Object(Kind::File)),
+            MontyObject::ClassInstance(_) => self.fault(JsonRule::Object(Kind::Instance)),
+            MontyObject::Ellipsis | MontyObject::NotImplemented => self.fault(JsonRule::Object(Kind::Ellipsis)),
+            MontyObject::Repr(_) => self.fault(JsonRule::Object(Kind::Other)),
         }
     }
 
-    fn deeper(&mut self, write: impl FnOnce(&mut Self) -> Result<Value, Unfit>) -> Result<Value, Unfit> {
+    fn deeper(&mut self, write: impl FnOnce(&mut Self) -> Result<Value, JsonFault>) -> Result<Value, JsonFault> {
         if self.depth >= limits::ARGUMENT_DEPTH_MAX {
-            return self.unfit(Fit::TooDeep);
+            return self.fault(JsonRule::TooDeep);
         }
         self.depth += 1;
         let written = write(self)?;
@@ -146,10 +146,10 @@ impl Writer {
         Ok(written)
     }
 
-    fn members(&mut self, pairs: &DictPairs) -> Result<Value, Unfit> {
+    fn members(&mut self, pairs: &DictPairs) -> Result<Value, JsonFault> {
         let mut map = Map::new();
         for (key, value) in pairs {
-            let MontyObject::String(key) = key else { return self.unfit(Fit::Key) };
+            let MontyObject::String(key) = key else { return self.fault(JsonRule::Key) };
             self.spend(key.len())?;
             let value = self.member(key, value)?;
             map.insert(key.clone(), value);

@@ -41,7 +41,7 @@ impl Default for ProgramLimits {
 
 /// What a session is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Spec {
+pub(super) struct SandboxSpec {
     /// Where the sequence of `rand` begins.
     pub seed: u64,
     pub limits: ProgramLimits,
@@ -64,7 +64,7 @@ pub(super) enum Command {
     /// A new session, or one as this snapshot has it.
     Open {
         id: u64,
-        spec: Spec,
+        spec: SandboxSpec,
         snapshot: Option<Vec<u8>>,
     },
     Run {
@@ -73,7 +73,7 @@ pub(super) enum Command {
     },
     Answer {
         id: u64,
-        answer: Given,
+        answer: CallAnswer,
         now_ms: i64,
     },
     Dump {
@@ -90,7 +90,7 @@ pub(super) enum Command {
 
 /// What a call gets back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Given {
+pub(super) enum CallAnswer {
     /// JSON.
     Value(String),
     /// The text of a `RuntimeError`.
@@ -114,9 +114,9 @@ pub(super) enum Message {
     Opened(bool),
     Called {
         gate: u32,
-        passed: Result<Passed, Unfit>,
+        passed: Result<PassedArguments, JsonFault>,
     },
-    Finished(Left),
+    Finished(ProgramOutput),
     /// None if it has no snapshot now.
     Dumped(Option<Vec<u8>>),
     /// The interpreter broke, or there is no such session.
@@ -125,7 +125,7 @@ pub(super) enum Message {
 
 /// The arguments of a call, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Passed {
+pub(super) struct PassedArguments {
     /// An array.
     pub positional: String,
     /// An array of pairs.
@@ -134,14 +134,14 @@ pub(super) struct Passed {
 
 /// A value that JSON cannot hold, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Unfit {
+pub(super) struct JsonFault {
     pub path: String,
-    pub rule: Fit,
+    pub rule: JsonRule,
 }
 
 /// What JSON asks of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Fit {
+pub(super) enum JsonRule {
     Function,
     Object(Kind),
     Key,
@@ -202,11 +202,11 @@ impl Limit {
 
 /// What a program left.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Left {
+pub(super) struct ProgramOutput {
     pub console: String,
     /// How its last expression shows itself; none for `None`.
     pub value: Option<String>,
-    pub error: Option<Raised>,
+    pub error: Option<RaisedError>,
     pub cut: u64,
     pub limit: Option<Limit>,
     /// Where a limit stopped it: line and column in this program, from 1.
@@ -217,7 +217,7 @@ pub(super) struct Left {
     pub cpu_us: u64,
 }
 
-impl Left {
+impl ProgramOutput {
     pub(super) fn rolled_back(&self) -> bool {
         self.limit.is_some_and(Limit::rolls_back)
     }
@@ -225,7 +225,7 @@ impl Left {
 
 /// The exception that ended a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Raised {
+pub(super) struct RaisedError {
     /// The program does not compile; nothing of it ran.
     pub uncompiled: bool,
     pub name: String,

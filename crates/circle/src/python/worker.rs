@@ -4,27 +4,27 @@ use std::io::{self, BufReader, BufWriter};
 use std::sync::mpsc;
 use std::thread;
 
-use super::keeper::Keeper;
 use super::memory::is_counting;
-use super::meter::Cancelled;
+use super::meter::CancelledSessions;
+use super::session_host::SessionHost;
 use super::wire::{self, Command, Message, PROTOCOL};
 use crate::limits;
 
 /// Serves Python sessions on standard input and output until the input ends: what `cantrip worker --python` does.
 ///
-/// The process must have the [`Counting`](super::Counting) allocator, or whoever started it will not have it.
+/// The process must have the [`CountingAllocator`](super::CountingAllocator) allocator, or whoever started it will not have it.
 pub fn serve() -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout());
     wire::write(
         &mut out,
         &Message::Hello { protocol: PROTOCOL, dump_version: monty::DUMP_VERSION, counts: is_counting() },
     )?;
-    let cancelled = Cancelled::default();
-    let mut keeper = Keeper::new(cancelled.clone(), true);
+    let cancelled = CancelledSessions::default();
+    let mut keeper = SessionHost::new(cancelled.clone(), true);
     let (commands, taken) = mpsc::channel();
     thread::Builder::new().name("python".to_owned()).stack_size(limits::PYTHON_STACK_BYTES).spawn(move || {
         for command in taken {
-            if let Some(message) = keeper.obey(command)
+            if let Some(message) = keeper.handle(command)
                 && wire::write(&mut out, &message).is_err()
             {
                 // Nobody hears us any more.

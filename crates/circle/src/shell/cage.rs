@@ -61,7 +61,7 @@ pub(super) struct CageCommand {
 
 impl Shell {
     /// The command that makes a cage with a bash in it.
-    pub(super) fn caged(&self, bubblewrap: &Path, bounds: &super::Bounds) -> Result<CageCommand, Refusal> {
+    pub(super) fn cage_command(&self, bubblewrap: &Path, bounds: &super::Bounds) -> Result<CageCommand, Refusal> {
         let root = self.root()?;
         let filter = filter::sealed_file().map_err(|error| {
             let cause = format!("the filter of its system calls cannot be written: {}", error.kind());

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::bash::{Bash, CommandError, CommandResult};
+use super::supervisor::ExceededBound;
 use super::sweep::Sweep;
-use super::talk::{Bash, Ran, Unfinished};
-use super::warden::Passed;
 use super::{Bounds, SHELL, Shell};
-use crate::gate::function::{parameters, read};
-use crate::gate::{Call, Gate, Promises};
+use crate::gate::function::{parameters, parse_arguments};
+use crate::gate::{Call, Gate, GateSpec};
 use crate::limits::PROGRAM_BYTES_MAX;
-use crate::ward::Reach;
+use crate::ward::ResourceAccess;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -24,12 +24,12 @@ struct Asked {
 }
 
 pub(super) struct ShellGate {
-    promises: Promises,
+    promises: GateSpec,
     shell: Shell,
 }
 
 /// What an entity's calls leave for the next one.
-enum Kept {
+enum ShellState {
     Bash(Bash),
     /// The bash it had is gone, for this reason.
     Lost(&'static str),
@@ -45,32 +45,32 @@ impl ShellGate {
              read-only, {network}; a command has {} s. There is no terminal and no standard input.",
             shell.bounds.wall.as_secs().max(1),
         );
-        let promises = Promises::new(SHELL, description, parameters::<Asked>()).labels(shell.labels()).keeping();
+        let promises = GateSpec::new(SHELL, description, parameters::<Asked>()).labels(shell.labels()).keeping_state();
         Self { promises, shell }
     }
 }
 
 impl Gate for ShellGate {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
     /// Nobody knows what a command reaches for, so it needs leave for all of it.
-    fn reaches(&self, _: &Map<String, Value>) -> Vec<Reach> {
+    fn resource_accesses(&self, _: &Map<String, Value>) -> Vec<ResourceAccess> {
         let all = || (".".to_owned(), String::new());
         let (written, path) = all();
         let mut reaches = vec![match self.shell.read_only {
-            true => Reach::Read { written, path },
-            false => Reach::Write { written, path },
+            true => ResourceAccess::Read { written, path },
+            false => ResourceAccess::Write { written, path },
         }];
         if self.shell.network {
-            reaches.push(Reach::Host { host: "*".to_owned(), port: None });
+            reaches.push(ResourceAccess::Host { host: "*".to_owned(), port: None });
         }
         reaches
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let Asked { command } = read(SHELL, call.arguments)?;
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
+        let Asked { command } = parse_arguments(SHELL, call.arguments)?;
         if command.len() > PROGRAM_BYTES_MAX {
             return Err(codes::limit("the length of the command", command.len(), PROGRAM_BYTES_MAX).into());
         }
@@ -78,13 +78,13 @@ impl Gate for ShellGate {
             return Err(codes::target_unusable("the command", "it holds a NUL, which bash cannot read").into());
         }
         let bounds = self.shell.bounds.within(&call.limits);
-        let kept = call.belongings.take::<Kept>(SHELL);
-        let earlier = call.belongings.has_earlier(SHELL);
+        let kept = call.sessions.take::<ShellState>(SHELL);
+        let earlier = call.sessions.was_used_before(SHELL);
         // Whoever comes next finds this, unless the bash is given back below.
-        call.belongings.put(SHELL, Kept::Lost("the command before was cut off"));
+        call.sessions.put(SHELL, ShellState::Lost("the command before was cut off"));
         let (mut bash, lost) = match kept {
-            Some(Kept::Bash(bash)) => (bash, None),
-            Some(Kept::Lost(why)) => (Bash::start(&self.shell, bounds).await?, Some(why)),
+            Some(ShellState::Bash(bash)) => (bash, None),
+            Some(ShellState::Lost(why)) => (Bash::start(&self.shell, bounds).await?, Some(why)),
             None => {
                 let lost = earlier.then_some("a shell cannot be restored");
                 (Bash::start(&self.shell, bounds).await?, lost)
@@ -98,22 +98,23 @@ impl Gate for ShellGate {
         match ran {
             Ok(ran) => {
                 let over = ran.over;
-                let shown = shown(ran, lost, sweep);
-                let kept = if over { Kept::Lost("the command before ended the shell") } else { Kept::Bash(bash) };
-                call.belongings.put(SHELL, kept);
+                let shown = render_output(ran, lost, sweep);
+                let kept =
+                    if over { ShellState::Lost("the command before ended the shell") } else { ShellState::Bash(bash) };
+                call.sessions.put(SHELL, kept);
                 Ok(codes::gate_ok(SHELL).value(shown))
             }
             Err(unfinished) => {
-                call.belongings.put(SHELL, Kept::Lost("the command before passed a limit"));
+                call.sessions.put(SHELL, ShellState::Lost("the command before passed a limit"));
                 Err(refusal(&unfinished, bounds))
             }
         }
     }
 }
 
-fn shown(ran: Ran, lost: Option<&str>, sweep: Sweep) -> Value {
-    let Ran { status, folder, printed, over } = ran;
-    let (mut output, cut) = printed.shown();
+fn render_output(ran: CommandResult, lost: Option<&str>, sweep: Sweep) -> Value {
+    let CommandResult { status, folder, output: printed, over } = ran;
+    let (mut output, cut) = printed.render();
     if let Some(why) = lost {
         output = format!("[environment lost: {why}]\n{output}");
     }
@@ -137,16 +138,16 @@ fn shown(ran: Ran, lost: Option<&str>, sweep: Sweep) -> Value {
     shown
 }
 
-fn refusal(unfinished: &Unfinished, bounds: Bounds) -> Refusal {
+fn refusal(unfinished: &CommandError, bounds: Bounds) -> Refusal {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     match unfinished {
-        Unfinished::Wall => codes::time_limit(ms(bounds.wall), "wall").into(),
-        Unfinished::Output => codes::output_limit(bounds.output_bytes).into(),
-        Unfinished::Lost => codes::sandbox_lost(SHELL).into(),
-        Unfinished::Passed(Passed::Cpu) => codes::time_limit(ms(bounds.cpu), "cpu").into(),
-        Unfinished::Passed(Passed::Memory) => codes::memory_limit(bounds.memory_bytes, "memory").into(),
-        Unfinished::Passed(Passed::Disk) => codes::memory_limit(bounds.disk_bytes, "disk").into(),
-        Unfinished::Passed(Passed::Processes(count)) => {
+        CommandError::Wall => codes::time_limit(ms(bounds.wall), "wall").into(),
+        CommandError::Output => codes::output_limit(bounds.output_bytes).into(),
+        CommandError::Lost => codes::sandbox_lost(SHELL).into(),
+        CommandError::Exceeded(ExceededBound::Cpu) => codes::time_limit(ms(bounds.cpu), "cpu").into(),
+        CommandError::Exceeded(ExceededBound::Memory) => codes::memory_limit(bounds.memory_bytes, "memory").into(),
+        CommandError::Exceeded(ExceededBound::Disk) => codes::memory_limit(bounds.disk_bytes, "disk").into(),
+        CommandError::Exceeded(ExceededBound::Processes(count)) => {
             codes::limit("the number of processes", *count, bounds.processes).into()
         }
     }

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::gate::builtin::{danger, hidden};
+use crate::gate::builtin::{is_hidden, protection_reason};
 use crate::limits::{SHELL_MASKS_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 
 /// What lies over a path of the project.
@@ -49,7 +49,7 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
                 continue;
             }
             let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
-            if hidden(&name) {
+            if is_hidden(&name) {
                 masks.push(match (name == ".git", kind.is_dir()) {
                     (true, _) => Mask::ReadOnly(entry.path()),
                     (false, true) => Mask::Folder(entry.path()),
@@ -59,7 +59,7 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
                 folders.push((entry.path(), depth + 1));
             } else if kind.is_file() {
                 let (path, inode) = (entry.path(), several_names(&entry));
-                if decides(root, &path, spells) {
+                if is_protected(root, &path, spells) {
                     protected.extend(inode);
                     masks.push(Mask::ReadOnly(path));
                 } else if let Some(inode) = inode {
@@ -81,9 +81,9 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
 }
 
 /// Whether writing this file decides about later casts.
-fn decides(root: &Path, path: &Path, spells: &[PathBuf]) -> bool {
+fn is_protected(root: &Path, path: &Path, spells: &[PathBuf]) -> bool {
     let below = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
-    danger(&below.split('/').collect::<Vec<_>>()).is_some() || spells.iter().any(|spell| spell == path)
+    protection_reason(&below.split('/').collect::<Vec<_>>()).is_some() || spells.iter().any(|spell| spell == path)
 }
 
 /// The number of a file that has more than one name.

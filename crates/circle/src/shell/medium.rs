@@ -1,10 +1,10 @@
 //! The medium `shell`: gates as tools, with the shell before all others.
 
-use cantrip_loom::{GateCall, Mode};
+use cantrip_loom::{GateCall, ToolMode};
 use cantrip_reply::Refusal;
 
 use super::SHELL;
-use crate::medium::{Conversation, Isolation, Medium, Presentation, Sandbox, Taken};
+use crate::medium::{CallTarget, Conversation, Medium, Presentation, Sandbox, SandboxOptions};
 use crate::{Circle, MediumKind};
 
 /// Serves circles whose medium is a shell. The circle holds the gate `shell`; what an entity's bash keeps is in the
@@ -17,18 +17,18 @@ impl Medium for ShellMedium {
         MediumKind::Shell
     }
 
-    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         let mut shown = Conversation.present(circle, mode);
         // A stable sort: the others keep their order.
         shown.tools.sort_by_key(|tool| tool.name != SHELL);
         shown
     }
 
-    fn take(&self, _: &Circle, call: &GateCall) -> Taken {
-        Taken::Gate(call.args.clone())
+    fn interpret(&self, _: &Circle, call: &GateCall) -> CallTarget {
+        CallTarget::Gate(call.args.clone())
     }
 
-    fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+    fn isolate(&self, _: &Circle, _: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         Ok(None)
     }
 }

@@ -10,17 +10,17 @@
 //! The shell is a gate, also in the medium of its name: so every command is journalled before it begins, can be put
 //! before a person, and after a crash reads `outcome unknown` like any other call with effects.
 
+mod bash;
 mod cage;
+mod cgroup;
 mod filter;
 mod gate;
 mod masks;
 mod medium;
 mod open_cages;
 pub(crate) mod quarantine;
-mod roster;
+mod supervisor;
 mod sweep;
-mod talk;
-mod warden;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::{AnyGate, Label};
 
 pub use medium::ShellMedium;
 pub use open_cages::{Leftovers, record_cages_in, sweep_abandoned};
-pub use warden::close_all;
+pub use supervisor::close_all;
 
 /// The name of the gate, and of the tool.
 pub const SHELL: &str = "shell";
@@ -169,8 +169,8 @@ impl Shell {
     }
 
     /// Whether a cage can be made on this machine, and what is missing if not. No cage is made to find out.
-    pub fn available(&self) -> Result<(), Refusal> {
-        self.found().map(drop)
+    pub fn check_available(&self) -> Result<(), Refusal> {
+        self.find_bubblewrap().map(drop)
     }
 
     /// The gate. It carries the labels of what it can reach: the project is private, the network is both other dangers.
@@ -186,7 +186,7 @@ impl Shell {
         labels
     }
 
-    fn found(&self) -> Result<PathBuf, Refusal> {
+    fn find_bubblewrap(&self) -> Result<PathBuf, Refusal> {
         let found = match &self.bubblewrap {
             Some(program) => program.is_file().then(|| program.clone()),
             None => in_path("bwrap"),

@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fstat, open
 use rustix::io::Errno;
 
 use super::open_cages;
-use crate::gate::builtin::{danger, folded};
+use crate::gate::builtin::{fold_case, protection_reason};
 use crate::limits::{GIT_CONFIG_BYTES_MAX, SHELL_UNAPPROVED_NAMES_MAX};
 
 /// What is put behind the name of a file that nobody approved.
@@ -81,10 +81,10 @@ pub(super) fn quarantine(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: 
 fn is_unwanted(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    if !is_folder && danger(&parts).is_some() {
+    if !is_folder && protection_reason(&parts).is_some() {
         return true;
     }
-    let names: Vec<String> = parts.iter().rev().map(|part| folded(part)).collect();
+    let names: Vec<String> = parts.iter().rev().map(|part| fold_case(part)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_there = |path: &str| statat(folder, path, AtFlags::empty()).is_ok();
     let is_harmless = || read_config(folder, name).is_some_and(|text| is_harmless_config(&text));

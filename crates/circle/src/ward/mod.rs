@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use parse::{WardFault, WardRule};
 pub(crate) use restrict::host_fits;
-pub use restrict::{Reach, Restriction};
+pub use restrict::{ResourceAccess, Restriction};
 
 use crate::shell::Bounds;
 use crate::{MediumKind, limits};
@@ -73,7 +73,7 @@ impl Default for Approval {
 }
 
 impl Approval {
-    pub fn asks_for(&self, gate: &str) -> bool {
+    pub fn requires(&self, gate: &str) -> bool {
         match self {
             Self::Gates(gates) => gates.contains(gate),
             Self::Every => gate != "done",

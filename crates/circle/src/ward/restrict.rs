@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// What a call reaches for, as far as its arguments say so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum ResourceAccess {
     /// A path below the gate's root, to be read: as the entity wrote it, and without its detours.
     Read { written: String, path: String },
     /// A path below the gate's root, to be changed.

@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 
 use cantrip_canon::{IdSource, Timestamp, TurnId};
-use cantrip_circle::gate::{Executed, Identity, Listener, Stop, builtin, refuse};
-use cantrip_circle::{AnyGate, Asked, Circle, Decision, Effect, Given, Standing};
+use cantrip_circle::gate::{GateOutcome, Identity, ProgressListener, StopSignal, builtin, refuse};
+use cantrip_circle::{AnyGate, CallArguments, CallRequest, CallerState, Circle, Decision, Effect};
 use cantrip_loom::CallId;
 use cantrip_reply::{Call, Guard, Reply, Trace, codes};
 use futures_util::FutureExt;
@@ -48,27 +48,33 @@ pub(crate) fn circle(gates: impl IntoIterator<Item = AnyGate>, wards: Value) -> 
 }
 
 pub(crate) fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision {
-    let standing = Standing { askable: true, ..Standing::default() };
-    circle.decide(Asked { gate, given: Given::Tool(arguments) }, &standing)
+    let standing = CallerState { can_ask_person: true, ..CallerState::default() };
+    circle.decide(CallRequest { gate, arguments: CallArguments::Tool(arguments) }, &standing)
 }
 
 /// Calls a gate and gives everything that came of it.
-pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) -> Executed {
-    heard(circle, gate, arguments, stop, Listener::default()).await
+pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: StopSignal) -> GateOutcome {
+    heard(circle, gate, arguments, stop, ProgressListener::default()).await
 }
 
 /// The same, with someone who hears how far it has come.
-pub(crate) async fn heard(circle: &Circle, gate: &str, arguments: Value, stop: Stop, listener: Listener) -> Executed {
+pub(crate) async fn heard(
+    circle: &Circle,
+    gate: &str,
+    arguments: Value,
+    stop: StopSignal,
+    listener: ProgressListener,
+) -> GateOutcome {
     let guard = guard();
     let trace = trace(&guard);
     match decide(circle, gate, arguments) {
         Decision::Allowed(Effect::Execute(permit)) => {
-            let permit = permit.heard_by(listener);
+            let permit = permit.with_listener(listener);
             permit.execute(&guard, &trace, Some(identity()), Some("key".to_owned()), stop).await
         }
         Decision::Refused(refusal) => {
             let guarded = refuse(&guard, &trace, gate, Some(&identity()), refusal).await;
-            Executed { guarded, entered: Default::default() }
+            GateOutcome { guarded, effects: Default::default() }
         }
         other @ (Decision::Allowed(_) | Decision::NeedsApproval { .. }) => {
             panic!("{gate} is neither executed nor refused: {other:?}")
@@ -78,14 +84,14 @@ pub(crate) async fn heard(circle: &Circle, gate: &str, arguments: Value, stop: S
 
 /// Calls a gate and gives its reply.
 pub(crate) async fn call(circle: &Circle, gate: &str, arguments: Value) -> Reply {
-    execute(circle, gate, arguments, Stop::never()).await.guarded.reply
+    execute(circle, gate, arguments, StopSignal::never()).await.guarded.reply
 }
 
 /// The reply to a call that must be refused without being executed.
-pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &Standing) -> Reply {
+pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &CallerState) -> Reply {
     let guard = guard();
     let trace = trace(&guard);
-    match circle.decide(Asked { gate, given: Given::Tool(arguments) }, standing) {
+    match circle.decide(CallRequest { gate, arguments: CallArguments::Tool(arguments) }, standing) {
         Decision::Refused(refusal) => {
             refuse(&guard, &trace, gate, None, refusal).now_or_never().expect("nothing to wait for").reply
         }

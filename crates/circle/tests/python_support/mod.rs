@@ -4,11 +4,13 @@
 use cantrip_canon::Timestamp;
 use cantrip_circle::AnyGate;
 use cantrip_circle::gate::{NoArguments, builtin, gate};
-use cantrip_circle::medium::{Answer, Finished, Isolation, Medium, Next, Program, ProgramCall, Sandbox};
+use cantrip_circle::medium::{
+    Answer, FinishedProgram, Medium, Program, ProgramCall, ProgramEvent, Sandbox, SandboxOptions,
+};
 use cantrip_circle::python::{Options, Python};
 use cantrip_circle::{Circle, MediumKind};
-use cantrip_loom::Output;
-use cantrip_reply::{Advice, Refusal, ReplyType, Thrown, codes};
+use cantrip_loom::OutputRecord;
+use cantrip_reply::{Advice, Refusal, ReplyException, ReplyType, codes};
 use serde_json::{Map, Value, json};
 
 pub fn at(millis: i64) -> Timestamp {
@@ -40,7 +42,7 @@ pub fn circle(wards: &Value) -> Circle {
 pub struct World {
     pub medium: Python,
     pub circle: Circle,
-    pub isolation: Isolation,
+    pub isolation: SandboxOptions,
     pub sandbox: Option<Box<dyn Sandbox>>,
     pub now: i64,
     /// Every call that reached the host, in order.
@@ -60,7 +62,7 @@ impl World {
     }
 
     pub fn of(medium: Python, wards: &Value) -> Self {
-        let isolation = Isolation { seed: 1, context: None };
+        let isolation = SandboxOptions { seed: 1, context: None };
         let circle = circle(wards);
         let now = 1_771_466_400_000;
         Self { medium, circle, isolation, sandbox: None, now, calls: Vec::new(), answer: None, turn: 0 }
@@ -78,17 +80,17 @@ impl World {
     }
 
     /// Runs a program to its end, answering every call; a sandbox that was rolled back is replaced by a new one.
-    pub async fn run(&mut self, source: &str) -> Output {
+    pub async fn run(&mut self, source: &str) -> OutputRecord {
         let program = self.program(source);
         let mut next = self.take().start(program).await.expect("the sandbox stands");
         loop {
             match next {
-                Next::Finished(Finished { output, sandbox, cpu: _, end: _ }) => {
+                ProgramEvent::Finished(FinishedProgram { output, sandbox, cpu: _, end: _ }) => {
                     assert_eq!(output.rolled_back, sandbox.is_none(), "{source}");
                     self.sandbox = sandbox;
                     return output;
                 }
-                Next::Call(paused) => {
+                ProgramEvent::Call(paused) => {
                     let answer = self.answer_to(paused.call());
                     self.now += 1;
                     next = paused.resume(answer, at(self.now)).await.expect("the sandbox stands");
@@ -141,7 +143,7 @@ impl World {
 }
 
 pub fn thrown(message: &str) -> Answer {
-    Answer::Throw(Thrown {
+    Answer::Throw(ReplyException {
         message: message.into(),
         reply_type: ReplyType::Invalid,
         code: codes::SCHEMA.any(),

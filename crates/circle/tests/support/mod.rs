@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cantrip_canon::Timestamp;
 use cantrip_circle::arguments::Property;
 use cantrip_circle::javascript::{
-    Answer, Call, Event, Finished, Gate, Host, Options, Output, Program, ProgramLimits, Sandbox, Spec, Throw,
+    Answer, Call, Event, FinishedProgram, Gate, Host, Options, Program, ProgramLimits, ProgramOutput, Sandbox,
+    SandboxSpec, Throw,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ pub fn gate(name: &str, properties: &[(&str, bool)]) -> Gate {
     Gate { name: name.into(), properties }
 }
 
-pub fn spec(seed: u64, limits: ProgramLimits) -> Spec {
+pub fn spec(seed: u64, limits: ProgramLimits) -> SandboxSpec {
     let gates = vec![
         gate("done", &[("answer", true)]),
         gate("submit_answer", &[("answer", true)]),
@@ -27,7 +28,7 @@ pub fn spec(seed: u64, limits: ProgramLimits) -> Spec {
         gate("read", &[("path", false)]),
         gate("refuse", &[("value", true)]),
     ];
-    Spec { seed, limits, gates }
+    SandboxSpec { seed, limits, gates }
 }
 
 pub fn host(threads: usize) -> Host {
@@ -37,7 +38,7 @@ pub fn host(threads: usize) -> Host {
 /// What an entity's circle would do, reduced to what these tests look at.
 pub struct World {
     pub host: Host,
-    pub spec: Arc<Spec>,
+    pub spec: Arc<SandboxSpec>,
     pub sandbox: Option<Sandbox>,
     pub now: i64,
     /// Every call that reached the host, in order.
@@ -65,17 +66,17 @@ impl World {
     }
 
     /// Runs a program to its end, answering every call; a sandbox that was rolled back is replaced by a new one.
-    pub async fn run(&mut self, source: &str) -> Output {
+    pub async fn run(&mut self, source: &str) -> ProgramOutput {
         self.finish(source).await.0
     }
 
-    pub async fn finish(&mut self, source: &str) -> (Output, bool) {
+    pub async fn finish(&mut self, source: &str) -> (ProgramOutput, bool) {
         let program = self.program(source);
         let sandbox = self.sandbox.take().unwrap_or_else(|| self.host.sandbox(Arc::clone(&self.spec)));
         let mut event = sandbox.run(program).await.expect("the sandbox stands");
         loop {
             match event {
-                Event::Finished(Finished { output, cpu: _, sandbox }) => {
+                Event::Finished(FinishedProgram { output, cpu: _, sandbox }) => {
                     let kept = sandbox.is_some();
                     self.sandbox = sandbox;
                     return (output, kept);
@@ -90,7 +91,7 @@ impl World {
     }
 
     fn answer_to(&mut self, call: &Call) -> Answer {
-        self.calls.push((call.gate.clone(), call.recorded()));
+        self.calls.push((call.gate.clone(), call.recorded_arguments()));
         let arguments = match &call.arguments {
             Ok(arguments) => arguments.clone(),
             Err(fault) => return thrown("I", "WA-VAL-I-001", &fault.to_string(), json!({"path": fault.path})),

@@ -9,21 +9,21 @@ use cantrip_canon::{EntityId, RunId};
 use cantrip_ds::Predictor;
 use cantrip_loom::{Actor, Loom};
 use cantrip_reply::{Refusal, codes};
-use cantrip_serve::acp::{Agent, Desk, Noted, Person};
-use cantrip_serve::{Card, Grimoire, House};
+use cantrip_serve::acp::{Agent, EditorUser, SessionRecord, SessionStore};
+use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
 use cantrip_service::Service;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
-use super::act::{CastSeen, Seen, unread};
-use super::world::World;
+use super::act::{CaseResults, ObservedCast, unread};
+use super::environment::CaseEnvironment;
 use crate::limits::ACP_PIPE_BYTES;
 
 /// One request of an exchange, as the case writes it.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct AcpRequest {
     pub(super) id: Value,
     pub(super) method: String,
     pub(super) params: Map<String, Value>,
@@ -31,7 +31,7 @@ pub(super) struct Asked {
 
 /// What a request was answered.
 #[derive(Debug, Clone)]
-pub(super) struct Answered {
+pub(super) struct AcpResponse {
     pub(super) id: Value,
     /// None where the answer is an error.
     pub(super) result: Option<Value>,
@@ -39,7 +39,7 @@ pub(super) struct Answered {
     said: Vec<Value>,
 }
 
-impl Answered {
+impl AcpResponse {
     /// Every text in the answer and in the updates since its request, and both as JSON.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -71,11 +71,11 @@ struct OneSpell {
     cantrip: Cantrip,
 }
 
-impl Grimoire for OneSpell {
-    fn spells(&self) -> Vec<Card> {
+impl SpellCatalog for OneSpell {
+    fn spells(&self) -> Vec<SpellSummary> {
         let (crystal, medium) =
             (self.cantrip.record().crystal.clone(), self.cantrip.circle().medium().as_str().to_owned());
-        vec![Card { name: self.name.clone(), crystal, medium, about: String::new() }]
+        vec![SpellSummary { name: self.name.clone(), crystal, medium, about: String::new() }]
     }
 
     fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
@@ -85,7 +85,7 @@ impl Grimoire for OneSpell {
         .boxed()
     }
 
-    fn of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+    fn cantrip_of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
         std::future::ready(Ok(self.cantrip.clone())).boxed()
     }
 
@@ -95,47 +95,47 @@ impl Grimoire for OneSpell {
 }
 
 /// Sessions for as long as the exchange lasts.
-struct CaseDesk {
+struct MemorySessions {
     spell: OneSpell,
-    sessions: Mutex<HashMap<RunId, Noted>>,
+    sessions: Mutex<HashMap<RunId, SessionRecord>>,
 }
 
-impl Desk for CaseDesk {
-    fn grimoire(&self, _: &Path) -> Result<Arc<dyn Grimoire>, Refusal> {
+impl SessionStore for MemorySessions {
+    fn spell_catalog(&self, _: &Path) -> Result<Arc<dyn SpellCatalog>, Refusal> {
         Ok(Arc::new(self.spell.clone()))
     }
 
-    fn note(&self, noted: &Noted) -> Result<(), Refusal> {
+    fn save(&self, noted: &SessionRecord) -> Result<(), Refusal> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(noted.session, noted.clone());
         Ok(())
     }
 
-    fn noted(&self, session: RunId) -> Option<Noted> {
+    fn load(&self, session: RunId) -> Option<SessionRecord> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
     }
 
-    fn all(&self) -> Vec<Noted> {
+    fn list(&self) -> Vec<SessionRecord> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    fn free(&self, _: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn release_run(&self, _: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
         std::future::ready(Ok(())).boxed()
     }
 }
 
-impl World<'_> {
+impl CaseEnvironment<'_> {
     /// Asks the requests one after the other, each after the one before was answered.
     pub(super) async fn exchange(
         &mut self,
         cantrip: Cantrip,
-        requests: &[Asked],
-        seen: &mut Seen,
+        requests: &[AcpRequest],
+        seen: &mut CaseResults,
     ) -> Result<(), String> {
         let spell = OneSpell { name: self.name().to_owned(), cantrip };
-        let house = House::open(self.service.runtime().clone(), spell.clone());
+        let house = SpellHost::open(self.service.runtime().clone(), spell.clone());
         let owner = Actor::new("local").map_err(|fault| fault.to_string())?;
-        let desk = CaseDesk { spell, sessions: Mutex::default() };
-        let agent = Agent::new(house, desk, Person::default(), owner);
+        let desk = MemorySessions { spell, sessions: Mutex::default() };
+        let agent = Agent::new(house, desk, EditorUser::default(), owner);
         let (editor, pipe) = tokio::io::duplex(ACP_PIPE_BYTES);
         let (from, to) = tokio::io::split(pipe);
         let folder = self.working_folder().map_err(|error| format!("the session has no folder: {error}"))?;
@@ -155,7 +155,7 @@ impl World<'_> {
         for entity in self.entities().await? {
             let id = entity.entity.entity_id;
             for cast in self.service.runtime().loom().casts(id).await.map_err(unread)? {
-                seen.casts.push(CastSeen { entity: Some(id), outcome: cast.outcome });
+                seen.casts.push(ObservedCast { entity: Some(id), outcome: cast.outcome });
             }
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Editor {
 
     /// Sends a request and reads up to its answer. What only the run can know is filled in where the case leaves it out: the
     /// folder of a new session, and which session was opened last.
-    async fn ask(&mut self, asked: &Asked) -> Result<Answered, String> {
+    async fn ask(&mut self, asked: &AcpRequest) -> Result<AcpResponse, String> {
         let mut params = asked.params.clone();
         if asked.method == "session/new" {
             params.entry("cwd").or_insert_with(|| json!(self.folder));
@@ -201,7 +201,7 @@ impl Editor {
                         self.session = result.as_ref().and_then(|result| result.get("sessionId")).cloned();
                     }
                     said.extend(result.clone().or_else(|| message.get("error").cloned()));
-                    return Ok(Answered { id: asked.id.clone(), result, said });
+                    return Ok(AcpResponse { id: asked.id.clone(), result, said });
                 }
                 // Nobody sits at this editor: whatever it is asked, the prompt is cancelled.
                 (Some(id), Some(_)) => {

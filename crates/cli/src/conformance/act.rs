@@ -5,47 +5,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cantrip::CastReply;
 use cantrip_canon::{EntityId, Hash, bytes_hash};
 use cantrip_loom::export::{Format, Redaction};
-use cantrip_loom::{Actor, Content, Ending, Error, Listed, Loom, Outcome, Page, Thread, Turn};
-use cantrip_reply::{Guarded, ReplyType};
-use cantrip_service::{Ask, Branch, Rewarding};
+use cantrip_loom::{Actor, Content, Ending, Error, ListPage, Loom, Outcome, PageRequest, Thread, Turn};
+use cantrip_reply::{GuardedReply, ReplyType};
+use cantrip_service::{CastRequest, ForkRequest, RewardRequest};
 
-use super::acp::Answered;
+use super::acp::AcpResponse;
 use super::action::Step;
-use super::world::{Unbuilt, World};
+use super::environment::{BuildError, CaseEnvironment};
 
 /// What came of all steps so far.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct CaseResults {
     /// Casts and forks, in order.
-    pub(super) casts: Vec<CastSeen>,
+    pub(super) casts: Vec<ObservedCast>,
     /// The texts in which the last step said what was wrong.
     pub(super) errors: Vec<String>,
     pub(super) extracted: Option<Thread>,
     pub(super) exported: Option<String>,
     /// What the agent for editors answered, in order.
-    pub(super) answered: Vec<Answered>,
+    pub(super) answered: Vec<AcpResponse>,
 }
 
 #[derive(Debug)]
-pub(super) struct CastSeen {
+pub(super) struct ObservedCast {
     pub(super) entity: Option<EntityId>,
     pub(super) outcome: Option<Outcome>,
 }
 
 /// How one step ended.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct StepResult {
     /// It was refused, in these words.
     pub(super) refused: Option<String>,
     errors: Vec<String>,
 }
 
-impl Taken {
+impl StepResult {
     fn refused(message: String) -> Self {
         Self { errors: vec![message.clone()], refused: Some(message) }
     }
 
-    fn of(guarded: &Guarded) -> Self {
+    fn from_reply(guarded: &GuardedReply) -> Self {
         match guarded.reply.reply_type() {
             ReplyType::Success => Self::default(),
             ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => Self::refused(guarded.reply.message()),
@@ -53,13 +53,13 @@ impl Taken {
     }
 }
 
-impl Seen {
-    pub(super) fn last(&self) -> Option<&CastSeen> {
+impl CaseResults {
+    pub(super) fn last(&self) -> Option<&ObservedCast> {
         self.casts.last()
     }
 
-    fn cast(&mut self, cast: CastReply) -> Taken {
-        let mut taken = Taken::of(&cast.guarded);
+    fn cast(&mut self, cast: CastReply) -> StepResult {
+        let mut taken = StepResult::from_reply(&cast.guarded);
         if let Some(outcome) = &cast.outcome {
             // It ran: however it ended, it was not refused.
             taken.refused = None;
@@ -68,14 +68,14 @@ impl Seen {
                 Ending::Truncated { error, .. } => taken.errors.extend(error.iter().map(|error| error.message.clone())),
             }
         }
-        self.casts.push(CastSeen { entity: cast.entity, outcome: cast.outcome });
+        self.casts.push(ObservedCast { entity: cast.entity, outcome: cast.outcome });
         taken
     }
 }
 
-impl World<'_> {
+impl CaseEnvironment<'_> {
     /// Takes one step. An error is a fault of the case or the machine, never an answer of the product.
-    pub(super) async fn step(&mut self, step: &Step, seen: &mut Seen) -> Result<Taken, String> {
+    pub(super) async fn step(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
         let before = if step.is_after() { Some(self.digest().await?) } else { None };
         let taken = self.take(step, seen).await?;
         if let (Some(before), Some(refusal)) = (before, &taken.refused)
@@ -87,24 +87,24 @@ impl World<'_> {
         Ok(taken)
     }
 
-    async fn take(&mut self, step: &Step, seen: &mut Seen) -> Result<Taken, String> {
+    async fn take(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
         match step {
             Step::Construct => match self.cantrip(None) {
-                Ok(_) => Ok(Taken::default()),
-                Err(unbuilt) => unbuilt.taken(),
+                Ok(_) => Ok(StepResult::default()),
+                Err(unbuilt) => unbuilt.into_step_result(),
             },
             Step::Cast { intent, crystal } => match self.cantrip(crystal.as_deref()) {
                 Ok(cantrip) => {
-                    let ask = Ask { intent: intent.clone().map(Content::Text), ..Ask::default() };
+                    let ask = CastRequest { intent: intent.clone().map(Content::Text), ..CastRequest::default() };
                     let cast = self.service.cast(&cantrip, ask).await;
                     Ok(seen.cast(cast))
                 }
-                Err(unbuilt) => unbuilt.taken(),
+                Err(unbuilt) => unbuilt.into_step_result(),
             },
             Step::Summon { name, crystal } => match self.cantrip(crystal.as_deref()) {
                 Ok(cantrip) => {
                     let guarded = self.service.summon(&cantrip, None).await;
-                    let taken = Taken::of(&guarded);
+                    let taken = StepResult::from_reply(&guarded);
                     if taken.refused.is_none() {
                         let id = guarded.reply.data()["entity_id"].as_str().and_then(|id| id.parse().ok());
                         let id = id.ok_or("the reply to a summoning names no entity")?;
@@ -112,11 +112,11 @@ impl World<'_> {
                     }
                     Ok(taken)
                 }
-                Err(unbuilt) => unbuilt.taken(),
+                Err(unbuilt) => unbuilt.into_step_result(),
             },
             Step::Send { to, intent } => {
                 let entity = *self.summoned.get(to).ok_or_else(|| format!("{to:?} was not summoned"))?;
-                let ask = Ask { intent: intent.clone().map(Content::Text), ..Ask::default() };
+                let ask = CastRequest { intent: intent.clone().map(Content::Text), ..CastRequest::default() };
                 let cast = self.service.send(entity, ask).await;
                 Ok(seen.cast(cast))
             }
@@ -126,50 +126,51 @@ impl World<'_> {
                 let turn = turn.ok_or_else(|| format!("the thread has no turn {from} to fork from"))?.id;
                 match self.cantrip(crystal.as_deref()) {
                     Ok(cantrip) => {
-                        let branch = Branch { intent: intent.clone().map(Content::Text), ..Branch::default() };
+                        let branch =
+                            ForkRequest { intent: intent.clone().map(Content::Text), ..ForkRequest::default() };
                         let cast = self.service.fork(&cantrip, turn, branch).await;
                         Ok(seen.cast(cast))
                     }
-                    Err(unbuilt) => unbuilt.taken(),
+                    Err(unbuilt) => unbuilt.into_step_result(),
                 }
             }
             Step::MutateCall(changes) => match self.cantrip(None) {
-                Ok(cantrip) => Ok(Taken::of(&self.service.amend_call(cantrip.id(), changes).await)),
-                Err(unbuilt) => unbuilt.taken(),
+                Ok(cantrip) => Ok(StepResult::from_reply(&self.service.amend_call(cantrip.id(), changes).await)),
+                Err(unbuilt) => unbuilt.into_step_result(),
             },
             Step::DeleteTurn(at) => {
                 let turn = self.turn_at(*at).await?.id;
-                Ok(Taken::of(&self.service.delete_turn(turn).await))
+                Ok(StepResult::from_reply(&self.service.delete_turn(turn).await))
             }
             Step::Reward { turn, reward } => {
                 let turn = self.turn_at(*turn).await?.id;
                 let by = Actor::new("conformance").map_err(|fault| fault.to_string())?;
-                let rewarding = Rewarding { turn, reward: *reward, by, note: None };
-                Ok(Taken::of(&self.service.reward(rewarding).await))
+                let rewarding = RewardRequest { turn, reward: *reward, by, note: None };
+                Ok(StepResult::from_reply(&self.service.reward(rewarding).await))
             }
             Step::ExtractThread(at) => {
                 let leaves = self.leaves().await?;
                 let leaf = leaves.get(*at).ok_or_else(|| format!("the loom has no thread {at}"))?;
                 seen.extracted = Some(self.service.runtime().loom().thread(*leaf).await.map_err(unread)?);
-                Ok(Taken::default())
+                Ok(StepResult::default())
             }
             Step::Export { format, redacted } => {
                 let redaction = if *redacted { Redaction::default() } else { Redaction::Off };
-                let (text, guarded) = self.exported(*format, redaction).await;
+                let (text, guarded) = self.export(*format, redaction).await;
                 seen.exported = Some(text);
-                Ok(Taken::of(&guarded))
+                Ok(StepResult::from_reply(&guarded))
             }
             Step::Acp(requests) => match self.cantrip(None) {
                 Ok(cantrip) => {
                     self.exchange(cantrip, requests, seen).await?;
-                    Ok(Taken::default())
+                    Ok(StepResult::default())
                 }
-                Err(unbuilt) => unbuilt.taken(),
+                Err(unbuilt) => unbuilt.into_step_result(),
             },
         }
     }
 
-    async fn exported(&self, format: Format, redaction: Redaction) -> (String, Guarded) {
+    async fn export(&self, format: Format, redaction: Redaction) -> (String, GuardedReply) {
         let mut text = String::new();
         let take = |line: String| {
             text.push_str(&line);
@@ -181,7 +182,7 @@ impl World<'_> {
 
     /// A hash over every record of the loom.
     async fn digest(&self) -> Result<Hash, String> {
-        let (text, guarded) = self.exported(Format::Journal, Redaction::Off).await;
+        let (text, guarded) = self.export(Format::Journal, Redaction::Off).await;
         match guarded.reply.reply_type() {
             ReplyType::Success => Ok(bytes_hash(text.as_bytes())),
             ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => {
@@ -191,33 +192,33 @@ impl World<'_> {
     }
 
     /// Whether anything was written at all.
-    pub(super) async fn is_woven(&self) -> Result<bool, String> {
+    pub(super) async fn has_records(&self) -> Result<bool, String> {
         Ok(self.service.runtime().loom().looms().await.map_err(unread)?.contains(&self.loom()))
     }
 
     /// All turns of the loom, in the order of writing.
     pub(super) async fn turns(&self) -> Result<Vec<Turn>, String> {
-        if !self.is_woven().await? {
+        if !self.has_records().await? {
             return Ok(Vec::new());
         }
         let loom = self.service.runtime().loom();
-        whole(async |page| loom.turns(self.loom(), page).await).await
+        all_pages(async |page| loom.turns(self.loom(), page).await).await
     }
 
     pub(super) async fn leaves(&self) -> Result<Vec<cantrip_canon::TurnId>, String> {
-        if !self.is_woven().await? {
+        if !self.has_records().await? {
             return Ok(Vec::new());
         }
         let loom = self.service.runtime().loom();
-        whole(async |page| loom.leaves(self.loom(), page).await).await
+        all_pages(async |page| loom.leaves(self.loom(), page).await).await
     }
 
     pub(super) async fn entities(&self) -> Result<Vec<cantrip_loom::EntityView>, String> {
-        if !self.is_woven().await? {
+        if !self.has_records().await? {
             return Ok(Vec::new());
         }
         let loom = self.service.runtime().loom();
-        whole(async |page| loom.entities(self.loom(), page).await).await
+        all_pages(async |page| loom.entities(self.loom(), page).await).await
     }
 
     async fn turn_at(&self, at: usize) -> Result<Turn, String> {
@@ -225,7 +226,7 @@ impl World<'_> {
     }
 
     /// The thread that the last cast made longer; none if it closed no turn.
-    pub(super) async fn last_thread(&self, seen: &Seen) -> Result<Option<Thread>, String> {
+    pub(super) async fn last_thread(&self, seen: &CaseResults) -> Result<Option<Thread>, String> {
         let Some(outcome) = seen.last().and_then(|cast| cast.outcome.as_ref()) else { return Ok(None) };
         match outcome.leaf {
             Some(leaf) => Ok(Some(self.service.runtime().loom().thread(leaf).await.map_err(unread)?)),
@@ -234,10 +235,10 @@ impl World<'_> {
     }
 }
 
-impl Unbuilt {
-    fn taken(self) -> Result<Taken, String> {
+impl BuildError {
+    fn into_step_result(self) -> Result<StepResult, String> {
         match self {
-            Self::Faults(faults) => Ok(Taken::refused(faults.to_string())),
+            Self::Faults(faults) => Ok(StepResult::refused(faults.to_string())),
             Self::Setup(fault) => Err(fault),
         }
     }
@@ -248,13 +249,13 @@ pub(super) fn unread(error: Error) -> String {
 }
 
 /// Every page of a list.
-async fn whole<T>(page: impl AsyncFn(Page) -> Result<Listed<T>, Error>) -> Result<Vec<T>, String> {
-    let (mut all, mut next) = (Vec::new(), Page::FIRST);
+async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> Result<ListPage<T>, Error>) -> Result<Vec<T>, String> {
+    let (mut all, mut next) = (Vec::new(), PageRequest::FIRST);
     loop {
-        let Listed { items, next: after } = page(next).await.map_err(unread)?;
+        let ListPage { items, next: after } = page(next).await.map_err(unread)?;
         all.extend(items);
         match after {
-            Some(after) => next = Page { after: Some(after), ..Page::FIRST },
+            Some(after) => next = PageRequest { after: Some(after), ..PageRequest::FIRST },
             None => return Ok(all),
         }
     }
@@ -262,15 +263,15 @@ async fn whole<T>(page: impl AsyncFn(Page) -> Result<Listed<T>, Error>) -> Resul
 
 /// Everything that is logged, as text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Logged(Arc<Mutex<Vec<u8>>>);
+pub(super) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Logged {
+impl LogBuffer {
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }
 
-impl std::io::Write for Logged {
+impl std::io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())

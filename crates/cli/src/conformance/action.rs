@@ -1,10 +1,10 @@
 //! What a case does, step by step.
 
-use cantrip_crystal::tree::{Node, Shape};
+use cantrip_crystal::tree::{Node, NodeValue};
 use cantrip_loom::export::Format;
 use serde_json::{Map, Value};
 
-use super::acp::Asked;
+use super::acp::AcpRequest;
 use super::issues::Issues;
 use super::setup::Setup;
 
@@ -50,7 +50,7 @@ pub(super) enum Step {
         redacted: bool,
     },
     /// Requests to the agent for editors, in order.
-    Acp(Vec<Asked>),
+    Acp(Vec<AcpRequest>),
 }
 
 impl Step {
@@ -74,12 +74,12 @@ const THEN_KEYS: &[&str] = &["mutate_call", "delete_turn", "annotate_reward", "f
 pub(super) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
     let mut steps = Vec::new();
     match &node.shape {
-        Shape::List(items) => {
+        NodeValue::List(items) => {
             for item in items {
                 entries(item, setup, issues, &mut steps);
             }
         }
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
             entries(node, setup, issues, &mut steps);
         }
     }
@@ -100,7 +100,7 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
                     if key.text == "intent" {
                         intent = nullable(value, issues);
                     } else {
-                        crystal = named(value, setup, issues);
+                        crystal = read_crystal_key(value, setup, issues);
                     }
                 }
                 steps.push(Step::Cast { intent, crystal });
@@ -112,15 +112,20 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
                     issues.push(key.line, "`then` comes after a cast");
                 }
                 match &value.shape {
-                    Shape::List(items) => items.iter().for_each(|item| then(item, setup, issues, steps)),
-                    Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+                    NodeValue::List(items) => items.iter().for_each(|item| then(item, setup, issues, steps)),
+                    NodeValue::Null
+                    | NodeValue::Bool(_)
+                    | NodeValue::Number(_)
+                    | NodeValue::Text(_)
+                    | NodeValue::Map(_) => {
                         then(value, setup, issues, steps);
                     }
                 }
             }
             _ => {
                 let requests = issues.list(value, "a list of requests").iter();
-                let requests: Vec<Asked> = requests.filter_map(|request| asked(request, issues)).collect();
+                let requests: Vec<AcpRequest> =
+                    requests.filter_map(|request| read_acp_request(request, issues)).collect();
                 steps.push(Step::Acp(requests));
             }
         }
@@ -128,7 +133,7 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
 }
 
 /// A request to the agent for editors.
-fn asked(node: &Node, issues: &mut Issues) -> Option<Asked> {
+fn read_acp_request(node: &Node, issues: &mut Issues) -> Option<AcpRequest> {
     let (mut id, mut method, mut params) = (None, None, Map::new());
     for (key, value) in issues.map(node, "a request", &["id", "method", "params"]) {
         match &*key.text {
@@ -147,12 +152,12 @@ fn asked(node: &Node, issues: &mut Issues) -> Option<Asked> {
         issues.push(node.line, "a request needs `id`, a number or a text, and `method`");
         return None;
     };
-    Some(Asked { id, method, params })
+    Some(AcpRequest { id, method, params })
 }
 
 /// The name of the new entity, or a mapping that also says which crystal it has.
 fn summon(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
-    if matches!(node.shape, Shape::Text(_)) {
+    if matches!(node.shape, NodeValue::Text(_)) {
         return issues.text(node).map(|name| Step::Summon { name, crystal: None });
     }
     let (mut name, mut crystal) = (None, None);
@@ -160,7 +165,7 @@ fn summon(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
         if key.text == "name" {
             name = issues.text(value);
         } else {
-            crystal = named(value, setup, issues);
+            crystal = read_crystal_key(value, setup, issues);
         }
     }
     if name.is_none() {
@@ -225,7 +230,7 @@ fn fork(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
     for (key, value) in issues.map(node, "a fork", &["from_turn", "crystal", "intent"]) {
         match &*key.text {
             "from_turn" => from = issues.index(value).filter(|from| *from > 0),
-            "crystal" => crystal = named(value, setup, issues),
+            "crystal" => crystal = read_crystal_key(value, setup, issues),
             _ => intent = nullable(value, issues),
         }
     }
@@ -252,10 +257,14 @@ fn export(node: &Node, issues: &mut Issues) -> Option<Step> {
             };
         } else {
             redacted = match &value.shape {
-                Shape::Bool(redacted) => *redacted,
-                Shape::Text(text) if text == "default" || text == "on" => true,
-                Shape::Text(text) if text == "off" => false,
-                Shape::Null | Shape::Number(_) | Shape::Text(_) | Shape::List(_) | Shape::Map(_) => {
+                NodeValue::Bool(redacted) => *redacted,
+                NodeValue::Text(text) if text == "default" || text == "on" => true,
+                NodeValue::Text(text) if text == "off" => false,
+                NodeValue::Null
+                | NodeValue::Number(_)
+                | NodeValue::Text(_)
+                | NodeValue::List(_)
+                | NodeValue::Map(_) => {
                     issues.wanted(value, "default, on or off");
                     true
                 }
@@ -266,11 +275,11 @@ fn export(node: &Node, issues: &mut Issues) -> Option<Step> {
 }
 
 fn nullable(node: &Node, issues: &mut Issues) -> Option<String> {
-    if node.shape == Shape::Null { None } else { issues.text(node) }
+    if node.shape == NodeValue::Null { None } else { issues.text(node) }
 }
 
 /// A crystal by the key that the setup gives it.
-fn named(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<String> {
+fn read_crystal_key(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<String> {
     let name = issues.text(node)?;
     if name == "crystal" || setup.named.contains_key(&name) {
         return Some(name);

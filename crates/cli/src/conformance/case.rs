@@ -1,10 +1,10 @@
 //! What does a file of cases say? One value a case, read strictly, before anything runs.
 
 use cantrip_circle::MediumKind;
-use cantrip_crystal::tree::{Issue, Node, Shape};
+use cantrip_crystal::tree::{Issue, Node, NodeValue};
 
 use super::action::{Action, read_action};
-use super::expect::{Wanted, read_expect};
+use super::expect::{Expectation, read_expect};
 use super::issues::Issues;
 use super::medium;
 use super::setup::{Setup, read_setup};
@@ -40,7 +40,7 @@ pub(super) enum Body {
 pub(super) struct Runs {
     pub(super) setup: Setup,
     pub(super) action: Action,
-    pub(super) expect: Vec<Wanted>,
+    pub(super) expect: Vec<Expectation>,
 }
 
 const CASE_KEYS: &[&str] = &["rule", "name", "description", "setup", "action", "expect", "skip"];
@@ -95,7 +95,7 @@ fn case(node: &Node, medium: Option<MediumKind>, issues: &mut Issues) -> Option<
     let setup = setup.map_or_else(Setup::default, |setup| read_setup(setup, issues));
     let action = action.and_then(|action| read_action(action, &setup, issues));
     let expect = match expect {
-        Some(Node { shape: Shape::Null, line }) => {
+        Some(Node { shape: NodeValue::Null, line }) => {
             issues.push(*line, "`expect` is empty: a case that expects nothing shows nothing");
             Vec::new()
         }

@@ -1,19 +1,19 @@
 //! Is what was seen what the case wants?
 
 use cantrip_canon::{EntityId, TurnId};
-use cantrip_loom::{Ending, EntityView, Half, Loom, Origin, Outcome, Settlement, Thread, Turn, render};
+use cantrip_loom::{Ending, EntityView, Loom, Origin, Outcome, Settlement, Thread, Turn, TurnSide, render};
 use serde_json::{Value, json};
 
-use super::act::{Seen, unread};
-use super::asked;
-use super::expect::{ResponseWanted, TurnWanted, Wanted};
-use super::pattern::{Fields, mismatch, same, shown};
-use super::world::World;
+use super::act::{CaseResults, unread};
+use super::environment::CaseEnvironment;
+use super::expect::{Expectation, ExpectedResponse, ExpectedTurn};
+use super::pattern::{Fields, mismatch, same, short_json};
+use super::requests;
 
 /// The loom as the case left it.
 pub(super) struct Checker<'a> {
-    world: &'a World<'a>,
-    seen: &'a Seen,
+    world: &'a CaseEnvironment<'a>,
+    seen: &'a CaseResults,
     turns: Vec<Turn>,
     /// Their ids, as a case refers to them.
     ids: Vec<String>,
@@ -24,7 +24,11 @@ pub(super) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    pub(super) async fn new(world: &'a World<'a>, seen: &'a Seen, logged: Option<String>) -> Result<Self, String> {
+    pub(super) async fn new(
+        world: &'a CaseEnvironment<'a>,
+        seen: &'a CaseResults,
+        logged: Option<String>,
+    ) -> Result<Self, String> {
         let turns = world.turns().await?;
         Ok(Self {
             world,
@@ -38,59 +42,59 @@ impl<'a> Checker<'a> {
     }
 
     /// What is not as wanted, in words.
-    pub(super) async fn check(&self, wanted: &Wanted) -> Result<Option<String>, String> {
+    pub(super) async fn check(&self, wanted: &Expectation) -> Result<Option<String>, String> {
         Ok(match wanted {
-            Wanted::Result(wanted) => self.result("result", wanted, self.answer()),
-            Wanted::ResultContains(part) => self.result_contains(part),
-            Wanted::Results(wanted) => self.results(wanted),
-            Wanted::Terminated(wanted) => self.ended("terminated", *wanted),
-            Wanted::Truncated(wanted) => self.ended("truncated", *wanted),
-            Wanted::Turns(wanted) => equal("turns", *wanted, self.thread_turns().len() as u64),
-            Wanted::Usage(fields) => mismatch(fields, "usage", &self.usage(), &self.ids),
-            Wanted::CumulativeUsage(fields) => {
+            Expectation::Result(wanted) => self.result("result", wanted, self.answer()),
+            Expectation::ResultContains(part) => self.result_contains(part),
+            Expectation::Results(wanted) => self.results(wanted),
+            Expectation::Terminated(wanted) => self.ended("terminated", *wanted),
+            Expectation::Truncated(wanted) => self.ended("truncated", *wanted),
+            Expectation::Turns(wanted) => equal("turns", *wanted, self.thread_turns().len() as u64),
+            Expectation::Usage(fields) => mismatch(fields, "usage", &self.usage(), &self.ids),
+            Expectation::CumulativeUsage(fields) => {
                 let usage = self.outcome().map_or(Value::Null, |outcome| json!(outcome.usage));
                 mismatch(fields, "cumulative_usage", &usage, &self.ids)
             }
-            Wanted::Entities(wanted) => equal("entities", *wanted, self.entities.len() as u64),
-            Wanted::EntityIdsUnique(wanted) => self.unique(*wanted),
-            Wanted::Error(part) => self.error(part),
-            Wanted::Calls { key, names } => {
+            Expectation::Entities(wanted) => equal("entities", *wanted, self.entities.len() as u64),
+            Expectation::EntityIdsUnique(wanted) => self.unique(*wanted),
+            Expectation::Error(part) => self.error(part),
+            Expectation::Calls { key, names } => {
                 let found: Vec<&str> = self.settled().map(|(turn, at)| turn.gate_calls[at].gate.as_str()).collect();
                 equal(key, json!(names), json!(found))
             }
-            Wanted::GateResults(wanted) => {
+            Expectation::GateResults(wanted) => {
                 let found: Vec<Value> = self.settled().filter_map(|(turn, at)| result_of(turn, at)).collect();
                 self.result("gate_results", &json!(wanted), Some(&json!(found)))
             }
-            Wanted::Observation { turn, is_error, content, contains } => {
+            Expectation::Observation { turn, is_error, content, contains } => {
                 self.observation(*turn, *is_error, content.as_deref(), contains)
             }
-            Wanted::Invocations { key, crystal, wanted } => {
-                asked::invocations(key, self.world.scripted(crystal), wanted, &self.ids)
+            Expectation::Invocations { key, crystal, wanted } => {
+                requests::invocations(key, self.world.scripted(crystal), wanted, &self.ids)
             }
-            Wanted::Tools(tools) => asked::tools(self.world.scripted("crystal"), tools, &self.ids),
-            Wanted::ToolChoice(choice) => asked::choice(self.world.scripted("crystal"), choice),
-            Wanted::Loom { turn_count, call, turns } => self.loom(*turn_count, call, turns).await?,
-            Wanted::Threads(wanted) => equal("threads", *wanted, self.world.leaves().await?.len() as u64),
-            Wanted::Thread { at, turns, result, last_turn } => {
+            Expectation::Tools(tools) => requests::tools(self.world.scripted("crystal"), tools, &self.ids),
+            Expectation::ToolChoice(choice) => requests::choice(self.world.scripted("crystal"), choice),
+            Expectation::Loom { turn_count, call, turns } => self.loom(*turn_count, call, turns).await?,
+            Expectation::Threads(wanted) => equal("threads", *wanted, self.world.leaves().await?.len() as u64),
+            Expectation::Thread { at, turns, result, last_turn } => {
                 self.thread_at(*at, *turns, result.as_ref(), last_turn.as_ref()).await?
             }
-            Wanted::Halves(wanted) => self.halves(wanted),
-            Wanted::Extracted { length, turns } => match &self.seen.extracted {
+            Expectation::Halves(wanted) => self.halves(wanted),
+            Expectation::Extracted { length, turns } => match &self.seen.extracted {
                 Some(thread) => length
                     .and_then(|length| equal("thread.length", length, thread.turns.len() as u64))
                     .or_else(|| self.turns_match("thread.turns", turns, &thread.turns)),
                 None => Some("thread: none was extracted".to_owned()),
             },
-            Wanted::ChildTurns(wanted) => match self.child() {
+            Expectation::ChildTurns(wanted) => match self.child() {
                 Some(child) => equal("child_turns", *wanted, self.turns_of(child.entity.entity_id)),
                 None => Some("child_turns: there is no child".to_owned()),
             },
-            Wanted::ChildTruncated(wanted) => self.child_truncated(*wanted).await?,
-            Wanted::AcpResponses(wanted) => wanted.iter().find_map(|wanted| self.acp_response(wanted)),
-            Wanted::LogsExclude(parts) => excluded("logs_exclude", self.logged.as_deref(), parts),
-            Wanted::ExportExclude(parts) => excluded("loom_export_exclude", self.seen.exported.as_deref(), parts),
-            Wanted::GateExecutions(counts) => counts.iter().find_map(|(gate, wanted)| {
+            Expectation::ChildTruncated(wanted) => self.child_truncated(*wanted).await?,
+            Expectation::AcpResponses(wanted) => wanted.iter().find_map(|wanted| self.acp_response(wanted)),
+            Expectation::LogsExclude(parts) => excluded("logs_exclude", self.logged.as_deref(), parts),
+            Expectation::ExportExclude(parts) => excluded("loom_export_exclude", self.seen.exported.as_deref(), parts),
+            Expectation::GateExecutions(counts) => counts.iter().find_map(|(gate, wanted)| {
                 let path = format!("gate_executions.{gate}");
                 match self.world.executions(gate) {
                     Some(found) => equal(&path, *wanted, found),
@@ -101,7 +105,7 @@ impl<'a> Checker<'a> {
     }
 
     /// What an answer of the agent for editors lacks.
-    fn acp_response(&self, wanted: &ResponseWanted) -> Option<String> {
+    fn acp_response(&self, wanted: &ExpectedResponse) -> Option<String> {
         let path = format!("acp_responses[{}]", wanted.id);
         let Some(found) = self.seen.answered.iter().find(|answered| answered.id == wanted.id) else {
             return Some(format!("{path}: no such request was answered"));
@@ -129,8 +133,8 @@ impl<'a> Checker<'a> {
     fn result(&self, path: &str, wanted: &Value, found: Option<&Value>) -> Option<String> {
         match found {
             Some(found) if same(wanted, found) => None,
-            Some(found) => Some(format!("{path}: expected {}, got {}", shown(wanted), shown(found))),
-            None => Some(format!("{path}: expected {}, got none{}", shown(wanted), self.instead())),
+            Some(found) => Some(format!("{path}: expected {}, got {}", short_json(wanted), short_json(found))),
+            None => Some(format!("{path}: expected {}, got none{}", short_json(wanted), self.instead())),
         }
     }
 
@@ -144,7 +148,7 @@ impl<'a> Checker<'a> {
             return Some(format!("result_contains: expected {part:?}, got none{}", self.instead()));
         };
         let text = render::result_text(found);
-        (!text.contains(part)).then(|| format!("result_contains: expected {part:?}, got {}", shown(found)))
+        (!text.contains(part)).then(|| format!("result_contains: expected {part:?}, got {}", short_json(found)))
     }
 
     fn results(&self, wanted: &[Value]) -> Option<String> {
@@ -231,12 +235,12 @@ impl<'a> Checker<'a> {
         render::observation(turn, entity.map_or("", |entity| &entity.entity.medium))
     }
 
-    async fn loom(&self, count: Option<u64>, call: &Fields, turns: &[TurnWanted]) -> Result<Option<String>, String> {
+    async fn loom(&self, count: Option<u64>, call: &Fields, turns: &[ExpectedTurn]) -> Result<Option<String>, String> {
         if let Some(fault) = count.and_then(|count| equal("loom.turn_count", count, self.turns.len() as u64)) {
             return Ok(Some(fault));
         }
         if !call.is_empty() {
-            let roots = match self.world.is_woven().await? {
+            let roots = match self.world.has_records().await? {
                 true => self.world.service.runtime().loom().roots(self.world.loom()).await.map_err(unread)?,
                 false => Vec::new(),
             };
@@ -249,7 +253,7 @@ impl<'a> Checker<'a> {
     }
 
     /// From the first on, only the named fields.
-    fn turns_match(&self, path: &str, wanted: &[TurnWanted], found: &[Turn]) -> Option<String> {
+    fn turns_match(&self, path: &str, wanted: &[ExpectedTurn], found: &[Turn]) -> Option<String> {
         wanted.iter().enumerate().find_map(|(at, wanted)| {
             let path = format!("{path}[{at}]");
             match found.get(at) {
@@ -259,12 +263,12 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn turn_matches(&self, path: &str, wanted: &TurnWanted, turn: &Turn) -> Option<String> {
+    fn turn_matches(&self, path: &str, wanted: &ExpectedTurn, turn: &Turn) -> Option<String> {
         let observed = self.observed(turn);
         let mut shape = json!(turn);
         if let Value::Object(fields) = &mut shape {
             let names: Vec<&str> = turn.gate_calls.iter().map(|record| record.gate.as_str()).collect();
-            fields.insert("utterance".to_owned(), json!(turn.said()));
+            fields.insert("utterance".to_owned(), json!(turn.utterance_text()));
             fields.insert("observation".to_owned(), json!(observed));
             fields.insert("gate_calls".to_owned(), json!(names));
         }
@@ -305,7 +309,7 @@ impl<'a> Checker<'a> {
         at: usize,
         turns: Option<u64>,
         result: Option<&Value>,
-        last: Option<&TurnWanted>,
+        last: Option<&ExpectedTurn>,
     ) -> Result<Option<String>, String> {
         let path = format!("thread_{at}");
         let leaves = self.world.leaves().await?;
@@ -326,13 +330,15 @@ impl<'a> Checker<'a> {
     fn halves(&self, wanted: &[Fields]) -> Option<String> {
         let Some(thread) = &self.thread else { return Some("thread: the cast closed no turn".to_owned()) };
         let halves: Vec<Value> = thread
-            .halves()
+            .sides()
             .iter()
             .map(|half| match half {
-                Half::Entity { utterance, .. } => {
+                TurnSide::Entity { utterance, .. } => {
                     json!({"role": "entity", "content": utterance.map(|utterance| utterance.text())})
                 }
-                Half::Circle { observation, .. } => json!({"role": "circle", "content": self.observed(observation)}),
+                TurnSide::Circle { observation, .. } => {
+                    json!({"role": "circle", "content": self.observed(observation)})
+                }
             })
             .collect();
         if wanted.len() != halves.len() {
@@ -380,12 +386,13 @@ fn result_of(turn: &Turn, at: usize) -> Option<Value> {
 }
 
 pub(super) fn equal<T: PartialEq + serde::Serialize>(path: &str, wanted: T, found: T) -> Option<String> {
-    (wanted != found).then(|| format!("{path}: expected {}, got {}", shown(&json!(wanted)), shown(&json!(found))))
+    (wanted != found)
+        .then(|| format!("{path}: expected {}, got {}", short_json(&json!(wanted)), short_json(&json!(found))))
 }
 
 fn missing(path: &str, text: &str, parts: &[String]) -> Option<String> {
     let part = parts.iter().find(|part| !text.contains(part.as_str()))?;
-    Some(format!("{path}: expected {part:?}, got {}", shown(&json!(text))))
+    Some(format!("{path}: expected {part:?}, got {}", short_json(&json!(text))))
 }
 
 /// A check of what is not there needs something to look at.

@@ -1,6 +1,6 @@
 //! What a case wants to see.
 
-use cantrip_crystal::tree::{Node, Shape};
+use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::Value;
 
 use super::issues::Issues;
@@ -8,7 +8,7 @@ use super::pattern::{Fields, Pattern, fields};
 
 /// One thing that must hold.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum Expectation {
     Result(Value),
     ResultContains(String),
     Results(Vec<Value>),
@@ -42,23 +42,23 @@ pub(super) enum Wanted {
     Loom {
         turn_count: Option<u64>,
         call: Fields,
-        turns: Vec<TurnWanted>,
+        turns: Vec<ExpectedTurn>,
     },
     Threads(u64),
     Thread {
         at: usize,
         turns: Option<u64>,
         result: Option<Value>,
-        last_turn: Option<TurnWanted>,
+        last_turn: Option<ExpectedTurn>,
     },
     Halves(Vec<Fields>),
     Extracted {
         length: Option<u64>,
-        turns: Vec<TurnWanted>,
+        turns: Vec<ExpectedTurn>,
     },
     ChildTurns(u64),
     ChildTruncated(bool),
-    AcpResponses(Vec<ResponseWanted>),
+    AcpResponses(Vec<ExpectedResponse>),
     LogsExclude(Vec<String>),
     ExportExclude(Vec<String>),
     GateExecutions(Vec<(String, u64)>),
@@ -81,7 +81,7 @@ pub(super) struct Invocation {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct TurnWanted {
+pub(super) struct ExpectedTurn {
     pub(super) fields: Fields,
     pub(super) observation_contains: Vec<String>,
 }
@@ -173,13 +173,13 @@ fn thread_at(key: &str) -> Option<usize> {
     key.strip_prefix("thread_")?.parse().ok()
 }
 
-pub(super) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Wanted> {
+pub(super) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Expectation> {
     let known = |key: &str| KEYS.contains(&key) || observed_turn(key).is_some() || thread_at(key).is_some();
     let entries = issues.map_where(node, "expect", known);
-    entries.into_iter().filter_map(|(key, value)| wanted(&key.text, value, issues)).collect()
+    entries.into_iter().filter_map(|(key, value)| read_expectation(&key.text, value, issues)).collect()
 }
 
-fn wanted(key: &str, node: &Node, issues: &mut Issues) -> Option<Wanted> {
+fn read_expectation(key: &str, node: &Node, issues: &mut Issues) -> Option<Expectation> {
     if let Some(turn) = observed_turn(key) {
         return Some(observation(turn, node, issues));
     }
@@ -187,41 +187,43 @@ fn wanted(key: &str, node: &Node, issues: &mut Issues) -> Option<Wanted> {
         return Some(thread(at, node, issues));
     }
     Some(match key {
-        "result" => Wanted::Result(node.to_value()),
-        "result_contains" => Wanted::ResultContains(issues.text(node)?),
-        "results" => Wanted::Results(values(node, issues)),
-        "terminated" => Wanted::Terminated(issues.flag(node)?),
-        "truncated" => Wanted::Truncated(issues.flag(node)?),
-        "turns" => Wanted::Turns(issues.count(node)?),
-        "usage" => Wanted::Usage(fields(node, "usage", &USAGE_KEYS[..4], issues)),
-        "cumulative_usage" => Wanted::CumulativeUsage(fields(node, "usage", USAGE_KEYS, issues)),
-        "entities" => Wanted::Entities(issues.count(node)?),
-        "entity_ids_unique" => Wanted::EntityIdsUnique(issues.flag(node)?),
-        "error" => Wanted::Error(issues.text(node)?),
-        "gate_calls_executed" => Wanted::Calls { key: "gate_calls_executed", names: names(node, issues) },
-        "gate_call_order" => Wanted::Calls { key: "gate_call_order", names: names(node, issues) },
-        "gate_results" => Wanted::GateResults(values(node, issues)),
+        "result" => Expectation::Result(node.to_value()),
+        "result_contains" => Expectation::ResultContains(issues.text(node)?),
+        "results" => Expectation::Results(values(node, issues)),
+        "terminated" => Expectation::Terminated(issues.flag(node)?),
+        "truncated" => Expectation::Truncated(issues.flag(node)?),
+        "turns" => Expectation::Turns(issues.count(node)?),
+        "usage" => Expectation::Usage(fields(node, "usage", &USAGE_KEYS[..4], issues)),
+        "cumulative_usage" => Expectation::CumulativeUsage(fields(node, "usage", USAGE_KEYS, issues)),
+        "entities" => Expectation::Entities(issues.count(node)?),
+        "entity_ids_unique" => Expectation::EntityIdsUnique(issues.flag(node)?),
+        "error" => Expectation::Error(issues.text(node)?),
+        "gate_calls_executed" => Expectation::Calls { key: "gate_calls_executed", names: names(node, issues) },
+        "gate_call_order" => Expectation::Calls { key: "gate_call_order", names: names(node, issues) },
+        "gate_results" => Expectation::GateResults(values(node, issues)),
         "crystal_invocations" => invocations("crystal_invocations", "crystal", node, issues),
         "fork_crystal_invocations" => invocations("fork_crystal_invocations", "fork_crystal", node, issues),
-        "crystal_received_tools" => Wanted::Tools(each(node, "a tool", &["name", "description", "parameters"], issues)),
-        "crystal_received_tool_choice" => Wanted::ToolChoice(issues.text(node)?),
+        "crystal_received_tools" => {
+            Expectation::Tools(each(node, "a tool", &["name", "description", "parameters"], issues))
+        }
+        "crystal_received_tool_choice" => Expectation::ToolChoice(issues.text(node)?),
         "loom" => loom(node, issues),
-        "threads" => Wanted::Threads(issues.count(node)?),
+        "threads" => Expectation::Threads(issues.count(node)?),
         "thread" => extracted(node, issues),
-        "child_turns" => Wanted::ChildTurns(issues.count(node)?),
-        "child_truncated" => Wanted::ChildTruncated(issues.flag(node)?),
+        "child_turns" => Expectation::ChildTurns(issues.count(node)?),
+        "child_truncated" => Expectation::ChildTruncated(issues.flag(node)?),
         "acp_responses" => {
             let responses = issues.list(node, "a list of responses").iter();
-            Wanted::AcpResponses(responses.filter_map(|response| acp_response(response, issues)).collect())
+            Expectation::AcpResponses(responses.filter_map(|response| acp_response(response, issues)).collect())
         }
-        "logs_exclude" => Wanted::LogsExclude(issues.texts(node)),
-        "loom_export_exclude" => Wanted::ExportExclude(issues.texts(node)),
+        "logs_exclude" => Expectation::LogsExclude(issues.texts(node)),
+        "loom_export_exclude" => Expectation::ExportExclude(issues.texts(node)),
         "gate_executions" => {
             let mut counts = Vec::new();
             for (key, value) in issues.map_where(node, "a mapping from gates to numbers", |_| true) {
                 counts.extend(issues.count(value).map(|count| (key.text.clone(), count)));
             }
-            Wanted::GateExecutions(counts)
+            Expectation::GateExecutions(counts)
         }
         _ => return None,
     })
@@ -241,13 +243,13 @@ fn each(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Vec<Fie
 
 /// An answer of the agent for editors.
 #[derive(Debug)]
-pub(super) struct ResponseWanted {
+pub(super) struct ExpectedResponse {
     pub(super) id: Value,
     pub(super) has_result: Option<bool>,
     pub(super) contains: Vec<String>,
 }
 
-fn acp_response(node: &Node, issues: &mut Issues) -> Option<ResponseWanted> {
+fn acp_response(node: &Node, issues: &mut Issues) -> Option<ExpectedResponse> {
     let (mut id, mut has_result, mut contains) = (None, None, Vec::new());
     for (key, value) in issues.map(node, "a response", &["id", "has_result", "result_contains"]) {
         match &*key.text {
@@ -259,10 +261,10 @@ fn acp_response(node: &Node, issues: &mut Issues) -> Option<ResponseWanted> {
     if id.is_none() {
         issues.push(node.line, "a response needs the `id` of its request");
     }
-    Some(ResponseWanted { id: id?, has_result, contains })
+    Some(ExpectedResponse { id: id?, has_result, contains })
 }
 
-fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Wanted {
+fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Expectation {
     let (mut is_error, mut content, mut contains) = (None, None, Vec::new());
     for (key, value) in issues.map(node, "an observation", &["is_error", "content", "content_contains"]) {
         match &*key.text {
@@ -271,17 +273,17 @@ fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Wanted {
             _ => contains = issues.texts(value),
         }
     }
-    Wanted::Observation { turn, is_error, content, contains }
+    Expectation::Observation { turn, is_error, content, contains }
 }
 
-fn invocations(key: &'static str, crystal: &'static str, node: &Node, issues: &mut Issues) -> Wanted {
+fn invocations(key: &'static str, crystal: &'static str, node: &Node, issues: &mut Issues) -> Expectation {
     let wanted = match &node.shape {
-        Shape::List(items) => Invocations::Each(items.iter().map(|item| invocation(item, issues)).collect()),
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+        NodeValue::List(items) => Invocations::Each(items.iter().map(|item| invocation(item, issues)).collect()),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
             Invocations::Count(issues.count(node).unwrap_or(0))
         }
     };
-    Wanted::Invocations { key, crystal, wanted }
+    Expectation::Invocations { key, crystal, wanted }
 }
 
 fn invocation(node: &Node, issues: &mut Issues) -> Invocation {
@@ -298,12 +300,12 @@ fn invocation(node: &Node, issues: &mut Issues) -> Invocation {
     wanted
 }
 
-fn turn(node: &Node, issues: &mut Issues) -> TurnWanted {
-    let mut wanted = TurnWanted::default();
+fn turn(node: &Node, issues: &mut Issues) -> ExpectedTurn {
+    let mut wanted = ExpectedTurn::default();
     for (key, value) in issues.map(node, "a turn", TURN_KEYS) {
         match &*key.text {
             "observation_contains" => wanted.observation_contains = issues.texts(value),
-            "metadata" if matches!(value.shape, Shape::Map(_)) => {
+            "metadata" if matches!(value.shape, NodeValue::Map(_)) => {
                 let metadata = fields(value, "metadata", METADATA_KEYS, issues);
                 wanted.fields.push((key.text.clone(), Pattern::Has(metadata)));
             }
@@ -313,11 +315,11 @@ fn turn(node: &Node, issues: &mut Issues) -> TurnWanted {
     wanted
 }
 
-fn turns(node: &Node, issues: &mut Issues) -> Vec<TurnWanted> {
+fn turns(node: &Node, issues: &mut Issues) -> Vec<ExpectedTurn> {
     issues.list(node, "a list of turns").iter().map(|item| turn(item, issues)).collect()
 }
 
-fn loom(node: &Node, issues: &mut Issues) -> Wanted {
+fn loom(node: &Node, issues: &mut Issues) -> Expectation {
     let (mut turn_count, mut call, mut all) = (None, Fields::new(), Vec::new());
     for (key, value) in issues.map(node, "a loom", &["turn_count", "call", "turns"]) {
         match &*key.text {
@@ -326,10 +328,10 @@ fn loom(node: &Node, issues: &mut Issues) -> Wanted {
             _ => all = turns(value, issues),
         }
     }
-    Wanted::Loom { turn_count, call, turns: all }
+    Expectation::Loom { turn_count, call, turns: all }
 }
 
-fn thread(at: usize, node: &Node, issues: &mut Issues) -> Wanted {
+fn thread(at: usize, node: &Node, issues: &mut Issues) -> Expectation {
     let (mut count, mut result, mut last_turn) = (None, None, None);
     for (key, value) in issues.map(node, "a thread", &["turns", "result", "last_turn"]) {
         match &*key.text {
@@ -338,13 +340,13 @@ fn thread(at: usize, node: &Node, issues: &mut Issues) -> Wanted {
             _ => last_turn = Some(turn(value, issues)),
         }
     }
-    Wanted::Thread { at, turns: count, result, last_turn }
+    Expectation::Thread { at, turns: count, result, last_turn }
 }
 
 /// As a list, the halves of the last cast's thread; as a mapping, the thread that was extracted.
-fn extracted(node: &Node, issues: &mut Issues) -> Wanted {
-    if matches!(node.shape, Shape::List(_)) {
-        return Wanted::Halves(each(node, "half a turn", &["role", "content"], issues));
+fn extracted(node: &Node, issues: &mut Issues) -> Expectation {
+    if matches!(node.shape, NodeValue::List(_)) {
+        return Expectation::Halves(each(node, "half a turn", &["role", "content"], issues));
     }
     let (mut length, mut all) = (None, Vec::new());
     for (key, value) in issues.map(node, "a thread", &["length", "turns"]) {
@@ -354,5 +356,5 @@ fn extracted(node: &Node, issues: &mut Issues) -> Wanted {
             all = turns(value, issues);
         }
     }
-    Wanted::Extracted { length, turns: all }
+    Expectation::Extracted { length, turns: all }
 }

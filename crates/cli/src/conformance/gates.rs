@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cantrip::spell::OwnThreadOf;
+use cantrip::spell::OwnThreadReader;
 use cantrip_circle::gate::builtin::{self, Fetch, Root};
-use cantrip_circle::gate::{Call, Promises};
+use cantrip_circle::gate::{Call, GateSpec};
 use cantrip_circle::{AnyGate, Gate};
 use cantrip_loom::AnyLoom;
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
 use super::setup::{FixtureSetup, GateSetup};
@@ -29,13 +29,13 @@ pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Optio
         "search" => builtin::search(root),
         "edit" => builtin::edit(root),
         "fetch" => Fetch::default().gate(),
-        "loom" => builtin::loom(OwnThreadOf::new(store.clone())),
+        "loom" => builtin::loom(OwnThreadReader::new(store.clone())),
         _ => return None,
     })
 }
 
 /// What the case says about a gate, whichever it is.
-pub(super) fn told(gate: AnyGate, setup: &GateSetup) -> AnyGate {
+pub(super) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
     let gate = match &setup.parameters {
         Some(parameters) => gate.parameters(parameters.clone()),
         None => gate,
@@ -48,24 +48,24 @@ pub(super) fn told(gate: AnyGate, setup: &GateSetup) -> AnyGate {
 
 /// A gate of the case's own.
 pub(super) struct Fixture {
-    promises: Promises,
+    promises: GateSpec,
     behaves: FixtureSetup,
     executions: Executions,
 }
 
 impl Fixture {
     pub(super) fn new(name: &str, behaves: FixtureSetup, executions: Executions) -> Self {
-        let promises = Promises::new(name, "A gate of this case.", json!({"type": "object"}));
+        let promises = GateSpec::new(name, "A gate of this case.", json!({"type": "object"}));
         Self { promises, behaves, executions }
     }
 }
 
 impl Gate for Fixture {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, _: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let count = self.executions.fetch_add(1, Ordering::SeqCst) + 1;
         let FixtureSetup { delay, result, throws, stateful } = &self.behaves;
         if !delay.is_zero() {

@@ -1,6 +1,6 @@
 //! What is wrong with a file, all of it, each on its line.
 
-use cantrip_crystal::tree::{Issue, Key, Node, Shape};
+use cantrip_crystal::tree::{Issue, Key, Node, NodeValue};
 
 /// Reads on after a fault, so that one look tells all of them.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Issues {
     }
 
     pub(super) fn map_where<'a>(&mut self, node: &'a Node, what: &str, known: impl Fn(&str) -> bool) -> Vec<Entry<'a>> {
-        let Shape::Map(entries) = &node.shape else {
+        let NodeValue::Map(entries) = &node.shape else {
             self.wanted(node, what);
             return Vec::new();
         };
@@ -41,8 +41,8 @@ impl Issues {
 
     pub(super) fn list<'a>(&mut self, node: &'a Node, what: &str) -> &'a [Node] {
         match &node.shape {
-            Shape::List(items) => items,
-            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+            NodeValue::List(items) => items,
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
                 self.wanted(node, what);
                 &[]
             }
@@ -51,8 +51,8 @@ impl Issues {
 
     pub(super) fn text(&mut self, node: &Node) -> Option<String> {
         match &node.shape {
-            Shape::Text(text) => Some(text.clone()),
-            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::List(_) | Shape::Map(_) => {
+            NodeValue::Text(text) => Some(text.clone()),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => {
                 self.wanted(node, "a text");
                 None
             }
@@ -62,9 +62,9 @@ impl Issues {
     /// One text, or a list of them.
     pub(super) fn texts(&mut self, node: &Node) -> Vec<String> {
         match &node.shape {
-            Shape::Text(text) => vec![text.clone()],
-            Shape::List(items) => items.iter().filter_map(|item| self.text(item)).collect(),
-            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Map(_) => {
+            NodeValue::Text(text) => vec![text.clone()],
+            NodeValue::List(items) => items.iter().filter_map(|item| self.text(item)).collect(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Map(_) => {
                 self.wanted(node, "a text, or a list of texts");
                 Vec::new()
             }
@@ -73,8 +73,8 @@ impl Issues {
 
     pub(super) fn flag(&mut self, node: &Node) -> Option<bool> {
         match node.shape {
-            Shape::Bool(flag) => Some(flag),
-            Shape::Null | Shape::Number(_) | Shape::Text(_) | Shape::List(_) | Shape::Map(_) => {
+            NodeValue::Bool(flag) => Some(flag),
+            NodeValue::Null | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => {
                 self.wanted(node, "true or false");
                 None
             }
@@ -83,8 +83,8 @@ impl Issues {
 
     pub(super) fn count(&mut self, node: &Node) -> Option<u64> {
         let count = match &node.shape {
-            Shape::Number(number) => number.as_u64(),
-            Shape::Null | Shape::Bool(_) | Shape::Text(_) | Shape::List(_) | Shape::Map(_) => None,
+            NodeValue::Number(number) => number.as_u64(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
         };
         if count.is_none() {
             self.wanted(node, "a whole number");
@@ -98,8 +98,8 @@ impl Issues {
 
     pub(super) fn number(&mut self, node: &Node) -> Option<f64> {
         let number = match &node.shape {
-            Shape::Number(number) => number.as_f64(),
-            Shape::Null | Shape::Bool(_) | Shape::Text(_) | Shape::List(_) | Shape::Map(_) => None,
+            NodeValue::Number(number) => number.as_f64(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
         };
         if number.is_none() {
             self.wanted(node, "a number");

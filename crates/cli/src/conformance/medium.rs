@@ -5,7 +5,7 @@
 //! said once. It is read as one case per medium, each of which has to hold by itself.
 
 use cantrip_circle::MediumKind;
-use cantrip_crystal::tree::{Key, Node, Shape};
+use cantrip_crystal::tree::{Key, Node, NodeValue};
 
 use super::issues::Issues;
 
@@ -32,7 +32,7 @@ pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
         issues.push(listed.line, "`mediums` names none");
     }
     let circle = entry(node, "setup").and_then(|setup| entry(setup, "circle"));
-    let Some(Node { shape: Shape::Map(circle), line }) = circle else {
+    let Some(Node { shape: NodeValue::Map(circle), line }) = circle else {
         issues.push(listed.line, "a case in several mediums needs a circle");
         return Vec::new();
     };
@@ -41,14 +41,14 @@ pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
         return Vec::new();
     }
     let made = |medium: &MediumKind| {
-        let mut node = Choosing { mediums: &mediums, medium: *medium, issues: &mut *issues }.of(node);
-        let name = Node { line: *line, shape: Shape::Text(medium.as_str().to_owned()) };
+        let mut node = MediumSelector { mediums: &mediums, medium: *medium, issues: &mut *issues }.select(node);
+        let name = Node { line: *line, shape: NodeValue::Text(medium.as_str().to_owned()) };
         let key = Key { line: *line, text: "medium".to_owned() };
-        if let Shape::Map(entries) = &mut node.shape {
+        if let NodeValue::Map(entries) = &mut node.shape {
             entries.retain(|(key, _)| key.text != "mediums");
         }
         if let Some(circle) = entry_mut(&mut node, "setup").and_then(|setup| entry_mut(setup, "circle"))
-            && let Shape::Map(entries) = &mut circle.shape
+            && let NodeValue::Map(entries) = &mut circle.shape
         {
             entries.push((key, name));
         }
@@ -57,22 +57,22 @@ pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
     mediums.iter().map(made).collect()
 }
 
-struct Choosing<'a> {
+struct MediumSelector<'a> {
     mediums: &'a [MediumKind],
     medium: MediumKind,
     issues: &'a mut Issues,
 }
 
-impl Choosing<'_> {
+impl MediumSelector<'_> {
     /// The same without what belongs to other mediums.
-    fn of(&mut self, node: &Node) -> Node {
+    fn select(&mut self, node: &Node) -> Node {
         let shape = match &node.shape {
-            Shape::Map(entries) if self.is_choice(entries) => return self.chosen(node, entries),
-            Shape::Map(entries) => {
-                Shape::Map(entries.iter().map(|(key, value)| (key.clone(), self.of(value))).collect())
+            NodeValue::Map(entries) if self.is_choice(entries) => return self.select_variant(node, entries),
+            NodeValue::Map(entries) => {
+                NodeValue::Map(entries.iter().map(|(key, value)| (key.clone(), self.select(value))).collect())
             }
-            Shape::List(items) => Shape::List(items.iter().map(|item| self.of(item)).collect()),
-            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) => node.shape.clone(),
+            NodeValue::List(items) => NodeValue::List(items.iter().map(|item| self.select(item)).collect()),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) => node.shape.clone(),
         };
         Node { line: node.line, shape }
     }
@@ -82,12 +82,12 @@ impl Choosing<'_> {
         !entries.is_empty() && entries.iter().all(|(key, _)| self.mediums.iter().any(|one| one.as_str() == key.text))
     }
 
-    fn chosen(&mut self, node: &Node, entries: &[(Key, Node)]) -> Node {
+    fn select_variant(&mut self, node: &Node, entries: &[(Key, Node)]) -> Node {
         match entries.iter().find(|(key, _)| key.text == self.medium.as_str()) {
-            Some((_, value)) => self.of(value),
+            Some((_, value)) => self.select(value),
             None => {
                 self.issues.push(node.line, format!("nothing is said for {}", self.medium.as_str()));
-                Node { line: node.line, shape: Shape::Null }
+                Node { line: node.line, shape: NodeValue::Null }
             }
         }
     }
@@ -95,14 +95,14 @@ impl Choosing<'_> {
 
 fn entry<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
     match &node.shape {
-        Shape::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value),
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => None,
+        NodeValue::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => None,
     }
 }
 
 fn entry_mut<'a>(node: &'a mut Node, name: &str) -> Option<&'a mut Node> {
     match &mut node.shape {
-        Shape::Map(entries) => entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value),
-        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => None,
+        NodeValue::Map(entries) => entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => None,
     }
 }

@@ -9,17 +9,17 @@
 mod acp;
 mod act;
 mod action;
-mod asked;
 mod case;
 mod check;
+mod environment;
 mod expect;
 mod gates;
 mod issues;
 mod loopback;
 mod medium;
 mod pattern;
+mod requests;
 mod setup;
-mod world;
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,16 +32,16 @@ use cantrip_canon::{Clock, IdSource};
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::tree::Issue;
-use cantrip_loom::{AnyLoom, Jsonl, Memory};
-use cantrip_reply::{Call, Filled, Guard, Invalid, Refusal, codes};
+use cantrip_loom::{AnyLoom, Jsonl, MemoryLoom};
+use cantrip_reply::{Call, Guard, Invalid, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
 use tracing::level_filters::LevelFilter;
 
-use self::act::{Logged, Seen};
+use self::act::{CaseResults, LogBuffer};
 use self::case::{Body, Case, Runs};
 use self::check::Checker;
-use self::expect::Wanted;
-use self::world::World;
+use self::environment::CaseEnvironment;
+use self::expect::Expectation;
 use crate::limits::{CASE_MS_MAX, CASES_BYTES_MAX, FAULTS_LISTED_MAX};
 use crate::present::{Present, answer};
 use crate::worker;
@@ -73,13 +73,13 @@ enum Store {
 }
 
 /// What all cases share.
-struct House {
+struct SuiteContext {
     store: Store,
     /// Those that need someone to serve them.
     mediums: Vec<Arc<dyn Medium>>,
 }
 
-impl House {
+impl SuiteContext {
     fn serves(&self, kind: MediumKind) -> bool {
         kind == MediumKind::Conversation || self.mediums.iter().any(|medium| medium.kind() == kind)
     }
@@ -106,7 +106,7 @@ impl Store {
 
     fn loom(&self) -> AnyLoom {
         match self {
-            Self::Memory => AnyLoom::new(Memory::new()),
+            Self::Memory => AnyLoom::new(MemoryLoom::new()),
             Self::One(store) => store.clone(),
         }
     }
@@ -131,7 +131,7 @@ impl Conformance {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let guarded = guard
             .call(Call::surface("conformance"), |rb| async {
-                match self.judged(present).await {
+                match self.run_cases(present).await {
                     Ok(tally) if tally.failed == 0 => rb.success(codes::ok("conformance").data(tally.data())),
                     Ok(tally) => {
                         let cause = format!("{} of {} cases failed", tally.failed, tally.passed + tally.failed);
@@ -144,7 +144,7 @@ impl Conformance {
         present.reply(guarded, String::new)
     }
 
-    async fn judged(&self, present: Present) -> Result<Tally, Refusal> {
+    async fn run_cases(&self, present: Present) -> Result<Tally, Refusal> {
         let cases = self.cases(present)?;
         let wanted = |case: &Case| match &self.filter {
             Some(filter) => case.rule.contains(filter.as_str()) || case.name.contains(filter.as_str()),
@@ -160,7 +160,7 @@ impl Conformance {
         if cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python)) {
             mediums.push(Arc::new(worker::python()?));
         }
-        let house = House { store: Store::open(&self.store)?, mediums };
+        let house = SuiteContext { store: Store::open(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
         for (number, case) in &cases {
@@ -177,7 +177,7 @@ impl Conformance {
         let (mut cases, mut faults) = (Vec::new(), Vec::new());
         for path in &self.files {
             let file = path.display().to_string();
-            let read = bounded(path).map_err(|rule| vec![Issue::new(1, rule)]).and_then(|text| case::read(&text));
+            let read = read_bounded(path).map_err(|rule| vec![Issue::new(1, rule)]).and_then(|text| case::read(&text));
             match read {
                 Ok(read) => cases.extend(read),
                 Err(issues) => faults.extend(issues.into_iter().map(|issue| (file.clone(), issue))),
@@ -195,7 +195,7 @@ impl Conformance {
     }
 }
 
-fn bounded(path: &std::path::Path) -> Result<String, String> {
+fn read_bounded(path: &std::path::Path) -> Result<String, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > CASES_BYTES_MAX as u64 {
         return Err(format!("the file has {size} bytes, the limit is {CASES_BYTES_MAX}"));
@@ -204,7 +204,7 @@ fn bounded(path: &std::path::Path) -> Result<String, String> {
 }
 
 /// The first fault in the message, the others in the data.
-fn unreadable(faults: &[(String, Issue)]) -> Filled<Invalid> {
+fn unreadable(faults: &[(String, Issue)]) -> ReplyDraft<Invalid> {
     let (file, position, detail) = match faults.first() {
         Some((file, issue)) => (file.as_str(), format!("line {}", issue.line), issue.rule.as_str()),
         None => ("the file", "its beginning".to_owned(), "unknown"),
@@ -215,7 +215,7 @@ fn unreadable(faults: &[(String, Issue)]) -> Filled<Invalid> {
     codes::unparsable(file, position, detail).data(json!({"issues": issues, "count": faults.len()}))
 }
 
-async fn judge(case: &Case, house: &House, name: String) -> Verdict {
+async fn judge(case: &Case, house: &SuiteContext, name: String) -> Verdict {
     let runs = match &case.body {
         Body::Skipped(why) => return Verdict::Skipped((*why).to_owned()),
         Body::Runs(runs) => runs,
@@ -233,24 +233,24 @@ async fn judge(case: &Case, house: &House, name: String) -> Verdict {
 }
 
 /// Everything in which a case differs from what it wants.
-async fn faults(runs: &Runs, house: &House, name: String) -> Vec<String> {
-    match differing(runs, house, name).await {
+async fn faults(runs: &Runs, house: &SuiteContext, name: String) -> Vec<String> {
+    match run_case(runs, house, name).await {
         Ok(faults) => faults,
         Err(fault) => vec![fault],
     }
 }
 
-async fn differing(runs: &Runs, house: &House, name: String) -> Result<Vec<String>, String> {
+async fn run_case(runs: &Runs, house: &SuiteContext, name: String) -> Result<Vec<String>, String> {
     let Runs { setup, action, expect } = runs;
-    let logged = expect.iter().any(|wanted| matches!(wanted, Wanted::LogsExclude(_))).then(Logged::default);
+    let logged = expect.iter().any(|wanted| matches!(wanted, Expectation::LogsExclude(_))).then(LogBuffer::default);
     // One thread runs the executor, so what its tasks log goes here too.
     let _listening = logged.clone().map(|logged| {
         let to = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::TRACE);
         tracing::subscriber::set_default(to.with_writer(move || logged.clone()).finish())
     });
-    let mut world = World::new(setup, house.store.loom(), &house.mediums, name).await?;
-    let mut seen = Seen::default();
-    let wants_error = expect.iter().any(|wanted| matches!(wanted, Wanted::Error(_)));
+    let mut world = CaseEnvironment::new(setup, house.store.loom(), &house.mediums, name).await?;
+    let mut seen = CaseResults::default();
+    let wants_error = expect.iter().any(|wanted| matches!(wanted, Expectation::Error(_)));
     for (at, step) in (1..).zip(&action.steps) {
         let taken = world.step(step, &mut seen).await?;
         let expected = wants_error && at == action.steps.len();

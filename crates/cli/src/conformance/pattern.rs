@@ -1,7 +1,7 @@
 //! When is a value what a case wants? Exactly, except for the few words that stand for more than one value.
 
 use cantrip_canon::json;
-use cantrip_crystal::tree::{Node, Shape};
+use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::Value;
 
 use super::issues::Issues;
@@ -25,11 +25,13 @@ pub(super) type Fields = Vec<(String, Pattern)>;
 impl Pattern {
     pub(super) fn read(node: &Node) -> Self {
         match &node.shape {
-            Shape::Text(text) => Self::word(text),
-            Shape::Map(entries) => {
+            NodeValue::Text(text) => Self::word(text),
+            NodeValue::Map(entries) => {
                 Self::Has(entries.iter().map(|(key, value)| (key.text.clone(), Self::read(value))).collect())
             }
-            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::List(_) => Self::Is(node.to_value()),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) => {
+                Self::Is(node.to_value())
+            }
         }
     }
 
@@ -64,12 +66,12 @@ impl Pattern {
             Self::TurnId(at) => turns.get(*at).is_some_and(|id| found.as_str() == Some(id)),
             Self::Has(fields) => return mismatch(fields, path, found, turns),
         };
-        (!fits).then(|| format!("{path}: expected {}, got {}", self.told(turns), shown(found)))
+        (!fits).then(|| format!("{path}: expected {}, got {}", self.describe(turns), short_json(found)))
     }
 
-    fn told(&self, turns: &[String]) -> String {
+    fn describe(&self, turns: &[String]) -> String {
         match self {
-            Self::Is(wanted) => shown(wanted),
+            Self::Is(wanted) => short_json(wanted),
             Self::NotNull => "anything but null".to_owned(),
             Self::GreaterThan(bound) => format!("more than {bound}"),
             Self::TurnId(at) => match turns.get(*at) {
@@ -98,7 +100,7 @@ pub(super) fn same(wanted: &Value, found: &Value) -> bool {
 }
 
 /// A value in one short line.
-pub(super) fn shown(value: &Value) -> String {
+pub(super) fn short_json(value: &Value) -> String {
     const SHOWN_CHARS: usize = 200;
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cantrip_circle::MediumKind;
-use cantrip_crystal::tree::{Key, Node, Shape};
-use cantrip_crystal::{Choice, Script};
+use cantrip_crystal::tree::{Key, Node, NodeValue};
+use cantrip_crystal::{Script, ToolChoice};
 use serde_json::Value;
 
 use super::issues::Issues;
@@ -74,7 +74,7 @@ pub(super) struct FixtureSetup {
 pub(super) struct CallSetup {
     pub(super) system_prompt: Option<String>,
     pub(super) temperature: Option<f64>,
-    pub(super) tool_choice: Option<Choice>,
+    pub(super) tool_choice: Option<ToolChoice>,
     pub(super) require_done_tool: bool,
 }
 
@@ -113,21 +113,21 @@ fn level(key: &str) -> Option<usize> {
     key.strip_prefix("child_crystal_l")?.parse().ok().filter(|level| *level > 0)
 }
 
-fn named(key: &str) -> bool {
+fn is_crystal_key(key: &str) -> bool {
     key.strip_prefix("crystal_").is_some_and(|rest| !rest.is_empty())
 }
 
 pub(super) fn read_setup(node: &Node, issues: &mut Issues) -> Setup {
     let mut setup = Setup::default();
     let mut levels: BTreeMap<usize, CrystalSetup> = BTreeMap::new();
-    let known = |key: &str| SETUP_KEYS.contains(&key) || level(key).is_some() || named(key);
+    let known = |key: &str| SETUP_KEYS.contains(&key) || level(key).is_some() || is_crystal_key(key);
     for (key, value) in issues.map_where(node, "setup", known) {
         let name = key.text.as_str();
         match (name, level(name)) {
             ("crystal", _) => setup.crystal = crystal(value, issues),
             ("child_crystal", _) => put(&mut levels, 1, key, crystal(value, issues), issues),
             (_, Some(at)) => put(&mut levels, at, key, crystal(value, issues), issues),
-            ("circle", _) if value.shape == Shape::Null => {}
+            ("circle", _) if value.shape == NodeValue::Null => {}
             ("circle", _) => setup.circle = Some(circle(value, issues)),
             ("call", _) => setup.call = call(value, issues),
             ("folding", _) => {
@@ -180,7 +180,7 @@ fn agrees(setup: &Setup, issues: &mut Issues) {
 }
 
 fn crystal(node: &Node, issues: &mut Issues) -> Option<CrystalSetup> {
-    if node.shape == Shape::Null {
+    if node.shape == NodeValue::Null {
         return None;
     }
     let (mut name, mut code, mut provider, mut body) = (None, false, None, None);
@@ -227,7 +227,7 @@ fn crystal(node: &Node, issues: &mut Issues) -> Option<CrystalSetup> {
             issues.push(node.line, "`raw_response` needs a `provider`");
             return None;
         }
-        (None, None) => match Script::of_node(&Node { line: node.line, shape: Shape::Map(script) }) {
+        (None, None) => match Script::of_node(&Node { line: node.line, shape: NodeValue::Map(script) }) {
             Ok(script) => Says::Script(script),
             Err(found) => {
                 // Unknown keys were told above; the script tells what only it knows.
@@ -277,7 +277,7 @@ fn medium(node: &Node, any: bool, issues: &mut Issues) -> Option<MediumKind> {
 }
 
 fn gate(node: &Node, issues: &mut Issues) -> Option<GateSetup> {
-    if let Shape::Text(name) = &node.shape {
+    if let NodeValue::Text(name) = &node.shape {
         let gate = GateSetup { name: name.clone(), parameters: None, root: None, ephemeral: None, fixture: None };
         return built_in(gate, node, issues);
     }
@@ -329,7 +329,7 @@ fn call(node: &Node, issues: &mut Issues) -> CallSetup {
     let mut call = CallSetup::default();
     let known = ["system_prompt", "temperature", "tool_choice", "require_done_tool"];
     for (key, value) in issues.map(node, "a call", &known) {
-        if value.shape == Shape::Null {
+        if value.shape == NodeValue::Null {
             continue;
         }
         match &*key.text {
@@ -337,8 +337,9 @@ fn call(node: &Node, issues: &mut Issues) -> CallSetup {
             "temperature" => call.temperature = issues.number(value),
             "tool_choice" => {
                 let Some(choice) = issues.text(value) else { continue };
-                call.tool_choice =
-                    [Choice::Auto, Choice::Required, Choice::None].into_iter().find(|known| known.as_str() == choice);
+                call.tool_choice = [ToolChoice::Auto, ToolChoice::Required, ToolChoice::None]
+                    .into_iter()
+                    .find(|known| known.as_str() == choice);
                 if call.tool_choice.is_none() {
                     issues.push(value.line, format!("{choice:?} is no tool_choice: auto, required or none"));
                 }

@@ -3,12 +3,12 @@
 //! Every provider and every endpoint is told of, found or not: by its name, its address and the variable of its key. A key is
 //! looked for and sent to its own server; it is never shown. A server elsewhere is only asked where there is a key for it.
 
-use cantrip::crystal::{NamedEndpoint, Provider, Unlisted, models_of_endpoint, models_of_provider};
+use cantrip::crystal::{ModelListError, NamedEndpoint, Provider, models_of_endpoint, models_of_provider};
 use cantrip_reply::{Guard, Refusal, codes};
 use futures_util::future::join_all;
 use serde::Serialize;
 
-use super::{Finding, refused};
+use super::{Finding, refusal_finding};
 use crate::choice::{self, Who};
 use crate::config;
 use crate::endpoints;
@@ -37,9 +37,9 @@ pub(super) async fn look(guard: &Guard) -> Vec<Finding> {
     let mut findings = join_all(Provider::ALL.map(|provider| of_provider(provider, guard))).await;
     match of_endpoints().await {
         Ok(found) => findings.extend(found),
-        Err(refusal) => findings.push(refused("endpoints", guard, refusal).await),
+        Err(refusal) => findings.push(refusal_finding("endpoints", guard, refusal).await),
     }
-    findings.push(chosen(guard).await);
+    findings.push(default_crystal(guard).await);
     findings
 }
 
@@ -49,14 +49,14 @@ async fn of_provider(provider: Provider, guard: &Guard) -> Finding {
     let access = match keys::access(provider) {
         Ok(access) => access,
         Err(refusal) if refusal.code() == codes::CREDENTIALS_MISSING.any() => {
-            let url = provider.home().to_owned();
+            let url = provider.default_url().to_owned();
             let set = variables.join(" or ");
             return Finding::absent(name, format!("no key: set {set}; {url} was not asked"))
                 .about(server(name, url, variables, None, None));
         }
-        Err(refusal) => return refused(name, guard, refusal).await,
+        Err(refusal) => return refusal_finding(name, guard, refusal).await,
     };
-    let url = access.base.as_ref().map_or_else(|| provider.home().to_owned(), ToString::to_string);
+    let url = access.base.as_ref().map_or_else(|| provider.default_url().to_owned(), ToString::to_string);
     let found_in = keys::variable_set(variables);
     let asked = models_of_provider(provider, &access).await;
     let told = server(name, url, variables, found_in, Some(&asked));
@@ -96,16 +96,16 @@ fn server(
     url: String,
     variables: &[&str],
     key_found_in: Option<String>,
-    asked: Option<&Result<Vec<String>, Unlisted>>,
+    asked: Option<&Result<Vec<String>, ModelListError>>,
 ) -> Server {
-    let answers = asked.map(|asked| !matches!(asked, Err(Unlisted::Unreachable(_))));
+    let answers = asked.map(|asked| !matches!(asked, Err(ModelListError::Unreachable(_))));
     let models = asked.and_then(|asked| asked.as_ref().ok()).cloned().unwrap_or_default();
     let (name, key_variables) = (name.to_owned(), variables.iter().map(|name| (*name).to_owned()).collect());
     Server { name, url, key_variables, key_found_in, answers, models }
 }
 
 /// What a server that was asked came to. One of this machine that does not run is no fault.
-fn finding(told: Server, asked: Result<Vec<String>, Unlisted>, may_be_absent: bool) -> Finding {
+fn finding(told: Server, asked: Result<Vec<String>, ModelListError>, may_be_absent: bool) -> Finding {
     let Server { name, url, key_variables, key_found_in, .. } = &told;
     let key = match (key_found_in, key_variables.as_slice()) {
         (Some(variable), _) => format!("key in {variable}; "),
@@ -114,21 +114,21 @@ fn finding(told: Server, asked: Result<Vec<String>, Unlisted>, may_be_absent: bo
     };
     let finding = match asked {
         Ok(models) => {
-            let said = format!("{key}{url} answers, {}", counted(&models));
+            let said = format!("{key}{url} answers, {}", count_models(&models));
             let crystal = |model: &String| match name.as_str() {
                 "local" => format!("--crystal 'local/{model}@{url}'"),
                 name => format!("--crystal {name}/{model}"),
             };
             Finding { hint: models.first().map(crystal), ..Finding::good(name.clone(), said) }
         }
-        Err(Unlisted::Unreachable(_)) if may_be_absent && key_found_in.is_none() => {
+        Err(ModelListError::Unreachable(_)) if may_be_absent && key_found_in.is_none() => {
             Finding::absent(name, format!("no server answers at {url}"))
         }
-        Err(fault @ Unlisted::Unreachable(_)) => {
+        Err(fault @ ModelListError::Unreachable(_)) => {
             let hint = "look whether the address is right, and whether this machine is connected";
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
         }
-        Err(fault @ Unlisted::KeyRefused(_)) => {
+        Err(fault @ ModelListError::KeyRefused(_)) => {
             let hint = match (key_found_in, key_variables.first()) {
                 (Some(variable), _) => format!("put another key into {variable}"),
                 (None, Some(variable)) => format!("export {variable}=..."),
@@ -140,15 +140,15 @@ fn finding(told: Server, asked: Result<Vec<String>, Unlisted>, may_be_absent: bo
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
         }
         // Another program has the port.
-        Err(fault @ Unlisted::Strange(_)) if may_be_absent => Finding::absent(name, format!("{url}: {fault}")),
-        Err(fault @ Unlisted::Strange(_)) => {
+        Err(fault @ ModelListError::Strange(_)) if may_be_absent => Finding::absent(name, format!("{url}: {fault}")),
+        Err(fault @ ModelListError::Strange(_)) => {
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), "look whether the address is right")
         }
     };
     finding.about(told)
 }
 
-fn counted(models: &[String]) -> String {
+fn count_models(models: &[String]) -> String {
     match models {
         [] => "no models".to_owned(),
         [model] => format!("1 model: {model}"),
@@ -162,15 +162,17 @@ fn counted(models: &[String]) -> String {
 }
 
 /// Which crystal a cast asks where nobody names one.
-async fn chosen(guard: &Guard) -> Finding {
+async fn default_crystal(guard: &Guard) -> Finding {
     let here = match std::env::current_dir() {
         Ok(here) => here,
-        Err(error) => return refused("crystal", guard, codes::io_failed("find", ".", error.to_string()).into()).await,
+        Err(error) => {
+            return refusal_finding("crystal", guard, codes::io_failed("find", ".", error.to_string()).into()).await;
+        }
     };
     match choice::crystal(&here, Who::Cast).await {
         Ok(crystal) => Finding::good("crystal", format!("a cast that names no crystal asks {crystal}")),
         Err(refusal) => {
-            let finding = refused("crystal", guard, refusal).await;
+            let finding = refusal_finding("crystal", guard, refusal).await;
             if finding.code.as_deref() != Some(&*codes::CONFIG_INVALID.any().to_string()) {
                 return finding;
             }

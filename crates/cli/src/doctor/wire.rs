@@ -23,7 +23,7 @@ pub(super) async fn findings() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (command, params) in greetings() {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
-        findings.push(match greeted(command, &message).await {
+        findings.push(match greet(command, &message).await {
             Ok(version) => {
                 let said = format!("answers over its pipes, revision {version}; silent until it is spoken to");
                 Finding::good(command, said)
@@ -38,7 +38,7 @@ pub(super) async fn findings() -> Vec<Finding> {
 }
 
 /// Starts a command, greets it, and gives the revision that it answers with.
-async fn greeted(command: &str, message: &Value) -> Result<String, String> {
+async fn greet(command: &str, message: &Value) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     let started = Command::new(program)
         .args([command, "--store", "memory:"])

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use cantrip::canon::LoomId;
 use cantrip::loom::AnyLoom;
 use cantrip::loom::export::{Format, Imported, Redaction, import_journal, import_turns};
-use cantrip::{loom_named, store_refusal};
+use cantrip::{loom_id_for, store_refusal};
 use cantrip_canon::json;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use super::{Told, refused};
-use crate::given;
+use super::{CommandReply, refusal_reply};
+use crate::input_files;
 
 /// Write a loom as lines of JSON: turns, the whole journal, chats or trajectories.
 ///
@@ -30,7 +30,7 @@ pub(super) struct Export {
     of: Option<String>,
 
     #[arg(long, value_enum, default_value = "turns")]
-    format: Chosen,
+    format: ExportFormat,
 
     /// Leave secrets and personal data in.
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(super) struct Export {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Chosen {
+enum ExportFormat {
     /// One line a turn.
     Turns,
     /// Every record and body.
@@ -58,9 +58,17 @@ impl Export {
         self.of.as_deref()
     }
 
-    pub(super) async fn told(&self, service: &Service, of: LoomId, guard: &Guard, json: bool) -> Result<Told, Refusal> {
+    pub(super) async fn execute(
+        &self,
+        service: &Service,
+        of: LoomId,
+        guard: &Guard,
+        json: bool,
+    ) -> Result<CommandReply, Refusal> {
         let mut to: Box<dyn Write> = match &self.out {
-            Some(path) => Box::new(BufWriter::new(File::create_new(path).map_err(|error| unwritten(path, &error))?)),
+            Some(path) => {
+                Box::new(BufWriter::new(File::create_new(path).map_err(|error| write_refusal(path, &error))?))
+            }
             // The envelope is the one thing on standard output.
             None if json => {
                 return Err(codes::config_invalid("--json", "export", "needs --out FILE for the lines")
@@ -70,10 +78,10 @@ impl Export {
             None => Box::new(BufWriter::new(io::stdout().lock())),
         };
         let format = match self.format {
-            Chosen::Turns => Format::Turns,
-            Chosen::Journal => Format::Journal,
-            Chosen::Chat => Format::Chat,
-            Chosen::Trajectories => Format::Trajectories,
+            ExportFormat::Turns => Format::Turns,
+            ExportFormat::Journal => Format::Journal,
+            ExportFormat::Chat => Format::Chat,
+            ExportFormat::Trajectories => Format::Trajectories,
         };
         let redaction = if self.no_redact { Redaction::Off } else { Redaction::default() };
         let mut written = Ok(());
@@ -92,13 +100,13 @@ impl Export {
             }
             Err(error) => {
                 let path = self.out.as_deref().unwrap_or(Path::new("standard output"));
-                Ok((refused(guard, unwritten(path, &error)).await, String::new()))
+                Ok((refusal_reply(guard, write_refusal(path, &error)).await, String::new()))
             }
         }
     }
 }
 
-fn unwritten(path: &Path, error: &io::Error) -> Refusal {
+fn write_refusal(path: &Path, error: &io::Error) -> Refusal {
     let shown = path.display().to_string();
     if error.kind() == io::ErrorKind::AlreadyExists {
         return codes::wrong_state("file", shown, "there already", "export", "a name that is free").into();
@@ -120,14 +128,14 @@ pub(super) struct Import {
 }
 
 impl Import {
-    pub(super) async fn told(&self, loom: &AnyLoom, guard: &Guard) -> Result<Told, Refusal> {
+    pub(super) async fn execute(&self, loom: &AnyLoom, guard: &Guard) -> Result<CommandReply, Refusal> {
         let shown = self.file.display().to_string();
-        let text = given::text_file(&self.file)?;
+        let text = input_files::text_file(&self.file)?;
         let taken = if is_journal(&text) {
             import_journal(loom, text.lines()).await
         } else {
             let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            import_turns(loom, loom_named(self.name.as_ref().unwrap_or(&stem)), text.lines()).await
+            import_turns(loom, loom_id_for(self.name.as_ref().unwrap_or(&stem)), text.lines()).await
         };
         let Imported { records, runs, bodies, papers } = taken.map_err(|error| store_refusal(&error))?;
         let filled = codes::created("import", shown.as_str())

@@ -8,7 +8,8 @@ use std::fmt::Write;
 
 use cantrip::canon::{EntityId, TurnId};
 use cantrip::loom::{
-    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Origin, Output, Settlement, Thread, ThreadState, Turn, render,
+    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Origin, OutputRecord, Settlement, Thread, ThreadState, Turn,
+    render,
 };
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, ReplyType, codes};
@@ -16,9 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::{counted, find};
+use super::{count_noun, find};
 use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
-use crate::present::{BOLD, DIM, colour, cut, harmless, width};
+use crate::present::{BOLD, DIM, colour, cut, strip_control, width};
 
 /// Compare two threads: where they part, and what differs turn by turn.
 ///
@@ -96,7 +97,7 @@ impl Compare {
             Some(a) => find::turn(loom, Some(a)).await?,
             None => original(loom, b).await?,
         };
-        Ok(compared(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
+        Ok(compare_threads(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
     }
 }
 
@@ -112,7 +113,7 @@ async fn original(loom: &AnyLoom, leaf: TurnId) -> Result<TurnId, Refusal> {
     Err(codes::not_found("thread", "original").data(json!({ "hint": hint })).into())
 }
 
-fn compared(a: &Thread, b: &Thread) -> Diff {
+fn compare_threads(a: &Thread, b: &Thread) -> Diff {
     let same = a.turns.iter().zip(&b.turns).take_while(|(a, b)| a.id == b.id);
     let shared = same.count();
     let (behind_a, behind_b) = (&a.turns[shared..], &b.turns[shared..]);
@@ -192,12 +193,12 @@ fn parts(turn: &Turn) -> Vec<(String, String)> {
     for record in &turn.gate_calls {
         let number = record.call_id.number();
         put(numbered("call", number), format!("{}({})", record.gate, record.args));
-        put(numbered("observation", number), observed(record));
+        put(numbered("observation", number), observation_text(record));
     }
     for (at, output) in (1..).zip(&turn.outputs) {
-        put(numbered("output", at), printed(output));
+        put(numbered("output", at), output_text(output));
     }
-    put("end".to_owned(), closed(&turn.closing));
+    put("end".to_owned(), closing_text(&turn.closing));
     parts
 }
 
@@ -205,7 +206,7 @@ fn numbered(name: &str, number: u32) -> String {
     format!("{name} {number}")
 }
 
-fn observed(record: &GateRecord) -> String {
+fn observation_text(record: &GateRecord) -> String {
     match &record.settlement {
         Settlement::Delegated => "delegated".to_owned(),
         Settlement::Settled(settled) if settled.reply.is_success() => render::result_text(&settled.result),
@@ -216,7 +217,7 @@ fn observed(record: &GateRecord) -> String {
     }
 }
 
-fn printed(output: &Output) -> String {
+fn output_text(output: &OutputRecord) -> String {
     let value = output.value.as_ref().map(|value| format!("=> {value}"));
     let error = output.error.as_ref().map(|error| format!("{}: {}", error.name, error.message));
     let limit = output.limit.as_ref().map(|limit| format!("stopped by {limit}"));
@@ -225,7 +226,7 @@ fn printed(output: &Output) -> String {
     output.console.iter().cloned().chain(value).chain(error).chain(limit).chain(reply).collect::<Vec<_>>().join("\n")
 }
 
-fn closed(closing: &Closing) -> String {
+fn closing_text(closing: &Closing) -> String {
     match closing {
         Closing::Open => "went on".to_owned(),
         Closing::Sealed { .. } => "sealed".to_owned(),
@@ -237,7 +238,7 @@ fn closed(closing: &Closing) -> String {
 
 impl Diff {
     /// The same, fit for an envelope: long texts are cut if all of them together are too long.
-    pub(super) fn bounded(mut self) -> Self {
+    pub(super) fn truncate(mut self) -> Self {
         let all = self.turns.iter().flat_map(|pair| &pair.differences).chain([&self.outcome]);
         let bytes: usize = all.flat_map(|difference| [&difference.a, &difference.b]).flatten().map(String::len).sum();
         if bytes <= DIFF_LISTED_BYTES_MAX {
@@ -268,11 +269,11 @@ impl Diff {
                 ThreadState::Terminated => "terminated",
                 ThreadState::Truncated => "truncated",
             };
-            let turns = counted(*turns, "turn", "turns");
+            let turns = count_noun(*turns, "turn", "turns");
             let _ = writeln!(text, "{style}{sign}{style:#} {BOLD}{leaf}{BOLD:#}  {state}  {turns}");
             let _ = writeln!(text, "  {DIM}{entity_id}{DIM:#}");
         }
-        let shared = counted(self.shared.turns, "turn is", "turns are");
+        let shared = count_noun(self.shared.turns, "turn is", "turns are");
         let _ = match self.shared.last {
             Some(last) => writeln!(text, "\n  {shared} shared, up to {last}"),
             None => writeln!(text, "\n  no turn is shared"),
@@ -291,7 +292,7 @@ impl Diff {
             if self.outcome.a == self.outcome.b { "  the same" } else { "" }
         );
         if self.outcome.a != self.outcome.b {
-            changed(&mut text, &self.outcome);
+            draw_changes(&mut text, &self.outcome);
         }
         text
     }
@@ -311,15 +312,15 @@ impl Pair {
         let mut text = format!("{BOLD}{heading}{BOLD:#}{note}{same}\n");
         for difference in &self.differences {
             let _ = writeln!(text, "  {DIM}{}{DIM:#}", difference.what);
-            changed(&mut text, difference);
+            draw_changes(&mut text, difference);
         }
         text
     }
 }
 
 /// The lines that differ, with a few around them.
-fn changed(text: &mut String, Difference { a, b, .. }: &Difference) {
-    let (a, b) = (harmless(a.as_deref().unwrap_or_default()), harmless(b.as_deref().unwrap_or_default()));
+fn draw_changes(text: &mut String, Difference { a, b, .. }: &Difference) {
+    let (a, b) = (strip_control(a.as_deref().unwrap_or_default()), strip_control(b.as_deref().unwrap_or_default()));
     let columns = width().map(|all| all.saturating_sub(4));
     let shown = |line: &str| columns.map_or_else(|| line.to_owned(), |columns| cut(line, columns));
     let diff = TextDiff::from_lines(&a, &b);

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use cantrip::loom::{
-    Closing, Content, EndedBy, GateRecord, Output, Removed, Settlement, Spent, Strategy, ThreadState, Turn, Verified,
-    render,
+    Closing, Content, CostTotal, EndedBy, GateRecord, OutputRecord, RemovedCounts, Settlement, Strategy, ThreadState,
+    Turn, VerifyReport, render,
 };
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
-use super::counted;
+use super::count_noun;
 use super::read::{LoomRow, ShownThread};
 use crate::present::{BOLD, DIM, colour, cut, width};
 use crate::watch::cost;
@@ -27,20 +27,22 @@ pub(super) fn looms(rows: &[LoomRow]) -> String {
     let mut text = String::new();
     for row in rows {
         let at = row.last_activity.map(|at| at.to_string()).unwrap_or_default();
-        let (name, entities, turns) = (name(row), counted(row.entities, "entity", "entities"), turns(row.turns));
+        let (name, entities, turns) = (name(row), count_noun(row.entities, "entity", "entities"), turns(row.turns));
         let _ =
             writeln!(text, "{BOLD}{name:<columns$}{BOLD:#}  {}  {entities}  {turns}  {DIM}{at}{DIM:#}", row.loom_id);
     }
     text
 }
 
-pub(super) fn verified(shown: &str, found: &Verified) -> String {
-    let Verified { records, runs, bodies, torn_bytes, removed } = found;
-    let (records, runs) = (counted(*records, "record", "records"), counted(*runs, "run", "runs"));
-    let mut text =
-        format!("{shown}: {records} of {runs} and {} are as they were written\n", counted(*bodies, "body", "bodies"));
-    if let Some(Removed { runs, records, unrecorded }) = removed {
-        let (records, runs) = (counted(*records, "record", "records"), counted(*runs, "run", "runs"));
+pub(super) fn verified(shown: &str, found: &VerifyReport) -> String {
+    let VerifyReport { records, runs, bodies, torn_bytes, removed } = found;
+    let (records, runs) = (count_noun(*records, "record", "records"), count_noun(*runs, "run", "runs"));
+    let mut text = format!(
+        "{shown}: {records} of {runs} and {} are as they were written\n",
+        count_noun(*bodies, "body", "bodies")
+    );
+    if let Some(RemovedCounts { runs, records, unrecorded }) = removed {
+        let (records, runs) = (count_noun(*records, "record", "records"), count_noun(*runs, "run", "runs"));
         let _ = writeln!(text, "{records} of {runs} were removed by retention: cantrip retention ls");
         if *unrecorded > 0 {
             let _ =
@@ -72,7 +74,7 @@ pub(crate) fn turn(turn: &Turn) -> String {
         metadata.tokens_prompt, metadata.tokens_cached, metadata.tokens_completion, metadata.duration_ms
     );
     if turn.continuation_of.is_none() {
-        text.push_str(&cost(&Spent::of(metadata.cost, u64::from(metadata.cost.is_none()))));
+        text.push_str(&cost(&CostTotal::new(metadata.cost, u64::from(metadata.cost.is_none()))));
     }
     if let Some(model) = &metadata.model {
         let _ = write!(text, " · {}", one_line(model));
@@ -172,7 +174,7 @@ fn body(text: &mut String, turn: &Turn, most: Option<usize>) {
     }
 }
 
-fn printed(text: &mut String, output: &Output, most: Option<usize>) {
+fn printed(text: &mut String, output: &OutputRecord, most: Option<usize>) {
     for line in &output.console {
         lines(text, "    ", line, most);
     }
@@ -261,5 +263,5 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 fn turns(count: impl TryInto<u64>) -> String {
-    counted(count, "turn", "turns")
+    count_noun(count, "turn", "turns")
 }

@@ -1,8 +1,8 @@
 //! What does an id, the beginning of one, `@last` or nothing stand for?
 
 use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
-use cantrip::loom::{AnyLoom, Error, Loom, Named, RunView};
-use cantrip::{loom_named, store_refusal};
+use cantrip::loom::{AnyId, AnyLoom, Error, Loom, RunView};
+use cantrip::{loom_id_for, store_refusal};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
@@ -17,26 +17,26 @@ pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, 
             None => Err(nothing("turn", LAST)),
         };
     };
-    match named(loom, asked).await? {
-        Named::Turn(turn) => Ok(turn),
-        Named::Entity(entity) => leaf(loom, entity, asked).await,
-        Named::Cast(cast) => {
-            let cast = loom.cast(cast).await.map_err(stored)?;
+    match resolve_name(loom, asked).await? {
+        AnyId::Turn(turn) => Ok(turn),
+        AnyId::Entity(entity) => leaf(loom, entity, asked).await,
+        AnyId::Cast(cast) => {
+            let cast = loom.cast(cast).await.map_err(refuse_store_error)?;
             match cast.outcome.and_then(|outcome| outcome.leaf) {
                 Some(leaf) => Ok(leaf),
                 None => leaf(loom, cast.cast.entity_id, asked).await,
             }
         }
-        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
+        AnyId::Run(run) => match loom.run(run).await.map_err(refuse_store_error)?.entity_id {
             Some(entity) => leaf(loom, entity, asked).await,
             None => Err(nothing("turn", asked)),
         },
-        Named::Loom(_) | Named::Fold(_) => Err(nothing("turn", asked)),
+        AnyId::Loom(_) | AnyId::Fold(_) => Err(nothing("turn", asked)),
     }
 }
 
 /// Whether someone who writes this means something that is in a loom: an id, the beginning of one, or the latest.
-pub(crate) fn looks_like_one(asked: &str) -> bool {
+pub(crate) fn looks_like_id(asked: &str) -> bool {
     const KINDS: [&str; 4] = ["ent_", "run_", "cast_", "turn_"];
     asked == LAST || KINDS.iter().any(|kind| asked.starts_with(kind))
 }
@@ -46,35 +46,35 @@ pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<Entity
     let Some(asked) = asked.filter(|asked| *asked != LAST) else {
         return latest(loom).await?.entity_id.ok_or_else(|| nothing("entity", LAST));
     };
-    owner(loom, named(loom, asked).await?, asked).await
+    owner(loom, resolve_name(loom, asked).await?, asked).await
 }
 
 /// The run that is meant; an entity or a cast stands for its last.
 pub(crate) async fn run(loom: &AnyLoom, asked: Option<&str>) -> Result<RunId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(latest(loom).await?.run_id) };
-    let cast = match named(loom, asked).await? {
-        Named::Run(run) => return Ok(run),
-        Named::Cast(cast) => Some(cast),
-        Named::Turn(turn) => Some(loom.turn(turn).await.map_err(stored)?.cast_id),
-        Named::Entity(entity) => loom.entity(entity).await.map_err(stored)?.casts.last().copied(),
-        Named::Loom(_) | Named::Fold(_) => None,
+    let cast = match resolve_name(loom, asked).await? {
+        AnyId::Run(run) => return Ok(run),
+        AnyId::Cast(cast) => Some(cast),
+        AnyId::Turn(turn) => Some(loom.turn(turn).await.map_err(refuse_store_error)?.cast_id),
+        AnyId::Entity(entity) => loom.entity(entity).await.map_err(refuse_store_error)?.casts.last().copied(),
+        AnyId::Loom(_) | AnyId::Fold(_) => None,
     };
     match cast {
-        Some(cast) => Ok(loom.cast(cast).await.map_err(stored)?.run_id),
+        Some(cast) => Ok(loom.cast(cast).await.map_err(refuse_store_error)?.run_id),
         None => Err(nothing("run", asked)),
     }
 }
 
-async fn owner(loom: &AnyLoom, named: Named, asked: &str) -> Result<EntityId, Refusal> {
+async fn owner(loom: &AnyLoom, named: AnyId, asked: &str) -> Result<EntityId, Refusal> {
     match named {
-        Named::Entity(entity) => Ok(entity),
-        Named::Turn(turn) => Ok(loom.turn(turn).await.map_err(stored)?.entity_id),
-        Named::Cast(cast) => Ok(loom.cast(cast).await.map_err(stored)?.cast.entity_id),
-        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
+        AnyId::Entity(entity) => Ok(entity),
+        AnyId::Turn(turn) => Ok(loom.turn(turn).await.map_err(refuse_store_error)?.entity_id),
+        AnyId::Cast(cast) => Ok(loom.cast(cast).await.map_err(refuse_store_error)?.cast.entity_id),
+        AnyId::Run(run) => match loom.run(run).await.map_err(refuse_store_error)?.entity_id {
             Some(entity) => Ok(entity),
             None => Err(nothing("entity", asked)),
         },
-        Named::Loom(_) | Named::Fold(_) => Err(nothing("entity", asked)),
+        AnyId::Loom(_) | AnyId::Fold(_) => Err(nothing("entity", asked)),
     }
 }
 
@@ -88,17 +88,17 @@ pub(super) enum Part {
 /// A loom, by its id or its spell's name, or an entity; a cast, run or turn stands for its entity.
 pub(super) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(Part::Loom(latest(loom).await?.loom_id)) };
-    let called = loom_named(asked);
-    if loom.looms().await.map_err(stored)?.contains(&called) {
+    let called = loom_id_for(asked);
+    if loom.looms().await.map_err(refuse_store_error)?.contains(&called) {
         return Ok(Part::Loom(called));
     }
-    let entity = match named(loom, asked).await? {
-        Named::Loom(found) => return Ok(Part::Loom(found)),
-        other @ (Named::Entity(_) | Named::Turn(_) | Named::Cast(_) | Named::Run(_) | Named::Fold(_)) => {
+    let entity = match resolve_name(loom, asked).await? {
+        AnyId::Loom(found) => return Ok(Part::Loom(found)),
+        other @ (AnyId::Entity(_) | AnyId::Turn(_) | AnyId::Cast(_) | AnyId::Run(_) | AnyId::Fold(_)) => {
             owner(loom, other, asked).await?
         }
     };
-    Ok(Part::Entity(loom.entity(entity).await.map_err(stored)?.loom_id, entity))
+    Ok(Part::Entity(loom.entity(entity).await.map_err(refuse_store_error)?.loom_id, entity))
 }
 
 /// The loom that is meant, or that of what is meant.
@@ -109,15 +109,15 @@ pub(super) async fn loom(loom: &AnyLoom, asked: Option<&str>) -> Result<LoomId, 
 }
 
 async fn leaf(loom: &AnyLoom, entity: EntityId, asked: &str) -> Result<TurnId, Refusal> {
-    loom.entity(entity).await.map_err(stored)?.leaf.ok_or_else(|| nothing("turn", asked))
+    loom.entity(entity).await.map_err(refuse_store_error)?.leaf.ok_or_else(|| nothing("turn", asked))
 }
 
 /// The run that was begun last by someone, not by a call of another run.
 async fn latest(loom: &AnyLoom) -> Result<RunView, Refusal> {
-    loom.last_run().await.map_err(stored)?.ok_or_else(empty)
+    loom.last_run().await.map_err(refuse_store_error)?.ok_or_else(empty)
 }
 
-async fn named(loom: &AnyLoom, asked: &str) -> Result<Named, Refusal> {
+async fn resolve_name(loom: &AnyLoom, asked: &str) -> Result<AnyId, Refusal> {
     match loom.resolve(asked).await {
         Ok(named) => Ok(named),
         Err(Error::NotFound { .. }) => Err(nothing("id", asked)),
@@ -129,7 +129,7 @@ async fn named(loom: &AnyLoom, asked: &str) -> Result<Named, Refusal> {
     }
 }
 
-fn stored(error: Error) -> Refusal {
+fn refuse_store_error(error: Error) -> Refusal {
     store_refusal(&error)
 }
 

@@ -7,17 +7,17 @@ use cantrip::canon::TurnId;
 use cantrip::loom::Loom;
 use cantrip::store_refusal;
 use cantrip_reply::{Guard, Refusal, codes};
-use cantrip_service::{Branch, Service};
+use cantrip_service::{ForkRequest, Service};
 use serde_json::json;
 
 use super::find;
 use crate::approve::{self, Approvals};
 use crate::cast::finish;
-use crate::given;
-use crate::origin::{self, Found, Wanted};
+use crate::input_files;
+use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::present::Present;
 use crate::store::Store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// Branch off behind a turn: a new entity that shares every turn up to it, and goes another way.
 ///
@@ -39,7 +39,7 @@ pub(super) struct Fork {
 
     /// What becomes of variables and the like: restored as they stood, or gone.
     #[arg(long, value_enum, default_value = "restored")]
-    environment: Wished,
+    environment: ForkEnvironment,
 
     /// Another crystal.
     #[arg(long, value_name = "PROVIDER/MODEL")]
@@ -59,14 +59,14 @@ pub(super) struct Fork {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Wished {
+enum ForkEnvironment {
     Restored,
     Fresh,
 }
 
 impl Fork {
     /// What was asked for: a turn, and an intent. One word that is no id is an intent if it has several words.
-    fn asked(&self) -> (Option<&str>, Option<&str>) {
+    fn target_and_intent(&self) -> (Option<&str>, Option<&str>) {
         match self.words.as_slice() {
             [] => (None, None),
             [one] if one == "-" || one.trim().contains(char::is_whitespace) => (None, Some(one)),
@@ -89,35 +89,36 @@ impl Fork {
     }
 
     pub(super) async fn run(&self, store: Store, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let (asked, intent) = self.asked();
+        let (asked, intent) = self.target_and_intent();
         let at = self.place(&store, asked).await?;
         let turn = store.loom.turn(at).await.map_err(|error| store_refusal(&error))?;
-        let wanted = Wanted { spell: self.spell.as_deref(), crystal: self.crystal.as_deref() };
-        let Found { source, spell, cantrip, .. } = origin::of_entity(&store, turn.entity_id, wanted).await?;
+        let wanted = SpellQuery { spell: self.spell.as_deref(), crystal: self.crystal.as_deref() };
+        let SpellOrigin { source, spell, cantrip, .. } = origin::of_entity(&store, turn.entity_id, wanted).await?;
         let intent = match intent {
-            Some("-") => Some(given::standard_input()?),
+            Some("-") => Some(input_files::standard_input()?),
             Some(intent) => Some(intent.to_owned()),
             None => None,
         };
-        if intent.is_none() && turn.terminated() {
+        if intent.is_none() && turn.is_terminated() {
             let hint = format!("that cast is over; say what comes next: cantrip loom fork {at} INTENT");
             return Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into());
         }
         origin::note(&store, &cantrip, &source);
-        let shows = Shows::of(present.json, self.jsonl, self.quiet);
+        let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, None, &store);
         viewer.counts_from(turn.sequence);
-        let service = Service::new(viewer.house(&store, guard).askable(approve::somebody_is_here(shows)));
+        let service = Service::new(viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows)));
         let cancel = Cancel::new();
         let fresh = match self.environment {
-            Wished::Restored => false,
-            Wished::Fresh => true,
+            ForkEnvironment::Restored => false,
+            ForkEnvironment::Fresh => true,
         };
-        let branch = Branch { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..Branch::default() };
+        let branch =
+            ForkRequest { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..ForkRequest::default() };
         let mut reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
         let mut approvals = Approvals::new(&spell, shows);
-        while let Some(run) = approvals.decided(&service, &reply).await {
+        while let Some(run) = approvals.decide_pending(&service, &reply).await {
             reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
         }
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cantrip::canon::{LoomId, Timestamp};
 use cantrip::loom::{AnyLoom, Content, Error, Extent, Loom, Thread};
-use cantrip::{Runtime, loom_named, store_refusal};
+use cantrip::{Runtime, loom_id_for, store_refusal};
 use cantrip_reply::Refusal;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
     let stored = |error: Error| store_refusal(&error);
     // What the spells that lie around call their looms.
     let spells = spells::around().into_iter();
-    let names: HashMap<LoomId, String> = spells.map(|(_, spell)| (loom_named(&spell.name), spell.name)).collect();
+    let names: HashMap<LoomId, String> = spells.map(|(_, spell)| (loom_id_for(&spell.name), spell.name)).collect();
     let mut rows = Vec::new();
     for id in loom.looms().await.map_err(stored)? {
         let Extent { entities, turns, last_activity } = loom.extent(id).await.map_err(stored)?;

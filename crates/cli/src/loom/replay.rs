@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use cantrip::canon::TurnId;
 use cantrip::loom::Loom;
-use cantrip::{Divergence, ReplayReply, Replayed, store_refusal};
+use cantrip::{Divergence, ReplayOutcome, ReplayReply, store_refusal};
 use cantrip_reply::{Guard, Refusal};
 use serde_json::Value;
 
-use super::{Told, counted, find, service};
-use crate::origin::{self, Wanted};
-use crate::present::{BOLD, DIM, harmless};
+use super::{CommandReply, count_noun, find, service};
+use crate::origin::{self, SpellQuery};
+use crate::present::{BOLD, DIM, strip_control};
 use crate::store::Store;
 
 /// Run a thread again against its records: no network, no gate, no write.
@@ -30,17 +30,17 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) async fn told(&self, store: &Store, guard: &Guard) -> Result<Told, Refusal> {
+    pub(super) async fn execute(&self, store: &Store, guard: &Guard) -> Result<CommandReply, Refusal> {
         let leaf = find::turn(&store.loom, self.of.as_deref()).await?;
         let stored = |error| store_refusal(&error);
         let entity = store.loom.turn(leaf).await.map_err(stored)?.entity_id;
-        let wanted = Wanted { spell: self.spell.as_deref(), crystal: None };
+        let wanted = SpellQuery { spell: self.spell.as_deref(), crystal: None };
         let found = origin::of_entity(store, entity, wanted).await?;
         let service = service(store.loom.clone(), guard);
         let ReplayReply { guarded, replayed } = service.replay(&found.cantrip, leaf).await;
         let text = match &replayed {
-            Some(Replayed::Identical { turns, calls }) => identical(leaf, *turns, *calls),
-            Some(Replayed::Differs(divergence)) => differs(divergence),
+            Some(ReplayOutcome::Identical { turns, calls }) => identical(leaf, *turns, *calls),
+            Some(ReplayOutcome::Differs(divergence)) => differs(divergence),
             None => String::new(),
         };
         Ok((guarded, text))
@@ -48,7 +48,7 @@ impl Replay {
 }
 
 fn identical(leaf: TurnId, turns: u64, calls: u64) -> String {
-    let (turns, calls) = (counted(turns, "turn", "turns"), counted(calls, "call", "calls"));
+    let (turns, calls) = (count_noun(turns, "turn", "turns"), count_noun(calls, "call", "calls"));
     format!("{BOLD}identical{BOLD:#}  {leaf}  {turns}, {calls}\n")
 }
 
@@ -64,7 +64,7 @@ fn differs(Divergence { turn, sequence, call, kind, recorded, found }: &Divergen
                 serde_json::to_string_pretty(side).unwrap_or_default()
             }
         };
-        for (at, line) in harmless(&side).lines().enumerate() {
+        for (at, line) in strip_control(&side).lines().enumerate() {
             let name = if at == 0 { name } else { "" };
             let _ = writeln!(text, "  {DIM}{name:<8}{DIM:#}  {line}");
         }

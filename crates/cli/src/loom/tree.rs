@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use cantrip::canon::{EntityId, LoomId, TurnId};
-use cantrip::loom::{AnyLoom, EntityView, Error, Loom, Origin, Page, ReplyMark, Settlement, Turn};
+use cantrip::loom::{AnyLoom, EntityView, Error, Loom, Origin, PageRequest, ReplyMark, Settlement, Turn};
 use cantrip::store_refusal;
 use cantrip_reply::Refusal;
 use serde::{Serialize, Serializer};
@@ -65,9 +65,9 @@ impl Line {
             intent: turn.intent.as_ref().map(|intent| cut(&one_line(&intent.text()), COLUMNS)),
             gates: gates.collect(),
             state: state(turn),
-            terminated: turn.terminated(),
-            truncated: turn.truncated(),
-            sealed: turn.sealed(),
+            terminated: turn.is_terminated(),
+            truncated: turn.is_truncated(),
+            sealed: turn.is_sealed(),
             reward: turn.reward,
         }
     }
@@ -80,16 +80,16 @@ pub(super) async fn read(loom: &AnyLoom, asked: Option<&str>) -> Result<Tree, Re
         Part::Entity(of, entity) => (of, Some(entity)),
     };
     let lines = match only {
-        None => listed(loom, of).await.map_err(stored)?,
-        Some(entity) => grown(loom, entity).await.map_err(stored)?,
+        None => loom_lines(loom, of).await.map_err(stored)?,
+        Some(entity) => entity_lines(loom, entity).await.map_err(stored)?,
     };
     let (origins, unturned) = entities(loom, of, &lines, only).await.map_err(stored)?;
-    Ok(Tree { loom: of, origins, turns: ordered(lines, only), unturned })
+    Ok(Tree { loom: of, origins, turns: order_lines(lines, only), unturned })
 }
 
 /// Every turn of a loom.
-async fn listed(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
-    let mut page = Page { after: None, most: TREE_PAGE_TURNS };
+async fn loom_lines(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
+    let mut page = PageRequest { after: None, most: TREE_PAGE_TURNS };
     let mut lines = Vec::new();
     loop {
         let listed = loom.turns(of, page).await?;
@@ -102,7 +102,7 @@ async fn listed(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
 }
 
 /// The turns of an entity and all that grew from them, without a look at the rest of its loom.
-async fn grown(loom: &AnyLoom, entity: EntityId) -> Result<Vec<Line>, Error> {
+async fn entity_lines(loom: &AnyLoom, entity: EntityId) -> Result<Vec<Line>, Error> {
     let Some(leaf) = loom.entity(entity).await?.leaf else { return Ok(Vec::new()) };
     let mut first = leaf;
     while let Some(parent) = loom.turn(first).await?.parent_id {
@@ -131,7 +131,7 @@ async fn entities(
     let turned: HashSet<EntityId> = lines.iter().map(|line| line.entity).collect();
     let shown: HashSet<TurnId> = lines.iter().map(|line| line.id).collect();
     let (mut origins, mut unturned) = (HashMap::new(), Unturned::new());
-    let mut page = Page::FIRST;
+    let mut page = PageRequest::FIRST;
     loop {
         let listed = loom.entities(of, page).await?;
         for EntityView { entity, leaf, .. } in listed.items {
@@ -162,7 +162,7 @@ async fn entities(
 
 /// Turns with their depths, those that branch off before the one that goes on. Without recursion: a fork of a fork of a
 /// fork is as deep as someone likes.
-fn ordered(lines: Vec<Line>, only: Option<EntityId>) -> Vec<(usize, Line)> {
+fn order_lines(lines: Vec<Line>, only: Option<EntityId>) -> Vec<(usize, Line)> {
     let known: HashMap<TurnId, EntityId> = lines.iter().map(|line| (line.id, line.entity)).collect();
     let mut below: HashMap<TurnId, Vec<Line>> = HashMap::new();
     let mut stack = Vec::new();

@@ -14,7 +14,7 @@ use crate::limits::CANCEL_WAIT_MS;
 use crate::loom::find;
 use crate::present::{Present, program};
 use crate::store::Store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Cancelling {
@@ -35,12 +35,12 @@ impl Cancelling {
     ) -> Result<ExitCode, Refusal> {
         let store = store?;
         let run = find::run(&store.loom, self.run.as_deref()).await?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         let asked = service.cancel(run, &Actor::new("local").expect("a short name")).await;
         if !asked.reply.reply_type().is_success() {
             return Ok(present.reply(asked, String::new));
         }
-        let ended = self.ended(&store, &service, run).await?;
+        let ended = self.wait_for_end(&store, &service, run).await?;
         let guarded = guard
             .call(Call::surface("cancel").run(run), |rb| async {
                 match ended {
@@ -53,7 +53,7 @@ impl Cancelling {
     }
 
     /// Waits until its worker ended it, or ends it if nobody works on it. The inner error is what keeps it alive.
-    async fn ended(&self, store: &Store, service: &Service, run: RunId) -> Result<Result<(), Refusal>, Refusal> {
+    async fn wait_for_end(&self, store: &Store, service: &Service, run: RunId) -> Result<Result<(), Refusal>, Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = &store.loom;
         let until = tokio::time::Instant::now() + Duration::from_millis(CANCEL_WAIT_MS);
@@ -69,7 +69,7 @@ impl Cancelling {
                 }
                 RunState::Queued | RunState::Running | RunState::Waiting => {}
             }
-            crate::process::free(loom, run).await?;
+            crate::process::release_run(loom, run).await?;
             match loom.holder(run).await.map_err(stored)? {
                 None => {
                     let found = super::cast_from(store, run, self.spell.as_deref()).await?;
@@ -93,7 +93,7 @@ impl Cancelling {
                 }
                 Some(_) => {
                     // Its holder looks from time to time, and whatever it writes wakes us.
-                    let grown = loom.grown(run, view.newest);
+                    let grown = loom.wait_for_growth(run, view.newest);
                     let _ = tokio::time::timeout(Duration::from_millis(250), grown).await;
                 }
             }

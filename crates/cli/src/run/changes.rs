@@ -8,14 +8,14 @@ use cantrip::canon::{RunId, TurnId};
 use cantrip::loom::Loom;
 use cantrip::store_refusal;
 use cantrip_reply::{Guard, Refusal, ReplyType, codes};
-use cantrip_service::{FileDiff, Roots, Service, Touched};
+use cantrip_service::{ChangeKind, FileDiff, GateRoots, Service};
 use serde_json::{Value, json};
 
 use crate::loom::find;
-use crate::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, harmless, program, say};
+use crate::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
 use crate::spells::{self, Source};
 use crate::store::Store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {
@@ -51,7 +51,7 @@ impl Showing {
         let store = store?;
         let run = find::run(&store.loom, self.run.as_deref()).await?;
         let since = turn_of(&store, run, self.since.as_deref()).await?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         let (styled, mut text, mut notes) = (io::stdout().is_terminal(), String::new(), Vec::new());
         let guarded = service
             .diff(run, since, |file| {
@@ -62,14 +62,14 @@ impl Showing {
             })
             .await;
         notes.extend(unknown(guarded.reply.value()));
-        Ok(ExitCode::from(present.shown(guarded, || {
+        Ok(ExitCode::from(present.show_reply(guarded, || {
             match (text.is_empty(), styled) {
                 (true, _) => answer(&format!("{DIM}it changed no files{DIM:#}\n")),
                 (false, true) => answer(&text),
                 // Into a pipe goes what patch takes, byte for byte.
                 (false, false) => answer_of_entity(&text),
             }
-            notes.iter().for_each(|note| say(&format!("{DIM}{}{DIM:#}", harmless(note))));
+            notes.iter().for_each(|note| say(&format!("{DIM}{}{DIM:#}", strip_control(note))));
         })))
     }
 }
@@ -84,11 +84,11 @@ impl Undoing {
         let store = store?;
         let run = find::run(&store.loom, self.run.as_deref()).await?;
         let to = turn_of(&store, run, self.to.as_deref()).await?;
-        crate::process::free(&store.loom, run).await?;
+        crate::process::release_run(&store.loom, run).await?;
         let roots = self.roots(&store, run).await;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         let guarded = service.undo(run, to, roots).await;
-        let text = told(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
+        let text = draw_report(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
         if !present.json && !guarded.reply.reply_type().is_success() {
             answer(&text);
         }
@@ -96,10 +96,10 @@ impl Undoing {
     }
 
     /// Where its files lie. A spell that is named is believed.
-    async fn roots(&self, store: &Store, run: RunId) -> Result<Roots, Refusal> {
+    async fn roots(&self, store: &Store, run: RunId) -> Result<GateRoots, Refusal> {
         match &self.spell {
-            Some(named) => Ok(Roots::of(&Source::File(spells::find(named)?).read(None)?)),
-            None => Ok(Roots::of(&super::cast_from(store, run, None).await?.spell)),
+            Some(named) => Ok(GateRoots::from_spell(&Source::File(spells::find(named)?).read(None)?)),
+            None => Ok(GateRoots::from_spell(&super::cast_from(store, run, None).await?.spell)),
         }
     }
 }
@@ -129,11 +129,11 @@ fn draw(text: &mut String, file: &FileDiff, styled: bool) {
         let size = |bytes: Option<usize>| bytes.map_or_else(|| "of unknown size".to_owned(), |n| format!("{n} bytes"));
         let (before, after) = file.sizes();
         let what = match file.touched {
-            Touched::Created => format!("created, {}", size(after)),
-            Touched::Deleted => format!("deleted, {}", size(before)),
-            Touched::Changed => format!("changed, {} to {}", size(before), size(after)),
+            ChangeKind::Created => format!("created, {}", size(after)),
+            ChangeKind::Deleted => format!("deleted, {}", size(before)),
+            ChangeKind::Changed => format!("changed, {} to {}", size(before), size(after)),
         };
-        let _ = writeln!(text, "Binary file {} {what}", harmless(&file.path));
+        let _ = writeln!(text, "Binary file {} {what}", strip_control(&file.path));
         return;
     };
     if !styled {
@@ -141,7 +141,7 @@ fn draw(text: &mut String, file: &FileDiff, styled: bool) {
         return;
     }
     for line in unified.lines() {
-        let shown = harmless(&line.replace('\t', "    "));
+        let shown = strip_control(&line.replace('\t', "    "));
         let style = match line.as_bytes() {
             [b'-', b'-', b'-', b' ', ..] | [b'+', b'+', b'+', b' ', ..] => BOLD,
             [b'-', ..] => colour(ReplyType::Failure),
@@ -163,21 +163,21 @@ fn unknown(seen: Option<&Value>) -> impl Iterator<Item = String> {
 }
 
 /// What became of each file.
-fn told(data: &Value, outcome: ReplyType) -> String {
+fn draw_report(data: &Value, outcome: ReplyType) -> String {
     let mut text = String::new();
     let listed = |key: &str| data[key].as_array().cloned().unwrap_or_default();
     let style = colour(ReplyType::Success);
     for (key, word) in [("restored", "restored"), ("deleted", "deleted")] {
         for path in listed(key).iter().filter_map(Value::as_str) {
-            let _ = writeln!(text, "{style}{word:<8}{style:#}  {}", harmless(path));
+            let _ = writeln!(text, "{style}{word:<8}{style:#}  {}", strip_control(path));
         }
     }
     for path in listed("already").iter().filter_map(Value::as_str) {
-        let _ = writeln!(text, "{DIM}as before{DIM:#} {}", harmless(path));
+        let _ = writeln!(text, "{DIM}as before{DIM:#} {}", strip_control(path));
     }
     let style = colour(ReplyType::Invalid);
     for left in listed("left") {
-        let of = |key: &str| harmless(left[key].as_str().unwrap_or_default());
+        let of = |key: &str| strip_control(left[key].as_str().unwrap_or_default());
         let _ = writeln!(text, "{style}left{style:#}      {}  {DIM}{}{DIM:#}", of("path"), of("said"));
     }
     if outcome.is_success() && listed("restored").is_empty() && listed("deleted").is_empty() {

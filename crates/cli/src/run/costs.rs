@@ -3,7 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use cantrip::canon::{CastId, EntityId, Money, RunId, TurnId};
-use cantrip::loom::{AnyLoom, Attempt, CallId, CallSettled, Caller, Error, Event, Journal, Opened, Seq, Spent, Usage};
+use cantrip::loom::{
+    AnyLoom, Attempt, CallId, CallSettled, Caller, CostTotal, Error, Event, Journal, Seq, TurnOpened, Usage,
+};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 
@@ -52,18 +54,18 @@ pub(super) struct EntityCost {
     pub(super) cost: Option<Money>,
     pub(super) uncosted: u64,
     /// The part of it that no turn has: folds, and requests that came to nothing.
-    pub(super) besides: Besides,
+    pub(super) besides: ExtraRequests,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Besides {
+pub(super) struct ExtraRequests {
     pub(super) requests: u64,
     pub(super) usage: Usage,
     pub(super) cost: Option<Money>,
     pub(super) uncosted: u64,
 }
 
-impl Besides {
+impl ExtraRequests {
     fn add(&mut self, usage: Option<&Usage>, cost: Option<Money>) {
         self.requests += 1;
         if let Some(usage) = usage {
@@ -74,14 +76,14 @@ impl Besides {
 }
 
 fn plus(sum: Option<Money>, uncosted: u64, cost: Option<Money>) -> (Option<Money>, u64) {
-    let mut spent = Spent::of(sum, uncosted);
+    let mut spent = CostTotal::new(sum, uncosted);
     spent.add(cost);
     (spent.cost(), spent.uncosted())
 }
 
 impl EntityCost {
     fn new(entity_id: EntityId) -> Self {
-        let (usage, besides) = (Usage::default(), Besides::default());
+        let (usage, besides) = (Usage::default(), ExtraRequests::default());
         Self { entity_id, turns: 0, usage, cost: None, uncosted: 0, besides }
     }
 
@@ -95,7 +97,7 @@ impl EntityCost {
 
 /// Adds up while the journal is read.
 #[derive(Default)]
-struct Reckoning {
+struct CostCounter {
     costs: Costs,
     casts: HashMap<CastId, EntityId>,
     callers: HashMap<Caller, EntityId>,
@@ -103,7 +105,7 @@ struct Reckoning {
     places: HashMap<EntityId, usize>,
 }
 
-impl Reckoning {
+impl CostCounter {
     fn entity(&mut self, id: EntityId) -> Option<&mut EntityCost> {
         self.costs.entities.get_mut(*self.places.get(&id)?)
     }
@@ -121,13 +123,13 @@ impl Reckoning {
         self.costs.entities.push(EntityCost::new(entity));
     }
 
-    fn attempted(&mut self, attempt: &Attempt) {
+    fn count_attempt(&mut self, attempt: &Attempt) {
         if let Some(entity) = self.casts.get(&attempt.cast_id) {
             self.callers.insert(attempt.call_id.caller(), *entity);
         }
     }
 
-    fn opened(&mut self, opened: Opened) {
+    fn count_opened(&mut self, opened: TurnOpened) {
         let entity_id = self.casts.get(&opened.cast_id).copied();
         if let Some(entity) = entity_id.and_then(|id| self.entity(id)) {
             entity.turns += 1;
@@ -149,7 +151,7 @@ impl Reckoning {
         });
     }
 
-    fn settled(&mut self, settled: &CallSettled) {
+    fn count_settled(&mut self, settled: &CallSettled) {
         let (caller, usage, cost) = (settled.call_id.caller(), settled.usage.as_ref(), settled.cost);
         let request = is_request(&settled.call_id);
         if !request && cost.is_none() {
@@ -184,14 +186,14 @@ fn is_request(call: &CallId) -> bool {
 }
 
 pub(super) async fn of(loom: &AnyLoom, run: RunId) -> Result<Costs, Error> {
-    let mut reckoning = Reckoning::default();
+    let mut reckoning = CostCounter::default();
     let mut records = std::pin::pin!(loom.read(run, Seq::START));
     while let Some(record) = records.try_next().await? {
         match record.event()? {
             Event::Cast(cast) => reckoning.cast(cast.cast_id, cast.entity_id),
-            Event::Attempt(attempt) => reckoning.attempted(&attempt),
-            Event::Opened(opened) => reckoning.opened(opened),
-            Event::Settled(settled) => reckoning.settled(&settled),
+            Event::Attempt(attempt) => reckoning.count_attempt(&attempt),
+            Event::Opened(opened) => reckoning.count_opened(opened),
+            Event::Settled(settled) => reckoning.count_settled(&settled),
             Event::Root(_)
             | Event::Entity(_)
             | Event::Started(_)

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
-use cantrip::{Deciding, Pending};
+use cantrip::{HumanDecision, PendingApproval};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
 use crate::loom::find;
-use crate::present::{DIM, Present, cut, harmless, program};
+use crate::present::{DIM, Present, cut, program, strip_control};
 use crate::store::Store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{OutputMode, Viewer};
 
 /// A person's word about the calls of a run that wait for it.
 #[derive(Debug, clap::Args)]
@@ -43,13 +43,13 @@ impl Waiting {
         let by = Actor::new(self.by.as_str())
             .map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
         let run = find::run(&store.loom, self.run.as_deref()).await?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
-        let chosen = self.chosen(&service, run).await?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let chosen = self.selected_calls(&service, run).await?;
         let mut decided = None;
-        for Pending { approval_id, .. } in &chosen {
+        for PendingApproval { approval_id, .. } in &chosen {
             let deciding = match refusal {
-                None => Deciding::approve(by.clone()),
-                Some(reason) => Deciding::refuse(by.clone(), reason),
+                None => HumanDecision::approve(by.clone()),
+                Some(reason) => HumanDecision::refuse(by.clone(), reason),
             };
             let guarded = service.decide(run, *approval_id, deciding).await;
             if !guarded.reply.reply_type().is_success() {
@@ -70,7 +70,7 @@ impl Waiting {
         let word = if refusal.is_none() { "approved" } else { "refused" };
         let mut text = String::new();
         for asked in &chosen {
-            let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), told(asked));
+            let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), describe_pending(asked));
         }
         if left.is_empty() {
             let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
@@ -82,7 +82,7 @@ impl Waiting {
         Ok(present.reply(guarded, || text))
     }
 
-    async fn chosen(&self, service: &Service, run: RunId) -> Result<Vec<Pending>, Refusal> {
+    async fn selected_calls(&self, service: &Service, run: RunId) -> Result<Vec<PendingApproval>, Refusal> {
         let mut pending = service.pending(run).await?;
         if let Some(only) = &self.only {
             pending.retain(|asked| asked.approval_id.to_string().starts_with(only.as_str()));
@@ -103,13 +103,13 @@ fn nothing(run: RunId) -> Refusal {
 }
 
 /// What it may cost, and why a person is asked.
-pub(super) fn told(asked: &Pending) -> String {
+pub(super) fn describe_pending(asked: &PendingApproval) -> String {
     let cost = asked.cost.map_or_else(String::new, |cost| format!(", up to {cost}"));
-    let why = asked.reason_code.as_deref().map_or_else(String::new, |code| format!(" ({})", harmless(code)));
+    let why = asked.reason_code.as_deref().map_or_else(String::new, |code| format!(" ({})", strip_control(code)));
     format!("{cost}{why}")
 }
 
 /// A call as a person reads it before deciding.
 pub(super) fn call(gate: &str, args: &serde_json::Value) -> String {
-    cut(&harmless(&format!("{gate}({args})")), 2_000)
+    cut(&strip_control(&format!("{gate}({args})")), 2_000)
 }

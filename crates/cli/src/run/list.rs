@@ -6,30 +6,31 @@ use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId, Timestamp};
 use cantrip::loom::{
-    AnyLoom, CastView, Ending, Error, Journal, Loom, Page, ParkReason, Parked, Removal, RunState, RunView, Spent, Usage,
+    AnyLoom, CastParked, CastView, CostTotal, Ending, Error, Journal, Loom, PageRequest, ParkReason, Removal, RunState,
+    RunView, Usage,
 };
-use cantrip::{MachineClock, Pending, store_refusal};
+use cantrip::{MachineClock, PendingApproval, store_refusal};
 use cantrip_canon::Clock;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde::Serialize;
 
 use super::costs::{self, Costs, EntityCost};
-use crate::approve::joins_the_three;
+use crate::approve::trifecta_warning;
 use crate::limits::RUNS_LISTED_MAX;
 use crate::loom::find;
-use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
+use crate::present::{BOLD, DIM, Present, cut, program, strip_control, width};
 use crate::process::{self, Presence};
 use crate::store::Store;
 use crate::waiting::CrystalFault;
-use crate::watch::{Shows, Viewer, cost};
+use crate::watch::{OutputMode, Viewer, cost};
 
 /// Which of them.
 #[derive(Debug, clap::Args)]
 pub(super) struct Listing {
     /// Only those that stand so.
     #[arg(long, value_enum)]
-    state: Option<Standing>,
+    state: Option<RunStatus>,
 
     /// How many, the latest ones.
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -39,7 +40,7 @@ pub(super) struct Listing {
 /// How a run stands, for someone who may have to do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Standing {
+pub(super) enum RunStatus {
     /// A process works on it.
     Running,
     /// The process that worked on it is gone, or has not been heard of for too long.
@@ -51,7 +52,7 @@ pub(super) enum Standing {
     Failed,
 }
 
-impl Standing {
+impl RunStatus {
     const fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -78,7 +79,7 @@ struct Holder {
 struct Row {
     #[serde(flatten)]
     run: RunView,
-    standing: Standing,
+    standing: RunStatus,
     holder: Option<Holder>,
     intent: Option<String>,
     /// The retention that removed its records.
@@ -95,7 +96,7 @@ impl Listing {
     ) -> Result<ExitCode, Refusal> {
         let store = store?;
         let rows = self.rows(&store.loom).await?;
-        let text = drawn(&rows, &store);
+        let text = draw_rows(&rows, &store);
         let filled = codes::read("runs").value(&rows);
         let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
         Ok(present.reply(guarded, || text))
@@ -106,10 +107,10 @@ impl Listing {
         let stored = |error: Error| store_refusal(&error);
         let most = self.limit.min(RUNS_LISTED_MAX);
         let (mut rows, mut removals) = (Vec::new(), Removals::default());
-        let mut page = Page { after: None, most };
+        let mut page = PageRequest { after: None, most };
         while rows.len() < most {
             page.most = most - rows.len();
-            let listed = loom.latest_runs(self.state.map(recorded), page).await.map_err(stored)?;
+            let listed = loom.latest_runs(self.state.map(recorded_state), page).await.map_err(stored)?;
             for run in listed.items {
                 // Whether a run has an owner is only known by its lease.
                 let row = row(loom, run, &mut removals).await.map_err(stored)?;
@@ -128,24 +129,24 @@ impl Listing {
 }
 
 /// How a run stands on record that stands so for a person.
-const fn recorded(standing: Standing) -> RunState {
+const fn recorded_state(standing: RunStatus) -> RunState {
     match standing {
-        Standing::Running | Standing::Orphaned => RunState::Running,
-        Standing::Waiting => RunState::Waiting,
-        Standing::Terminated => RunState::Terminated,
-        Standing::Truncated => RunState::Truncated,
-        Standing::Failed => RunState::Failed,
+        RunStatus::Running | RunStatus::Orphaned => RunState::Running,
+        RunStatus::Waiting => RunState::Waiting,
+        RunStatus::Terminated => RunState::Terminated,
+        RunStatus::Truncated => RunState::Truncated,
+        RunStatus::Failed => RunState::Failed,
     }
 }
 
-async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(Standing, Option<Holder>), Error> {
+async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(RunStatus, Option<Holder>), Error> {
     let standing = match run.state {
-        RunState::Waiting => Standing::Waiting,
-        RunState::Terminated => Standing::Terminated,
-        RunState::Truncated => Standing::Truncated,
-        RunState::Failed => Standing::Failed,
+        RunState::Waiting => RunStatus::Waiting,
+        RunState::Terminated => RunStatus::Terminated,
+        RunState::Truncated => RunStatus::Truncated,
+        RunState::Failed => RunStatus::Failed,
         RunState::Queued | RunState::Running => {
-            let Some(lease) = loom.holder(run.run_id).await? else { return Ok((Standing::Orphaned, None)) };
+            let Some(lease) = loom.holder(run.run_id).await? else { return Ok((RunStatus::Orphaned, None)) };
             let presence = process::presence(&lease.owner);
             let now = loom.lease_now(MachineClock::new().now().wall).await?;
             let over = lease.expires_at <= now || presence == Presence::Gone;
@@ -155,7 +156,7 @@ async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(Standing, Option<Hol
                 expires_at: lease.expires_at,
                 presence,
             };
-            return Ok((if over { Standing::Orphaned } else { Standing::Running }, Some(holder)));
+            return Ok((if over { RunStatus::Orphaned } else { RunStatus::Running }, Some(holder)));
         }
     };
     Ok((standing, None))
@@ -177,7 +178,7 @@ impl Removals {
 
 async fn all_removals(loom: &AnyLoom) -> Result<HashMap<RunId, Removal>, Error> {
     let mut removals = HashMap::new();
-    let mut page = Page::FIRST;
+    let mut page = PageRequest::FIRST;
     loop {
         let listed = loom.removals(page).await?;
         removals.extend(listed.items.into_iter().map(|removal| (removal.run_id, removal)));
@@ -221,10 +222,10 @@ async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<CastRecord, Error> {
 
 /// Who removed the records of a run, when, and why.
 fn removal_told(removal: &Removal) -> String {
-    format!("{} by {}: {}", removal.at, harmless(&removal.actor), harmless(&removal.reason))
+    format!("{} by {}: {}", removal.at, strip_control(&removal.actor), strip_control(&removal.reason))
 }
 
-fn drawn(rows: &[Row], store: &Store) -> String {
+fn draw_rows(rows: &[Row], store: &Store) -> String {
     if rows.is_empty() {
         return format!("{DIM}no such run{DIM:#}\n");
     }
@@ -233,7 +234,7 @@ fn drawn(rows: &[Row], store: &Store) -> String {
         let (id, at) = (row.run.run_id, row.run.created_at);
         let intent = match &row.removed {
             Some(removal) => format!("(records removed {})", removal_told(removal).replace('\n', " ")),
-            None => row.intent.as_deref().map(|intent| harmless(intent).replace('\n', " ")).unwrap_or_default(),
+            None => row.intent.as_deref().map(|intent| strip_control(intent).replace('\n', " ")).unwrap_or_default(),
         };
         let columns = width().map_or(60, |width| width.saturating_sub(72).max(20));
         let _ = writeln!(
@@ -245,11 +246,11 @@ fn drawn(rows: &[Row], store: &Store) -> String {
     }
     let (program, again) = (program(), &store.again);
     let count = |standing| rows.iter().filter(|row| row.standing == standing).count();
-    if count(Standing::Orphaned) > 0 {
+    if count(RunStatus::Orphaned) > 0 {
         let _ =
             writeln!(text, "{DIM}nobody works on them, and they can go on:{DIM:#} {program} run resume --all{again}");
     }
-    if let Some(row) = rows.iter().rfind(|row| row.standing == Standing::Waiting) {
+    if let Some(row) = rows.iter().rfind(|row| row.standing == RunStatus::Waiting) {
         let _ = writeln!(text, "{DIM}waits to go on:{DIM:#} {program} run resume {}{again}", row.run.run_id);
     }
     text
@@ -257,16 +258,16 @@ fn drawn(rows: &[Row], store: &Store) -> String {
 
 /// All about one run.
 #[derive(Debug, Serialize)]
-struct Whole {
+struct RunDetails {
     #[serde(flatten)]
     row: Row,
     cast: Option<CastView>,
     /// The calls that wait for a person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pending: Vec<Pending>,
+    pending: Vec<PendingApproval>,
     /// Why it rests, if it was parked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    parked: Option<Parked>,
+    parked: Option<CastParked>,
     /// What it took, with its children.
     costs: Costs,
 }
@@ -286,7 +287,7 @@ pub(super) async fn show(
         CastRecord::None => (None, false),
         CastRecord::Removed => (None, true),
     };
-    let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+    let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
     let (pending, parked) = match view.state {
         RunState::Waiting => (service.pending(run).await?, service.parked(run).await?),
         RunState::Queued | RunState::Running | RunState::Terminated | RunState::Truncated | RunState::Failed => {
@@ -296,8 +297,8 @@ pub(super) async fn show(
     // What it took stands in its records; its receipt still says it.
     let costs = if is_removed { Costs::default() } else { costs::of(&store.loom, run).await.map_err(stored)? };
     let row = row(&store.loom, view, &mut Removals::default()).await.map_err(stored)?;
-    let whole = Whole { row, cast, pending, parked, costs };
-    let text = told(&whole, &store);
+    let whole = RunDetails { row, cast, pending, parked, costs };
+    let text = draw_details(&whole, &store);
     let filled = codes::read(format!("run {run}")).value(&whole);
     let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
     Ok(present.reply(guarded, || text))
@@ -310,7 +311,7 @@ fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
     };
     let took = |usage: &Usage, cost_of: Option<Money>, uncosted: u64| {
         let Usage { prompt_tokens, completion_tokens, .. } = usage;
-        format!("{prompt_tokens} in, {completion_tokens} out{}", cost(&Spent::of(cost_of, uncosted)))
+        format!("{prompt_tokens} in, {completion_tokens} out{}", cost(&CostTotal::new(cost_of, uncosted)))
     };
     let mut rows = Vec::new();
     for turn in costs.turns.iter().filter(|turn| turn.entity_id == root) {
@@ -335,7 +336,7 @@ fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
     rows
 }
 
-fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> String {
+fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, store: &Store) -> String {
     let run = &row.run;
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
     let mut line = |what: &str, said: &str| {
@@ -352,7 +353,7 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
     if let Some(removal) = &row.removed {
         let policy = serde_json::to_string(&removal.policy).unwrap_or_default();
         line("removed", &format!("{} records, {}", removal.records, removal_told(removal)));
-        line("policy", &harmless(&policy));
+        line("policy", &strip_control(&policy));
     }
     if let Some(holder) = &row.holder {
         let where_it_is = match holder.presence {
@@ -363,15 +364,15 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
         line("held by", &format!("{} until {} ({where_it_is})", holder.owner, holder.expires_at));
     }
     if let Some(cast) = cast {
-        line("intent", &cut(&harmless(&cast.intent.text()).replace('\n', " "), 200));
+        line("intent", &cut(&strip_control(&cast.intent.text()).replace('\n', " "), 200));
         if let Some(outcome) = &cast.outcome {
             let how = match &outcome.ending {
                 Ending::Terminated { result, .. } => {
                     let said = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
-                    cut(&harmless(&said).replace('\n', " "), 200)
+                    cut(&strip_control(&said).replace('\n', " "), 200)
                 }
                 Ending::Truncated { reason, error, .. } => {
-                    let error = error.as_ref().map(|error| format!(": {}", harmless(&error.message)));
+                    let error = error.as_ref().map(|error| format!(": {}", strip_control(&error.message)));
                     format!("truncated ({}){}", reason.as_str(), error.unwrap_or_default())
                 }
             };
@@ -380,7 +381,7 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
         }
     }
     let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.usage;
-    let spent = cost(&Spent::of(costs.cost, costs.uncosted));
+    let spent = cost(&CostTotal::new(costs.cost, costs.uncosted));
     // A script that counts nothing took nothing worth a line.
     if costs.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
         let failed = match costs.failed_attempts {
@@ -399,8 +400,8 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
     let (program, again, id) = (program(), &store.again, run.run_id);
     for asked in pending {
         let call = super::decide::call(&asked.gate, &asked.args);
-        line("waits", &format!("{call}{} until {}", super::decide::told(asked), asked.expires_at));
-        if let Some(why) = joins_the_three(asked) {
+        line("waits", &format!("{call}{} until {}", super::decide::describe_pending(asked), asked.expires_at));
+        if let Some(why) = trifecta_warning(asked) {
             line("", &why);
         }
         for danger in crate::approve::dangers(&asked.reasons) {
@@ -409,12 +410,12 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
     }
     match parked.as_ref().map(|parked| (parked.reason, CrystalFault::of_record(parked))) {
         Some((ParkReason::CrystalUnavailable, Some(fault))) => {
-            line("waits", &format!("for its crystal: {} ({})", fault.said(), fault.code()));
+            line("waits", &format!("for its crystal: {} ({})", fault.provider_message(), fault.code()));
             line("hint", fault.advice());
         }
         Some((ParkReason::CrystalUnavailable, None)) => line("waits", "for its crystal, which does not answer"),
         Some((ParkReason::NoProgress, Some(fault))) => {
-            line("waits", &format!("to be resumed: {} ({})", fault.said(), fault.code()));
+            line("waits", &format!("to be resumed: {} ({})", fault.provider_message(), fault.code()));
             line("hint", fault.advice());
         }
         Some((ParkReason::NoProgress, None)) => line("waits", "to be resumed: nobody who took it up got any further"),
@@ -423,11 +424,11 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
         None => {}
     }
     let next = match row.standing {
-        Standing::Waiting if !pending.is_empty() => format!("run approve {id}"),
-        Standing::Running => format!("run cancel {id}"),
-        Standing::Orphaned | Standing::Waiting | Standing::Failed => format!("run resume {id}"),
-        Standing::Truncated => format!("run continue {id}"),
-        Standing::Terminated => format!("loom thread {id}"),
+        RunStatus::Waiting if !pending.is_empty() => format!("run approve {id}"),
+        RunStatus::Running => format!("run cancel {id}"),
+        RunStatus::Orphaned | RunStatus::Waiting | RunStatus::Failed => format!("run resume {id}"),
+        RunStatus::Truncated => format!("run continue {id}"),
+        RunStatus::Terminated => format!("loom thread {id}"),
     };
     let next = if row.removed.is_some() { "retention ls".to_owned() } else { next };
     let _ = writeln!(text, "  {program} {next}{again}");

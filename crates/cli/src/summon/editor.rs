@@ -15,20 +15,20 @@ use rustyline::{Behavior, ColorMode, CompletionType, Config, Context, Editor, He
 
 use super::command::NAMES;
 use super::entry;
-use super::input::Read;
+use super::input::ReadResult;
 use crate::limits::HISTORY_ENTRIES_MAX;
 use crate::present::BOLD;
 
 /// What was typed, in the store's folder.
 const HISTORY: &str = "history";
 
-pub(super) struct Typing {
+pub(super) struct LineEditor {
     editor: Editor<Aid, FileHistory>,
     prompt: String,
     history: Option<PathBuf>,
 }
 
-impl Typing {
+impl LineEditor {
     /// None where there is no terminal after all.
     pub(super) fn new(name: &str, beside: Option<&Path>) -> Option<Self> {
         let colours = match AutoStream::choice(&std::io::stderr()) {
@@ -57,14 +57,14 @@ impl Typing {
     }
 
     /// Waits until something was entered.
-    pub(super) fn entry(&mut self) -> Read {
+    pub(super) fn entry(&mut self) -> ReadResult {
         match self.editor.readline(&self.prompt) {
             Ok(typed) => {
                 self.remember(&typed);
-                Read::Entry(typed)
+                ReadResult::Entry(typed)
             }
-            Err(ReadlineError::Interrupted | ReadlineError::Eof) => Read::End,
-            Err(error) => Read::Failed(error.to_string()),
+            Err(ReadlineError::Interrupted | ReadlineError::Eof) => ReadResult::End,
+            Err(error) => ReadResult::Failed(error.to_string()),
         }
     }
 

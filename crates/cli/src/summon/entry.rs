@@ -28,11 +28,11 @@ pub(super) fn is_block(beginning: &str) -> bool {
 }
 
 /// Whether an entry wants another line, from the last one it has; that is not its first.
-pub(super) fn goes_on(block: bool, line: &str) -> bool {
+pub(super) fn continues(block: bool, line: &str) -> bool {
     if block { !line.trim_end().ends_with(BLOCK) } else { line.trim_end_matches('\n').ends_with('\\') }
 }
 
-pub(super) fn meant(typed: &str) -> Entry {
+pub(super) fn parse_entry(typed: &str) -> Entry {
     if let Some(inside) = typed.trim_start().strip_prefix(BLOCK) {
         // The end of the input closes a block that was left open.
         let inside = inside.trim_end();
@@ -65,35 +65,35 @@ mod tests {
 
     #[test]
     fn a_line_is_an_intent_and_a_blank_one_is_nothing() {
-        assert_eq!(meant("count the rows\n"), said("count the rows"));
-        assert_eq!(meant("  \n"), Entry::Nothing);
-        assert_eq!(meant(""), Entry::Nothing);
+        assert_eq!(parse_entry("count the rows\n"), said("count the rows"));
+        assert_eq!(parse_entry("  \n"), Entry::Nothing);
+        assert_eq!(parse_entry(""), Entry::Nothing);
         assert!(!is_open("count the rows"));
     }
 
     #[test]
     fn a_backslash_at_the_end_joins_the_next_line() {
         assert!(is_open("one \\") && is_open("one \\\ntwo\\") && !is_open("one \\\ntwo"));
-        assert_eq!(meant("one \\\ntwo\\\nthree"), said("one \ntwo\nthree"));
-        assert_eq!(meant("a\\b"), said("a\\b"), "only at the end of a line");
-        assert_eq!(meant("left open\\"), said("left open"));
+        assert_eq!(parse_entry("one \\\ntwo\\\nthree"), said("one \ntwo\nthree"));
+        assert_eq!(parse_entry("a\\b"), said("a\\b"), "only at the end of a line");
+        assert_eq!(parse_entry("left open\\"), said("left open"));
     }
 
     #[test]
     fn a_block_holds_anything() {
         assert!(is_open("\"\"\"") && is_open("\"\"\"one\n\n/two \\") && !is_open("\"\"\"one\n\n/two \\\n\"\"\""));
-        assert_eq!(meant("\"\"\"\none\n\n/two \\\n\"\"\""), said("one\n\n/two \\"));
-        assert_eq!(meant("\"\"\"short\"\"\""), said("short"));
+        assert_eq!(parse_entry("\"\"\"\none\n\n/two \\\n\"\"\""), said("one\n\n/two \\"));
+        assert_eq!(parse_entry("\"\"\"short\"\"\""), said("short"));
         assert!(!is_open("\"\"\"short\"\"\""));
-        assert_eq!(meant("\"\"\"\n\n\"\"\""), Entry::Nothing);
-        assert_eq!(meant("\"\"\"\nnever closed\n"), said("never closed"));
+        assert_eq!(parse_entry("\"\"\"\n\n\"\"\""), Entry::Nothing);
+        assert_eq!(parse_entry("\"\"\"\nnever closed\n"), said("never closed"));
     }
 
     #[test]
     fn a_slash_begins_a_command_and_two_an_intent() {
-        assert_eq!(meant("/fork 2 again\n"), Entry::Command("/fork 2 again".to_owned()));
-        assert_eq!(meant("//etc/hosts: what is it?"), said("/etc/hosts: what is it?"));
-        assert_eq!(meant("/etc/hosts\nwas pasted"), said("/etc/hosts\nwas pasted"));
-        assert_eq!(meant("\"\"\"/quit\"\"\""), said("/quit"));
+        assert_eq!(parse_entry("/fork 2 again\n"), Entry::Command("/fork 2 again".to_owned()));
+        assert_eq!(parse_entry("//etc/hosts: what is it?"), said("/etc/hosts: what is it?"));
+        assert_eq!(parse_entry("/etc/hosts\nwas pasted"), said("/etc/hosts\nwas pasted"));
+        assert_eq!(parse_entry("\"\"\"/quit\"\"\""), said("/quit"));
     }
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use cantrip_reply::{Refusal, codes};
 
-use super::editor::Typing;
+use super::editor::LineEditor;
 use super::entry::{self, Entry};
 use crate::interrupt::Presses;
 use crate::limits::TYPED_BYTES_MAX;
 
 /// The next thing that was given.
-pub(super) enum Given {
+pub(super) enum InputEvent {
     Intent(String),
     Command(String),
     Refused(Refusal),
@@ -20,25 +20,25 @@ pub(super) enum Given {
     End,
 }
 
-impl From<Entry> for Option<Given> {
+impl From<Entry> for Option<InputEvent> {
     fn from(entry: Entry) -> Self {
         match entry {
             Entry::Nothing => None,
-            Entry::Intent(intent) => Some(Given::Intent(intent)),
-            Entry::Command(line) => Some(Given::Command(line)),
+            Entry::Intent(intent) => Some(InputEvent::Intent(intent)),
+            Entry::Command(line) => Some(InputEvent::Command(line)),
         }
     }
 }
 
 pub(super) enum Input {
     /// Taken while someone types.
-    Typed(Option<Box<Typing>>),
+    Typed(Option<Box<LineEditor>>),
     Piped(Presses),
 }
 
 impl Input {
     pub(super) fn typed(name: &str, beside: Option<&Path>) -> Self {
-        Self::Typed(Typing::new(name, beside).map(Box::new))
+        Self::Typed(LineEditor::new(name, beside).map(Box::new))
     }
 
     pub(super) fn piped() -> Self {
@@ -46,26 +46,30 @@ impl Input {
     }
 
     /// Waits for the next entry that says something.
-    pub(super) async fn next(&mut self) -> Given {
+    pub(super) async fn next(&mut self) -> InputEvent {
         loop {
             let read = match self {
-                Self::Typed(typing) => typed(typing).await,
+                Self::Typed(typing) => read_typed(typing).await,
                 Self::Piped(presses) => tokio::select! { biased;
-                    () = presses.next() => return Given::Interrupted,
+                    () = presses.next() => return InputEvent::Interrupted,
                     // A read that nobody waits for any more ends with the process.
-                    read = blocking(|| piped(&mut io::stdin().lock())) => read,
+                    read = blocking(|| read_piped(&mut io::stdin().lock())) => read,
                 },
             };
             let given = match read {
-                Read::Entry(text) if text.len() > TYPED_BYTES_MAX => Some(Given::Refused(too_long(text.len()))),
-                Read::Entry(text) => entry::meant(&text).into(),
-                Read::TooLong(bytes) => Some(Given::Refused(too_long(bytes))),
-                Read::NotText => Some(Given::Refused(codes::target_unusable("an intent", "it is not text").into())),
-                Read::Failed(cause) => {
-                    tracing::error!(cause, "the input cannot be read");
-                    Some(Given::End)
+                ReadResult::Entry(text) if text.len() > TYPED_BYTES_MAX => {
+                    Some(InputEvent::Refused(too_long(text.len())))
                 }
-                Read::End => Some(Given::End),
+                ReadResult::Entry(text) => entry::parse_entry(&text).into(),
+                ReadResult::TooLong(bytes) => Some(InputEvent::Refused(too_long(bytes))),
+                ReadResult::NotText => {
+                    Some(InputEvent::Refused(codes::target_unusable("an intent", "it is not text").into()))
+                }
+                ReadResult::Failed(cause) => {
+                    tracing::error!(cause, "the input cannot be read");
+                    Some(InputEvent::End)
+                }
+                ReadResult::End => Some(InputEvent::End),
             };
             if let Some(given) = given {
                 return given;
@@ -79,7 +83,7 @@ fn too_long(bytes: usize) -> Refusal {
 }
 
 /// What was read.
-pub(super) enum Read {
+pub(super) enum ReadResult {
     Entry(String),
     TooLong(usize),
     NotText,
@@ -87,12 +91,12 @@ pub(super) enum Read {
     End,
 }
 
-async fn blocking(read: impl FnOnce() -> Read + Send + 'static) -> Read {
-    tokio::task::spawn_blocking(read).await.unwrap_or(Read::End)
+async fn blocking(read: impl FnOnce() -> ReadResult + Send + 'static) -> ReadResult {
+    tokio::task::spawn_blocking(read).await.unwrap_or(ReadResult::End)
 }
 
-async fn typed(typing: &mut Option<Box<Typing>>) -> Read {
-    let Some(mut taken) = typing.take() else { return Read::End };
+async fn read_typed(typing: &mut Option<Box<LineEditor>>) -> ReadResult {
+    let Some(mut taken) = typing.take() else { return ReadResult::End };
     let read = tokio::task::spawn_blocking(move || {
         let read = taken.entry();
         (taken, read)
@@ -102,22 +106,22 @@ async fn typed(typing: &mut Option<Box<Typing>>) -> Read {
             *typing = Some(taken);
             read
         }
-        Err(_) => Read::End,
+        Err(_) => ReadResult::End,
     }
 }
 
 /// One entry: a line, or several that belong together. What is too long is read to its end and let go: its rest must
 /// not be taken for intents.
-fn piped(from: &mut impl BufRead) -> Read {
+fn read_piped(from: &mut impl BufRead) -> ReadResult {
     let (mut all, mut bytes, mut block) = (Vec::new(), 0, false);
     loop {
         let mut line = Vec::new();
         let count = match from.by_ref().take(TYPED_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line) {
             Ok(count) => count,
-            Err(error) => return Read::Failed(error.to_string()),
+            Err(error) => return ReadResult::Failed(error.to_string()),
         };
         if count == 0 && bytes == 0 {
-            return Read::End;
+            return ReadResult::End;
         }
         let text = String::from_utf8_lossy(&line);
         // Only this line is looked at, however long the entry is already: how it began decides what ends it.
@@ -125,7 +129,7 @@ fn piped(from: &mut impl BufRead) -> Read {
             block = entry::is_block(&text);
             entry::is_open(text.trim_end_matches('\n'))
         } else {
-            entry::goes_on(block, &text)
+            entry::continues(block, &text)
         };
         bytes += count;
         let fits = bytes <= TYPED_BYTES_MAX;
@@ -138,11 +142,11 @@ fn piped(from: &mut impl BufRead) -> Read {
             continue;
         }
         if !fits {
-            return Read::TooLong(bytes);
+            return ReadResult::TooLong(bytes);
         }
         return match String::from_utf8(all) {
-            Ok(text) => Read::Entry(text),
-            Err(_) => Read::NotText,
+            Ok(text) => ReadResult::Entry(text),
+            Err(_) => ReadResult::NotText,
         };
     }
 }
@@ -155,12 +159,12 @@ mod tests {
         let mut from = input;
         let mut found = Vec::new();
         loop {
-            match piped(&mut from) {
-                Read::Entry(text) => found.push(text),
-                Read::TooLong(bytes) => found.push(format!("too long: {bytes}")),
-                Read::NotText => found.push("not text".to_owned()),
-                Read::Failed(cause) => panic!("{cause}"),
-                Read::End => return found,
+            match read_piped(&mut from) {
+                ReadResult::Entry(text) => found.push(text),
+                ReadResult::TooLong(bytes) => found.push(format!("too long: {bytes}")),
+                ReadResult::NotText => found.push("not text".to_owned()),
+                ReadResult::Failed(cause) => panic!("{cause}"),
+                ReadResult::End => return found,
             }
         }
     }

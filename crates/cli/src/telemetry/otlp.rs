@@ -59,7 +59,7 @@ where
             return None;
         }
     };
-    let tracer = Ours(provider.tracer("cantrip"));
+    let tracer = PlacedTracer(provider.tracer("cantrip"));
     *SENDING.lock().unwrap_or_else(PoisonError::into_inner) = Some(provider);
     let layer = tracing_opentelemetry::layer()
         .with_tracer(tracer)
@@ -89,8 +89,8 @@ fn provider() -> Result<SdkTracerProvider, String> {
         .with_retry_policy(RetryPolicy::disabled())
         .build()
         .map_err(|fault| fault.to_string())?;
-    let exporter = Telling { exporter, has_told: AtomicBool::new(false) };
-    let builder = SdkTracerProvider::builder().with_batch_exporter(exporter).with_id_generator(Given::default());
+    let exporter = ReportingExporter { exporter, has_told: AtomicBool::new(false) };
+    let builder = SdkTracerProvider::builder().with_batch_exporter(exporter).with_id_generator(PresetIds::default());
     Ok(builder.with_resource(resource()).build())
 }
 
@@ -109,9 +109,9 @@ thread_local! {
 
 /// Gives out the ids that the next span was made with.
 #[derive(Debug, Default)]
-struct Given(RandomIdGenerator);
+struct PresetIds(RandomIdGenerator);
 
-impl IdGenerator for Given {
+impl IdGenerator for PresetIds {
     fn new_trace_id(&self) -> TraceId {
         NEXT_TRACE.take().unwrap_or_else(|| self.0.new_trace_id())
     }
@@ -123,19 +123,19 @@ impl IdGenerator for Given {
 
 /// A tracer whose spans have the ids, and hang below the span of somebody else's, that their fields say.
 #[derive(Debug)]
-struct Ours(SdkTracer);
+struct PlacedTracer(SdkTracer);
 
-impl Tracer for Ours {
+impl Tracer for PlacedTracer {
     type Span = Span;
 
     fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> Span {
-        let mut said = Said::default();
+        let mut said = SpanPlacement::default();
         if let Some(attributes) = &mut builder.attributes {
             attributes.retain(|attribute| !said.takes(attribute));
         }
         NEXT_SPAN.set(said.span_id);
         NEXT_TRACE.set(said.trace_id);
-        let above = said.traceparent.and_then(|header| TraceContext::read(&header, said.tracestate.as_deref()));
+        let above = said.traceparent.and_then(|header| TraceContext::parse(&header, said.tracestate.as_deref()));
         let span = match above.filter(|_| !parent.has_active_span()) {
             Some(above) => self.0.build_with_context(builder, &parent.with_remote_span_context(remote(&above))),
             None => self.0.build_with_context(builder, parent),
@@ -156,14 +156,14 @@ fn remote(above: &TraceContext) -> SpanContext {
 
 /// What the fields of a span say about its place.
 #[derive(Default)]
-struct Said {
+struct SpanPlacement {
     trace_id: Option<TraceId>,
     span_id: Option<SpanId>,
     traceparent: Option<String>,
     tracestate: Option<String>,
 }
 
-impl Said {
+impl SpanPlacement {
     /// Takes a field that is no attribute.
     fn takes(&mut self, attribute: &KeyValue) -> bool {
         let value = || attribute.value.as_str().into_owned();
@@ -180,12 +180,12 @@ impl Said {
 
 /// Sends, and says once that something was lost.
 #[derive(Debug)]
-struct Telling {
+struct ReportingExporter {
     exporter: Otlp,
     has_told: AtomicBool,
 }
 
-impl SpanExporter for Telling {
+impl SpanExporter for ReportingExporter {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for attribute in batch.iter_mut().flat_map(|span| &mut span.attributes) {
             // A list by the conventions, which a field of a span cannot be.
@@ -241,7 +241,7 @@ impl Client {
         Ok(Self { runtime, client })
     }
 
-    fn sent(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    fn send_request(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = reqwest::Request::try_from(request)?;
         self.runtime.block_on(async {
             let mut response = self.client.execute(request).await?;
@@ -278,6 +278,6 @@ impl HttpClient for Client {
         'client: 'sent,
         Self: 'sent,
     {
-        Box::pin(async move { self.sent(request) })
+        Box::pin(async move { self.send_request(request) })
     }
 }

@@ -12,11 +12,11 @@ use cantrip::stream::{ItemId, Text};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cursor::{self, Stream};
-use crate::present::{DIM, harmless, width_of_error};
+use crate::present::{DIM, strip_control, width_of_error};
 
 /// How the text of an item looks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct TextStyle {
     /// Stands before every line.
     pub before: &'static str,
     pub depth: usize,
@@ -27,7 +27,7 @@ pub(super) struct Look {
 
 /// What is being written.
 #[derive(Debug)]
-struct Open {
+struct LiveText {
     item: ItemId,
     written: Text,
 }
@@ -37,7 +37,7 @@ struct Open {
 pub(super) struct Live {
     /// Standard output is the same terminal.
     shared: bool,
-    open: Option<Open>,
+    open: Option<LiveText>,
     /// The last words of the root that were written whole where the answer belongs.
     said: Option<Text>,
 }
@@ -68,7 +68,7 @@ impl Live {
     }
 
     /// Writes what an item has grown by.
-    pub(super) fn grow(&mut self, item: &ItemId, content: &Text, look: Look) {
+    pub(super) fn grow(&mut self, item: &ItemId, content: &Text, look: TextStyle) {
         match &self.open {
             Some(open) if open.item != *item => {}
             Some(open) => {
@@ -84,7 +84,7 @@ impl Live {
     }
 
     /// Writes the rest of an item that is whole. `note` says what became of one that did not end well.
-    pub(super) fn finish(&mut self, item: &ItemId, content: &Text, note: Option<&str>, look: Look) {
+    pub(super) fn finish(&mut self, item: &ItemId, content: &Text, note: Option<&str>, look: TextStyle) {
         let rest = match self.open.take() {
             Some(open) if open.item == *item && begins_with(content, &open.written) => {
                 beyond(content, open.written.len())
@@ -111,16 +111,16 @@ impl Live {
         }
     }
 
-    fn write(&mut self, item: &ItemId, content: &Text, rest: &str, look: Look) {
+    fn write(&mut self, item: &ItemId, content: &Text, rest: &str, look: TextStyle) {
         self.put(rest, look);
-        self.open = Some(Open { item: item.clone(), written: content.clone() });
+        self.open = Some(LiveText { item: item.clone(), written: content.clone() });
     }
 
-    fn put(&self, text: &str, look: Look) {
+    fn put(&self, text: &str, look: TextStyle) {
         if text.is_empty() {
             return;
         }
-        let text = harmless(text);
+        let text = strip_control(text);
         if look.may_be_answer && self.shared {
             // As it is: the terminal breaks its lines, so that they can be copied whole.
             let last = text.rsplit('\n').next().unwrap_or_default();

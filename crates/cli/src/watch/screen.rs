@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anstyle::Style;
 use cantrip::circle::MediumKind;
-use cantrip::events::{Progressed, Retrying};
-use cantrip::loom::{CallId, Spent};
+use cantrip::events::{CallProgress, RetryNotice};
+use cantrip::loom::{CallId, CostTotal};
 use cantrip::stream::codes::STREAM_CLOSED;
 use cantrip::stream::{
     Emission, Item, ItemId, Origin, ReplyKind, Status, Text, ToolCall, TurnEvent, TurnId, Upsert, Usage,
@@ -14,12 +14,12 @@ use cantrip::stream::{
 use cantrip_reply::ReplyType;
 use unicode_width::UnicodeWidthStr;
 
-use super::live::{self, Live, Look};
+use super::live::{self, Live, TextStyle};
 use super::{cost, retry_line, tokens};
 use crate::cursor;
 use crate::limits::PROGRESS_MS;
 use crate::loom::draw::position;
-use crate::present::{BOLD, DIM, colour, cut, harmless, say, width_of_error};
+use crate::present::{BOLD, DIM, colour, cut, say, strip_control, width_of_error};
 
 /// Lines of a program, an output or a text that are shown; the loom has them all.
 const LINES_SHOWN: usize = 12;
@@ -31,7 +31,7 @@ const NO_OUTPUT: &str = "(no output)";
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     /// The turns that are shown.
-    shown: HashMap<TurnId, Shown>,
+    shown: HashMap<TurnId, TurnState>,
     /// Calls that were shown before they were answered.
     asked: HashSet<ItemId>,
     /// How far each entity has come; the one that was cast has no name.
@@ -43,7 +43,7 @@ pub(super) struct Screen {
     /// When the calls of the turns that are shown last told how far they had come.
     progressed: HashMap<CallId, Instant>,
     /// What the children of the cast took.
-    pub(super) below: Below,
+    pub(super) below: ChildUsage,
     /// Where text appears as it is said; none where nobody sees it grow.
     pub(super) live: Option<Live>,
     /// The turn whose text is being said, and what happened in others meanwhile.
@@ -55,14 +55,14 @@ pub(super) struct Screen {
 
 /// What the children of a cast took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Below {
+pub(super) struct ChildUsage {
     pub(super) input: u64,
     pub(super) output: u64,
-    pub(super) spent: Spent,
+    pub(super) spent: CostTotal,
 }
 
 #[derive(Debug, Clone)]
-struct Shown {
+struct TurnState {
     depth: usize,
     entity: Option<Box<str>>,
     since: Instant,
@@ -149,7 +149,7 @@ impl Screen {
                 }
                 self.say(depth, &line);
                 self.drawn = Some(turn_id.clone());
-                self.shown.insert(turn_id.clone(), Shown { depth, entity, since: at });
+                self.shown.insert(turn_id.clone(), TurnState { depth, entity, since: at });
             }
             Emission::Turn(TurnEvent::Complete { turn_id, usage, continuations, .. }) => {
                 let Some(shown) = self.shown.remove(turn_id) else { return };
@@ -157,16 +157,16 @@ impl Screen {
                 // A turn that delegates goes on as the next one.
                 let further = continuations.as_ref().map_or(0, |turns| turns.len() as u64);
                 *self.turns.entry(shown.entity.clone()).or_default() += further;
-                self.took(at, &shown, usage.as_ref());
+                self.show_usage(at, &shown, usage.as_ref());
             }
             Emission::Turn(TurnEvent::Error { turn_id, error_code, error_message, usage, .. }) => {
                 let Some(shown) = self.shown.remove(turn_id) else { return };
                 // A turn that was only interrupted is asked for again. What ends the cast itself is told by its reply.
                 if &**error_code != STREAM_CLOSED && shown.depth > 0 {
-                    let (style, message) = (colour(ReplyType::Failure), harmless(error_message));
+                    let (style, message) = (colour(ReplyType::Failure), strip_control(error_message));
                     self.say(shown.depth, &format!("  {style}{message}{style:#} {DIM}{error_code}{DIM:#}"));
                 }
-                self.took(at, &shown, usage.as_ref());
+                self.show_usage(at, &shown, usage.as_ref());
             }
             Emission::Upsert(upsert) => {
                 let depth = self.shown.get(&upsert.turn_id).map_or(0, |shown| shown.depth);
@@ -178,7 +178,7 @@ impl Screen {
     }
 
     /// How far a call has come; a line of it now and then will do.
-    pub(super) fn progressed(&mut self, Progressed { turn_id, call_id, gate, progress }: &Progressed) {
+    pub(super) fn progressed(&mut self, CallProgress { turn_id, call_id, gate, progress }: &CallProgress) {
         let Some(depth) = self.shown.get(&TurnId::from(turn_id)).map(|shown| shown.depth) else { return };
         let now = Instant::now();
         let recent = self.progressed.get(call_id).is_some_and(|told| now - *told < Duration::from_millis(PROGRESS_MS));
@@ -188,26 +188,26 @@ impl Screen {
         self.progressed.insert(*call_id, now);
         let total = progress.total.map_or_else(String::new, |total| format!("/{total}"));
         let message = progress.message.as_deref().map_or_else(String::new, |message| format!(" {message}"));
-        let line = harmless(&format!("{gate}: {}{total}{message}", progress.done)).replace('\n', " ");
+        let line = strip_control(&format!("{gate}: {}{total}{message}", progress.done)).replace('\n', " ");
         let columns = width_of_error().unwrap_or(160).saturating_sub(4 + 2 * depth);
         self.say(depth, &format!("{DIM}  … {}{DIM:#}", cut(&line, columns)));
     }
 
-    pub(super) fn retrying(&mut self, retrying: &Retrying) {
+    pub(super) fn retrying(&mut self, retrying: &RetryNotice) {
         let turn = retrying.turn_id.as_ref().map(TurnId::from);
         let depth = turn.and_then(|turn| self.shown.get(&turn)).map_or(0, |shown| shown.depth);
         self.say(depth, &retry_line(retrying));
     }
 
     /// What a turn took, if that is worth a line.
-    fn took(&mut self, at: Instant, shown: &Shown, usage: Option<&Usage>) {
+    fn show_usage(&mut self, at: Instant, shown: &TurnState, usage: Option<&Usage>) {
         if let (Some(usage), true) = (usage, shown.depth > 0) {
             self.below.input = self.below.input.saturating_add(usage.input_tokens);
             self.below.output = self.below.output.saturating_add(usage.output_tokens);
             self.below.spent.add(usage.cost);
         }
         let tokens = usage.map_or_else(String::new, |usage| {
-            let spent = Spent::of(usage.cost, u64::from(usage.cost.is_none()));
+            let spent = CostTotal::new(usage.cost, u64::from(usage.cost.is_none()));
             format!("{}{}", tokens(usage.input_tokens, usage.output_tokens), cost(&spent))
         });
         let seconds = at.saturating_duration_since(shown.since).as_secs_f64();
@@ -229,18 +229,18 @@ impl Screen {
         let is_answer = item_id.as_str().ends_with("/answer");
         match item {
             Item::Message { content, origin: Origin::Agent } if !is_answer => {
-                let look = Look { before: "  ", depth, style: Style::new(), may_be_answer: depth == 0 };
-                self.said(turn_id, status, item_id, content, look);
+                let look = TextStyle { before: "  ", depth, style: Style::new(), may_be_answer: depth == 0 };
+                self.show_text(turn_id, status, item_id, content, look);
             }
             Item::Thinking { content, .. } => {
-                let look = Look { before: "  ~ ", depth, style: DIM, may_be_answer: false };
-                self.said(turn_id, status, item_id, content, look);
+                let look = TextStyle { before: "  ~ ", depth, style: DIM, may_be_answer: false };
+                self.show_text(turn_id, status, item_id, content, look);
             }
             Item::ToolCall(call) => {
                 let depth = depth + usize::from(call.parent_item_id.is_some());
                 let announced = matches!(status, Status::Update) || whole;
                 if !announced {
-                    self.named(depth, call);
+                    self.show_call_name(depth, call);
                 }
                 if announced && self.asked.insert(item_id.clone()) {
                     self.attribute(turn_id);
@@ -257,7 +257,7 @@ impl Screen {
     }
 
     /// Shows what an item says.
-    fn said(&mut self, turn: &TurnId, status: &Status, item: &ItemId, content: &Text, look: Look) {
+    fn show_text(&mut self, turn: &TurnId, status: &Status, item: &ItemId, content: &Text, look: TextStyle) {
         if self.live.is_some() || status.is_final() {
             self.attribute(turn);
         }
@@ -265,7 +265,7 @@ impl Screen {
             (Some(live), Status::Create | Status::Update) => live.grow(item, content, look),
             (Some(live), Status::Complete { .. }) => live.finish(item, content, None, look),
             (Some(live), Status::Error { code, message }) => {
-                let why = message.as_deref().filter(|_| &**code != STREAM_CLOSED).map(harmless);
+                let why = message.as_deref().filter(|_| &**code != STREAM_CLOSED).map(strip_control);
                 let note = why.map_or_else(|| "interrupted".to_owned(), |why| format!("broken off: {why}"));
                 live.finish(item, content, Some(&note), look);
             }
@@ -277,9 +277,9 @@ impl Screen {
     }
 
     /// Shows for the moment what is called, as long as nobody knows with which arguments.
-    fn named(&self, depth: usize, call: &ToolCall) {
+    fn show_call_name(&self, depth: usize, call: &ToolCall) {
         if self.live.is_some() {
-            let name = cut(&harmless(call.name.as_str()), width_of_error().unwrap_or(80) / 4);
+            let name = cut(&strip_control(call.name.as_str()), width_of_error().unwrap_or(80) / 4);
             let line = format!("{:indent$}  > {name} …", "", indent = 2 * depth);
             let columns = line.width();
             if columns < width_of_error().unwrap_or(80) {
@@ -334,7 +334,7 @@ impl Screen {
     /// Shows every word of a text, in lines that the screen has room for.
     fn whole(&self, depth: usize, before: &str, text: &str) {
         let margin = format!("{:indent$}{before}", "", indent = 2 * depth);
-        let (lines, _) = live::wrap(harmless(text).trim_end(), 0, &margin, width_of_error().unwrap_or(usize::MAX));
+        let (lines, _) = live::wrap(strip_control(text).trim_end(), 0, &margin, width_of_error().unwrap_or(usize::MAX));
         lines.lines().for_each(say);
     }
 
@@ -342,7 +342,7 @@ impl Screen {
         let lines: Vec<&str> = text.lines().collect();
         let columns = width_of_error().unwrap_or(160).saturating_sub(before.len() + 2 * depth);
         for line in lines.iter().take(LINES_SHOWN) {
-            self.say(depth, &format!("{before}{}", cut(&harmless(line), columns)));
+            self.say(depth, &format!("{before}{}", cut(&strip_control(line), columns)));
         }
         if lines.len() > LINES_SHOWN {
             self.say(depth, &format!("{DIM}{before}({} more lines){DIM:#}", lines.len() - LINES_SHOWN));

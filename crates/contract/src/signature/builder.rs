@@ -116,6 +116,6 @@ impl SignatureBuilder {
     }
 
     pub fn build(self) -> Result<Signature, SignatureFault> {
-        Signature::of(&self.written, &NoFiles)
+        Signature::from_keys(&self.written, &NoFiles)
     }
 }

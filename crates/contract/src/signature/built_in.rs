@@ -16,7 +16,7 @@ pub const BUILT_IN: [(&str, &str); 4] = [
 pub fn built_in() -> &'static [Signature] {
     static READ: OnceLock<Vec<Signature>> = OnceLock::new();
     READ.get_or_init(|| {
-        let read = |(_, text): &(&str, &str)| Signature::read(text, &NoFiles).expect("our own file, read by a test");
+        let read = |(_, text): &(&str, &str)| Signature::parse(text, &NoFiles).expect("our own file, read by a test");
         BUILT_IN.iter().map(read).collect()
     })
 }

@@ -105,7 +105,7 @@ pub struct Params {
 impl Params {
     /// These, and of what they leave out what the others say.
     #[must_use]
-    pub fn over(&self, others: &Self) -> Self {
+    pub fn with_fallback(&self, others: &Self) -> Self {
         Self {
             model: self.model.clone().or_else(|| others.model.clone()),
             sub_model: self.sub_model.clone().or_else(|| others.sub_model.clone()),
@@ -187,7 +187,7 @@ impl Signature {
     }
 
     /// The artifact that is this signature as it was written. Every signature has one.
-    pub fn base(&self) -> Artifact {
+    pub fn base_artifact(&self) -> Artifact {
         Artifact {
             signature_id: self.id.clone(),
             hashes: self.hashes,
@@ -215,7 +215,7 @@ impl Signature {
             instructions: &artifact.instructions,
             sub_instructions: artifact.sub_instructions.as_deref(),
             demos: &artifact.demos,
-            output_schema: self.output.written(),
+            output_schema: self.output.source(),
             signature: &self.id.to_string(),
         };
         self.prompt.render(&scope).map_err(|(key, rule)| {
@@ -234,8 +234,8 @@ impl Signature {
             "instructions": self.instructions,
             "sub_instructions": self.sub_instructions,
             "prompt_template": self.prompt,
-            "input_schema": self.input.written(),
-            "output_schema": self.output.written(),
+            "input_schema": self.input.source(),
+            "output_schema": self.output.source(),
             "demos": self.demos,
             "params": self.params,
         })
@@ -253,8 +253,8 @@ impl Signature {
         pairs.into_iter().find(|(_, kept, given)| kept != given)
     }
 
-    fn hashed(&mut self) {
-        let schemas = json!({"input_schema": self.input.written(), "output_schema": self.output.written()});
+    fn compute_hashes(&mut self) {
+        let schemas = json!({"input_schema": self.input.source(), "output_schema": self.output.source()});
         self.hashes = Hashes {
             schema_hash: hash(&schemas),
             prompt_hash: hash(&to_value(&self.prompt).expect("two texts")),

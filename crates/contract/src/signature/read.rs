@@ -95,7 +95,7 @@ impl Issues {
 
 impl Signature {
     /// Reads a signature's TOML.
-    pub fn read(text: &str, files: &dyn Files) -> Result<Self, SignatureFault> {
+    pub fn parse(text: &str, files: &dyn Files) -> Result<Self, SignatureFault> {
         if text.len() > SIGNATURE_BYTES_MAX {
             return Err(one("file", format!("it has more than {SIGNATURE_BYTES_MAX} bytes")));
         }
@@ -107,11 +107,11 @@ impl Signature {
         for (key, value) in &table {
             written.insert(key.clone(), plain(key, value)?);
         }
-        Self::of(&written, files)
+        Self::from_keys(&written, files)
     }
 
     /// Reads a signature as a store kept it.
-    pub fn kept(body: &Value, description: &str) -> Result<Self, SignatureFault> {
+    pub fn from_stored(body: &Value, description: &str) -> Result<Self, SignatureFault> {
         let missing = || one("signature_id", "it is missing".to_owned());
         let mut written = body.as_object().cloned().ok_or_else(missing)?;
         for key in ["v", "kind"] {
@@ -126,11 +126,11 @@ impl Signature {
             written.insert("description".to_owned(), json!(description));
         }
         written.retain(|_, value| !value.is_null());
-        Self::of(&written, &NoFiles)
+        Self::from_keys(&written, &NoFiles)
     }
 
     /// Makes a signature of its keys.
-    pub(super) fn of(written: &Map<String, Value>, files: &dyn Files) -> Result<Self, SignatureFault> {
+    pub(super) fn from_keys(written: &Map<String, Value>, files: &dyn Files) -> Result<Self, SignatureFault> {
         let mut issues = Issues::default();
         for key in written.keys().filter(|key| !TOP.contains(&key.as_str())) {
             issues.note(key, format!("no key of a signature is called so{}", suggestion(key, &TOP)));
@@ -165,33 +165,33 @@ impl Signature {
             hashes: Hashes { schema_hash: nothing, prompt_hash: nothing, program_hash: nothing },
             payload_hash: nothing,
         };
-        signature.hashed();
-        signature.tried(&mut issues);
+        signature.compute_hashes();
+        signature.check_templates(&mut issues);
         if issues.0.is_empty() { Ok(signature) } else { Err(SignatureFault::Keys(issues.0)) }
     }
 
     /// Demos fit, and the templates can be rendered with each of them and with a sample: what is missing is found now and
     /// not in production.
-    fn tried(&self, issues: &mut Issues) {
+    fn check_templates(&self, issues: &mut Issues) {
         self.demos_fit(&self.demos, issues);
-        let sample = template::sample(self.input.written());
+        let sample = template::sample(self.input.source());
         let inputs = self.demos.iter().map(|demo| &demo.input).chain([&sample]);
         for input in inputs {
-            if let Err(refused) = self.rendered(input) {
+            if let Err(refused) = self.try_render(input) {
                 let (key, rule) = refused;
                 return issues.note(format!("prompt_template.{key}"), rule);
             }
         }
     }
 
-    fn rendered(&self, input: &Value) -> Result<(), (&'static str, String)> {
+    fn try_render(&self, input: &Value) -> Result<(), (&'static str, String)> {
         let id = self.id.to_string();
         let scope = template::Scope {
             inputs: input,
             instructions: &self.instructions,
             sub_instructions: self.sub_instructions.as_deref(),
             demos: &self.demos,
-            output_schema: self.output.written(),
+            output_schema: self.output.source(),
             signature: &id,
         };
         self.prompt.render(&scope).map(|_| ())

@@ -43,10 +43,10 @@ pub(crate) struct Scope<'a> {
 impl Prompt {
     /// Whether the demos are placed by the template itself.
     pub fn names_demos(&self) -> bool {
-        self.named().contains("demos")
+        self.variables().contains("demos")
     }
 
-    fn named(&self) -> std::collections::HashSet<String> {
+    fn variables(&self) -> std::collections::HashSet<String> {
         let environment = environment();
         let names = |text: &str| {
             let template = environment.template_from_str(text);
@@ -61,7 +61,7 @@ impl Prompt {
         for (key, text) in [("system", &self.system), ("user", &self.user)] {
             let template = match environment.template_from_str(text) {
                 Ok(template) => template,
-                Err(error) => return Some((key, told(&error))),
+                Err(error) => return Some((key, describe_error(&error))),
             };
             let mut unknown: Vec<_> = template.undeclared_variables(false).into_iter().collect();
             unknown.retain(|name| !SCOPE.contains(&name.as_str()));
@@ -70,7 +70,7 @@ impl Prompt {
                 return Some((key, format!("{name} is not in scope; there are {}", SCOPE.join(", "))));
             }
         }
-        let used = self.named().contains("instructions");
+        let used = self.variables().contains("instructions");
         (!used).then(|| ("system", "neither template uses {{ instructions }}, so nothing could be compiled".to_owned()))
     }
 
@@ -87,8 +87,8 @@ impl Prompt {
         };
         let rendered = |key: &'static str, text: &str| {
             let mut written = Bounded(Vec::new());
-            let template = environment.template_from_str(text).map_err(|error| (key, told(&error)))?;
-            template.render_captured_to(&context, &mut written).map_err(|error| (key, told(&error)))?;
+            let template = environment.template_from_str(text).map_err(|error| (key, describe_error(&error)))?;
+            template.render_captured_to(&context, &mut written).map_err(|error| (key, describe_error(&error)))?;
             String::from_utf8(written.0).map_err(|_| (key, "it gives no text".to_owned()))
         };
         Ok(Rendered { system: rendered("system", &self.system)?, user: rendered("user", &self.user)? })
@@ -101,11 +101,11 @@ fn environment() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_fuel(Some(TEMPLATE_FUEL));
     environment.add_filter("tojson", |value: Value| as_json(&value));
-    environment.add_filter("fence", |value: Value, name: String| fenced(&value, &name));
+    environment.add_filter("fence", |value: Value, name: String| fence_value(&value, &name));
     environment
 }
 
-fn told(error: &Error) -> String {
+fn describe_error(error: &Error) -> String {
     let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.line() {
         Some(line) => format!("line {line}: {what}"),
@@ -128,7 +128,7 @@ fn invalid(detail: String) -> Error {
 }
 
 /// The value between tags of this name. A closing tag within it is broken, so that nothing in a value ends the fence.
-fn fenced(value: &Value, name: &str) -> Result<String, Error> {
+fn fence_value(value: &Value, name: &str) -> Result<String, Error> {
     let sound = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if name.is_empty() || !name.chars().all(sound) {
         return Err(invalid(format!("a fence is named by letters, digits, _ and -, not {name:?}")));
@@ -137,10 +137,10 @@ fn fenced(value: &Value, name: &str) -> Result<String, Error> {
         Some(text) => text.to_owned(),
         None => as_json(value)?,
     };
-    Ok(format!("<{name}>{}</{name}>", broken(&text, name)))
+    Ok(format!("<{name}>{}</{name}>", escape_closing_tags(&text, name)))
 }
 
-fn broken(text: &str, name: &str) -> String {
+fn escape_closing_tags(text: &str, name: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("</") {
@@ -175,14 +175,14 @@ impl Write for Bounded {
 /// A value in the shape of a schema, every property there, to try a template with. It need not be valid: what is tried
 /// are the names.
 pub(super) fn sample(schema: &Json) -> Json {
-    sampled(schema, schema, SAMPLE_DEPTH_MAX)
+    sample_at_depth(schema, schema, SAMPLE_DEPTH_MAX)
 }
 
-fn sampled(schema: &Json, root: &Json, left: usize) -> Json {
+fn sample_at_depth(schema: &Json, root: &Json, left: usize) -> Json {
     if left == 0 {
         return Json::Null;
     }
-    let further = |schema: &Json| sampled(schema, root, left - 1);
+    let further = |schema: &Json| sample_at_depth(schema, root, left - 1);
     if let Some(target) =
         schema.get("$ref").and_then(Json::as_str).and_then(|path| root.pointer(path.strip_prefix('#')?))
     {
@@ -229,7 +229,7 @@ mod tests {
             ("</té", "text", "</té"),
             ("no tag", "text", "no tag"),
         ] {
-            assert_eq!(broken(text, name), gives);
+            assert_eq!(escape_closing_tags(text, name), gives);
         }
     }
 

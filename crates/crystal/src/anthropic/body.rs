@@ -8,13 +8,13 @@ use cantrip_canon::stable_hash;
 use cantrip_loom::{Content, Maker, Message, Part, ProviderParts};
 use serde_json::{Map, Value, json};
 
+use crate::block_order::{Block, blocks, text_of};
 use crate::limits::THINKING_TOKENS_MIN;
-use crate::order::{Block, blocks, text_of};
 use crate::schema::{for_anthropic, plain_object};
-use crate::{Choice, Profile, Request, ThinkingBy};
+use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
 /// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
-pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -23,14 +23,19 @@ pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profil
                 system.push(json!({"type": "text", "text": content.text()}));
                 continue;
             }
-            Message::User { content } => ("user", shown(content, request)?),
+            Message::User { content } => ("user", render_content(content, request)?),
             Message::Tool { tool_call_id, content, .. } => {
                 let id = id(tool_call_id);
-                ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": shown(content, request)?})])
+                (
+                    "user",
+                    vec![
+                        json!({"type": "tool_result", "tool_use_id": id, "content": render_content(content, request)?}),
+                    ],
+                )
             }
             Message::Assistant { content, calls, parts } => {
                 let text = text_of(content.as_ref());
-                let blocks = blocks(text.as_deref(), calls, own(parts.as_ref(), maker));
+                let blocks = blocks(text.as_deref(), calls, own_parts(parts.as_ref(), maker));
                 ("assistant", blocks.iter().filter_map(block).collect())
             }
         };
@@ -97,11 +102,11 @@ pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profil
         mark(tools.last_mut());
         set("tools", Some(tools.into()));
         let choice = match request.choice {
-            Choice::Auto => "auto",
+            ToolChoice::Auto => "auto",
             // Where it cannot be forced, whoever asked asks again.
-            Choice::Required if profile.forces_calls && budget.is_none() => "any",
-            Choice::Required => "auto",
-            Choice::None => "none",
+            ToolChoice::Required if profile.forces_calls && budget.is_none() => "any",
+            ToolChoice::Required => "auto",
+            ToolChoice::None => "none",
         };
         set("tool_choice", Some(json!({ "type": choice })));
     }
@@ -109,7 +114,7 @@ pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profil
 }
 
 /// The parts that are given back: those of the same provider, whichever of its models made them.
-fn own<'a>(parts: Option<&'a ProviderParts>, maker: &Maker) -> Option<&'a ProviderParts> {
+fn own_parts<'a>(parts: Option<&'a ProviderParts>, maker: &Maker) -> Option<&'a ProviderParts> {
     parts.filter(|parts| parts.maker.shares_provider_with(maker))
 }
 
@@ -125,7 +130,7 @@ fn may_think(request: &Request, maker: &Maker) -> bool {
     });
     first.is_none_or(|(content, calls, parts)| {
         let text = text_of(content.as_ref());
-        let blocks = blocks(text.as_deref(), calls, own(parts.as_ref(), maker));
+        let blocks = blocks(text.as_deref(), calls, own_parts(parts.as_ref(), maker));
         matches!(blocks.first(), Some(Block::Own(_)))
     })
 }
@@ -167,7 +172,7 @@ fn id(id: &str) -> Cow<'_, str> {
     format!("call_{}", hash.chars().filter(|c| plain(*c)).take(32).collect::<String>()).into()
 }
 
-fn shown(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+fn render_content(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
     let text = |text: &str| json!({"type": "text", "text": if text.is_empty() { " " } else { text }});
     let parts = match content {
         Content::Text(only) => return Ok(vec![text(only)]),

@@ -8,20 +8,20 @@ use cantrip_canon::json::put_text;
 use cantrip_loom::{Content, GateCall, Maker, Message, Part};
 use serde_json::{Value, json};
 
-use crate::assembler::written as arguments;
-use crate::http::{Body, Endpoint, Listed};
-use crate::list::element;
+use crate::assembler::arguments_text as arguments;
+use crate::http::{Body, Endpoint, RenderedList};
+use crate::message_log::element;
 use crate::schema::plain_object;
-use crate::{Choice, Definition, Request, ThinkingBy};
+use crate::{Request, ThinkingBy, ToolChoice, ToolDefinition};
 
 /// The body of a request to this endpoint, or why this list cannot be sent. What it made itself is given back.
-pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
     let Endpoint { name, maker, model, profile, .. } = endpoint;
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let write = |message: &Message| written(message, request, maker);
-    let mut messages = request.messages.written(name, write)?;
+    let write = |message: &Message| render_message(message, request, maker);
+    let mut messages = request.messages.render_with(name, write)?;
     if let Some(told) = told {
         messages.push(element(request.messages.len(), &told.to_string()));
     }
@@ -51,13 +51,13 @@ pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Body, String>
     }
     set(&mut body, "seed", sampling.seed.filter(|_| profile.chat_extras).map(Value::from));
     set(&mut body, "stop", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
-    let mut lists = vec![Listed { name: "messages", elements: messages }];
+    let mut lists = vec![RenderedList { name: "messages", elements: messages }];
     if !request.definitions.is_empty() {
-        lists.push(Listed { name: "tools", elements: vec![tools(&request.definitions).into()] });
+        lists.push(RenderedList { name: "tools", elements: vec![tools(&request.definitions).into()] });
         let choice = match request.choice {
-            Choice::Auto => "auto",
-            Choice::Required => "required",
-            Choice::None => "none",
+            ToolChoice::Auto => "auto",
+            ToolChoice::Required => "required",
+            ToolChoice::None => "none",
         };
         set(&mut body, "tool_choice", Some(choice.into()));
     }
@@ -71,9 +71,9 @@ fn set(body: &mut Value, key: &str, value: Option<Value>) {
 }
 
 /// The definitions as elements of a list.
-fn tools(definitions: &[Definition]) -> String {
+fn tools(definitions: &[ToolDefinition]) -> String {
     let mut text = String::new();
-    for Definition { name, description, parameters } in definitions {
+    for ToolDefinition { name, description, parameters } in definitions {
         text.push_str(if text.is_empty() { "{" } else { ",{" });
         text.push_str("\"type\":\"function\",\"function\":{\"name\":");
         put_text(&mut text, name);
@@ -87,7 +87,7 @@ fn tools(definitions: &[Definition]) -> String {
 
 /// A message as an element of the list. It is written without a tree of values: of a long thread this is most of what a
 /// request costs.
-fn written(message: &Message, request: &Request, maker: &Maker) -> Result<String, String> {
+fn render_message(message: &Message, request: &Request, maker: &Maker) -> Result<String, String> {
     let mut text = String::from("{\"role\":");
     match message {
         Message::System { content } => {
@@ -98,7 +98,7 @@ fn written(message: &Message, request: &Request, maker: &Maker) -> Result<String
             text.push_str("\"user\",\"content\":");
             match content {
                 Content::Text(said) => put_text(&mut text, said),
-                Content::Parts(parts) => text.push_str(&shown(parts, request)?.to_string()),
+                Content::Parts(parts) => text.push_str(&render_content(parts, request)?.to_string()),
             }
         }
         Message::Tool { tool_call_id, content, .. } => {
@@ -148,7 +148,7 @@ fn put_call(text: &mut String, index: usize, call: &GateCall) {
     text.push_str("}}");
 }
 
-fn shown(parts: &[Part], request: &Request) -> Result<Value, String> {
+fn render_content(parts: &[Part], request: &Request) -> Result<Value, String> {
     let shown = parts.iter().map(|part| match part {
         Part::Text { text } => Ok(json!({"type": "text", "text": text})),
         Part::Image { media_type, image } => {

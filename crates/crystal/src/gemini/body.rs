@@ -5,17 +5,17 @@ use base64::engine::general_purpose::STANDARD;
 use cantrip_loom::{Content, Maker, Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::order::{Block, blocks, text_of};
+use crate::block_order::{Block, blocks, text_of};
 use crate::request::is_minted;
 use crate::schema::for_gemini;
-use crate::{Choice, Profile, Request, ThinkingBy};
+use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
 /// What stands in the place of a signature on a call that this model did not sign, after the provider's documentation: a
 /// call without one is refused, and so may be one that another model signed.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 /// The body of a request, or why this list cannot be sent. What `maker` made is given back.
-pub(super) fn of(request: &Request, maker: &Maker, profile: &Profile) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -24,13 +24,15 @@ pub(super) fn of(request: &Request, maker: &Maker, profile: &Profile) -> Result<
                 system.push(json!({"text": content.text()}));
                 continue;
             }
-            Message::User { content } => ("user", shown(content, request)?),
+            Message::User { content } => ("user", render_content(content, request)?),
             // Its results go by the name of the function, in the order of the calls, and by the id if the call has one.
             Message::Tool { tool_call_id, gate, content } => {
                 let mut response = json!({"name": gate, "response": {"result": content.text()}});
                 identify(&mut response, tool_call_id);
                 let mut said = vec![json!({ "functionResponse": response })];
-                said.extend(shown(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()));
+                said.extend(
+                    render_content(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()),
+                );
                 ("user", said)
             }
             Message::Assistant { content, calls, parts } => {
@@ -69,9 +71,9 @@ pub(super) fn of(request: &Request, maker: &Maker, profile: &Profile) -> Result<
         });
         body["tools"] = json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]);
         let mode = match request.choice {
-            Choice::Auto => "AUTO",
-            Choice::Required => "ANY",
-            Choice::None => "NONE",
+            ToolChoice::Auto => "AUTO",
+            ToolChoice::Required => "ANY",
+            ToolChoice::None => "NONE",
         };
         body["toolConfig"] = json!({"functionCallingConfig": {"mode": mode}});
     }
@@ -160,7 +162,7 @@ fn part(block: &Block<'_>) -> Option<Value> {
     Some(part)
 }
 
-fn shown(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+fn render_content(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
     let parts = match content {
         Content::Text(text) => return Ok(vec![json!({ "text": text })]),
         Content::Parts(parts) => parts,

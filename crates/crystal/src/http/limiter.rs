@@ -25,7 +25,7 @@ pub(crate) struct Limiter {
 
 /// A place among the requests on their way. Dropped, it is free.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RequestSlot {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -50,22 +50,22 @@ impl Limiter {
     }
 
     /// Waits until a request may be sent. Dropping the future gives the place in the queue up.
-    pub(crate) async fn enter(&self) -> Place {
+    pub(crate) async fn enter(&self) -> RequestSlot {
         // It is never closed.
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
-        while let Some(until) = self.held().filter(|until| *until > Instant::now()) {
+        while let Some(until) = self.blocked_until().filter(|until| *until > Instant::now()) {
             tokio::time::sleep_until(until).await;
         }
-        Place { _permit: permit }
+        RequestSlot { _permit: permit }
     }
 
-    fn held(&self) -> Option<Instant> {
+    fn blocked_until(&self) -> Option<Instant> {
         *self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The provider wants to be left alone for so long. One that wants more than anybody would wait for is down, which
     /// whoever asks it next finds out for themselves.
-    pub(crate) fn hold_back(&self, wait: Duration) {
+    pub(crate) fn back_off(&self, wait: Duration) {
         if wait > Duration::from_millis(RETRY_AFTER_MS_MAX) {
             return;
         }
@@ -104,11 +104,11 @@ mod tests {
     async fn nobody_enters_while_the_provider_wants_to_be_left_alone() {
         let limiter = Limiter::new(8);
         let began = Instant::now();
-        limiter.hold_back(Duration::from_secs(5));
-        limiter.hold_back(Duration::from_secs(2));
+        limiter.back_off(Duration::from_secs(5));
+        limiter.back_off(Duration::from_secs(2));
         let _place = limiter.enter().await;
         assert_eq!(began.elapsed(), Duration::from_secs(5), "the longest wish counts");
-        limiter.hold_back(Duration::from_millis(RETRY_AFTER_MS_MAX + 1));
+        limiter.back_off(Duration::from_millis(RETRY_AFTER_MS_MAX + 1));
         assert!(limiter.enter().now_or_never().is_some(), "nobody waits for ever");
     }
 }

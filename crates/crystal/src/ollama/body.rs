@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::http::Endpoint;
 use crate::limits::OLLAMA_WINDOW_DEFAULT;
-use crate::{Choice, Profile, Request, ThinkingBy};
+use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
 /// The body of a request to this endpoint, or why this list cannot be sent.
-pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
     let (Endpoint { maker, model, .. }, profile) = (endpoint, &endpoint.profile());
     let messages = request.messages.iter().map(|message| wire(message, request, maker));
     let mut body = json!({
@@ -20,7 +20,7 @@ pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Value, String
         "options": options(request, profile),
     });
     // It has no way to be made to call something: whoever asked asks again.
-    if !request.definitions.is_empty() && request.choice != Choice::None {
+    if !request.definitions.is_empty() && request.choice != ToolChoice::None {
         let tools = request.definitions.iter().map(|definition| {
             json!({"type": "function", "function": {
                 "name": definition.name,

@@ -5,22 +5,24 @@ use base64::engine::general_purpose::STANDARD;
 use cantrip_loom::{Content, Maker, Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::assembler::written;
-use crate::order::{Block, blocks, text_of};
+use crate::assembler::arguments_text;
+use crate::block_order::{Block, blocks, text_of};
 use crate::schema::plain_object;
 use crate::{Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
-pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut input = Vec::new();
     for message in request.messages.iter() {
         match message {
             Message::System { content } => input.push(json!({"role": "system", "content": content.text()})),
-            Message::User { content } => input.push(json!({"role": "user", "content": shown(content, request)?})),
+            Message::User { content } => {
+                input.push(json!({"role": "user", "content": render_content(content, request)?}))
+            }
             Message::Tool { tool_call_id, content, .. } => {
                 let output = match content {
                     Content::Text(text) => text.as_str().into(),
-                    Content::Parts(_) => shown(content, request)?,
+                    Content::Parts(_) => render_content(content, request)?,
                 };
                 input.push(json!({"type": "function_call_output", "call_id": tool_call_id, "output": output}));
             }
@@ -89,7 +91,7 @@ fn item(block: &Block<'_>) -> Option<Value> {
         // Any other was said by someone else, or before they were kept.
         Block::Text(text, _) => (json!({"role": "assistant", "content": text}), None),
         Block::Call(call, with) => {
-            let arguments = written(&call.args);
+            let arguments = arguments_text(&call.args);
             let item = json!({"type": "function_call", "call_id": call.tool_call_id, "name": call.gate, "arguments": arguments});
             (item, *with)
         }
@@ -100,7 +102,7 @@ fn item(block: &Block<'_>) -> Option<Value> {
     Some(item)
 }
 
-fn shown(content: &Content, request: &Request) -> Result<Value, String> {
+fn render_content(content: &Content, request: &Request) -> Result<Value, String> {
     let parts = match content {
         Content::Text(text) => return Ok(json!([{"type": "input_text", "text": text}])),
         Content::Parts(parts) => parts,

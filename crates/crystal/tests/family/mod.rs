@@ -52,7 +52,7 @@ impl Family {
         match self {
             Self::Anthropic => AnyCrystal::new(Anthropic::new("m", url, key).unwrap()),
             Self::Responses => AnyCrystal::new(Responses::new("m", url, key).unwrap()),
-            Self::Chat => AnyCrystal::new(Compatible::named("openrouter/m".to_owned(), "m", url, key).unwrap()),
+            Self::Chat => AnyCrystal::new(Compatible::with_name("openrouter/m".to_owned(), "m", url, key).unwrap()),
             Self::Gemini => AnyCrystal::new(Gemini::new("m", url, key).unwrap()),
             Self::Ollama => AnyCrystal::new(Ollama::new("m", url, key).unwrap()),
         }

@@ -4,7 +4,7 @@
 
 use cantrip_canon::{IdSource, Timestamp, TurnId, bytes_hash};
 use cantrip_loom::{
-    CantripId, Closing, Entity, EntityView, Finish, GateCall, Metadata, Mode, Origin, Thread, ThreadState, Turn,
+    CantripId, Closing, Entity, EntityView, Finish, GateCall, Metadata, Origin, Thread, ThreadState, ToolMode, Turn,
     Utterance,
 };
 use serde_json::Value;
@@ -79,7 +79,7 @@ fn entity(last: &Turn) -> EntityView {
             cantrip_id: last.cantrip_id,
             origin: Origin::Root,
             medium: "conversation".to_owned(),
-            mode: Mode::Tool,
+            mode: ToolMode::Tool,
             seed: "0".repeat(16),
             context: None,
             window: None,

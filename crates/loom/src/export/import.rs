@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::journal::{BodyLine, Encoding, FORMAT, Heading, PaperLine, RecordLine, VERSION};
 use crate::limits::STEP_RECORDS_MAX;
-use crate::{Answer, Body, Conflict, Draft, Error, Journal, Kind, Record, Seq, Step, StepId};
+use crate::{AppendOutcome, Body, Conflict, Error, Journal, Kind, Record, RecordDraft, Seq, Step, StepId};
 
 /// What was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,7 @@ pub fn read_journal_heading(first: Option<&str>) -> Result<(), Error> {
         return Err(refuse(1, "it is no journal"));
     }
     if heading.v != VERSION {
-        return Err(Error::Newer { kind: FORMAT.to_owned(), version: heading.v });
+        return Err(Error::UnsupportedVersion { kind: FORMAT.to_owned(), version: heading.v });
     }
     if heading.redacted {
         return Err(refuse(1, "it was redacted, so its hashes are not those of what it holds"));
@@ -172,20 +172,21 @@ impl<J: Journal> Import<'_, J> {
         let after = Seq::new(first.seq.get().saturating_sub(1));
         let id = StepId::new(format!("import:{}", last.hash)).map_err(|fault| refuse(line, fault.to_string()))?;
         let count = records.len() as u64;
-        let drafts: Result<Vec<Draft>, Error> = records.iter().map(Draft::copy).collect();
-        let step = Step::copies(id, run, after).records(drafts?).bodies(bodies);
+        let drafts: Result<Vec<RecordDraft>, Error> = records.iter().map(RecordDraft::copy).collect();
+        let step = Step::import(id, run, after).records(drafts?).bodies(bodies);
         match self.store.append(step).await? {
-            Answer::Committed(_) => {
+            AppendOutcome::Committed(_) => {
                 self.taken.records += count;
                 self.taken.runs += u64::from(after == Seq::START);
                 Ok(())
             }
-            Answer::Conflict(Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Step { .. }) => {
+            AppendOutcome::Conflict(Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Step { .. }) => {
                 Err(refuse(line, format!("run {run} is there already with other records")))
             }
-            other @ (Answer::Conflict(_) | Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. }) => {
-                Err(refuse(line, format!("run {run} was not taken in: {other:?}")))
-            }
+            other @ (AppendOutcome::Conflict(_)
+            | AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Fenced { .. }) => Err(refuse(line, format!("run {run} was not taken in: {other:?}"))),
         }
     }
 }

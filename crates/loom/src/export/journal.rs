@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Redaction;
-use crate::{Epoch, Error, Journal, Record, Seq, refs};
+use crate::{Epoch, Error, Journal, Record, Seq, body_refs};
 
 pub(super) const FORMAT: &str = "cantrip.journal";
 pub(super) const VERSION: u64 = 1;
@@ -68,7 +68,7 @@ pub(super) fn text(line: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(line).map_err(|source| Error::Misread { what: "a line of the export".to_owned(), source })
 }
 
-struct Reading<'a, S> {
+struct JournalExport<'a, S> {
     store: &'a S,
     records: BoxStream<'a, Result<Record, Error>>,
     loom: LoomId,
@@ -84,7 +84,7 @@ pub(super) fn lines<S: Journal>(
     redaction: Redaction,
 ) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
     let heading = text(&Heading { format: FORMAT.to_owned(), redacted: redaction.is_on(), v: VERSION });
-    let reading = Reading {
+    let reading = JournalExport {
         store,
         records: store.scan().boxed(),
         loom,
@@ -96,7 +96,7 @@ pub(super) fn lines<S: Journal>(
     let rest = stream::try_unfold(reading, async |mut reading| {
         while reading.ready.is_empty() {
             match reading.records.try_next().await? {
-                Some(record) => reading.tell(&record).await?,
+                Some(record) => reading.write_record(&record).await?,
                 None => return Ok(None),
             }
         }
@@ -105,8 +105,8 @@ pub(super) fn lines<S: Journal>(
     stream::once(async { heading }).chain(rest)
 }
 
-impl<S: Journal> Reading<'_, S> {
-    async fn tell(&mut self, record: &Record) -> Result<(), Error> {
+impl<S: Journal> JournalExport<'_, S> {
+    async fn write_record(&mut self, record: &Record) -> Result<(), Error> {
         if record.opening()?.is_some_and(|opening| opening.loom_id == self.loom) {
             self.runs.insert(record.run);
         }
@@ -114,7 +114,7 @@ impl<S: Journal> Reading<'_, S> {
             return Ok(());
         }
         // A body may name others: an intent with an image that is itself long.
-        let mut named = refs::named(&record.payload, true)?;
+        let mut named = body_refs::body_hashes(&record.payload, true)?;
         while let Some(hash) = named.pop() {
             if !self.told.insert(hash) {
                 continue;
@@ -122,17 +122,19 @@ impl<S: Journal> Reading<'_, S> {
             match self.store.body(hash).await {
                 Ok(body) => {
                     let inside = std::str::from_utf8(body.bytes());
-                    named.extend(inside.ok().and_then(|text| refs::named(text, true).ok()).unwrap_or_default());
+                    named.extend(
+                        inside.ok().and_then(|text| body_refs::body_hashes(text, true).ok()).unwrap_or_default(),
+                    );
                     self.ready.push_back(text(&self.body_line(hash, body.bytes())?)?);
                 }
                 // What someone said may look like a name of ours.
-                Err(Error::BodyAltered(_)) if !refs::named(&record.payload, false)?.contains(&hash) => {}
+                Err(Error::BodyAltered(_)) if !body_refs::body_hashes(&record.payload, false)?.contains(&hash) => {}
                 Err(error) => return Err(error),
             }
         }
         let redacted;
         let payload = if self.redaction.is_on() {
-            redacted = json::canonical(&self.redaction.value(record.value()?))?;
+            redacted = json::canonical(&self.redaction.redact_value(record.value()?))?;
             redacted.as_str()
         } else {
             &record.payload
@@ -157,8 +159,8 @@ impl<S: Journal> Reading<'_, S> {
             return Ok(BodyLine { body, data, encoding: Encoding::Base64 });
         };
         let data = match (self.redaction.is_on(), json::read(readable)) {
-            (true, Ok(value)) => json::canonical(&self.redaction.value(value))?,
-            (true, Err(_)) => self.redaction.text(readable.to_owned()),
+            (true, Ok(value)) => json::canonical(&self.redaction.redact_value(value))?,
+            (true, Err(_)) => self.redaction.redact_text(readable.to_owned()),
             (false, _) => readable.to_owned(),
         };
         Ok(BodyLine { body, data, encoding: Encoding::Utf8 })

@@ -9,24 +9,24 @@ use serde_json::{Map, Value, json};
 use super::Redaction;
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::render::{implicit_reward, messages, observation};
-use crate::{Closing, Error, GateRecord, Loom, Page, RootView, Thread, Turn};
+use crate::{Closing, Error, GateRecord, Loom, PageRequest, RootView, Thread, Turn};
 
 /// How many turns or threads are read at once.
 const AT_ONCE: usize = 64;
 const _: () = assert!(AT_ONCE <= PAGE_ITEMS_MAX);
 
-struct Reading<'a, S> {
+struct LineExport<'a, S> {
     store: &'a S,
     loom: LoomId,
     redaction: Redaction,
     roots: Vec<RootView>,
     ready: VecDeque<String>,
-    next: Option<Page>,
+    next: Option<PageRequest>,
 }
 
-impl<'a, S> Reading<'a, S> {
+impl<'a, S> LineExport<'a, S> {
     fn new(store: &'a S, loom: LoomId, redaction: Redaction) -> Self {
-        let next = Some(Page { after: None, most: AT_ONCE });
+        let next = Some(PageRequest { after: None, most: AT_ONCE });
         Self { store, loom, redaction, roots: Vec::new(), ready: VecDeque::new(), next }
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn turns<S: Loom>(
     loom: LoomId,
     redaction: Redaction,
 ) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
-    stream::try_unfold(Reading::new(store, loom, redaction), async |mut reading| {
+    stream::try_unfold(LineExport::new(store, loom, redaction), async |mut reading| {
         while reading.ready.is_empty() {
             let Some(page) = reading.next else { return Ok(None) };
             let listed = reading.store.turns(reading.loom, page).await?;
@@ -50,7 +50,7 @@ pub(super) fn turns<S: Loom>(
                 let medium = reading.store.entity(turn.entity_id).await?.entity.medium;
                 reading.ready.push_back(text(&turn_line(turn, &medium, &reading.redaction)?)?);
             }
-            reading.next = listed.next.map(|after| Page { after: Some(after), most: AT_ONCE });
+            reading.next = listed.next.map(|after| PageRequest { after: Some(after), most: AT_ONCE });
         }
         Ok(reading.ready.pop_front().map(|line| (line, reading)))
     })
@@ -65,21 +65,21 @@ pub(super) fn threads<S: Loom>(
     redaction: Redaction,
     line: ThreadLine,
 ) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
-    stream::try_unfold(Reading::new(store, loom, redaction), move |mut reading| async move {
+    stream::try_unfold(LineExport::new(store, loom, redaction), move |mut reading| async move {
         while reading.ready.is_empty() {
             let Some(page) = reading.next else { return Ok(None) };
             if reading.roots.is_empty() {
                 reading.roots = reading.store.roots(reading.loom).await?;
             }
             // One thread at a time: a single one may be long.
-            let listed = reading.store.leaves(reading.loom, Page { most: 1, ..page }).await?;
+            let listed = reading.store.leaves(reading.loom, PageRequest { most: 1, ..page }).await?;
             for leaf in &listed.items {
                 let thread = reading.store.thread(*leaf).await?;
                 let root = reading.roots.iter().find(|root| root.cantrip_id == thread.entity.entity.cantrip_id);
                 let prompt = root.and_then(|root| root.cantrip.call.system_prompt.as_deref());
                 reading.ready.push_back(text(&line(&thread, prompt, &reading.redaction)?)?);
             }
-            reading.next = listed.next.map(|after| Page { after: Some(after), most: AT_ONCE });
+            reading.next = listed.next.map(|after| PageRequest { after: Some(after), most: AT_ONCE });
         }
         Ok(reading.ready.pop_front().map(|line| (line, reading)))
     })
@@ -91,11 +91,11 @@ fn gate_call(record: &GateRecord, redaction: &Redaction) -> Result<(Value, Value
     let mut common = Map::new();
     for key in ["gate", "args", "result", "is_error", "tool_call_id"] {
         let value = all.shift_remove(key).unwrap_or_default();
-        let value = if matches!(key, "args" | "result") { redaction.value(value) } else { value };
+        let value = if matches!(key, "args" | "result") { redaction.redact_value(value) } else { value };
         common.insert(key.to_owned(), value);
     }
     if let Some(data) = all.get_mut("data") {
-        *data = redaction.value(data.take());
+        *data = redaction.redact_value(data.take());
     }
     Ok((Value::Object(common), Value::Object(all)))
 }
@@ -109,7 +109,7 @@ fn turn_line(turn: &Turn, medium: &str, redaction: &Redaction) -> Result<Value, 
         None => (None, None),
     };
     let error = error.map(|(mark, message)| {
-        json!({"type": mark.reply_type.as_str(), "code": mark.code, "message": redaction.text(message)})
+        json!({"type": mark.reply_type.as_str(), "code": mark.code, "message": redaction.redact_text(message)})
     });
     let metadata = &turn.metadata;
     Ok(json!({
@@ -118,8 +118,8 @@ fn turn_line(turn: &Turn, medium: &str, redaction: &Redaction) -> Result<Value, 
         "cantrip_id": turn.cantrip_id,
         "entity_id": turn.entity_id,
         "sequence": turn.sequence,
-        "utterance": redaction.text(turn.said()),
-        "observation": redaction.text(observation(turn, medium)),
+        "utterance": redaction.redact_text(turn.utterance_text()),
+        "observation": redaction.redact_text(observation(turn, medium)),
         "gate_calls": gate_calls,
         "metadata": {
             "tokens_prompt": metadata.tokens_prompt,
@@ -129,17 +129,17 @@ fn turn_line(turn: &Turn, medium: &str, redaction: &Redaction) -> Result<Value, 
             "timestamp": metadata.timestamp,
         },
         "reward": turn.reward,
-        "terminated": turn.terminated(),
-        "truncated": turn.truncated(),
+        "terminated": turn.is_terminated(),
+        "truncated": turn.is_truncated(),
         "x": {
             "loom_id": turn.loom_id,
             "cast_id": turn.cast_id,
             "medium": medium,
-            "intent": redaction.value(json::to_value(&turn.intent)?),
-            "utterance": redaction.value(json::to_value(&turn.utterance)?),
-            "outputs": redaction.value(json::to_value(&turn.outputs)?),
+            "intent": redaction.redact_value(json::to_value(&turn.intent)?),
+            "utterance": redaction.redact_value(json::to_value(&turn.utterance)?),
+            "outputs": redaction.redact_value(json::to_value(&turn.outputs)?),
             "gate_calls": ours,
-            "sealed": turn.sealed(),
+            "sealed": turn.is_sealed(),
             "continuation_of": turn.continuation_of,
             "forked_from": turn.forked_from,
             "spawned_by": turn.spawned_by,
@@ -167,7 +167,7 @@ fn status(thread: &Thread) -> Value {
 pub(super) fn chat(thread: &Thread, prompt: Option<&str>, redaction: &Redaction) -> Result<Value, Error> {
     let told: Vec<_> = messages(thread, prompt).into_iter().map(|(message, _)| message).collect();
     Ok(json!({
-        "messages": redaction.value(json::to_value(&told)?),
+        "messages": redaction.redact_value(json::to_value(&told)?),
         "x": {
             "thread": thread.leaf,
             "entity_id": thread.entity.entity.entity_id,
@@ -190,7 +190,7 @@ pub(super) fn trajectory(thread: &Thread, prompt: Option<&str>, redaction: &Reda
             None => "root".to_owned(),
         };
         nodes.push(json!({
-            "id": id, "parent": parent, "turn_id": turn, "message": redaction.value(json::to_value(&message)?),
+            "id": id, "parent": parent, "turn_id": turn, "message": redaction.redact_value(json::to_value(&message)?),
         }));
         parent = Value::String(id);
     }
@@ -201,8 +201,8 @@ pub(super) fn trajectory(thread: &Thread, prompt: Option<&str>, redaction: &Reda
                 "turn_id": turn.id,
                 "reward": turn.reward,
                 "implicit_reward": implicit_reward(turn),
-                "terminated": turn.terminated(),
-                "truncated": turn.truncated(),
+                "terminated": turn.is_terminated(),
+                "truncated": turn.is_truncated(),
                 "tokens_completion": turn.metadata.tokens_completion,
             })
         })

@@ -8,16 +8,17 @@ use std::collections::HashMap;
 
 use cantrip_canon::{CastId, EntityId, Id, LoomId, Money, RunId, Timestamp, TurnId, bytes_hash, json};
 use cantrip_reply::codes;
-use cantrip_spend::Evaluation;
+use cantrip_spend::PolicyOutcome;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::import::{Imported, refuse};
 use crate::{
-    Actor, Answer, Asked, Body, Call, CallId, CallSettled, Cantrip, CantripId, Cast, Child, Closing, Content, Draft,
-    End, EndedBy, Ending, Entity, Environment, Error, Event, Fault, Finish, Fork, Held, Intent, Journal, Mode, Opened,
-    Opening, Origin, Output, ReplyMark, Reward, Root, RunKind, Seq, Spawn, Started, Step, StepId, TruncationReason,
-    TurnClosed, Usage, Utterance, Work,
+    Actor, AppendOutcome, Body, Call, CallId, CallSettled, CallStarted, CallWork, Cantrip, CantripId, Cast,
+    ChildRecord, Closing, Content, End, EndedBy, Ending, Entity, Environment, Error, Event, Finish, Fork,
+    GateCallRequest, Intent, Journal, Origin, OutputRecord, RecordDraft, RecordValue, RecordedError, ReplyMark, Reward,
+    Root, RunKind, RunOpening, Seq, Spawn, Step, StepId, ToolMode, TruncationReason, TurnClosed, TurnOpened, Usage,
+    Utterance,
 };
 
 #[derive(Deserialize)]
@@ -37,7 +38,7 @@ struct Line {
     terminated: bool,
     truncated: bool,
     #[serde(default)]
-    x: Ours,
+    x: CantripFields,
 }
 
 #[derive(Deserialize)]
@@ -66,12 +67,12 @@ struct MetadataLine {
 /// What only our own lines have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Ours {
+struct CantripFields {
     cast_id: Option<CastId>,
     medium: Option<String>,
     intent: Option<Content>,
     utterance: Option<Utterance>,
-    outputs: Vec<Output>,
+    outputs: Vec<OutputRecord>,
     gate_calls: Vec<OurCall>,
     sealed: bool,
     continuation_of: Option<String>,
@@ -79,7 +80,7 @@ struct Ours {
     spawned_by: Option<Spawn>,
     ended_by: Option<EndedBy>,
     truncation_reason: Option<TruncationReason>,
-    error: Option<Fault>,
+    error: Option<RecordedError>,
     attempts: Option<u32>,
     cost: Option<Money>,
 }
@@ -94,11 +95,11 @@ struct OurCall {
     #[serde(default)]
     data: Map<String, Value>,
     #[serde(default)]
-    children: Vec<Child>,
+    children: Vec<ChildRecord>,
     clock_ms: Option<u64>,
     duration_ms: Option<u64>,
     cost: Option<Money>,
-    decision: Option<Evaluation>,
+    decision: Option<PolicyOutcome>,
 }
 
 /// Takes in the lines of a `turns` export, into a loom that is there or is made by it. Taking the same lines in twice
@@ -141,7 +142,7 @@ fn turn_id(text: &str, line: &Line) -> TurnId {
 }
 
 /// An entity as far as it was taken in.
-struct Known {
+struct ImportedEntity {
     id: EntityId,
     cast: CastId,
     cast_from_line: Option<CastId>,
@@ -157,7 +158,7 @@ struct Import<'a, J> {
     store: &'a J,
     loom: LoomId,
     next: HashMap<String, TurnId>,
-    entities: HashMap<String, Known>,
+    entities: HashMap<String, ImportedEntity>,
     turns: HashMap<String, TurnId>,
     taken: Imported,
 }
@@ -179,15 +180,15 @@ impl<J: Journal> Import<'_, J> {
         let id = turn_id(&line.id, &line);
         let mut drafts = begin;
         for event in self.events(&line, id, parent, &known, &mut bodies)? {
-            drafts.push(Draft::new(now, event)?);
+            drafts.push(RecordDraft::new(now, event)?);
         }
         let step_id = StepId::new(format!("import:{id}")).map_err(|fault| refuse(at, fault.to_string()))?;
         let count = drafts.len() as u64;
-        let step = Step::copies(step_id, run, after).records(drafts).bodies(bodies);
+        let step = Step::import(step_id, run, after).records(drafts).bodies(bodies);
         let answer = self.store.append(step).await.map_err(|error| refuse(at, error.to_string()))?;
         match answer {
-            Answer::Committed(newest) => {
-                let known = Known {
+            AppendOutcome::Committed(newest) => {
+                let known = ImportedEntity {
                     newest,
                     turns: known.turns + 1,
                     utterances: known.utterances + u64::from(line.x.continuation_of.is_none()),
@@ -200,9 +201,10 @@ impl<J: Journal> Import<'_, J> {
                 self.taken.runs += u64::from(opens);
                 Ok(())
             }
-            other @ (Answer::Conflict(_) | Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. }) => {
-                Err(refuse(at, format!("the turn was not taken in: {other:?}")))
-            }
+            other @ (AppendOutcome::Conflict(_)
+            | AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Fenced { .. }) => Err(refuse(at, format!("the turn was not taken in: {other:?}"))),
         }
     }
 
@@ -212,7 +214,7 @@ impl<J: Journal> Import<'_, J> {
         line: &Line,
         parent: Option<TurnId>,
         bodies: &mut Vec<Body>,
-    ) -> Result<(Vec<Draft>, Known), Error> {
+    ) -> Result<(Vec<RecordDraft>, ImportedEntity), Error> {
         let now = line.metadata.timestamp;
         let before = self.entities.remove(&line.entity_id);
         let (id, casts) = match before {
@@ -225,7 +227,7 @@ impl<J: Journal> Import<'_, J> {
         let cast: CastId = line.x.cast_id.unwrap_or_else(|| id_of(&format!("{} {casts}", line.entity_id), now));
         let run: RunId = id_of(&format!("{} {casts}", line.entity_id), now);
         let intent = line.x.intent.clone().unwrap_or_else(|| "(imported)".into());
-        let intent = Intent::New(Held::of(intent, bodies)?);
+        let intent = Intent::New(RecordValue::new(intent, bodies)?);
         let begun = Cast {
             cast_id: cast,
             entity_id: id,
@@ -238,9 +240,9 @@ impl<J: Journal> Import<'_, J> {
         };
         let owner = Actor::new("import").map_err(|fault| refuse(0, fault.to_string()))?;
         let opening =
-            Opening { kind: RunKind::Cast, loom_id: self.loom, owner, entity_id: Some(id), root_run_id: None };
+            RunOpening { kind: RunKind::Cast, loom_id: self.loom, owner, entity_id: Some(id), root_run_id: None };
         let drafts = if casts > 1 {
-            vec![Draft::opening(now, opening, begun)?]
+            vec![RecordDraft::opening(now, opening, begun)?]
         } else {
             let (root, cantrip_id) = root(line, bodies)?;
             let entity = Entity {
@@ -248,15 +250,19 @@ impl<J: Journal> Import<'_, J> {
                 cantrip_id,
                 origin: origin(line, parent),
                 medium: line.x.medium.clone().unwrap_or_else(|| "conversation".to_owned()),
-                mode: Mode::Tool,
+                mode: ToolMode::Tool,
                 seed: "0".repeat(16),
                 context: None,
                 window: None,
                 labels: Vec::new(),
             };
-            vec![Draft::opening(now, opening, root)?, Draft::new(now, entity)?, Draft::new(now, begun)?]
+            vec![
+                RecordDraft::opening(now, opening, root)?,
+                RecordDraft::new(now, entity)?,
+                RecordDraft::new(now, begun)?,
+            ]
         };
-        let known = Known {
+        let known = ImportedEntity {
             id,
             cast,
             cast_from_line: line.x.cast_id,
@@ -276,7 +282,7 @@ impl<J: Journal> Import<'_, J> {
         line: &Line,
         id: TurnId,
         parent: Option<TurnId>,
-        known: &Known,
+        known: &ImportedEntity,
         bodies: &mut Vec<Body>,
     ) -> Result<Vec<Event>, Error> {
         let mut events: Vec<Event> = Vec::new();
@@ -297,9 +303,9 @@ impl<J: Journal> Import<'_, J> {
             });
             let attempt = line.x.attempts.unwrap_or(1);
             let (cast_id, sequence) = (known.cast, line.sequence);
-            let utterance = Held::of(said, bodies)?;
+            let utterance = RecordValue::new(said, bodies)?;
             events.push(
-                Opened {
+                TurnOpened {
                     turn_id: id,
                     cast_id,
                     parent_id: parent,
@@ -316,17 +322,18 @@ impl<J: Journal> Import<'_, J> {
         for (at, call) in line.gate_calls.iter().enumerate() {
             let ours = line.x.gate_calls.get(at);
             let call_id = ours.map_or(CallId::of_turn(id, at as u32 + 1), |ours| ours.call_id);
-            let asked = Asked {
+            let asked = GateCallRequest {
                 gate: call.gate.clone(),
-                args: Held::of(call.args.clone(), bodies)?,
+                args: RecordValue::new(call.args.clone(), bodies)?,
                 tool_call_id: call.tool_call_id.clone(),
             };
             if ours.is_some_and(|ours| ours.state == "delegated") {
-                let work = Work::Delegation { children: Vec::new() };
+                let work = CallWork::Delegation { children: Vec::new() };
                 if let Some(next) = self.next.get(&line.id).copied().filter(|_| line.x.sealed) {
                     seal = Some(Closing::Sealed { call: call_id, next });
                     let asked = Some(asked);
-                    events.push(Started { call_id, work, asked, idempotency_key: None, reservation_id: None }.into());
+                    events
+                        .push(CallStarted { call_id, work, asked, idempotency_key: None, reservation_id: None }.into());
                 }
                 continue;
             }
@@ -335,12 +342,12 @@ impl<J: Journal> Import<'_, J> {
                 CallSettled {
                     call_id,
                     reply: ours.and_then(|ours| ours.reply.clone()).unwrap_or_else(|| plain.into()),
-                    result: Held::of(call.result.clone(), bodies)?,
+                    result: RecordValue::new(call.result.clone(), bodies)?,
                     duration_ms: ours.and_then(|ours| ours.duration_ms).unwrap_or(0),
                     asked: Some(asked),
                     ephemeral: ours.is_some_and(|ours| ours.ephemeral),
                     data: match ours.map(|ours| &ours.data).filter(|data| !data.is_empty()) {
-                        Some(data) => Some(Box::new(Held::of(data.clone(), bodies)?)),
+                        Some(data) => Some(Box::new(RecordValue::new(data.clone(), bodies)?)),
                         None => None,
                     },
                     children: ours.map(|ours| ours.children.clone()).unwrap_or_default(),
@@ -356,7 +363,7 @@ impl<J: Journal> Import<'_, J> {
             );
         }
         let outputs = outputs(line);
-        let outputs = if outputs.is_empty() { None } else { Some(Held::of(outputs, bodies)?) };
+        let outputs = if outputs.is_empty() { None } else { Some(RecordValue::new(outputs, bodies)?) };
         let closing = seal.unwrap_or_else(|| closing(line));
         let duration_ms = line.metadata.duration_ms;
         events.push(TurnClosed { turn_id: id, closing, duration_ms, outputs, snapshot: None }.into());
@@ -393,7 +400,7 @@ fn root(line: &Line, bodies: &mut Vec<Body>) -> Result<(Root, CantripId), Error>
     };
     let hash = cantrip.hash()?;
     let cantrip_id = CantripId::cut(&hash);
-    Ok((Root { cantrip_id, hash, cantrip: Held::of(cantrip, bodies)? }, cantrip_id))
+    Ok((Root { cantrip_id, hash, cantrip: RecordValue::new(cantrip, bodies)? }, cantrip_id))
 }
 
 fn origin(line: &Line, parent: Option<TurnId>) -> Origin {
@@ -410,11 +417,11 @@ fn origin(line: &Line, parent: Option<TurnId>) -> Origin {
 }
 
 /// What the circle showed, where no call says it.
-fn outputs(line: &Line) -> Vec<Output> {
+fn outputs(line: &Line) -> Vec<OutputRecord> {
     if !line.x.outputs.is_empty() || !line.gate_calls.is_empty() || line.observation.is_empty() {
         return line.x.outputs.clone();
     }
-    vec![Output { console: vec![line.observation.clone()], ..Output::default() }]
+    vec![OutputRecord { console: vec![line.observation.clone()], ..OutputRecord::default() }]
 }
 
 fn ended_by(line: &Line) -> EndedBy {
@@ -436,11 +443,11 @@ fn closing(line: &Line) -> Closing {
     }
 }
 
-fn ending(line: &Line, bodies: &mut Vec<Body>) -> Result<Ending<Held<Value>>, Error> {
+fn ending(line: &Line, bodies: &mut Vec<Body>) -> Result<Ending<RecordValue<Value>>, Error> {
     if line.terminated {
         let done = line.gate_calls.iter().rev().find(|call| call.gate == "done");
         let result = done.map_or_else(|| Value::String(line.utterance.clone()), |call| call.result.clone());
-        return Ok(Ending::Terminated { ended_by: ended_by(line), result: Held::of(result, bodies)? });
+        return Ok(Ending::Terminated { ended_by: ended_by(line), result: RecordValue::new(result, bodies)? });
     }
     let (reason, error) = (reason(line), line.x.error.clone());
     Ok(Ending::Truncated { reason, error, summary: "imported".to_owned() })

@@ -8,7 +8,7 @@ use std::path::Path;
 use cantrip_canon::{Hash, RunId};
 
 use super::line::{self, LineFault};
-use super::{BODIES, Held, LEASES, LOCK, RECORDS, bodies};
+use super::{BODIES, FolderState, LEASES, LOCK, RECORDS, bodies};
 use crate::state::Stored;
 use crate::{Damage, Error, Lease};
 
@@ -18,7 +18,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Takes the lock, cuts off a torn end and reads the rest. Gives what holds the lock, the state, and the bytes cut off.
-pub(super) fn for_writing(folder: &Path) -> Result<(File, Held, u64), Error> {
+pub(super) fn for_writing(folder: &Path) -> Result<(File, FolderState, u64), Error> {
     fs::create_dir_all(folder.join(BODIES)).map_err(failed("make", folder))?;
     let lock_path = folder.join(LOCK);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
@@ -32,7 +32,7 @@ pub(super) fn for_writing(folder: &Path) -> Result<(File, Held, u64), Error> {
     let file = OpenOptions::new().create(true).append(true).read(true).open(&records);
     let mut file = file.map_err(failed("open", &records))?;
     bodies::flush_folder(folder).map_err(failed("flush", folder))?;
-    let mut held = Held::default();
+    let mut held = FolderState::default();
     let tail = take_in(&mut file, &records, &mut held, Tail::Take)?;
     let mut torn = 0;
     if held.damage.is_none() && tail > held.length {
@@ -49,7 +49,7 @@ pub(super) fn for_writing(folder: &Path) -> Result<(File, Held, u64), Error> {
 }
 
 /// Takes in what was finished since the last time.
-pub(super) fn catch_up(records: &Path, held: &mut Held) -> Result<(), Error> {
+pub(super) fn catch_up(records: &Path, held: &mut FolderState) -> Result<(), Error> {
     let mut file = match File::open(records) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -69,7 +69,7 @@ pub(super) enum Tail {
 
 /// Reads whole steps behind what is held. Gives the length of the file; what lies between that and `held.length` is
 /// torn. A whole last line without its line feed counts as if it had one.
-pub(super) fn take_in(file: &mut File, path: &Path, held: &mut Held, tail: Tail) -> Result<u64, Error> {
+pub(super) fn take_in(file: &mut File, path: &Path, held: &mut FolderState, tail: Tail) -> Result<u64, Error> {
     let size = file.metadata().map_err(failed("look at", path))?.len();
     file.seek(SeekFrom::Start(held.length)).map_err(failed("read", path))?;
     let mut reader = BufReader::new(file.take(size.saturating_sub(held.length)));
@@ -95,7 +95,9 @@ pub(super) fn take_in(file: &mut File, path: &Path, held: &mut Held, tail: Tail)
                 held.damage = damage(None, None, "a line is not a record");
                 break;
             }
-            Err(LineFault::Newer(version)) => return Err(Error::Newer { kind: "journal".to_owned(), version }),
+            Err(LineFault::Newer(version)) => {
+                return Err(Error::UnsupportedVersion { kind: "journal".to_owned(), version });
+            }
         };
         let record = &stored.record;
         let before = heads.get(&record.run).copied().or_else(|| held.state.head(record.run));
@@ -114,7 +116,7 @@ pub(super) fn take_in(file: &mut File, path: &Path, held: &mut Held, tail: Tail)
                 let (run, seq) = (stored.record.run, stored.record.seq);
                 match held.state.restore(stored) {
                     Ok(()) => {}
-                    Err(error @ Error::Newer { .. }) => return Err(error),
+                    Err(error @ Error::UnsupportedVersion { .. }) => return Err(error),
                     Err(_) => {
                         held.damage = damage(Some(run), Some(seq), "a record does not follow from those before it");
                         return Ok(size);
@@ -128,7 +130,7 @@ pub(super) fn take_in(file: &mut File, path: &Path, held: &mut Held, tail: Tail)
 }
 
 /// Owners of former processes are gone, since the lock is ours; their epochs must not be given out again.
-fn remember_epochs(path: &Path, held: &mut Held) -> Result<(), Error> {
+fn remember_epochs(path: &Path, held: &mut FolderState) -> Result<(), Error> {
     let mut text = Vec::new();
     match File::open(path) {
         Ok(mut file) => file.read_to_end(&mut text).map_err(failed("read", path))?,

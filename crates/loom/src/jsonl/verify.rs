@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::bodies::Folder;
 use super::open::{Tail, take_in};
-use super::{BODIES, Held, RECORDS};
-use crate::{Bodies, Damage, Error, refs};
+use super::{BODIES, FolderState, RECORDS};
+use crate::{Bodies, Damage, Error, body_refs};
 
 /// What was found to be sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct VerifyReport {
     pub records: u64,
     pub runs: u64,
     pub bodies: u64,
@@ -21,21 +21,21 @@ pub struct Verified {
     pub torn_bytes: u64,
     /// What retentions removed; none if nothing was ever removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub removed: Option<Removed>,
+    pub removed: Option<RemovedCounts>,
 }
 
 /// What is gone from a store by retention, as the records of it say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Removed {
+pub struct RemovedCounts {
     pub runs: u64,
     pub records: u64,
     /// Runs whose beginning was removed by an earlier version, which kept no record of it.
     pub unrecorded: u64,
 }
 
-pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
+pub(super) fn folder(folder: &Path) -> Result<VerifyReport, Error> {
     let path = folder.join(RECORDS);
-    let mut held = Held::default();
+    let mut held = FolderState::default();
     let mut file = File::open(&path).map_err(|source| Error::Io { doing: "open", path: path.clone(), source })?;
     let size = take_in(&mut file, &path, &mut held, Tail::Take)?;
     if let Some(damage) = held.damage {
@@ -47,7 +47,7 @@ pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
     for (at, stored) in held.state.stored(0).iter().enumerate() {
         let record = &stored.record;
         runs.insert(record.run);
-        for hash in refs::named(&record.payload, false)? {
+        for hash in body_refs::body_hashes(&record.payload, false)? {
             if !sound.contains(&hash) {
                 bodies.body(&hash).map_err(|_| {
                     Error::Damaged(Damage {
@@ -61,7 +61,7 @@ pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
             }
         }
     }
-    Ok(Verified {
+    Ok(VerifyReport {
         records: held.state.len() as u64,
         runs: runs.len() as u64,
         bodies: sound.len() as u64,

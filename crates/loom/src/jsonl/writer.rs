@@ -13,18 +13,18 @@ use std::time::Duration;
 use cantrip_canon::{RunId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Held, LEASES, RECORDS, Shared, line};
+use super::{FolderState, LEASES, RECORDS, Shared, line};
 use crate::limits::{GROUP_STEPS_MAX, QUEUE_STEPS_MAX};
-use crate::state::Staged;
-use crate::{Answer, Error, Lease, Owner, Step};
+use crate::state::StageOutcome;
+use crate::{AppendOutcome, Error, Lease, Step, WorkerId};
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// What the writer is asked to do.
 #[derive(Debug)]
-pub(super) enum Order {
-    Append(Box<Step>, Reply<Answer>),
-    Acquire { run: RunId, owner: Owner, now: Timestamp, lasts: Duration, reply: Reply<Lease> },
+pub(super) enum WriteRequest {
+    Append(Box<Step>, Reply<AppendOutcome>),
+    Acquire { run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration, reply: Reply<Lease> },
     Renew { lease: Lease, now: Timestamp, lasts: Duration, reply: Reply<Lease> },
     Release(Lease, Reply<()>),
 }
@@ -32,7 +32,7 @@ pub(super) enum Order {
 /// The handle: what was ordered before it is dropped is done before the lock is given back.
 #[derive(Debug)]
 pub(super) struct Writer {
-    orders: Option<mpsc::Sender<Order>>,
+    orders: Option<mpsc::Sender<WriteRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,14 +45,14 @@ impl Writer {
         let (records, records_path) = open(folder.join(RECORDS))?;
         let (leases, leases_path) = open(folder.join(LEASES))?;
         let (sender, receiver) = mpsc::channel(QUEUE_STEPS_MAX);
-        let work = Work { shared, records, records_path, leases, leases_path, stopped: false, _lock: lock };
+        let work = WriterThread { shared, records, records_path, leases, leases_path, stopped: false, _lock: lock };
         let thread = std::thread::Builder::new().name("loom-writer".to_owned()).spawn(move || work.run(receiver));
         let thread =
             thread.map_err(|source| Error::Io { doing: "start a writer for", path: folder.to_owned(), source })?;
         Ok(Self { orders: Some(sender), thread: Some(thread) })
     }
 
-    pub(super) async fn order<T>(&self, make: impl FnOnce(Reply<T>) -> Order) -> Result<T, Error> {
+    pub(super) async fn order<T>(&self, make: impl FnOnce(Reply<T>) -> WriteRequest) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let orders = self.orders.as_ref().ok_or(Error::Stopped)?;
         orders.send(make(reply)).await.map_err(|_| Error::Stopped)?;
@@ -70,7 +70,7 @@ impl Drop for Writer {
     }
 }
 
-struct Work {
+struct WriterThread {
     shared: Arc<Shared>,
     records: File,
     records_path: PathBuf,
@@ -82,34 +82,34 @@ struct Work {
     _lock: File,
 }
 
-impl Work {
-    fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+impl WriterThread {
+    fn run(mut self, mut orders: mpsc::Receiver<WriteRequest>) {
         let mut batch = Vec::new();
         while orders.blocking_recv_many(&mut batch, GROUP_STEPS_MAX) > 0 {
             self.serve(std::mem::take(&mut batch));
         }
     }
 
-    fn serve(&mut self, batch: Vec<Order>) {
+    fn serve(&mut self, batch: Vec<WriteRequest>) {
         let shared = self.shared.clone();
         // Readers see nothing of the batch before all of it is on the disk.
         let mut held = shared.held.blocking_write();
         let before = (held.state.len(), held.length, held.lines);
         let mut buffer = Vec::new();
-        let mut waiting: Vec<(Answer, Reply<Answer>)> = Vec::new();
+        let mut waiting: Vec<(AppendOutcome, Reply<AppendOutcome>)> = Vec::new();
         for order in batch {
             match order {
-                Order::Append(step, reply) => match self.stage(&mut held, *step, &mut buffer) {
+                WriteRequest::Append(step, reply) => match self.stage(&mut held, *step, &mut buffer) {
                     Ok(answer) => waiting.push((answer, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
-                Order::Acquire { run, owner, now, lasts, reply } => {
+                WriteRequest::Acquire { run, owner, now, lasts, reply } => {
                     let _ = reply.send(self.acquire(&mut held, run, owner, now, lasts));
                 }
-                Order::Renew { lease, now, lasts, reply } => {
+                WriteRequest::Renew { lease, now, lasts, reply } => {
                     let _ = reply.send(held.state.renew(&lease, now, lasts));
                 }
-                Order::Release(lease, reply) => {
+                WriteRequest::Release(lease, reply) => {
                     held.state.release(&lease);
                     let _ = reply.send(Ok(()));
                 }
@@ -140,16 +140,16 @@ impl Work {
     }
 
     /// Decides about a step, stores its bodies and adds its lines to the buffer.
-    fn stage(&mut self, held: &mut Held, step: Step, buffer: &mut Vec<u8>) -> Result<Answer, Error> {
-        held.sound()?;
+    fn stage(&mut self, held: &mut FolderState, step: Step, buffer: &mut Vec<u8>) -> Result<AppendOutcome, Error> {
+        held.check_undamaged()?;
         if self.stopped {
             return Err(Error::Stopped);
         }
         let bodies = step.bodies.clone();
         let from = held.state.len();
         match held.state.stage(step, |hash| self.shared.bodies.has(hash))? {
-            Staged::Answered(answer) => Ok(answer),
-            Staged::Written(answer) => {
+            StageOutcome::Answered(answer) => Ok(answer),
+            StageOutcome::Written(answer) => {
                 // Bodies come first: a record never names what is not there.
                 let stored = bodies.iter().try_for_each(|body| self.shared.bodies.store(body));
                 let start = buffer.len();
@@ -176,13 +176,13 @@ impl Work {
 
     fn acquire(
         &mut self,
-        held: &mut Held,
+        held: &mut FolderState,
         run: RunId,
-        owner: Owner,
+        owner: WorkerId,
         now: Timestamp,
         lasts: Duration,
     ) -> Result<Lease, Error> {
-        held.sound()?;
+        held.check_undamaged()?;
         let lease = held.state.acquire(run, owner, now, lasts)?;
         let failed = |source| Error::Io { doing: "append to", path: self.leases_path.clone(), source };
         let mut line = serde_json::to_vec(&lease).map_err(|error| failed(error.into()))?;

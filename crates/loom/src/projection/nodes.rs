@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cantrip_canon::{CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
 
 use crate::{
-    Actor, Asked, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, Opened, Opening, Record, Root, RunKind,
-    RunState, Seq, TurnClosed,
+    Actor, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, GateCallRequest, Record, Root, RunKind, RunOpening,
+    RunState, Seq, TurnClosed, TurnOpened,
 };
 
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub(super) struct CastNode {
 #[derive(Debug)]
 pub(super) struct CallNode {
     pub number: u32,
-    pub asked: Option<Arc<Asked>>,
+    pub asked: Option<Arc<GateCallRequest>>,
     /// None: it was delegated here, and settles in a continuation.
     pub settled: Option<Arc<CallSettled>>,
 }
@@ -87,7 +87,7 @@ pub(super) struct TurnNode {
     pub sequence: u64,
     /// The turn that holds the utterance of its group: itself, unless it is a continuation.
     pub holder: TurnId,
-    pub opened: Option<Arc<Opened>>,
+    pub opened: Option<Arc<TurnOpened>>,
     pub calls: Vec<CallNode>,
     pub first_of_cast: bool,
     pub first_of_entity: bool,
@@ -120,7 +120,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 pub(super) struct StartedCall {
-    pub asked: Option<Arc<Asked>>,
+    pub asked: Option<Arc<GateCallRequest>>,
     pub delegation: bool,
     pub seq: Seq,
 }
@@ -146,7 +146,7 @@ pub enum Phase {
 
 #[derive(Debug)]
 pub(super) struct RunNode {
-    pub opening: Opening,
+    pub opening: RunOpening,
     pub created_at: Timestamp,
     pub newest: Seq,
     pub epoch: Epoch,
@@ -192,7 +192,7 @@ pub(super) struct TurnOf {
 }
 
 impl RunNode {
-    pub(super) fn opened(record: &Record, opening: Opening) -> Self {
+    pub(super) fn opened(record: &Record, opening: RunOpening) -> Self {
         let (phase, ended_at) = match opening.kind {
             RunKind::Summon => (Phase::Ended(RunState::Terminated), Some(record.at)),
             RunKind::Cast | RunKind::Predict | RunKind::Job => (Phase::Live, None),

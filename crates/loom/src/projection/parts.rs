@@ -3,7 +3,7 @@
 //! A store with a million turns cannot hold the projection of all its records, and a second way to read them, written in
 //! its query language, would in time tell a second story. So it keeps an index of where the records of each thing lie,
 //! and to judge a step or to show a turn it puts the few things that are asked about into an empty projection. What is
-//! not put there does not exist for it: [`Event::needs`] says what a record rests on, and each view says in its trait
+//! not put there does not exist for it: [`Event::dependencies`] says what a record rests on, and each view says in its trait
 //! what it is about.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ use super::nodes::{
 };
 use super::{Head, Projection};
 use crate::{
-    CallSettled, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch, Error, Event, Fold, Held,
-    Intent, Opening, Origin, Record, Reward, Root, Seq, Started, Work,
+    CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch, Error,
+    Event, Fold, Intent, Origin, Record, RecordValue, Reward, Root, RunOpening, Seq,
 };
 
 /// What a record said, and where.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct RecordedEvent {
     pub seq: Seq,
     pub at: Timestamp,
     pub event: Event,
 }
 
-impl Told {
+impl RecordedEvent {
     pub fn read(record: &Record) -> Result<Self, Error> {
         Ok(Self { seq: record.seq, at: record.at, event: record.event()? })
     }
@@ -47,7 +47,7 @@ pub struct RootPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPart {
     pub run_id: RunId,
-    pub opening: Opening,
+    pub opening: RunOpening,
     pub created_at: Timestamp,
     pub newest: Seq,
     /// The highest of its records.
@@ -105,7 +105,7 @@ pub struct TurnPart {
     pub first_of_cast: bool,
     pub first_of_entity: bool,
     /// What stands at its [`places`](Projection::places), in order.
-    pub told: Vec<Told>,
+    pub events: Vec<RecordedEvent>,
     /// Oldest first.
     pub rewards: Vec<(Timestamp, Reward)>,
     /// Orders the turns of a loom.
@@ -123,7 +123,7 @@ pub struct FoldPart {
 
 /// What a record rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Needed {
+pub enum Dependency {
     Cantrip(CantripId),
     Entity(EntityId),
     /// With its entity.
@@ -135,7 +135,7 @@ pub enum Needed {
 impl Event {
     /// The things that must be in a projection before this may be taken, apart from its run, what the run has open and
     /// what records of the same step bring.
-    pub fn needs(&self) -> Vec<Needed> {
+    pub fn dependencies(&self) -> Vec<Dependency> {
         match self {
             Self::Entity(entity) => {
                 let above = match entity.origin {
@@ -143,21 +143,21 @@ impl Event {
                     Origin::Child { parent, .. } => Some(parent),
                     Origin::Fork(fork) => Some(fork.turn),
                 };
-                [Needed::Cantrip(entity.cantrip_id)].into_iter().chain(above.map(Needed::Turn)).collect()
+                [Dependency::Cantrip(entity.cantrip_id)].into_iter().chain(above.map(Dependency::Turn)).collect()
             }
             Self::Cast(cast) => {
                 let earlier = match cast.intent {
                     Intent::New(_) => None,
-                    Intent::Of(earlier) => Some(Needed::Cast(earlier)),
+                    Intent::Of(earlier) => Some(Dependency::Cast(earlier)),
                 };
-                [Needed::Entity(cast.entity_id)].into_iter().chain(earlier).collect()
+                [Dependency::Entity(cast.entity_id)].into_iter().chain(earlier).collect()
             }
-            Self::Attempt(attempt) => vec![Needed::Cast(attempt.cast_id)],
-            Self::Opened(opened) => vec![Needed::Cast(opened.cast_id)],
-            Self::Parked(parked) => vec![Needed::Cast(parked.cast_id)],
-            Self::End(end) => vec![Needed::Cast(end.cast_id)],
-            Self::Fold(fold) => vec![Needed::Entity(fold.entity_id), Needed::Turn(fold.after)],
-            Self::Reward(reward) => vec![Needed::Turn(reward.turn_id)],
+            Self::Attempt(attempt) => vec![Dependency::Cast(attempt.cast_id)],
+            Self::Opened(opened) => vec![Dependency::Cast(opened.cast_id)],
+            Self::Parked(parked) => vec![Dependency::Cast(parked.cast_id)],
+            Self::End(end) => vec![Dependency::Cast(end.cast_id)],
+            Self::Fold(fold) => vec![Dependency::Entity(fold.entity_id), Dependency::Turn(fold.after)],
+            Self::Reward(reward) => vec![Dependency::Turn(reward.turn_id)],
             Self::Root(_)
             | Self::Started(_)
             | Self::Settled(_)
@@ -168,8 +168,8 @@ impl Event {
     }
 
     /// The bodies that a view of what it tells reads, so that they can be fetched at once.
-    pub fn shown_bodies(&self) -> Vec<Hash> {
-        fn of<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(held: &Held<T>) -> Option<Hash> {
+    pub fn body_hashes(&self) -> Vec<Hash> {
+        fn of<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(held: &RecordValue<T>) -> Option<Hash> {
             held.reference().map(|reference| reference.hash)
         }
         let found = match self {
@@ -206,16 +206,16 @@ impl Event {
 
 impl Projection {
     /// Whether this is here, for a run of this loom.
-    pub fn holds(&self, loom: LoomId, needed: Needed) -> bool {
+    pub fn contains(&self, loom: LoomId, needed: Dependency) -> bool {
         match needed {
-            Needed::Cantrip(cantrip) => self.roots.contains_key(&(loom, cantrip)),
-            Needed::Entity(entity) => self.entities.contains_key(&entity),
-            Needed::Cast(cast) => self.casts.contains_key(&cast),
-            Needed::Turn(turn) => self.turns.contains_key(&turn),
+            Dependency::Cantrip(cantrip) => self.roots.contains_key(&(loom, cantrip)),
+            Dependency::Entity(entity) => self.entities.contains_key(&entity),
+            Dependency::Cast(cast) => self.casts.contains_key(&cast),
+            Dependency::Turn(turn) => self.turns.contains_key(&turn),
         }
     }
 
-    pub fn hold_root(&mut self, part: RootPart) {
+    pub fn insert_root(&mut self, part: RootPart) {
         let RootPart { loom_id, root, at } = part;
         let cantrip = root.cantrip_id;
         if self.roots.insert((loom_id, cantrip), RootNode { root, at }).is_none() {
@@ -223,9 +223,9 @@ impl Projection {
         }
     }
 
-    pub fn hold_run(&mut self, part: RunPart) {
+    pub fn insert_run(&mut self, part: RunPart) {
         if let (Phase::Live, Some(entity)) = (part.phase, part.opening.entity_id) {
-            self.busy.insert(entity, part.run_id);
+            self.live_run_by_entity.insert(entity, part.run_id);
         }
         self.loom(part.opening.loom_id);
         let node = RunNode {
@@ -261,11 +261,11 @@ impl Projection {
     }
 
     /// Says that a live run has this entity.
-    pub fn hold_busy(&mut self, entity: EntityId, run: RunId) {
-        self.busy.insert(entity, run);
+    pub fn insert_busy(&mut self, entity: EntityId, run: RunId) {
+        self.live_run_by_entity.insert(entity, run);
     }
 
-    pub fn hold_entity(&mut self, part: EntityPart) {
+    pub fn insert_entity(&mut self, part: EntityPart) {
         let id = part.entity.entity_id;
         let node = EntityNode {
             entity: Arc::new(part.entity),
@@ -284,7 +284,7 @@ impl Projection {
         }
     }
 
-    pub fn hold_cast(&mut self, part: CastPart) {
+    pub fn insert_cast(&mut self, part: CastPart) {
         let node = CastNode {
             run: part.run_id,
             at: part.at,
@@ -296,7 +296,7 @@ impl Projection {
         self.casts.insert(node.cast.cast_id, node);
     }
 
-    pub fn hold_fold(&mut self, part: FoldPart) {
+    pub fn insert_fold(&mut self, part: FoldPart) {
         let FoldPart { fold, at, place } = part;
         let id = fold.fold_id;
         let after = self.turns.get_mut(&fold.after);
@@ -307,16 +307,16 @@ impl Projection {
     }
 
     /// Holds a closed turn. What it was told must be its own, and end with its closing.
-    pub fn hold_turn(&mut self, part: TurnPart) -> Result<(), Error> {
-        let (run, seq) = (self.casts.get(&part.cast_id).map(|cast| cast.run), part.told.last().map(|told| told.seq));
+    pub fn insert_turn(&mut self, part: TurnPart) -> Result<(), Error> {
+        let (run, seq) = (self.casts.get(&part.cast_id).map(|cast| cast.run), part.events.last().map(|told| told.seq));
         let misplaced = |what| Error::Damaged(Damage { run, seq, line: None, what });
-        let mut started: BTreeMap<u32, Option<Arc<crate::Asked>>> = BTreeMap::new();
+        let mut started: BTreeMap<u32, Option<Arc<crate::GateCallRequest>>> = BTreeMap::new();
         let (mut opened, mut calls, mut closed) = (None, Vec::new(), None);
-        let places = part.told.iter().map(|told| told.seq).collect();
-        for Told { at, event, .. } in part.told {
+        let places = part.events.iter().map(|told| told.seq).collect();
+        for RecordedEvent { at, event, .. } in part.events {
             match event {
                 Event::Opened(said) if said.turn_id == part.id => opened = Some(Arc::new(said)),
-                Event::Started(Started { call_id, asked, .. }) if call_id.caller() == Caller::Turn(part.holder) => {
+                Event::Started(CallStarted { call_id, asked, .. }) if call_id.caller() == Caller::Turn(part.holder) => {
                     started.entry(call_id.number()).or_insert(asked.map(Arc::new));
                 }
                 Event::Settled(settled) if settled.call_id.caller() == Caller::Turn(part.holder) => {
@@ -398,15 +398,15 @@ impl Projection {
             holder: node.holder,
             first_of_cast: node.first_of_cast,
             first_of_entity: node.first_of_entity,
-            told: Vec::new(),
+            events: Vec::new(),
             rewards: Vec::new(),
             place: closed.place,
         })
     }
 
     /// Opens the turn in which the group of an entity's sealed leaf goes on. The other turns of the group come in by
-    /// [`take_up`](Self::take_up).
-    pub fn take_up_sealed(&mut self, entity: EntityId) {
+    /// [`take_up`](Self::restore_open).
+    pub fn reopen_sealed(&mut self, entity: EntityId) {
         let Some(node) = self.entities.get_mut(&entity).filter(|node| node.live_cast.is_some()) else { return };
         let Some((id, leaf)) = node.leaf.and_then(|leaf| Some((leaf, self.turns.get(&leaf)?))) else { return };
         let Some(Closing::Sealed { next, .. }) = leaf.closed.as_ref().map(|closed| &closed.record.closing) else {
@@ -423,7 +423,7 @@ impl Projection {
     /// Takes up what a run had open, one record after the other in their order: those of the groups whose last turn is
     /// sealed, and those behind the last closed turn of each of its live entities. A record that is not about an open
     /// turn changes nothing, so records in between do no harm.
-    pub fn take_up(&mut self, record: &Record) -> Result<(), Error> {
+    pub fn restore_open(&mut self, record: &Record) -> Result<(), Error> {
         let event = record.event()?;
         let Some(loom) = self.runs.get(&record.run).map(|run| run.opening.loom_id) else { return Ok(()) };
         let head = Head { record, loom };
@@ -433,17 +433,17 @@ impl Projection {
                 let entity = cast.and_then(|cast| self.entities.get(&cast.cast.entity_id));
                 match entity {
                     Some(entity) if entity.open.is_none() && opened.sequence == entity.sequence + 1 => {
-                        self.turn_opened(&head, opened)
+                        self.open_turn(&head, opened)
                     }
                     Some(_) | None => Ok(()),
                 }
             }
             Event::Started(started) => {
-                self.started_again(record.seq, started);
+                self.restore_started(record.seq, started);
                 Ok(())
             }
             Event::Settled(settled) => {
-                self.settled_again(record.seq, settled);
+                self.restore_settled(record.seq, settled);
                 Ok(())
             }
             Event::Root(_)
@@ -467,10 +467,10 @@ impl Projection {
         }
     }
 
-    fn started_again(&mut self, seq: Seq, started: Started) {
+    fn restore_started(&mut self, seq: Seq, started: CallStarted) {
         let delegation = match started.work {
-            Work::Gate | Work::Verifier => false,
-            Work::Delegation { .. } => true,
+            CallWork::Gate | CallWork::Verifier => false,
+            CallWork::Delegation { .. } => true,
         };
         if let Some(group) = self.open_group(started.call_id.caller()) {
             let asked = started.asked.map(Arc::new);
@@ -478,7 +478,7 @@ impl Projection {
         }
     }
 
-    fn settled_again(&mut self, seq: Seq, settled: CallSettled) {
+    fn restore_settled(&mut self, seq: Seq, settled: CallSettled) {
         let number = settled.call_id.number();
         let Some(group) = self.open_group(settled.call_id.caller()).filter(|_| number > 0) else { return };
         if !group.settled.insert(number) || seq <= group.since {
@@ -507,7 +507,7 @@ impl Projection {
     }
 
     /// Forgets what was said and settled in a closed turn, and keeps that it is there: enough to judge what may follow.
-    pub fn forget_told(&mut self, turn: TurnId) {
+    pub fn drop_turn_content(&mut self, turn: TurnId) {
         if let Some(node) = self.turns.get_mut(&turn).filter(|node| node.closed.is_some()) {
             node.opened = None;
             node.calls = Vec::new();

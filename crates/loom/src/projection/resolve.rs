@@ -6,18 +6,18 @@ use cantrip_canon::{Id, Kind};
 
 use super::Projection;
 use crate::id::prefix_range;
-use crate::{Error, Named};
+use crate::{AnyId, Error};
 
 /// The beginning of an id, with its kind (`turn_06cy`) or without (`06cy`).
 #[derive(Debug, Clone, Copy)]
-pub struct Beginning<'a> {
+pub struct IdPrefix<'a> {
     text: &'a str,
     kind: Option<&'a str>,
     digits: &'a str,
 }
 
-impl<'a> Beginning<'a> {
-    pub fn of(text: &'a str) -> Self {
+impl<'a> IdPrefix<'a> {
+    pub fn parse(text: &'a str) -> Self {
         match text.split_once('_') {
             Some((kind, digits)) => Self { text, kind: Some(kind), digits },
             None => Self { text, kind: None, digits: text },
@@ -30,7 +30,7 @@ impl<'a> Beginning<'a> {
     }
 
     /// The one thing that was found. It is enough to look for two of each kind.
-    pub fn one_of(&self, found: &[Named]) -> Result<Named, Error> {
+    pub fn require_unique(&self, found: &[AnyId]) -> Result<AnyId, Error> {
         let shown = || self.text.chars().take(64).collect();
         match found {
             [] => Err(Error::NotFound { kind: "id", id: shown() }),
@@ -42,28 +42,28 @@ impl<'a> Beginning<'a> {
 
 impl Projection {
     /// What an id, or an unambiguous beginning of one, names.
-    pub fn resolve(&self, prefix: &str) -> Result<Named, Error> {
-        let beginning = Beginning::of(prefix);
+    pub fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
+        let beginning = IdPrefix::parse(prefix);
         let mut found = Vec::new();
-        within(&self.looms, &beginning, Named::Loom, &mut found);
-        within(&self.runs, &beginning, Named::Run, &mut found);
-        within(&self.entities, &beginning, Named::Entity, &mut found);
-        within(&self.casts, &beginning, Named::Cast, &mut found);
-        within(&self.folds, &beginning, Named::Fold, &mut found);
+        collect_matches(&self.looms, &beginning, AnyId::Loom, &mut found);
+        collect_matches(&self.runs, &beginning, AnyId::Run, &mut found);
+        collect_matches(&self.entities, &beginning, AnyId::Entity, &mut found);
+        collect_matches(&self.casts, &beginning, AnyId::Cast, &mut found);
+        collect_matches(&self.folds, &beginning, AnyId::Fold, &mut found);
         if let Some((first, last)) = beginning.range() {
             let closed = self.turns.range(first..=last).filter(|(_, node)| node.closed.is_some());
-            found.extend(closed.take(2).map(|(id, _)| Named::Turn(*id)));
+            found.extend(closed.take(2).map(|(id, _)| AnyId::Turn(*id)));
         }
-        beginning.one_of(&found)
+        beginning.require_unique(&found)
     }
 }
 
 /// The first two that begin so.
-fn within<K: Kind, N>(
+fn collect_matches<K: Kind, N>(
     nodes: &BTreeMap<Id<K>, N>,
-    beginning: &Beginning<'_>,
-    named: fn(Id<K>) -> Named,
-    found: &mut Vec<Named>,
+    beginning: &IdPrefix<'_>,
+    named: fn(Id<K>) -> AnyId,
+    found: &mut Vec<AnyId>,
 ) {
     if let Some((first, last)) = beginning.range() {
         found.extend(nodes.range(first..=last).take(2).map(|(id, _)| named(*id)));

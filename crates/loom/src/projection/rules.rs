@@ -12,32 +12,32 @@ use super::nodes::{
 };
 use super::{Head, Projection};
 use crate::{
-    CallId, CallSettled, Caller, CantripId, Cast, Closing, End, Ending, Entity, Error, Event, Fold, Intent, Opened,
-    Origin, Reward, Root, RunState, Started, TurnClosed, Work,
+    CallId, CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, End, Ending, Entity, Error, Event,
+    Fold, Intent, Origin, Reward, Root, RunState, TurnClosed, TurnOpened,
 };
 
 impl Projection {
-    pub(super) fn enter(&mut self, head: &Head<'_>, event: Event) -> Result<(), Error> {
+    pub(super) fn add_event(&mut self, head: &Head<'_>, event: Event) -> Result<(), Error> {
         match event {
-            Event::Root(root) => self.root_entered(head, root),
-            Event::Entity(entity) => self.entity_made(head, entity),
-            Event::Cast(cast) => self.cast_begun(head, cast),
+            Event::Root(root) => self.add_root(head, root),
+            Event::Entity(entity) => self.add_entity(head, entity),
+            Event::Cast(cast) => self.begin_cast(head, cast),
             Event::Attempt(attempt) => self.live_cast(head, attempt.cast_id).map(|_| ()),
-            Event::Opened(opened) => self.turn_opened(head, opened),
-            Event::Started(started) => self.call_started(head, started),
-            Event::Settled(settled) => self.call_settled(head, settled),
-            Event::Turn(closed) => self.turn_closed(head, closed),
-            Event::Fold(fold) => self.folded(head, fold),
+            Event::Opened(opened) => self.open_turn(head, opened),
+            Event::Started(started) => self.start_call(head, started),
+            Event::Settled(settled) => self.settle_call(head, settled),
+            Event::Turn(closed) => self.close_turn(head, closed),
+            Event::Fold(fold) => self.add_fold(head, fold),
             Event::Parked(parked) => {
                 self.live_cast(head, parked.cast_id)?;
                 if let Some(run) = self.runs.get_mut(&head.record.run) {
-                    run.parked = parked.reason.waits();
+                    run.parked = parked.reason.needs_resume();
                 }
                 Ok(())
             }
-            Event::End(end) => self.cast_ended(head, end),
+            Event::End(end) => self.end_cast(head, end),
             Event::Failed(_) => {
-                if self.ended(head.record.run) == Some(true) {
+                if self.has_ended(head.record.run) == Some(true) {
                     return Err(head.refuse("its run has ended"));
                 }
                 let entity = self.runs.get_mut(&head.record.run).and_then(|run| {
@@ -45,11 +45,11 @@ impl Projection {
                     run.opening.entity_id
                 });
                 if let Some(entity) = entity {
-                    self.busy.remove(&entity);
+                    self.live_run_by_entity.remove(&entity);
                 }
                 Ok(())
             }
-            Event::Reward(reward) => self.rewarded(head, reward),
+            Event::Reward(reward) => self.add_reward(head, reward),
             Event::Other { kind, payload } => {
                 self.other(head, &kind, &payload);
                 Ok(())
@@ -57,7 +57,7 @@ impl Projection {
         }
     }
 
-    fn root_entered(&mut self, head: &Head<'_>, root: Root) -> Result<(), Error> {
+    fn add_root(&mut self, head: &Head<'_>, root: Root) -> Result<(), Error> {
         if CantripId::cut(&root.hash) != root.cantrip_id {
             return Err(head.refuse("the cantrip's id is not cut from its hash"));
         }
@@ -70,7 +70,7 @@ impl Projection {
         Ok(())
     }
 
-    fn entity_made(&mut self, head: &Head<'_>, entity: Entity) -> Result<(), Error> {
+    fn add_entity(&mut self, head: &Head<'_>, entity: Entity) -> Result<(), Error> {
         if self.entities.contains_key(&entity.entity_id) {
             return Err(head.refuse("the entity is there already"));
         }
@@ -79,8 +79,8 @@ impl Projection {
         }
         let sequence = match entity.origin {
             Origin::Root => 0,
-            Origin::Child { parent, .. } => self.closed(head, parent).map(|_| 0)?,
-            Origin::Fork(fork) => self.closed(head, fork.turn)?.sequence,
+            Origin::Child { parent, .. } => self.require_closed_turn(head, parent).map(|_| 0)?,
+            Origin::Fork(fork) => self.require_closed_turn(head, fork.turn)?.sequence,
         };
         let id = entity.entity_id;
         let node = EntityNode {
@@ -100,7 +100,7 @@ impl Projection {
         Ok(())
     }
 
-    fn cast_begun(&mut self, head: &Head<'_>, cast: Cast) -> Result<(), Error> {
+    fn begin_cast(&mut self, head: &Head<'_>, cast: Cast) -> Result<(), Error> {
         if self.casts.contains_key(&cast.cast_id) {
             return Err(head.refuse("the cast is there already"));
         }
@@ -146,7 +146,7 @@ impl Projection {
         }
     }
 
-    fn closed(&self, head: &Head<'_>, turn: TurnId) -> Result<&TurnNode, Error> {
+    fn require_closed_turn(&self, head: &Head<'_>, turn: TurnId) -> Result<&TurnNode, Error> {
         match self.turns.get(&turn) {
             Some(node) if node.closed.is_some() => Ok(node),
             Some(_) => Err(head.refuse("the turn it names is still open")),
@@ -154,7 +154,7 @@ impl Projection {
         }
     }
 
-    pub(super) fn turn_opened(&mut self, head: &Head<'_>, opened: Opened) -> Result<(), Error> {
+    pub(super) fn open_turn(&mut self, head: &Head<'_>, opened: TurnOpened) -> Result<(), Error> {
         let entity_id = self.live_cast(head, opened.cast_id)?;
         if self.turns.contains_key(&opened.turn_id) {
             return Err(head.refuse("the turn is there already"));
@@ -199,11 +199,11 @@ impl Projection {
         }
     }
 
-    fn call_started(&mut self, head: &Head<'_>, started: Started) -> Result<(), Error> {
+    fn start_call(&mut self, head: &Head<'_>, started: CallStarted) -> Result<(), Error> {
         let number = started.call_id.number();
         let delegation = match started.work {
-            Work::Gate | Work::Verifier => false,
-            Work::Delegation { .. } => true,
+            CallWork::Gate | CallWork::Verifier => false,
+            CallWork::Delegation { .. } => true,
         };
         let group = self.group(head, started.call_id)?;
         if group.settled.contains(&number) {
@@ -215,7 +215,7 @@ impl Projection {
         Ok(())
     }
 
-    fn call_settled(&mut self, head: &Head<'_>, settled: CallSettled) -> Result<(), Error> {
+    fn settle_call(&mut self, head: &Head<'_>, settled: CallSettled) -> Result<(), Error> {
         let number = settled.call_id.number();
         // A failed request, of a turn that may never open or of a fold: in the journal for its cost, not in the tree.
         match settled.call_id.caller() {
@@ -238,7 +238,7 @@ impl Projection {
         Ok(())
     }
 
-    fn turn_closed(&mut self, head: &Head<'_>, record: TurnClosed) -> Result<(), Error> {
+    fn close_turn(&mut self, head: &Head<'_>, record: TurnClosed) -> Result<(), Error> {
         let id = record.turn_id;
         let (holder, entity, cast, sequence, parent) = match self.turns.get(&id) {
             Some(node) if node.closed.is_none() => (node.holder, node.entity, node.cast, node.sequence, node.parent),
@@ -315,14 +315,14 @@ impl Projection {
         Ok(())
     }
 
-    fn folded(&mut self, head: &Head<'_>, fold: Fold) -> Result<(), Error> {
+    fn add_fold(&mut self, head: &Head<'_>, fold: Fold) -> Result<(), Error> {
         if self.folds.contains_key(&fold.fold_id) {
             return Err(head.refuse("the fold is there already"));
         }
         if !self.entities.contains_key(&fold.entity_id) {
             return Err(head.refuse("its entity is not there"));
         }
-        self.closed(head, fold.after)?;
+        self.require_closed_turn(head, fold.after)?;
         if let Some(turn) = self.turns.get_mut(&fold.after) {
             turn.folds.push(fold.fold_id);
         }
@@ -331,7 +331,7 @@ impl Projection {
         Ok(())
     }
 
-    fn cast_ended(&mut self, head: &Head<'_>, end: End) -> Result<(), Error> {
+    fn end_cast(&mut self, head: &Head<'_>, end: End) -> Result<(), Error> {
         let entity_id = self.live_cast(head, end.cast_id)?;
         let entity = self.entities.get_mut(&entity_id).expect("a cast has an entity");
         if entity.open.is_some() {
@@ -354,8 +354,8 @@ impl Projection {
         Ok(())
     }
 
-    fn rewarded(&mut self, head: &Head<'_>, reward: Reward) -> Result<(), Error> {
-        self.closed(head, reward.turn_id)?;
+    fn add_reward(&mut self, head: &Head<'_>, reward: Reward) -> Result<(), Error> {
+        self.require_closed_turn(head, reward.turn_id)?;
         if let Some(turn) = self.turns.get_mut(&reward.turn_id) {
             let Reward { reward, by, note, .. } = reward;
             turn.rewards.push(RewardNode { reward, by, at: head.record.at, note });
@@ -379,7 +379,7 @@ impl Projection {
             }
             "predict.closed" => {
                 let succeeded = payload.get("status").and_then(Value::as_str) == Some("succeeded");
-                if self.ended(head.record.run) == Some(false) {
+                if self.has_ended(head.record.run) == Some(false) {
                     let state = if succeeded { RunState::Terminated } else { RunState::Failed };
                     self.end_run(head.record, state);
                 }

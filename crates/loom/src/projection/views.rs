@@ -8,9 +8,9 @@ use super::Projection;
 use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
-    Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, Extent, FoldView, GateRecord,
-    Intent, Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Spent, Thread,
-    ThreadState, Turn, Utterance,
+    Bodies, CallId, Cantrip, CastView, Closing, Content, CostTotal, Ending, EntityView, Error, Extent, FoldView,
+    GateRecord, Intent, ListPage, Metadata, Origin, Outcome, PageRequest, RewardView, RootView, RunView, SettledCall,
+    Settlement, Thread, ThreadState, Turn, Utterance,
 };
 
 fn missing(kind: &'static str, id: impl ToString) -> Error {
@@ -18,16 +18,16 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
 }
 
 /// The part of a list that a page asks for.
-fn page<T: Copy>(all: &[T], page: Page) -> Listed<T> {
+fn page<T: Copy>(all: &[T], page: PageRequest) -> ListPage<T> {
     let start = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX).min(all.len());
     let end = start.saturating_add(page.most.min(PAGE_ITEMS_MAX)).min(all.len());
     let next = (end < all.len()).then_some(end as u64);
-    Listed { items: all[start..end].to_vec(), next }
+    ListPage { items: all[start..end].to_vec(), next }
 }
 
-fn mapped<T, U>(listed: Listed<T>, each: impl FnMut(T) -> Result<U, Error>) -> Result<Listed<U>, Error> {
+fn mapped<T, U>(listed: ListPage<T>, each: impl FnMut(T) -> Result<U, Error>) -> Result<ListPage<U>, Error> {
     let items: Result<Vec<U>, Error> = listed.items.into_iter().map(each).collect();
-    Ok(Listed { items: items?, next: listed.next })
+    Ok(ListPage { items: items?, next: listed.next })
 }
 
 impl Projection {
@@ -61,7 +61,7 @@ impl Projection {
         })
     }
 
-    pub fn entities(&self, loom: LoomId, asked: Page) -> Result<Listed<EntityView>, Error> {
+    pub fn entities(&self, loom: LoomId, asked: PageRequest) -> Result<ListPage<EntityView>, Error> {
         mapped(page(&self.loom_node(loom)?.entities, asked), |id| self.entity(id))
     }
 
@@ -136,7 +136,7 @@ impl Projection {
         }
     }
 
-    pub fn turns(&self, loom: LoomId, asked: Page, bodies: &dyn Bodies) -> Result<Listed<Turn>, Error> {
+    pub fn turns(&self, loom: LoomId, asked: PageRequest, bodies: &dyn Bodies) -> Result<ListPage<Turn>, Error> {
         mapped(page(&self.loom_node(loom)?.turns, asked), |id| self.turn(id, bodies))
     }
 
@@ -155,7 +155,7 @@ impl Projection {
             node.calls.iter().map(|call| gate_record(node.holder, call, said.as_ref(), bodies)).collect();
         let gate_calls = gate_calls?;
         let utterance = if node.holder == id { said } else { None };
-        let mut spent = Spent::default();
+        let mut spent = CostTotal::default();
         if let Some(opened) = &node.opened {
             spent.add(opened.cost);
         }
@@ -193,7 +193,7 @@ impl Projection {
                 timestamp: closed.at,
                 attempts: node.opened.as_ref().map_or(0, |opened| opened.attempt),
                 cost_micros: spent.cost().map_or(0, Money::micros),
-                cost: spent.whole(),
+                cost: spent.complete_cost(),
                 model: utterance.as_ref().map(|utterance| utterance.model.clone()),
             },
             utterance,
@@ -281,11 +281,11 @@ impl Projection {
         Ok(Thread { leaf, state, entity, casts, folds, forks, turns })
     }
 
-    pub fn leaves(&self, loom: LoomId, asked: Page) -> Result<Listed<TurnId>, Error> {
+    pub fn leaves(&self, loom: LoomId, asked: PageRequest) -> Result<ListPage<TurnId>, Error> {
         let most = asked.most.min(PAGE_ITEMS_MAX);
         let mut leaves = self.loom_node(loom)?.leaves.range(asked.after.unwrap_or(0)..);
         let items: Vec<TurnId> = leaves.by_ref().take(most).map(|(_, id)| *id).collect();
-        Ok(Listed { items, next: leaves.next().map(|(place, _)| *place) })
+        Ok(ListPage { items, next: leaves.next().map(|(place, _)| *place) })
     }
 
     pub fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
@@ -382,10 +382,10 @@ impl Projection {
     /// The runs of which `kept` holds; `held` says whether a run's lease is out.
     pub fn runs_where(
         &self,
-        asked: Page,
+        asked: PageRequest,
         held: impl Fn(RunId) -> bool,
         kept: impl Fn(&RunView) -> bool,
-    ) -> Result<Listed<RunView>, Error> {
+    ) -> Result<ListPage<RunView>, Error> {
         let start = usize::try_from(asked.after.unwrap_or(0)).unwrap_or(usize::MAX);
         let most = asked.most.min(PAGE_ITEMS_MAX);
         let mut items = Vec::new();
@@ -393,21 +393,21 @@ impl Projection {
             let view = self.run(*run, held(*run))?;
             if kept(&view) {
                 if items.len() == most {
-                    return Ok(Listed { items, next: Some(place as u64) });
+                    return Ok(ListPage { items, next: Some(place as u64) });
                 }
                 items.push(view);
             }
         }
-        Ok(Listed { items, next: None })
+        Ok(ListPage { items, next: None })
     }
 
     /// The same from the last one on; a page's place is that of the one that was shown last.
     pub fn latest_runs_where(
         &self,
-        asked: Page,
+        asked: PageRequest,
         held: impl Fn(RunId) -> bool,
         kept: impl Fn(&RunView) -> bool,
-    ) -> Result<Listed<RunView>, Error> {
+    ) -> Result<ListPage<RunView>, Error> {
         let all = self.run_order.len();
         let end = asked.after.map_or(all, |after| usize::try_from(after).unwrap_or(all).min(all));
         let most = asked.most.min(PAGE_ITEMS_MAX);
@@ -416,12 +416,12 @@ impl Projection {
             let view = self.run(*run, held(*run))?;
             if kept(&view) {
                 if items.len() == most {
-                    return Ok(Listed { items, next: Some(place as u64 + 1) });
+                    return Ok(ListPage { items, next: Some(place as u64 + 1) });
                 }
                 items.push(view);
             }
         }
-        Ok(Listed { items, next: None })
+        Ok(ListPage { items, next: None })
     }
 
     /// The run that was begun last, and not below another.
@@ -493,7 +493,7 @@ fn gate_record(
         None => (false, Settlement::Delegated),
         Some(settled) => (
             settled.ephemeral,
-            Settlement::Settled(Box::new(Settled {
+            Settlement::Settled(Box::new(SettledCall {
                 result: settled.result.load(bodies)?,
                 reply: settled.reply.clone(),
                 data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),

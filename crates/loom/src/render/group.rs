@@ -5,12 +5,13 @@
 
 use super::{call_text_within, cut, output_text};
 use crate::{
-    Closing, Content, GateCall, GateRecord, Message, Output, ProviderParts, Settlement, TruncationReason, Utterance,
+    Closing, Content, GateCall, GateRecord, Message, OutputRecord, ProviderParts, Settlement, TruncationReason,
+    Utterance,
 };
 
 /// How a group came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum GroupEnd {
     /// The cast went on.
     Open,
     Terminated,
@@ -19,9 +20,9 @@ pub enum Ended {
     Forked,
 }
 
-impl Ended {
+impl GroupEnd {
     /// None while the group goes on in another turn.
-    pub fn by(closing: &Closing) -> Option<Self> {
+    pub fn from_closing(closing: &Closing) -> Option<Self> {
         match closing {
             Closing::Open => Some(Self::Open),
             Closing::Sealed { .. } => None,
@@ -47,9 +48,9 @@ pub struct Group<'a> {
     /// The sequence of its first turn.
     pub from: u64,
     pub utterance: &'a Utterance,
-    pub outputs: Vec<&'a Output>,
+    pub outputs: Vec<&'a OutputRecord>,
     pub records: Vec<&'a GateRecord>,
-    pub ended: Ended,
+    pub ended: GroupEnd,
     pub medium: &'a str,
     /// How many bytes its results show together; beyond it the longest are cut.
     pub results_bytes_max: usize,
@@ -116,8 +117,8 @@ impl Group<'_> {
     /// The output of one program, joined over the turns it ran in.
     fn output(&self, id: Option<&str>) -> String {
         let outputs = self.outputs.iter().filter(|output| output.tool_call_id.as_deref() == id);
-        let joined = outputs.fold(Output::default(), |before, after| before.followed_by(after));
-        if self.ended == Ended::Forked && self.left_open(id) {
+        let joined = outputs.fold(OutputRecord::default(), |before, after| before.merge(after));
+        if self.ended == GroupEnd::Forked && self.left_open(id) {
             let lines = joined.environment_lost.iter().chain(&joined.console).cloned();
             return lines.chain([self.ended.not_run()]).collect::<Vec<_>>().join("\n");
         }

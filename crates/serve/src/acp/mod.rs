@@ -5,12 +5,12 @@
 //! and after a restart the loom alone tells who answered in it. What the editor asks of the agent is translated into calls
 //! of the house; nothing is decided here.
 
-mod desk;
-mod past;
-mod person;
+mod editor_user;
 mod prompt;
 mod session;
-mod told;
+mod session_store;
+mod session_updates;
+mod thread_history;
 mod wire;
 
 use std::fmt;
@@ -32,26 +32,26 @@ use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{self as acp, Client, on_receive_notification, on_receive_request};
 use cantrip_service::cantrip::canon::RunId;
 use cantrip_service::cantrip::loom::{Actor, Error as LoomError, Loom};
-use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, ReplyType, codes};
 use cantrip_service::cantrip::{Cancel, store_refusal};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use desk::{Desk, Noted};
-pub use person::Person;
+pub use editor_user::EditorUser;
+pub use session_store::{SessionRecord, SessionStore};
 
-use crate::house::House;
 use crate::limits::{ACP_LISTED_MAX, ACP_TITLE_CHARS_MAX};
-use person::Line;
-use prompt::Unprompted;
+use crate::spell_host::SpellHost;
+use editor_user::EditorLink;
+use prompt::PromptError;
 use session::{SPELL, Session, Sessions};
 
 /// The agent. Cheap to clone; all clones are the same agent.
 #[derive(Clone)]
 pub struct Agent {
-    house: House,
-    desk: Arc<dyn Desk>,
-    person: Person,
+    house: SpellHost,
+    desk: Arc<dyn SessionStore>,
+    person: EditorUser,
     owner: Actor,
     sessions: Sessions,
     /// Whether the editor can show forms.
@@ -66,7 +66,7 @@ impl fmt::Debug for Agent {
 
 impl Agent {
     /// An agent in this house, for one owner. `person` is who the spells of the house ask.
-    pub fn new(house: House, desk: impl Desk + 'static, person: Person, owner: Actor) -> Self {
+    pub fn new(house: SpellHost, desk: impl SessionStore + 'static, person: EditorUser, owner: Actor) -> Self {
         let (sessions, forms) = (Sessions::default(), Arc::default());
         Self { house, desk: Arc::new(desk), person, owner, sessions, forms }
     }
@@ -80,7 +80,7 @@ impl Agent {
         to: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), acp::Error> {
         let served = self.connection().connect_to(wire::lines(from, to)).await;
-        self.house.rested().await;
+        self.house.park_all().await;
         served
     }
 
@@ -99,19 +99,19 @@ impl Agent {
             .name("cantrip")
             .on_receive_request(
                 async move |asked: InitializeRequest, to: Responder<InitializeResponse>, _: ConnectionTo<Client>| {
-                    to.respond(initialize.initialized(&asked))
+                    to.respond(initialize.initialize(&asked))
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
                 async move |asked: NewSessionRequest, to: Responder<NewSessionResponse>, _: ConnectionTo<Client>| {
-                    to.respond_with_result(new.answered("session/new", new.opened(asked)).await)
+                    to.respond_with_result(new.answer("session/new", new.open_session(asked)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
                 async move |asked: LoadSessionRequest, to: Responder<LoadSessionResponse>, cx: ConnectionTo<Client>| {
-                    to.respond_with_result(load.answered("session/load", load.loaded(asked, cx)).await)
+                    to.respond_with_result(load.answer("session/load", load.load_session(asked, cx)).await)
                 },
                 on_receive_request!(),
             )
@@ -119,7 +119,7 @@ impl Agent {
                 async move |asked: ResumeSessionRequest,
                             to: Responder<ResumeSessionResponse>,
                             _: ConnectionTo<Client>| {
-                    to.respond_with_result(resume.answered("session/resume", resume.resumed(asked)).await)
+                    to.respond_with_result(resume.answer("session/resume", resume.resume_session(asked)).await)
                 },
                 on_receive_request!(),
             )
@@ -127,7 +127,7 @@ impl Agent {
                 async move |asked: ListSessionsRequest,
                             to: Responder<ListSessionsResponse>,
                             _: ConnectionTo<Client>| {
-                    to.respond_with_result(list.answered("session/list", list.listed(asked)).await)
+                    to.respond_with_result(list.answer("session/list", list.list_sessions(asked)).await)
                 },
                 on_receive_request!(),
             )
@@ -135,7 +135,7 @@ impl Agent {
                 async move |asked: CloseSessionRequest,
                             to: Responder<CloseSessionResponse>,
                             _: ConnectionTo<Client>| {
-                    to.respond_with_result(close.answered("session/close", close.closed(asked)).await)
+                    to.respond_with_result(close.answer("session/close", close.close_session(asked)).await)
                 },
                 on_receive_request!(),
             )
@@ -144,7 +144,7 @@ impl Agent {
                             to: Responder<SetSessionModeResponse>,
                             cx: ConnectionTo<Client>| {
                     let SetSessionModeRequest { session_id, mode_id, .. } = asked;
-                    let chosen = mode.answered("session/set_mode", mode.chosen(&session_id, &mode_id.0)).await;
+                    let chosen = mode.answer("session/set_mode", mode.choose_spell(&session_id, &mode_id.0)).await;
                     let chosen = chosen.and_then(|session| {
                         let update = ConfigOptionUpdate::new(session.options());
                         let update = SessionUpdate::ConfigOptionUpdate(update);
@@ -160,7 +160,7 @@ impl Agent {
                             to: Responder<SetSessionConfigOptionResponse>,
                             cx: ConnectionTo<Client>| {
                     let session_id = asked.session_id.clone();
-                    let chosen = option.answered("session/set_config_option", option.configured(asked)).await;
+                    let chosen = option.answer("session/set_config_option", option.configure_session(asked)).await;
                     let chosen = chosen.and_then(|session| {
                         let update = CurrentModeUpdate::new(session.spell.clone());
                         let update = SessionUpdate::CurrentModeUpdate(update);
@@ -174,7 +174,7 @@ impl Agent {
             .on_receive_request(
                 async move |asked: PromptRequest,
                             to: Responder<acp::v1::schema::PromptResponse>,
-                            cx: ConnectionTo<Client>| { prompt.begins(asked, to, &cx).await },
+                            cx: ConnectionTo<Client>| { prompt.begin_prompt(asked, to, &cx).await },
                 on_receive_request!(),
             )
             .on_receive_notification(
@@ -186,7 +186,7 @@ impl Agent {
             )
     }
 
-    fn initialized(&self, asked: &InitializeRequest) -> InitializeResponse {
+    fn initialize(&self, asked: &InitializeRequest) -> InitializeResponse {
         let forms = asked.client_capabilities.elicitation.as_ref().is_some_and(|asks| asks.supports_form());
         self.forms.store(forms, Ordering::Relaxed);
         let sessions = SessionCapabilities::new()
@@ -203,7 +203,7 @@ impl Agent {
     }
 
     /// What the work gave, through the wrapper: one reply and one line in the log for each request.
-    async fn answered<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
+    async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
         let mut given = None;
         let guarded = self.house.runtime().guard().call(Call::surface(name), |rb| async {
             match work.await {
@@ -215,42 +215,42 @@ impl Agent {
             }
         });
         let guarded = guarded.await;
-        given.ok_or_else(|| fault(&guarded))
+        given.ok_or_else(|| protocol_error(&guarded))
     }
 
-    async fn opened(&self, asked: NewSessionRequest) -> Result<NewSessionResponse, Refusal> {
+    async fn open_session(&self, asked: NewSessionRequest) -> Result<NewSessionResponse, Refusal> {
         let folder = folder(&asked.cwd)?;
-        let grimoire = self.desk.grimoire(&folder)?;
+        let grimoire = self.desk.spell_catalog(&folder)?;
         let spell = grimoire.spells().into_iter().next().map(|card| card.name);
         let spell = spell.ok_or_else(|| codes::not_found("spell", folder.display().to_string()))?;
-        let first = self.house.runtime().fresh_run();
+        let first = self.house.runtime().new_run_id();
         let session = Session { first, folder, grimoire, spell, entity: None, switched: false, busy: None };
         self.sessions.open(session.clone())?;
-        ignored(asked.mcp_servers.len());
+        warn_ignored_servers(asked.mcp_servers.len());
         Ok(NewSessionResponse::new(session.id()).modes(session.modes()).config_options(session.options()))
     }
 
     /// A session as it was left.
-    async fn found(&self, id: &SessionId, cwd: &Path) -> Result<Session, Refusal> {
-        let first = session::named(id)?;
-        let noted = self.desk.noted(first);
+    async fn find_session(&self, id: &SessionId, cwd: &Path) -> Result<Session, Refusal> {
+        let first = session::parse_session_id(id)?;
+        let noted = self.desk.load(first);
         let folder = folder(cwd)?;
-        let grimoire = self.desk.grimoire(&folder)?;
+        let grimoire = self.desk.spell_catalog(&folder)?;
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
         let entity = match noted.as_ref().and_then(|noted| noted.entity) {
             Some(entity) => entity,
             None => match loom.run(first).await {
-                Ok(run) => run.entity_id.ok_or_else(|| session::unknown(id))?,
+                Ok(run) => run.entity_id.ok_or_else(|| session::unknown_session(id))?,
                 // It was opened and never spoken to, or there never was one: neither has anything to load.
-                Err(LoomError::NotFound { .. }) => return Err(session::unknown(id)),
+                Err(LoomError::NotFound { .. }) => return Err(session::unknown_session(id)),
                 Err(error) => return Err(stored(error)),
             },
         };
         let spell = match noted {
             Some(noted) => noted.spell,
             None => {
-                let cantrip = self.house.grimoire().of_entity(entity).await?;
+                let cantrip = self.house.spell_catalog().cantrip_of_entity(entity).await?;
                 cantrip.name().unwrap_or("unnamed").to_owned()
             }
         };
@@ -259,23 +259,25 @@ impl Agent {
         Ok(session)
     }
 
-    async fn loaded(
+    async fn load_session(
         &self,
         asked: LoadSessionRequest,
         cx: ConnectionTo<Client>,
     ) -> Result<LoadSessionResponse, Refusal> {
-        let session = self.found(&asked.session_id, &asked.cwd).await?;
-        ignored(asked.mcp_servers.len());
+        let session = self.find_session(&asked.session_id, &asked.cwd).await?;
+        warn_ignored_servers(asked.mcp_servers.len());
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
         if let Some(entity) = session.entity {
             let entity = loom.entity(entity).await.map_err(stored)?;
             let mut updates = match entity.leaf {
-                Some(leaf) => past::told(&loom.thread(leaf).await.map_err(stored)?, &session.places()),
+                Some(leaf) => {
+                    thread_history::thread_updates(&loom.thread(leaf).await.map_err(stored)?, &session.places())
+                }
                 None => Vec::new(),
             };
             let left = self.house.runtime().cancelled_intents(&entity).await.map_err(stored)?;
-            updates.extend(past::cancelled(&left, &entity.entity.entity_id.to_string()));
+            updates.extend(thread_history::cancelled_updates(&left, &entity.entity.entity_id.to_string()));
             for update in updates {
                 // An editor that is gone by now needs nothing.
                 drop(cx.send_notification(SessionNotification::new(session.id(), update)));
@@ -284,15 +286,15 @@ impl Agent {
         Ok(LoadSessionResponse::new().modes(session.modes()).config_options(session.options()))
     }
 
-    async fn resumed(&self, asked: ResumeSessionRequest) -> Result<ResumeSessionResponse, Refusal> {
-        let session = self.found(&asked.session_id, &asked.cwd).await?;
-        ignored(asked.mcp_servers.len());
+    async fn resume_session(&self, asked: ResumeSessionRequest) -> Result<ResumeSessionResponse, Refusal> {
+        let session = self.find_session(&asked.session_id, &asked.cwd).await?;
+        warn_ignored_servers(asked.mcp_servers.len());
         Ok(ResumeSessionResponse::new().modes(session.modes()).config_options(session.options()))
     }
 
     /// The sessions that were spoken to, the latest first.
-    async fn listed(&self, asked: ListSessionsRequest) -> Result<ListSessionsResponse, Refusal> {
-        let mut all = self.desk.all();
+    async fn list_sessions(&self, asked: ListSessionsRequest) -> Result<ListSessionsResponse, Refusal> {
+        let mut all = self.desk.list();
         all.retain(|noted| asked.cwd.as_ref().is_none_or(|cwd| *cwd == noted.folder));
         // Ids are in the order of time.
         all.sort_by_key(|noted| std::cmp::Reverse(noted.session.to_string()));
@@ -309,7 +311,7 @@ impl Agent {
         let next = (from + page.len() < all.len()).then(|| page.last().map(|noted| noted.session.to_string()));
         let mut sessions = Vec::new();
         for noted in page {
-            if let Some(told) = self.told(noted).await {
+            if let Some(told) = self.session_info(noted).await {
                 sessions.push(told);
             }
         }
@@ -317,7 +319,7 @@ impl Agent {
     }
 
     /// None if its loom is not this one any more.
-    async fn told(&self, noted: &Noted) -> Option<SessionInfo> {
+    async fn session_info(&self, noted: &SessionRecord) -> Option<SessionInfo> {
         let loom = self.house.runtime().loom();
         let casts = loom.casts(noted.entity?).await.ok()?;
         let title = casts.first().map(|cast| title(&cast.intent.text()));
@@ -326,7 +328,7 @@ impl Agent {
         Some(SessionInfo::new(noted.session.to_string(), noted.folder.clone()).title(title).updated_at(at))
     }
 
-    async fn closed(&self, asked: CloseSessionRequest) -> Result<CloseSessionResponse, Refusal> {
+    async fn close_session(&self, asked: CloseSessionRequest) -> Result<CloseSessionResponse, Refusal> {
         let session = self.sessions.close(&asked.session_id)?;
         if let Some(entity) = session.entity.filter(|_| session.busy.is_none()) {
             // It is taken up from the loom when it is needed again.
@@ -337,7 +339,7 @@ impl Agent {
     }
 
     /// Another spell answers from the next prompt on.
-    async fn chosen(&self, id: &SessionId, spell: &str) -> Result<Session, Refusal> {
+    async fn choose_spell(&self, id: &SessionId, spell: &str) -> Result<Session, Refusal> {
         let known = self.sessions.find(id)?.grimoire.spells().into_iter().any(|card| card.name == spell);
         self.sessions.change(id, |session| {
             if session.spell == spell {
@@ -352,18 +354,18 @@ impl Agent {
         })?
     }
 
-    async fn configured(&self, asked: SetSessionConfigOptionRequest) -> Result<Session, Refusal> {
+    async fn configure_session(&self, asked: SetSessionConfigOptionRequest) -> Result<Session, Refusal> {
         if &*asked.config_id.0 != SPELL {
             return Err(codes::not_found("option", asked.config_id.0.to_string()).into());
         }
         let Some(spell) = asked.value.as_value_id() else {
             return Err(codes::schema("the option", "/value", "it is the name of a spell").into());
         };
-        self.chosen(&asked.session_id, &spell.0).await
+        self.choose_spell(&asked.session_id, &spell.0).await
     }
 
     /// Casts beside the connection, which has to go on: the editor may cancel, or answer what it is asked.
-    async fn begins(
+    async fn begin_prompt(
         &self,
         asked: PromptRequest,
         to: Responder<acp::v1::schema::PromptResponse>,
@@ -371,9 +373,9 @@ impl Agent {
     ) -> Result<(), acp::Error> {
         let cancel = Cancel::new();
         let begun = self
-            .answered("session/prompt", async {
+            .answer("session/prompt", async {
                 let words = prompt::intent(&asked.prompt)?;
-                Ok((self.sessions.begins(&asked.session_id, &cancel)?, words))
+                Ok((self.sessions.begin_prompt(&asked.session_id, &cancel)?, words))
             })
             .await;
         let (session, words) = match begun {
@@ -381,7 +383,7 @@ impl Agent {
             Err(error) => return to.respond_with_error(error),
         };
         let (agent, id) = (self.clone(), asked.session_id);
-        let line = Line { to: cx.clone(), session: id.clone(), forms: self.forms.load(Ordering::Relaxed) };
+        let line = EditorLink { to: cx.clone(), session: id.clone(), forms: self.forms.load(Ordering::Relaxed) };
         if session.entity.is_none() {
             let update = SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().title(title(&words)));
             cx.send_notification(SessionNotification::new(id.clone(), update))?;
@@ -389,7 +391,7 @@ impl Agent {
         cx.spawn(async move {
             let withdrawn = to.cancellation();
             let answer = {
-                let prompted = agent.prompted(session, words, cancel.clone(), line);
+                let prompted = agent.run_prompt(session, words, cancel.clone(), line);
                 let mut prompted = std::pin::pin!(prompted);
                 tokio::select! {
                     answer = &mut prompted => answer,
@@ -399,14 +401,14 @@ impl Agent {
                     }
                 }
             };
-            agent.sessions.ends(&id);
+            agent.sessions.end_prompt(&id);
             // Who cancels is answered so, whatever the run came to meanwhile.
             let answer = match answer {
                 Ok(answer) => Ok(answer),
                 Err(_) if cancel.is_cancelled() => Ok(acp::v1::schema::PromptResponse::new(StopReason::Cancelled)),
-                Err(Unprompted::Unreached(error)) => Err(error),
-                Err(Unprompted::Answered(guarded)) => Err(fault(&guarded)),
-                Err(Unprompted::Refused(refusal)) => agent.answered("session/prompt", async { Err(refusal) }).await,
+                Err(PromptError::Unreached(error)) => Err(error),
+                Err(PromptError::Answered(guarded)) => Err(protocol_error(&guarded)),
+                Err(PromptError::Refused(refusal)) => agent.answer("session/prompt", async { Err(refusal) }).await,
             };
             to.respond_with_result(answer)
         })
@@ -424,7 +426,7 @@ fn folder(cwd: &Path) -> Result<PathBuf, Refusal> {
 }
 
 /// What a session reaches is settled by its spell; servers that an editor would add are not asked.
-fn ignored(servers: usize) {
+fn warn_ignored_servers(servers: usize) {
     if servers > 0 {
         tracing::info!(servers, "servers of the editor are not connected: a spell names its own");
     }
@@ -436,7 +438,7 @@ fn title(intent: &str) -> String {
 }
 
 /// A reply as an error of the protocol.
-fn fault(guarded: &Guarded) -> acp::Error {
+fn protocol_error(guarded: &GuardedReply) -> acp::Error {
     let reply = &guarded.reply;
     let number = number(reply.reply_type(), reply.code() == codes::NOT_FOUND.any());
     acp::Error::new(number, reply.message()).data(json!({

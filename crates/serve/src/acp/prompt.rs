@@ -6,36 +6,36 @@ use agent_client_protocol::v1::schema::{
 };
 use cantrip_service::cantrip::canon::{EntityId, Money, RunId};
 use cantrip_service::cantrip::loom::{Ending, Loom, RunState, TruncationReason};
-use cantrip_service::cantrip::reply::{AnyCode, Guarded, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, ReplyType, codes};
 use cantrip_service::cantrip::stream::{Gradient, Options};
-use cantrip_service::cantrip::{Cancel, CastReply, Upserts, store_refusal};
-use cantrip_service::{Ask, Branch};
+use cantrip_service::cantrip::{Cancel, CastReply, UpsertStream, store_refusal};
+use cantrip_service::{CastRequest, ForkRequest};
 use serde_json::json;
 
 use super::Agent;
-use super::person::{Approvals, Line, Said};
+use super::editor_user::{ApprovalAnswer, Approvals, EditorLink};
 use super::session::Session;
-use super::told::Told;
-use crate::house::Begun;
+use super::session_updates::SessionUpdater;
+use crate::spell_host::StartedCast;
 
 /// Why a prompt has no end of its own.
 #[derive(Debug)]
-pub(super) enum Unprompted {
+pub(super) enum PromptError {
     /// Before anything was cast.
     Refused(Refusal),
     /// The cast says so itself.
-    Answered(Box<Guarded>),
+    Answered(Box<GuardedReply>),
     /// The editor cannot be reached.
     Unreached(agent_client_protocol::Error),
 }
 
-impl From<Refusal> for Unprompted {
+impl From<Refusal> for PromptError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<agent_client_protocol::Error> for Unprompted {
+impl From<agent_client_protocol::Error> for PromptError {
     fn from(error: agent_client_protocol::Error) -> Self {
         Self::Unreached(error)
     }
@@ -67,28 +67,28 @@ pub(super) fn intent(prompt: &[ContentBlock]) -> Result<String, Refusal> {
 
 impl Agent {
     /// Casts it, and answers for how it ended.
-    pub(super) async fn prompted(
+    pub(super) async fn run_prompt(
         &self,
         session: Session,
         words: String,
         cancel: Cancel,
-        line: Line,
-    ) -> Result<PromptResponse, Unprompted> {
+        line: EditorLink,
+    ) -> Result<PromptResponse, PromptError> {
         if let Some(entity) = session.entity {
-            self.settled(entity).await?;
+            self.settle_open_run(entity).await?;
         }
         let run = match session.entity {
             None => session.first,
-            Some(_) => self.house.runtime().fresh_run(),
+            Some(_) => self.house.runtime().new_run_id(),
         };
-        let _reached = self.person.reached_by(run, line.clone());
+        let _reached = self.person.connect_run(run, line.clone());
         let places = session.places();
-        let (mut told, mut approvals) = (Told::new(places.clone()), Approvals::default());
-        let mut events = self.house.hub().follow(run);
-        let mut begun = match self.begun(&session, run, &words, &cancel).await {
+        let (mut told, mut approvals) = (SessionUpdater::new(places.clone()), Approvals::default());
+        let mut events = self.house.broadcaster().follow(run);
+        let mut begun = match self.begin_cast(&session, run, &words, &cancel).await {
             Ok(begun) => begun,
             Err(error) => {
-                self.house.hub().rests(run);
+                self.house.broadcaster().end_run(run);
                 return Err(error.into());
             }
         };
@@ -96,9 +96,9 @@ impl Agent {
             if let Some(events) = events.take() {
                 let options =
                     Options { gradient: Gradient::every_token(), announce_arguments: true, ..Options::default() };
-                let mut upserts = Upserts::of(events, options);
+                let mut upserts = UpsertStream::of(events, options);
                 while let Some(emission) = upserts.next().await {
-                    for update in told.hear(emission) {
+                    for update in told.updates_for(emission) {
                         // An editor that is gone is told nothing; the run is parked by who notices.
                         drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
                     }
@@ -106,23 +106,29 @@ impl Agent {
             }
             let reply = begun.reply().await;
             if let Some(entity) = reply.entity.filter(|_| reply.run.is_some()) {
-                self.speaks(&session, entity).await;
+                self.save_entity(&session, entity).await;
             }
             if !waits_for_a_person(&reply) {
-                return self.stopped(&line, reply).await;
+                return self.prompt_response(&line, reply).await;
             }
-            told.rests();
-            if !self.decided(run, &line, &told, &places, &mut approvals, &cancel).await? {
+            told.mark_rested();
+            if !self.decide_pending(run, &line, &told, &places, &mut approvals, &cancel).await? {
                 // Nobody wants to know any more: the call is never made, and the run ends.
                 cancel.cancel();
             }
-            events = self.house.hub().follow(run);
+            events = self.house.broadcaster().follow(run);
             begun = self.house.resume(&self.owner, run, cancel.clone()).await;
         }
     }
 
-    async fn begun(&self, session: &Session, run: RunId, words: &str, cancel: &Cancel) -> Result<Begun, Refusal> {
-        let ask = Ask { run: Some(run), cancel: cancel.clone(), ..Ask::on(words) };
+    async fn begin_cast(
+        &self,
+        session: &Session,
+        run: RunId,
+        words: &str,
+        cancel: &Cancel,
+    ) -> Result<StartedCast, Refusal> {
+        let ask = CastRequest { run: Some(run), cancel: cancel.clone(), ..CastRequest::with_intent(words) };
         let entity = match session.entity {
             Some(entity) if !session.switched => return Ok(self.house.send(&self.owner, entity, ask).await),
             other => other,
@@ -140,16 +146,16 @@ impl Agent {
             Some(leaf) => {
                 let intent = Some(words.into());
                 let (run, cancel) = (Some(run), cancel.clone());
-                let branch = Branch { intent, run, cancel, fresh: true, follows: entity };
+                let branch = ForkRequest { intent, run, cancel, fresh: true, follows: entity };
                 self.house.fork_with(&self.owner, cantrip, leaf, branch).await
             }
-            None => self.house.enter(&self.owner, cantrip, Ask { follows: entity, ..ask }).await,
+            None => self.house.cast_live(&self.owner, cantrip, CastRequest { follows: entity, ..ask }).await,
         })
     }
 
     /// Ends a run that was left before its end, by an editor that was closed or a process that died: another prompt goes on
     /// from what is on record.
-    async fn settled(&self, entity: EntityId) -> Result<(), Refusal> {
+    async fn settle_open_run(&self, entity: EntityId) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
         let Some(cast) = loom.entity(entity).await.map_err(stored)?.casts.last().copied() else { return Ok(()) };
@@ -160,7 +166,7 @@ impl Agent {
             RunState::Terminated | RunState::Truncated | RunState::Failed => false,
         };
         if left {
-            self.desk.free(run).await?;
+            self.desk.release_run(run).await?;
             let ends = Cancel::new();
             ends.cancel();
             let reply = self.house.resume(&self.owner, run, ends).await.reply().await;
@@ -170,7 +176,7 @@ impl Agent {
     }
 
     /// Notes who answers in the session from now on.
-    async fn speaks(&self, session: &Session, entity: EntityId) {
+    async fn save_entity(&self, session: &Session, entity: EntityId) {
         // One that could not even be put on record answers nobody.
         if self.house.runtime().loom().entity(entity).await.is_err() {
             return;
@@ -178,51 +184,51 @@ impl Agent {
         let noted = self.sessions.change(&session.id(), |session| {
             session.entity = Some(entity);
             session.switched = false;
-            session.noted()
+            session.to_record()
         });
         if let Ok(noted) = noted
-            && let Err(refusal) = self.desk.note(&noted)
+            && let Err(refusal) = self.desk.save(&noted)
         {
             tracing::warn!(code = %refusal.code(), "what is kept of the session could not be written");
         }
     }
 
     /// Asks about every call that waits. False where the prompt was cancelled instead.
-    async fn decided(
+    async fn decide_pending(
         &self,
         run: RunId,
-        line: &Line,
-        told: &Told,
-        places: &super::told::Places,
+        line: &EditorLink,
+        told: &SessionUpdater,
+        places: &super::session_updates::CallPaths,
         approvals: &mut Approvals,
         cancel: &Cancel,
-    ) -> Result<bool, Unprompted> {
+    ) -> Result<bool, PromptError> {
         let service = self.house.service(&self.owner);
         let pending = service.pending(run).await?;
         for call in &pending {
             let said = tokio::select! {
                 biased;
-                () = cancel.ended() => Said::Cancelled,
+                () = cancel.wait_cancelled() => ApprovalAnswer::Cancelled,
                 said = approvals.ask(line, told, places, call) => said?,
             };
             match said {
-                Said::Decided(deciding) => {
+                ApprovalAnswer::Decided(deciding) => {
                     let decided = service.decide(run, call.approval_id, deciding).await;
                     // Somebody else was faster, or it was too late: the run knows.
                     tracing::debug!(code = %decided.reply.code(), "a call that waited was decided");
                 }
-                Said::Cancelled => return Ok(false),
+                ApprovalAnswer::Cancelled => return Ok(false),
             }
         }
         Ok(true)
     }
 
     /// Why the prompt is over, in the editor's terms.
-    async fn stopped(&self, line: &Line, reply: CastReply) -> Result<PromptResponse, Unprompted> {
+    async fn prompt_response(&self, line: &EditorLink, reply: CastReply) -> Result<PromptResponse, PromptError> {
         if let Some(update) = self.usage(&reply).await {
             drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
         }
-        let Some(reason) = stop_reason(&reply) else { return Err(Unprompted::Answered(Box::new(reply.guarded))) };
+        let Some(reason) = stop_reason(&reply) else { return Err(PromptError::Answered(Box::new(reply.guarded))) };
         let answered = reply.reply();
         let meta = json!({"type": answered.reply_type().as_str(), "code": answered.code().as_str(),
             "message": answered.message(), "runId": reply.run.map(|run| run.to_string()),

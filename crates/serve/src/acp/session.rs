@@ -12,10 +12,10 @@ use cantrip_service::cantrip::Cancel;
 use cantrip_service::cantrip::canon::{EntityId, RunId};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 
-use super::desk::Noted;
-use super::told::Places;
-use crate::grimoire::{Card, Grimoire};
+use super::session_store::SessionRecord;
+use super::session_updates::CallPaths;
 use crate::limits::ACP_SESSIONS_MAX;
+use crate::spell_catalog::{SpellCatalog, SpellSummary};
 
 /// The option by which an editor chooses a spell.
 pub(super) const SPELL: &str = "spell";
@@ -26,7 +26,7 @@ pub(super) struct Session {
     /// Its name: the id of its first run, given out before that is cast.
     pub(super) first: RunId,
     pub(super) folder: PathBuf,
-    pub(super) grimoire: Arc<dyn Grimoire>,
+    pub(super) grimoire: Arc<dyn SpellCatalog>,
     pub(super) spell: String,
     /// Who answers; nobody before the first prompt.
     pub(super) entity: Option<EntityId>,
@@ -41,18 +41,23 @@ impl Session {
         SessionId::new(self.first.to_string())
     }
 
-    pub(super) fn noted(&self) -> Noted {
-        Noted { session: self.first, folder: self.folder.clone(), spell: self.spell.clone(), entity: self.entity }
+    pub(super) fn to_record(&self) -> SessionRecord {
+        SessionRecord {
+            session: self.first,
+            folder: self.folder.clone(),
+            spell: self.spell.clone(),
+            entity: self.entity,
+        }
     }
 
-    pub(super) fn places(&self) -> Places {
-        Places { folder: self.folder.clone(), roots: self.grimoire.roots(&self.spell) }
+    pub(super) fn places(&self) -> CallPaths {
+        CallPaths { folder: self.folder.clone(), roots: self.grimoire.roots(&self.spell) }
     }
 
     /// The spells, for editors that have modes.
     pub(super) fn modes(&self) -> SessionModeState {
-        let modes = self.cards().into_iter().map(|card| {
-            let described = described(&card);
+        let modes = self.spells().into_iter().map(|card| {
+            let described = describe_spell(&card);
             SessionMode::new(card.name.clone(), card.name).description(described)
         });
         SessionModeState::new(self.spell.clone(), modes.collect())
@@ -60,8 +65,8 @@ impl Session {
 
     /// The same, for those that have options.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
-        let spells = self.cards().into_iter().map(|card| {
-            let described = described(&card);
+        let spells = self.spells().into_iter().map(|card| {
+            let described = describe_spell(&card);
             SessionConfigSelectOption::new(card.name.clone(), card.name).description(described)
         });
         let option = SessionConfigOption::select(SPELL, "Spell", self.spell.clone(), spells.collect::<Vec<_>>())
@@ -71,17 +76,17 @@ impl Session {
     }
 
     /// A spell that is not around any more is still the one the session speaks with.
-    fn cards(&self) -> Vec<Card> {
+    fn spells(&self) -> Vec<SpellSummary> {
         let mut cards = self.grimoire.spells();
         if !cards.iter().any(|card| card.name == self.spell) {
             let (crystal, medium, about) = (String::new(), String::new(), "no longer around".to_owned());
-            cards.insert(0, Card { name: self.spell.clone(), crystal, medium, about });
+            cards.insert(0, SpellSummary { name: self.spell.clone(), crystal, medium, about });
         }
         cards
     }
 }
 
-fn described(card: &Card) -> String {
+fn describe_spell(card: &SpellSummary) -> String {
     let said = [&card.about, &card.crystal, &card.medium];
     said.into_iter().filter(|said| !said.is_empty()).cloned().collect::<Vec<_>>().join(" · ")
 }
@@ -109,18 +114,18 @@ impl Sessions {
     }
 
     pub(super) fn find(&self, id: &SessionId) -> Result<Session, Refusal> {
-        let found = named(id).ok().and_then(|first| self.all().get(&first).cloned());
-        found.ok_or_else(|| unknown(id))
+        let found = parse_session_id(id).ok().and_then(|first| self.all().get(&first).cloned());
+        found.ok_or_else(|| unknown_session(id))
     }
 
     pub(super) fn change<T>(&self, id: &SessionId, change: impl FnOnce(&mut Session) -> T) -> Result<T, Refusal> {
         let mut all = self.all();
-        let found = named(id).ok().and_then(|first| all.get_mut(&first));
-        found.map(change).ok_or_else(|| unknown(id))
+        let found = parse_session_id(id).ok().and_then(|first| all.get_mut(&first));
+        found.map(change).ok_or_else(|| unknown_session(id))
     }
 
     /// A session takes one prompt at a time.
-    pub(super) fn begins(&self, id: &SessionId, cancel: &Cancel) -> Result<Session, Refusal> {
+    pub(super) fn begin_prompt(&self, id: &SessionId, cancel: &Cancel) -> Result<Session, Refusal> {
         self.change(id, |session| {
             if session.busy.is_some() {
                 return Err(Refusal::from(codes::busy("session", session.first.to_string(), "a prompt")));
@@ -130,7 +135,7 @@ impl Sessions {
         })?
     }
 
-    pub(super) fn ends(&self, id: &SessionId) {
+    pub(super) fn end_prompt(&self, id: &SessionId) {
         drop(self.change(id, |session| session.busy = None));
     }
 
@@ -142,8 +147,8 @@ impl Sessions {
     }
 
     pub(super) fn close(&self, id: &SessionId) -> Result<Session, Refusal> {
-        let found = named(id).ok().and_then(|first| self.all().remove(&first));
-        let session = found.ok_or_else(|| unknown(id))?;
+        let found = parse_session_id(id).ok().and_then(|first| self.all().remove(&first));
+        let session = found.ok_or_else(|| unknown_session(id))?;
         if let Some(cancel) = &session.busy {
             cancel.cancel();
         }
@@ -152,10 +157,10 @@ impl Sessions {
 }
 
 /// The run that a session is named by.
-pub(super) fn named(id: &SessionId) -> Result<RunId, Refusal> {
-    id.0.parse().map_err(|_| unknown(id))
+pub(super) fn parse_session_id(id: &SessionId) -> Result<RunId, Refusal> {
+    id.0.parse().map_err(|_| unknown_session(id))
 }
 
-pub(super) fn unknown(id: &SessionId) -> Refusal {
+pub(super) fn unknown_session(id: &SessionId) -> Refusal {
     codes::not_found("session", id.0.to_string()).into()
 }

@@ -13,11 +13,11 @@ use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHEN
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use cantrip_service::cantrip::reply::{Refusal, TraceContext, below, codes};
+use cantrip_service::cantrip::reply::{Refusal, TraceContext, codes, with_context};
 use futures_util::FutureExt;
 
-use super::Http;
-use super::answer::{Answer, Coded};
+use super::HttpServer;
+use super::answer::{Answer, AnswerCode};
 use super::chat;
 use super::tokens::Bearer;
 
@@ -25,48 +25,53 @@ use super::tokens::Bearer;
 pub(super) const HEALTH: &str = "/healthz";
 
 /// Lets requests in to these routes.
-pub(super) fn around(router: Router<Http>, http: Http) -> Router<Http> {
+pub(super) fn with_admission(router: Router<HttpServer>, http: HttpServer) -> Router<HttpServer> {
     router.fallback(no_route).method_not_allowed_fallback(no_method).layer(from_fn_with_state(http, admit))
 }
 
-async fn no_route(State(http): State<Http>, request: Request) -> Answer {
+async fn no_route(State(http): State<HttpServer>, request: Request) -> Answer {
     let route = format!("{} {}", request.method(), request.uri().path());
-    http.refused(codes::not_found("route", route).into()).await.into()
+    http.refusal_reply(codes::not_found("route", route).into()).await.into()
 }
 
-async fn no_method(State(http): State<Http>, request: Request) -> Answer {
+async fn no_method(State(http): State<HttpServer>, request: Request) -> Answer {
     let method = format!("{} {}", request.method(), request.uri().path());
-    let refused = http.refused(codes::not_found("method", method).into()).await;
+    let refused = http.refusal_reply(codes::not_found("method", method).into()).await;
     Answer::of(refused).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
-async fn admit(State(http): State<Http>, request: Request, next: Next) -> Response<Body> {
-    let context = asked_from(request.headers());
-    below(context, Box::pin(handled(http, request, next))).await
+async fn admit(State(http): State<HttpServer>, request: Request, next: Next) -> Response<Body> {
+    let context = parent_trace(request.headers());
+    with_context(context, Box::pin(handle_request(http, request, next))).await
 }
 
 /// The span of another system that sent the request, if it says so.
-fn asked_from(headers: &HeaderMap) -> Option<TraceContext> {
+fn parent_trace(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    TraceContext::read(text("traceparent")?, text("tracestate"))
+    TraceContext::parse(text("traceparent")?, text("tracestate"))
 }
 
-async fn handled(http: Http, mut request: Request, next: Next) -> Response<Body> {
+async fn handle_request(http: HttpServer, mut request: Request, next: Next) -> Response<Body> {
     let began = Instant::now();
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
-    let chats = chat::speaks_at(request.uri().path());
-    let mut response = match admitted(&http, &request) {
+    let chats = chat::is_chat_path(request.uri().path());
+    let mut response = match authenticate(&http, &request) {
         Ok(bearer) => {
             request.extensions_mut().insert(bearer);
-            passed(&http, request, next).await
+            run_handler(&http, request, next).await
         }
-        Err(refusal) => Answer::of(http.refused(refusal).await).into_response(),
+        Err(refusal) => Answer::of(http.refusal_reply(refusal).await).into_response(),
     };
-    let coded = response.extensions().get::<Coded>().cloned();
+    let coded = response.extensions().get::<AnswerCode>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    http.house().hub().metrics().answered(method.as_str(), route, response.status().as_u16(), began.elapsed());
+    http.house().broadcaster().metrics().count_request(
+        method.as_str(),
+        route,
+        response.status().as_u16(),
+        began.elapsed(),
+    );
     if let Some(coded) = coded {
-        http.house().hub().metrics().replied(coded.code);
+        http.house().broadcaster().metrics().count_reply(coded.code);
         if chats {
             *response.body_mut() = Body::from(chat::error(&coded).to_string());
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -81,22 +86,23 @@ async fn handled(http: Http, mut request: Request, next: Next) -> Response<Body>
 }
 
 /// Handles it, among no more others than may be, and outlives a handler that panics.
-async fn passed(http: &Http, request: Request, next: Next) -> Response<Body> {
+async fn run_handler(http: &HttpServer, request: Request, next: Next) -> Response<Body> {
     if http.is_stopping() {
-        return Answer::of(http.refused(codes::overloaded("the server is stopping").into()).await).into_response();
+        return Answer::of(http.refusal_reply(codes::overloaded("the server is stopping").into()).await)
+            .into_response();
     }
     let Ok(_permit) = http.0.under_way.try_acquire() else {
         let refusal = codes::overloaded("as many requests are under way as may be");
-        return Answer::of(http.refused(refusal.into()).await).into_response();
+        return Answer::of(http.refusal_reply(refusal.into()).await).into_response();
     };
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => Answer::of(http.refused(codes::crash().into()).await).into_response(),
+        Err(_) => Answer::of(http.refusal_reply(codes::crash().into()).await).into_response(),
     }
 }
 
 /// Whose request it is.
-fn admitted(http: &Http, request: &Request) -> Result<Bearer, Refusal> {
+fn authenticate(http: &HttpServer, request: &Request) -> Result<Bearer, Refusal> {
     match &http.options().tokens {
         Some(_) if request.uri().path() == HEALTH => Ok(Bearer::local()),
         Some(tokens) => {
@@ -104,7 +110,7 @@ fn admitted(http: &Http, request: &Request) -> Result<Bearer, Refusal> {
             let bearer = token.and_then(|token| tokens.bearer(token));
             bearer.cloned().ok_or_else(|| codes::unauthenticated().into())
         }
-        None => match foreign(request) {
+        None => match foreign_origin(request) {
             Some(host) => Err(codes::address_refused(host, "host_not_allowed").into()),
             None => Ok(Bearer::local()),
         },
@@ -118,7 +124,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The host that the request was meant for, or the page that sent it, where that is not loopback.
-fn foreign(request: &Request) -> Option<String> {
+fn foreign_origin(request: &Request) -> Option<String> {
     let headers = request.headers();
     let host = match request.uri().authority() {
         Some(authority) => Some(authority.as_str()),

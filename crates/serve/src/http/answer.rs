@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
-use cantrip_service::cantrip::reply::{AnyCode, Envelope, Guarded};
+use cantrip_service::cantrip::reply::{AnyCode, Envelope, GuardedReply};
 
 /// What a handler answers with.
 #[derive(Debug)]
@@ -16,17 +16,17 @@ pub(super) struct Answer {
 
 /// What an answer says, for whoever counts answers or says them in other words.
 #[derive(Debug, Clone)]
-pub(super) struct Coded {
+pub(super) struct AnswerCode {
     pub(super) code: AnyCode,
     pub(super) message: String,
 }
 
 impl Answer {
-    pub(super) fn of(guarded: Guarded) -> Self {
-        Self::enveloped(Envelope::of(guarded.reply, &guarded.meta))
+    pub(super) fn of(guarded: GuardedReply) -> Self {
+        Self::from_envelope(Envelope::of(guarded.reply, &guarded.meta))
     }
 
-    pub(super) fn enveloped(envelope: Envelope) -> Self {
+    pub(super) fn from_envelope(envelope: Envelope) -> Self {
         Self { envelope, status: None }
     }
 
@@ -36,8 +36,8 @@ impl Answer {
     }
 }
 
-impl From<Guarded> for Answer {
-    fn from(guarded: Guarded) -> Self {
+impl From<GuardedReply> for Answer {
+    fn from(guarded: GuardedReply) -> Self {
         Self::of(guarded)
     }
 }
@@ -55,7 +55,7 @@ impl IntoResponse for Answer {
         if let Some(delay) = envelope.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
         }
-        let coded = Coded { code: envelope.code(), message: envelope.message().to_owned() };
+        let coded = AnswerCode { code: envelope.code(), message: envelope.message().to_owned() };
         response.extensions_mut().insert(coded);
         response
     }

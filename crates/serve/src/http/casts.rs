@@ -1,23 +1,24 @@
 //! A spell is cast: at once a run's id, or its answer for whoever waits.
 
 use axum::extract::State;
-use cantrip_service::Ask;
+use cantrip_service::CastRequest;
 use cantrip_service::cantrip::CastReply;
 use cantrip_service::cantrip::canon::Money;
-use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Told};
-use super::routes::{Gives, Routes};
-use crate::Begun;
+use super::extractors::{Caller, JsonBody};
+use super::routes::{ResponseKind, Routes};
+use crate::StartedCast;
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("cast_spell", "Cast a spell on an intent.", Gives::Envelope, &[200, 202, 403, 404, 502]);
-    let about = routes.told::<Casting>(about);
+    let about =
+        routes.doc("cast_spell", "Cast a spell on an intent.", ResponseKind::Envelope, &[200, 202, 403, 404, 502]);
+    let about = routes.with_body::<Casting>(about);
     routes.post("/v1/casts", cast, about);
 }
 
@@ -46,29 +47,30 @@ pub(super) fn money(written: Option<&str>) -> Result<Option<Money>, Refusal> {
     written.map(parse).transpose()
 }
 
-async fn cast(State(http): State<Http>, caller: Caller, Told(casting): Told<Casting>) -> Answer {
+async fn cast(State(http): State<HttpServer>, caller: Caller, JsonBody(casting): JsonBody<Casting>) -> Answer {
     let Casting { spell, intent, context, budget, wait } = casting;
     let budget = match money(budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.refused(refusal).await.into(),
+        Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
-    let ask = Ask { context, budget, ..Ask::on(intent) };
+    let ask = CastRequest { context, budget, ..CastRequest::with_intent(intent) };
     let begun = http.house().cast(&caller.owner, &spell, ask).await;
-    begun_or_rested(&http, &caller, begun, wait).await
+    started_or_finished(&http, &caller, begun, wait).await
 }
 
 /// What a run that was begun answers with: its reply for whoever waits, else what it is called.
-pub(super) async fn begun_or_rested(http: &Http, caller: &Caller, begun: Begun, wait: bool) -> Answer {
+pub(super) async fn started_or_finished(http: &HttpServer, caller: &Caller, begun: StartedCast, wait: bool) -> Answer {
     let Some(run) = begun.run.filter(|_| !wait) else {
         let CastReply { guarded, .. } = begun.reply().await;
         return guarded.into();
     };
     let view = match caller.service.own_run(run).await {
         Ok(view) => view,
-        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
     };
     let data = json!({"run_id": run, "entity_id": view.entity_id, "state": view.state});
     let filled = codes::created("run", run.to_string()).data(data);
-    let guarded: Guarded = http.guard().call(Call::surface("cast").run(run), |rb| async { rb.success(filled) }).await;
+    let guarded: GuardedReply =
+        http.guard().call(Call::surface("cast").run(run), |rb| async { rb.success(filled) }).await;
     guarded.into()
 }

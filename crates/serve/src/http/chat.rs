@@ -12,48 +12,48 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
-use cantrip_service::Ask;
+use cantrip_service::CastRequest;
 use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
 use cantrip_service::cantrip::loom::{Ending, Outcome};
 use cantrip_service::cantrip::reply::{AnyCode, Envelope, Refusal, ReplyType, codes};
 use cantrip_service::cantrip::stream::{
     Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
 };
-use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, Upserts};
+use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream};
 use futures_util::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Http;
-use super::answer::{Answer, Coded};
-use super::asked::{Caller, Told};
-use super::routes::{Gives, Routes};
-use crate::Begun;
+use super::HttpServer;
+use super::answer::{Answer, AnswerCode};
+use super::extractors::{Caller, JsonBody};
+use super::routes::{ResponseKind, Routes};
+use crate::StartedCast;
 
 const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about(
+    let about = routes.doc(
         "create_chat_completion",
         "Talk to a spell as if it were a model.",
-        Gives::Text("application/json"),
+        ResponseKind::Text("application/json"),
         &[200, 403, 404, 502],
     );
-    let about = routes.told::<Completion>(about);
+    let about = routes.with_body::<Completion>(about);
     routes.post(CHAT, complete, about);
-    let about = routes.about("list_models", "List the spells as models.", Gives::Text("application/json"), &[200]);
+    let about = routes.doc("list_models", "List the spells as models.", ResponseKind::Text("application/json"), &[200]);
     routes.get(MODELS, models, about);
 }
 
 /// Whether a path is one of those that speak as OpenAI does.
-pub(super) fn speaks_at(path: &str) -> bool {
+pub(super) fn is_chat_path(path: &str) -> bool {
     path == CHAT || path == MODELS
 }
 
 /// A refusal in that shape.
-pub(super) fn error(refused: &Coded) -> Value {
+pub(super) fn error(refused: &AnswerCode) -> Value {
     let kind = match refused.code.reply_type() {
         _ if refused.code == codes::UNAUTHENTICATED.any() => "authentication_error",
         ReplyType::Success | ReplyType::Invalid => "invalid_request_error",
@@ -144,12 +144,12 @@ fn intent(messages: &[Message]) -> Result<String, Refusal> {
 }
 
 /// Ends a run when whoever asked for it is gone.
-struct Patience {
+struct CancelOnDrop {
     cancel: Cancel,
     over: bool,
 }
 
-impl Drop for Patience {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if !self.over {
             self.cancel.cancel();
@@ -157,17 +157,21 @@ impl Drop for Patience {
     }
 }
 
-async fn complete(State(http): State<Http>, caller: Caller, Told(completion): Told<Completion>) -> Response<Body> {
+async fn complete(
+    State(http): State<HttpServer>,
+    caller: Caller,
+    JsonBody(completion): JsonBody<Completion>,
+) -> Response<Body> {
     let intent = match intent(&completion.messages) {
         Ok(intent) => intent,
-        Err(refusal) => return Answer::of(http.refused(refusal).await).into_response(),
+        Err(refusal) => return Answer::of(http.refusal_reply(refusal).await).into_response(),
     };
-    let run = http.house().runtime().fresh_run();
-    let events = http.house().hub().follow(run).filter(|_| completion.stream == Some(true));
-    let ask = Ask { run: Some(run), ..Ask::on(intent) };
+    let run = http.house().runtime().new_run_id();
+    let events = http.house().broadcaster().follow(run).filter(|_| completion.stream == Some(true));
+    let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(intent) };
     let begun = http.house().cast(&caller.owner, &completion.model, ask).await;
-    let patience = Patience { cancel: begun.cancel.clone(), over: false };
-    let head = Head {
+    let patience = CancelOnDrop { cancel: begun.cancel.clone(), over: false };
+    let head = CompletionHead {
         id: format!("chatcmpl-{run}"),
         created: MachineClock::new().now().wall.unix_millis() / 1_000,
         model: completion.model,
@@ -176,10 +180,10 @@ async fn complete(State(http): State<Http>, caller: Caller, Told(completion): To
         (Some(events), Some(_)) => {
             let options = Options { announce_arguments: true, ..Options::default() };
             let usage = completion.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
-            let telling = Telling {
+            let telling = ChatStream {
                 head,
                 run,
-                upserts: Upserts::of(events, options),
+                upserts: UpsertStream::of(events, options),
                 begun: Some(begun),
                 patience,
                 redactor: http.guard().redactor().clone(),
@@ -190,25 +194,25 @@ async fn complete(State(http): State<Http>, caller: Caller, Told(completion): To
                 usage,
                 stage: Stage::Opens,
             };
-            streamed(telling)
+            stream_response(telling)
         }
         (_, _) => {
             let mut patience = patience;
             let reply = begun.reply().await;
             patience.over = true;
-            whole(&head, run, reply)
+            complete_response(&head, run, reply)
         }
     }
 }
 
 /// What every answer and every piece of one begins with.
-struct Head {
+struct CompletionHead {
     id: String,
     created: i64,
     model: String,
 }
 
-impl Head {
+impl CompletionHead {
     fn of(&self, object: &str, choices: Value) -> Value {
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
@@ -247,7 +251,7 @@ fn usage(outcome: &Outcome) -> Value {
     })
 }
 
-fn whole(head: &Head, run: RunId, reply: CastReply) -> Response<Body> {
+fn complete_response(head: &CompletionHead, run: RunId, reply: CastReply) -> Response<Body> {
     match message(run, reply) {
         Ok((text, usage)) => {
             let message = json!({"role": "assistant", "content": text, "refusal": null});
@@ -257,17 +261,18 @@ fn whole(head: &Head, run: RunId, reply: CastReply) -> Response<Body> {
                 usage.unwrap_or_else(|| json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
             axum::Json(told).into_response()
         }
-        Err(envelope) => Answer::enveloped(*envelope).into_response(),
+        Err(envelope) => Answer::from_envelope(*envelope).into_response(),
     }
 }
 
-async fn models(State(http): State<Http>, _: Caller) -> axum::Json<Value> {
-    let model = |card: crate::Card| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
-    let data: Vec<Value> = http.house().grimoire().spells().into_iter().map(model).collect();
+async fn models(State(http): State<HttpServer>, _: Caller) -> axum::Json<Value> {
+    let model =
+        |card: crate::SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
+    let data: Vec<Value> = http.house().spell_catalog().spells().into_iter().map(model).collect();
     axum::Json(json!({"object": "list", "data": data}))
 }
 
-fn streamed(telling: Telling) -> Response<Body> {
+fn stream_response(telling: ChatStream) -> Response<Body> {
     let pieces = stream::unfold(telling, |mut telling| async {
         let piece = telling.next().await?;
         Some((piece, telling))
@@ -290,12 +295,12 @@ enum Stage {
 }
 
 /// An answer that is told piece by piece.
-struct Telling {
-    head: Head,
+struct ChatStream {
+    head: CompletionHead,
     run: RunId,
-    upserts: Upserts,
-    begun: Option<Begun>,
-    patience: Patience,
+    upserts: UpsertStream,
+    begun: Option<StartedCast>,
+    patience: CancelOnDrop,
     redactor: Redactor,
     /// What was sent of each item.
     sent: HashMap<ItemId, String>,
@@ -313,7 +318,7 @@ fn piece(value: &Value) -> Bytes {
     Bytes::from(format!("data: {value}\n\n"))
 }
 
-impl Telling {
+impl ChatStream {
     async fn next(&mut self) -> Option<Bytes> {
         match self.stage {
             Stage::Opens => {
@@ -363,7 +368,7 @@ impl Telling {
             }
             Err(envelope) => {
                 let code: AnyCode = envelope.code();
-                piece(&error(&Coded { code, message: envelope.message().to_owned() }))
+                piece(&error(&AnswerCode { code, message: envelope.message().to_owned() }))
             }
         }
     }
@@ -378,11 +383,11 @@ impl Telling {
                 None
             }
             Emission::Turn(TurnEvent::Complete { .. } | TurnEvent::Error { .. }) => None,
-            Emission::Upsert(upsert) => self.shown(&upsert),
+            Emission::Upsert(upsert) => self.item_delta(&upsert),
         }
     }
 
-    fn shown(&mut self, upsert: &Upsert) -> Option<Value> {
+    fn item_delta(&mut self, upsert: &Upsert) -> Option<Value> {
         let of_child = self.children.contains(&upsert.turn_id);
         match &upsert.item {
             // The answer is told at the end.
@@ -398,7 +403,7 @@ impl Telling {
                 let more = self.suffix(&upsert.item_id, content)?;
                 Some(json!({"reasoning_content": more}))
             }
-            Item::ToolCall(call) => self.called(upsert, call, of_child),
+            Item::ToolCall(call) => self.call_delta(upsert, call, of_child),
             Item::Message { .. } | Item::Thinking { .. } => None,
         }
     }
@@ -406,7 +411,7 @@ impl Telling {
     /// What of a text was not sent yet. Text that was replaced stays as it was sent: a chat cannot take it back.
     fn suffix(&mut self, item: &ItemId, content: &Text) -> Option<String> {
         let text: String = content.segments().collect();
-        let text = self.redactor.text(&text).into_owned();
+        let text = self.redactor.redact_text(&text).into_owned();
         let sent = self.sent.entry(item.clone()).or_default();
         let more = text.strip_prefix(sent.as_str()).filter(|more| !more.is_empty())?.to_owned();
         *sent = text;
@@ -414,7 +419,7 @@ impl Telling {
     }
 
     /// A call, once it has its outcome.
-    fn called(&mut self, upsert: &Upsert, call: &ToolCall, of_child: bool) -> Option<Value> {
+    fn call_delta(&mut self, upsert: &Upsert, call: &ToolCall, of_child: bool) -> Option<Value> {
         let output = call.output.as_ref()?;
         if call.name.as_str() == "done" || !self.told.insert(upsert.item_id.clone()) {
             return None;
@@ -428,9 +433,9 @@ impl Telling {
             shown
         };
         let arguments = serde_json::to_value(&call.arguments).unwrap_or_default();
-        let arguments = cut(&self.redactor.value(&arguments).to_string());
+        let arguments = cut(&self.redactor.redact_value(&arguments).to_string());
         let came: String = output.text.segments().collect();
-        let came = cut(&self.redactor.text(&came));
+        let came = cut(&self.redactor.redact_text(&came));
         let indent = if of_child { "  " } else { "" };
         let mark = if output.is_error { "failed" } else { "gave" };
         Some(json!({"reasoning_content": format!("\n{indent}{}({arguments}) {mark}: {came}\n", call.name.as_str())}))

@@ -4,30 +4,30 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::State;
-use cantrip_service::cantrip::loom::ReceiptsWanted;
-use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
+use cantrip_service::cantrip::loom::ReceiptFilter;
+use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::{
-    Bar, Canary, CompiledId, Evaluation, NoFiles, ReceiptId, Rule, Signature, SignatureId, SignatureOrigin,
-    evaluation_schema,
+    Canary, CompiledId, EvalReport, NoFiles, PromotionCriteria, PromotionRule, ReceiptId, Signature, SignatureId,
+    SignatureOrigin, eval_report_schema,
 };
-use cantrip_service::contracts::{PredictReply, Predicting};
-use cantrip_service::{Course, Giving, Promotion, Repointing, TraceContent, TraceName};
+use cantrip_service::contracts::{PredictOptions, PredictReply};
+use cantrip_service::{ArtifactUpload, PointerRequest, Promotion, RolloutAction, TraceContent, TraceName};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Nameable, Named, Paging, Told, Wanted};
 use super::casts::money;
-use super::routes::{Gives, Routes};
+use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams, ResourceId};
+use super::routes::{ResponseKind, Routes};
 use crate::limits::TRACE_REFERENCE_BYTES_MAX;
 
-impl Nameable for SignatureId {
+impl ResourceId for SignatureId {
     const KIND: &'static str = "signature";
 }
 
-impl Nameable for ReceiptId {
+impl ResourceId for ReceiptId {
     const KIND: &'static str = "receipt";
 }
 
@@ -46,78 +46,88 @@ impl FromStr for TraceReference {
     }
 }
 
-impl Nameable for TraceReference {
+impl ResourceId for TraceReference {
     const KIND: &'static str = "trace";
 }
 
-impl Nameable for CompiledId {
+impl ResourceId for CompiledId {
     const KIND: &'static str = "artifact";
 }
 
 const SIGNATURE: [(&str, &str); 1] = [("id", "the id of a signature, as in `@acme/text/Classify.v1`, percent-encoded")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("list_signatures", "List the signatures.", Gives::Envelope, &[200]);
+    let about = routes.doc("list_signatures", "List the signatures.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/signatures", signatures, about);
-    let about = routes.about("publish_signature", "Publish a signature, as an operator.", Gives::Envelope, &[201, 403]);
-    let about = routes.told::<Publishing>(about);
-    routes.post("/v1/signatures", publish, about);
-    let about = routes.about("get_signature", "Show a signature with what serves it.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &SIGNATURE);
-    routes.get("/v1/signatures/{id}", signature, about);
     let about =
-        routes.about("predict", "Ask a signature's model about an input.", Gives::Envelope, &[200, 202, 403, 404, 502]);
-    let about = routes.told::<Asking>(about);
+        routes.doc("publish_signature", "Publish a signature, as an operator.", ResponseKind::Envelope, &[201, 403]);
+    let about = routes.with_body::<Publishing>(about);
+    routes.post("/v1/signatures", publish, about);
+    let about = routes.doc("get_signature", "Show a signature with what serves it.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &SIGNATURE);
+    routes.get("/v1/signatures/{id}", signature, about);
+    let about = routes.doc(
+        "predict",
+        "Ask a signature's model about an input.",
+        ResponseKind::Envelope,
+        &[200, 202, 403, 404, 502],
+    );
+    let about = routes.with_body::<Asking>(about);
     routes.post("/v1/predict", predict, about);
-    let about = routes.about("list_receipts", "List receipts, the latest first.", Gives::Envelope, &[200, 404]);
-    let about = routes.wants::<Receipts>(about);
+    let about = routes.doc("list_receipts", "List receipts, the latest first.", ResponseKind::Envelope, &[200, 404]);
+    let about = routes.with_query::<Receipts>(about);
     routes.get("/v1/receipts", receipts, about);
-    let about = routes.about("get_receipt", "Show a receipt.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &[("id", "the id of a receipt")]);
+    let about = routes.doc("get_receipt", "Show a receipt.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &[("id", "the id of a receipt")]);
     routes.get("/v1/receipts/{id}", receipt, about);
-    let about = routes.about(
+    let about = routes.doc(
         "get_receipt_trace",
         "Read the trace of a receipt's predict, redacted.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200, 404, 409],
     );
-    let about = routes.of(about, &[("id", "the id of a receipt")]);
+    let about = routes.with_path(about, &[("id", "the id of a receipt")]);
     routes.get("/v1/receipts/{id}/trace", trace_of_receipt, about);
-    let about = routes.about("get_trace", "Read a trace, redacted.", Gives::Envelope, &[200, 404, 409]);
-    let about = routes.of(about, &[("id", "the reference of a trace, as a receipt names it in `trace_ref`")]);
+    let about = routes.doc("get_trace", "Read a trace, redacted.", ResponseKind::Envelope, &[200, 404, 409]);
+    let about = routes.with_path(about, &[("id", "the reference of a trace, as a receipt names it in `trace_ref`")]);
     routes.get("/v1/traces/{id}", trace, about);
-    let about = routes.about("list_artifacts", "List artifacts.", Gives::Envelope, &[200, 404]);
-    let about = routes.wants::<Artifacts>(about);
+    let about = routes.doc("list_artifacts", "List artifacts.", ResponseKind::Envelope, &[200, 404]);
+    let about = routes.with_query::<Artifacts>(about);
     routes.get("/v1/artifacts", artifacts, about);
-    let about = routes.about("add_artifact", "Keep an artifact, as an operator.", Gives::Envelope, &[201, 403, 404]);
-    let about = routes.told::<Keeping>(about);
-    routes.post("/v1/artifacts", keep, about);
-    let about = routes.about("get_artifact", "Show an artifact with how it came to be.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &[("id", "the id of an artifact")]);
+    let about =
+        routes.doc("add_artifact", "Keep an artifact, as an operator.", ResponseKind::Envelope, &[201, 403, 404]);
+    let about = routes.with_body::<Keeping>(about);
+    routes.post("/v1/artifacts", add_artifact, about);
+    let about = routes.doc("get_artifact", "Show an artifact with how it came to be.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &[("id", "the id of an artifact")]);
     routes.get("/v1/artifacts/{id}", artifact, about);
-    let about = routes.about("list_pointers", "List the pointers.", Gives::Envelope, &[200]);
+    let about = routes.doc("list_pointers", "List the pointers.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/pointers", pointers, about);
-    let about = routes.about("get_pointer", "Show what a signature's callers get.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &SIGNATURE);
+    let about = routes.doc("get_pointer", "Show what a signature's callers get.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &SIGNATURE);
     routes.get("/v1/pointers/{id}", pointer, about);
-    let about = routes.about(
+    let about = routes.doc(
         "change_pointer",
         "Set, try, promote or roll back what a signature's callers get, as an operator.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200, 403],
     );
-    let about = routes.of(about, &SIGNATURE);
-    let about = routes.told::<Moving>(about);
+    let about = routes.with_path(about, &SIGNATURE);
+    let about = routes.with_body::<Moving>(about);
     routes.post("/v1/pointers/{id}", repoint, about);
-    let about =
-        routes.about("list_pointer_audits", "List what was done to a pointer, oldest first.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &SIGNATURE);
-    let about = routes.wants::<Paging>(about);
+    let about = routes.doc(
+        "list_pointer_audits",
+        "List what was done to a pointer, oldest first.",
+        ResponseKind::Envelope,
+        &[200],
+    );
+    let about = routes.with_path(about, &SIGNATURE);
+    let about = routes.with_query::<Paging>(about);
     routes.get("/v1/pointers/{id}/audits", audits, about);
 }
 
 /// What something is called, or that there is no such thing.
-pub(super) fn parsed<T: Nameable>(named: &str) -> Result<T, Refusal> {
+pub(super) fn parse_id<T: ResourceId>(named: &str) -> Result<T, Refusal> {
     named.parse().map_err(|_| codes::not_found(T::KIND, named).into())
 }
 
@@ -125,7 +135,7 @@ async fn signatures(caller: Caller) -> Answer {
     caller.service.signatures().await.into()
 }
 
-async fn signature(caller: Caller, Named(id): Named<SignatureId>) -> Answer {
+async fn signature(caller: Caller, PathId(id): PathId<SignatureId>) -> Answer {
     caller.service.signature(&id).await.into()
 }
 
@@ -137,13 +147,13 @@ struct Publishing {
     definition: String,
 }
 
-async fn publish(State(http): State<Http>, caller: Caller, Told(publishing): Told<Publishing>) -> Answer {
-    match Signature::read(&publishing.definition, &NoFiles) {
+async fn publish(State(http): State<HttpServer>, caller: Caller, JsonBody(publishing): JsonBody<Publishing>) -> Answer {
+    match Signature::parse(&publishing.definition, &NoFiles) {
         Ok(signature) => {
             let by = caller.owner.as_str();
             caller.service.add_signature(&signature, SignatureOrigin::Api, by).await.into()
         }
-        Err(fault) => http.refused(fault.refusal("definition")).await.into(),
+        Err(fault) => http.refusal_reply(fault.refusal("definition")).await.into(),
     }
 }
 
@@ -179,18 +189,18 @@ struct Asking {
     timeout_seconds: Option<u64>,
 }
 
-async fn predict(State(http): State<Http>, caller: Caller, Told(asking): Told<Asking>) -> Answer {
-    http.answer(predicted(&http, &caller, asking).await).await
+async fn predict(State(http): State<HttpServer>, caller: Caller, JsonBody(asking): JsonBody<Asking>) -> Answer {
+    http.answer(run_predict(&http, &caller, asking).await).await
 }
 
-async fn predicted(http: &Http, caller: &Caller, asking: Asking) -> Result<Guarded, Refusal> {
-    let id: SignatureId = parsed(&asking.signature)?;
-    let artifact = asking.artifact.as_deref().map(parsed).transpose()?;
-    let thread = match asking.thread_id.as_deref().map(parsed).transpose()? {
+async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Result<GuardedReply, Refusal> {
+    let id: SignatureId = parse_id(&asking.signature)?;
+    let artifact = asking.artifact.as_deref().map(parse_id).transpose()?;
+    let thread = match asking.thread_id.as_deref().map(parse_id).transpose()? {
         Some(entity) => Some(caller.service.own_entity(entity).await?.entity.entity_id),
         None => None,
     };
-    let mut how = Predicting {
+    let mut how = PredictOptions {
         owner: caller.owner.as_str().to_owned(),
         artifact,
         model: asking.crystal,
@@ -201,12 +211,12 @@ async fn predicted(http: &Http, caller: &Caller, asking: Asking) -> Result<Guard
         thread,
         autopilot_id: asking.autopilot_id,
         repair_attempts: asking.repairs,
-        ..Predicting::default()
+        ..PredictOptions::default()
     };
     if let Some(seconds) = asking.timeout_seconds {
         how.timeout = Duration::from_secs(seconds);
     }
-    let predictor = http.house().grimoire().predictor(&caller.service).await?;
+    let predictor = http.house().spell_catalog().predictor(&caller.service).await?;
     let input = asking.input;
     // Whoever goes away has asked all the same: it runs on, and its key finds it.
     let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });
@@ -231,26 +241,30 @@ struct Receipts {
     most: Option<usize>,
 }
 
-async fn receipts(State(http): State<Http>, caller: Caller, Wanted(receipts): Wanted<Receipts>) -> Answer {
+async fn receipts(
+    State(http): State<HttpServer>,
+    caller: Caller,
+    QueryParams(receipts): QueryParams<Receipts>,
+) -> Answer {
     let listed = async {
         let page = Paging { after: receipts.after, most: receipts.most }.page()?;
-        let run = receipts.run.as_deref().map(parsed).transpose()?;
-        let signature = receipts.signature.as_deref().map(parsed).transpose()?;
-        let wanted = ReceiptsWanted { run, signature, artifact: None, latest_first: true };
+        let run = receipts.run.as_deref().map(parse_id).transpose()?;
+        let signature = receipts.signature.as_deref().map(parse_id).transpose()?;
+        let wanted = ReceiptFilter { run, signature, artifact: None, latest_first: true };
         Ok(caller.service.receipts(wanted, page).await)
     };
     http.answer(listed.await).await
 }
 
-async fn receipt(caller: Caller, Named(id): Named<ReceiptId>) -> Answer {
+async fn receipt(caller: Caller, PathId(id): PathId<ReceiptId>) -> Answer {
     caller.service.receipt(&id).await.into()
 }
 
-async fn trace_of_receipt(caller: Caller, Named(id): Named<ReceiptId>) -> Answer {
+async fn trace_of_receipt(caller: Caller, PathId(id): PathId<ReceiptId>) -> Answer {
     caller.service.trace(&TraceName::Receipt(id), TraceContent::Redacted).await.into()
 }
 
-async fn trace(caller: Caller, Named(TraceReference(reference)): Named<TraceReference>) -> Answer {
+async fn trace(caller: Caller, PathId(TraceReference(reference)): PathId<TraceReference>) -> Answer {
     caller.service.trace(&TraceName::Reference(reference), TraceContent::Redacted).await.into()
 }
 
@@ -267,10 +281,14 @@ struct Artifacts {
     most: Option<usize>,
 }
 
-async fn artifacts(State(http): State<Http>, caller: Caller, Wanted(artifacts): Wanted<Artifacts>) -> Answer {
+async fn artifacts(
+    State(http): State<HttpServer>,
+    caller: Caller,
+    QueryParams(artifacts): QueryParams<Artifacts>,
+) -> Answer {
     let listed = async {
         let page = Paging { after: artifacts.after, most: artifacts.most }.page()?;
-        let signature = artifacts.signature.as_deref().map(parsed).transpose()?;
+        let signature = artifacts.signature.as_deref().map(parse_id).transpose()?;
         Ok(caller.service.artifacts(signature, page).await)
     };
     http.answer(listed.await).await
@@ -289,18 +307,18 @@ struct Keeping {
     note: Option<String>,
 }
 
-async fn keep(State(http): State<Http>, caller: Caller, Told(keeping): Told<Keeping>) -> Answer {
+async fn add_artifact(State(http): State<HttpServer>, caller: Caller, JsonBody(keeping): JsonBody<Keeping>) -> Answer {
     let kept = async {
-        let signature = parsed(&keeping.signature)?;
-        let parent = keeping.parent.as_deref().map(parsed).transpose()?;
+        let signature = parse_id(&keeping.signature)?;
+        let parent = keeping.parent.as_deref().map(parse_id).transpose()?;
         let by = caller.owner.as_str().to_owned();
-        let giving = Giving { signature, artifact: keeping.artifact, parent, note: keeping.note, by };
+        let giving = ArtifactUpload { signature, artifact: keeping.artifact, parent, note: keeping.note, by };
         Ok(caller.service.add_artifact(giving).await)
     };
     http.answer(kept.await).await
 }
 
-async fn artifact(caller: Caller, Named(id): Named<CompiledId>) -> Answer {
+async fn artifact(caller: Caller, PathId(id): PathId<CompiledId>) -> Answer {
     caller.service.artifact(&id).await.into()
 }
 
@@ -308,19 +326,19 @@ async fn pointers(caller: Caller) -> Answer {
     caller.service.pointers().await.into()
 }
 
-async fn pointer(caller: Caller, Named(id): Named<SignatureId>) -> Answer {
+async fn pointer(caller: Caller, PathId(id): PathId<SignatureId>) -> Answer {
     caller.service.pointer(&id).await.into()
 }
 
 async fn audits(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(id): Named<SignatureId>,
-    Wanted(paging): Wanted<Paging>,
+    PathId(id): PathId<SignatureId>,
+    QueryParams(paging): QueryParams<Paging>,
 ) -> Answer {
     match paging.page() {
         Ok(page) => caller.service.pointer_audits(id, page).await.into(),
-        Err(refusal) => http.refused(refusal).await.into(),
+        Err(refusal) => http.refusal_reply(refusal).await.into(),
     }
 }
 
@@ -367,21 +385,21 @@ struct Moving {
 }
 
 fn report(_: &mut SchemaGenerator) -> Schema {
-    let mut either = evaluation_schema();
+    let mut either = eval_report_schema();
     either["type"] = json!(["object", "null"]);
     Schema::try_from(either).expect("it is an object")
 }
 
 async fn repoint(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(signature): Named<SignatureId>,
-    Told(moving): Told<Moving>,
+    PathId(signature): PathId<SignatureId>,
+    JsonBody(moving): JsonBody<Moving>,
 ) -> Answer {
-    http.answer(moved(&caller, signature, moving).await).await
+    http.answer(apply_change(&caller, signature, moving).await).await
 }
 
-async fn moved(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<Guarded, Refusal> {
+async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<GuardedReply, Refusal> {
     let Moving {
         change,
         artifact,
@@ -398,23 +416,24 @@ async fn moved(caller: &Caller, signature: SignatureId, moving: Moving) -> Resul
     if change != Way::Promote && evaluation.is_some() {
         return Err(codes::schema("the body", "/evaluation", "only promoting asks for one").into());
     }
-    let named: Option<CompiledId> = artifact.as_deref().map(parsed).transpose()?;
+    let named: Option<CompiledId> = artifact.as_deref().map(parse_id).transpose()?;
     let lacks = |field: &str| Refusal::from(codes::schema("the body", format!("/{field}"), "this change needs it"));
-    let repointing = Repointing { signature, expected_version, actor: caller.owner.clone(), reason };
+    let repointing = PointerRequest { signature, expected_version, actor: caller.owner.clone(), reason };
     let course = match change {
-        Way::Set => Course::Set { artifact: named.ok_or_else(|| lacks("artifact"))?, seed },
+        Way::Set => RolloutAction::Set { artifact: named.ok_or_else(|| lacks("artifact"))?, seed },
         Way::Canary => {
             let artifact = named.ok_or_else(|| lacks("artifact"))?;
-            Course::Canary(Canary { artifact, percent: percent.ok_or_else(|| lacks("percent"))? })
+            RolloutAction::Canary(Canary { artifact, percent: percent.ok_or_else(|| lacks("percent"))? })
         }
-        Way::Clear => Course::Clear,
-        Way::Rollback => Course::Rollback { to: None },
+        Way::Clear => RolloutAction::Clear,
+        Way::Rollback => RolloutAction::Rollback { to: None },
         Way::Promote => {
-            let evaluation = evaluation.as_ref().map(Evaluation::of).transpose();
+            let evaluation = evaluation.as_ref().map(EvalReport::from_value).transpose();
             let evaluation = evaluation.map_err(|fault| fault.refusal("the body", "/evaluation"))?;
-            let rule = if not_worse { Rule::NOT_WORSE } else { Rule::Better };
-            let cost_percent_max = cost_percent.unwrap_or(Bar::default().cost_percent_max);
-            let promotion = Promotion { artifact: named, evaluation, bar: Bar { rule, cost_percent_max }, forced };
+            let rule = if not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
+            let cost_percent_max = cost_percent.unwrap_or(PromotionCriteria::default().cost_percent_max);
+            let promotion =
+                Promotion { artifact: named, evaluation, bar: PromotionCriteria { rule, cost_percent_max }, forced };
             return Ok(caller.service.promote(repointing, promotion).await);
         }
     };

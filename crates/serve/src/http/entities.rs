@@ -1,44 +1,44 @@
 //! Entities that live on between what they are sent.
 
 use axum::extract::State;
-use cantrip_service::Ask;
+use cantrip_service::CastRequest;
 use cantrip_service::cantrip::canon::EntityId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Named, Told};
-use super::casts::{begun_or_rested, money};
-use super::routes::{Gives, Routes};
+use super::casts::{money, started_or_finished};
+use super::extractors::{Caller, JsonBody, PathId};
+use super::routes::{ResponseKind, Routes};
 
 const ENTITY: [(&str, &str); 1] = [("id", "the id of an entity")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about(
+    let about = routes.doc(
         "summon_entity",
         "Summon an entity that waits to be sent something.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[201, 403, 404],
     );
-    let about = routes.told::<Summoning>(about);
+    let about = routes.with_body::<Summoning>(about);
     routes.post("/v1/entities", summon, about);
-    let about = routes.about("get_entity", "Show an entity.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &ENTITY);
+    let about = routes.doc("get_entity", "Show an entity.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &ENTITY);
     routes.get("/v1/entities/{id}", show, about);
     let about =
-        routes.about("list_entity_casts", "List the casts of an entity, oldest first.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &ENTITY);
+        routes.doc("list_entity_casts", "List the casts of an entity, oldest first.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &ENTITY);
     routes.get("/v1/entities/{id}/casts", casts, about);
     let about =
-        routes.about("send_to_entity", "Send an entity a further intent.", Gives::Envelope, &[200, 202, 403, 502]);
-    let about = routes.of(about, &ENTITY);
-    let about = routes.told::<Sending>(about);
+        routes.doc("send_to_entity", "Send an entity a further intent.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+    let about = routes.with_path(about, &ENTITY);
+    let about = routes.with_body::<Sending>(about);
     routes.post("/v1/entities/{id}/send", send, about);
     let about =
-        routes.about("dispose_entity", "Give up an entity's sandbox. Its thread stays.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &ENTITY);
+        routes.doc("dispose_entity", "Give up an entity's sandbox. Its thread stays.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &ENTITY);
     routes.post("/v1/entities/{id}/dispose", dispose, about);
 }
 
@@ -53,18 +53,18 @@ struct Summoning {
 }
 
 async fn summon(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Told(Summoning { spell, context }): Told<Summoning>,
+    JsonBody(Summoning { spell, context }): JsonBody<Summoning>,
 ) -> Answer {
     http.house().summon(&caller.owner, &spell, context).await.into()
 }
 
-async fn show(caller: Caller, Named(entity): Named<EntityId>) -> Answer {
+async fn show(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
     caller.service.entity(entity).await.into()
 }
 
-async fn casts(caller: Caller, Named(entity): Named<EntityId>) -> Answer {
+async fn casts(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
     caller.service.casts(entity).await.into()
 }
 
@@ -82,19 +82,20 @@ struct Sending {
 }
 
 async fn send(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(entity): Named<EntityId>,
-    Told(Sending { intent, budget, wait }): Told<Sending>,
+    PathId(entity): PathId<EntityId>,
+    JsonBody(Sending { intent, budget, wait }): JsonBody<Sending>,
 ) -> Answer {
     let budget = match money(budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.refused(refusal).await.into(),
+        Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
-    let begun = http.house().send(&caller.owner, entity, Ask { budget, ..Ask::on(intent) }).await;
-    begun_or_rested(&http, &caller, begun, wait).await
+    let begun =
+        http.house().send(&caller.owner, entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
+    started_or_finished(&http, &caller, begun, wait).await
 }
 
-async fn dispose(caller: Caller, Named(entity): Named<EntityId>) -> Answer {
+async fn dispose(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
     caller.service.dispose(entity).await.into()
 }

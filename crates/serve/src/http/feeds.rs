@@ -24,12 +24,12 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Named, Wanted};
-use super::listen::stopped;
-use super::routes::{Gives, Routes};
-use crate::feed::{Line, Next, Resume, Stale, View};
+use super::extractors::{Caller, PathId, QueryParams};
+use super::listen::wait_for_stop;
+use super::routes::{ResponseKind, Routes};
+use crate::feed::{FeedCursor, FeedEvent, Next, StaleCursor, StartPosition};
 use crate::limits::{FEED_RECORDS_BYTES, FEED_RECORDS_MAX, RETRY_MS};
 
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
@@ -38,13 +38,13 @@ const EVENTS: &str = "Follow a run as a viewer does: `turn`, `upsert` and `run` 
 const RECORDS: &str = "Follow the records of a run's journal, one event each, resumed by `Last-Event-ID`.";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("follow_run_events", EVENTS, Gives::Events, &[200, 204, 400, 410]);
-    let about = routes.of(about, &RUN);
-    let about = routes.wants::<From>(about);
+    let about = routes.doc("follow_run_events", EVENTS, ResponseKind::Events, &[200, 204, 400, 410]);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_query::<From>(about);
     routes.get("/v1/runs/{id}/events", events, about);
-    let about = routes.about("follow_run_records", RECORDS, Gives::Events, &[200, 204, 400, 410]);
-    let about = routes.of(about, &RUN);
-    let about = routes.wants::<From>(about);
+    let about = routes.doc("follow_run_records", RECORDS, ResponseKind::Events, &[200, 204, 400, 410]);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_query::<From>(about);
     routes.get("/v1/runs/{id}/records", records, about);
 }
 
@@ -67,7 +67,7 @@ enum Tail {
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Where the caller wants to begin, if it says so.
-fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<Resume, Refusal> {
+fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<StartPosition, Refusal> {
     let invalid = |cursor: &str, rule: &str| Refusal::from(codes::cursor_invalid(cursor, rule));
     let read = |text: &str| -> Result<Seq, Refusal> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -89,9 +89,9 @@ fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<Resume, Refusa
         (Some(cursor), _) if cursor > newest => {
             Err(invalid(&cursor.to_string(), &format!("the newest record is {newest}")))
         }
-        (Some(cursor), _) => Ok(Resume::After(cursor)),
-        (None, Some(Tail::Tail)) => Ok(Resume::Tail),
-        (None, None) => Ok(Resume::Start),
+        (Some(cursor), _) => Ok(StartPosition::After(cursor)),
+        (None, Some(Tail::Tail)) => Ok(StartPosition::Tail),
+        (None, None) => Ok(StartPosition::Start),
     }
 }
 
@@ -101,14 +101,14 @@ fn stale(cursor: Seq, oldest: Seq, newest: Seq) -> Refusal {
 
 /// What both feeds need.
 struct Feed {
-    http: Http,
+    http: HttpServer,
     run: RunId,
     view: RunView,
     permit: OwnedSemaphorePermit,
 }
 
 impl Feed {
-    async fn of(http: &Http, caller: &Caller, run: RunId) -> Result<Self, Refusal> {
+    async fn of(http: &HttpServer, caller: &Caller, run: RunId) -> Result<Self, Refusal> {
         let view = caller.service.own_run(run).await?;
         let Ok(permit) = Arc::clone(&http.0.feeds).try_acquire_owned() else {
             return Err(codes::overloaded("as many feeds are read as may be").into());
@@ -118,20 +118,20 @@ impl Feed {
 }
 
 async fn events(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
+    PathId(run): PathId<RunId>,
     headers: HeaderMap,
-    Wanted(from): Wanted<From>,
+    QueryParams(from): QueryParams<From>,
 ) -> Response<Body> {
-    match viewed(&http, &caller, run, &headers, &from).await {
+    match open_viewer_stream(&http, &caller, run, &headers, &from).await {
         Ok(response) => response,
-        Err(refusal) => Answer::of(http.refused_of(run, refusal).await).into_response(),
+        Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
     }
 }
 
-async fn viewed(
-    http: &Http,
+async fn open_viewer_stream(
+    http: &HttpServer,
     caller: &Caller,
     run: RunId,
     headers: &HeaderMap,
@@ -139,23 +139,23 @@ async fn viewed(
 ) -> Result<Response<Body>, Refusal> {
     let feed = Feed::of(http, caller, run).await?;
     let begin = begin(headers, from, feed.view.newest)?;
-    let mut view = http.house().hub().boards().view(http.house().runtime(), run);
-    if !view.caught_up(feed.view.newest).await {
+    let mut view = http.house().broadcaster().feeds().open_cursor(http.house().runtime(), run);
+    if !view.wait_for_record(feed.view.newest).await {
         return Err(codes::store_failed("the records of the run cannot be read").into());
     }
-    if let Resume::After(cursor) = begin
+    if let StartPosition::After(cursor) = begin
         && view.is_over_after(cursor)
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    if let Err(Stale { oldest }) = view.resume(begin) {
+    if let Err(StaleCursor { oldest }) = view.resume(begin) {
         let cursor = match begin {
-            Resume::After(cursor) => cursor,
-            Resume::Start | Resume::Tail => Seq::START,
+            StartPosition::After(cursor) => cursor,
+            StartPosition::Start | StartPosition::Tail => Seq::START,
         };
         return Err(stale(cursor, oldest, feed.view.newest));
     }
-    let viewing = Viewing {
+    let viewing = ViewerStream {
         view,
         stop: http.stopping(),
         heartbeat: http.options().heartbeat,
@@ -169,12 +169,12 @@ async fn viewed(
         let text = viewing.next().await?;
         Some((text, viewing))
     });
-    Ok(streamed(first.chain(rest)))
+    Ok(sse_response(first.chain(rest)))
 }
 
 /// A client that looks at a run.
-struct Viewing {
-    view: View,
+struct ViewerStream {
+    view: FeedCursor,
     stop: watch::Receiver<bool>,
     heartbeat: Duration,
     last: Option<Seq>,
@@ -183,7 +183,7 @@ struct Viewing {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Viewing {
+impl ViewerStream {
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
@@ -193,22 +193,22 @@ impl Viewing {
             match self.view.next() {
                 Next::Line(line) => {
                     self.last = line.id.or(self.last);
-                    return Some(written(&line, &self.redactor));
+                    return Some(sse_event(&line, &self.redactor));
                 }
                 Next::Over => {
                     self.ended = true;
                     return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
                 }
                 // It goes on as if it had come back with the last id it saw; if that is too long ago, it is told when it does.
-                Next::Behind => self.view.resume(self.last.map_or(Resume::Start, Resume::After)).ok()?,
+                Next::Behind => self.view.resume(self.last.map_or(StartPosition::Start, StartPosition::After)).ok()?,
                 Next::Wait(until) => {
                     if Instant::now() >= silent {
                         return Some(Bytes::from_static(b": hb\n\n"));
                     }
                     let until = until.map_or(silent, |until| until.min(silent));
                     tokio::select! { biased;
-                        () = stopped(&mut self.stop) => return None,
-                        () = self.view.changed(Some(until)) => {}
+                        () = wait_for_stop(&mut self.stop) => return None,
+                        () = self.view.wait_for_change(Some(until)) => {}
                     }
                 }
             }
@@ -216,12 +216,12 @@ impl Viewing {
     }
 }
 
-fn written(line: &Line, redactor: &Redactor) -> Bytes {
+fn sse_event(line: &FeedEvent, redactor: &Redactor) -> Bytes {
     let id = line.id.map_or_else(String::new, |seq| format!("id: {seq}\n"));
     Bytes::from(format!("{id}event: {}\ndata: {}\n\n", line.name(), line.text(redactor)))
 }
 
-fn streamed(text: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+fn sse_response(text: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let mut response = Response::new(Body::from_stream(text.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -230,20 +230,20 @@ fn streamed(text: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> R
 }
 
 async fn records(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
+    PathId(run): PathId<RunId>,
     headers: HeaderMap,
-    Wanted(from): Wanted<From>,
+    QueryParams(from): QueryParams<From>,
 ) -> Response<Body> {
-    match recorded(&http, &caller, run, &headers, &from).await {
+    match open_record_stream(&http, &caller, run, &headers, &from).await {
         Ok(response) => response,
-        Err(refusal) => Answer::of(http.refused_of(run, refusal).await).into_response(),
+        Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
     }
 }
 
-async fn recorded(
-    http: &Http,
+async fn open_record_stream(
+    http: &HttpServer,
     caller: &Caller,
     run: RunId,
     headers: &HeaderMap,
@@ -253,15 +253,15 @@ async fn recorded(
     let begin = begin(headers, from, view.newest)?;
     let oldest = oldest(http.house().runtime().loom(), run).await.map_err(|error| store_refusal(&error))?;
     let after = match begin {
-        Resume::Start => Seq::new(oldest.get().saturating_sub(1)),
-        Resume::Tail => view.newest,
-        Resume::After(cursor) if cursor.next() < oldest => return Err(stale(cursor, oldest, view.newest)),
-        Resume::After(cursor) if cursor == view.newest && !view.state.is_live() => {
+        StartPosition::Start => Seq::new(oldest.get().saturating_sub(1)),
+        StartPosition::Tail => view.newest,
+        StartPosition::After(cursor) if cursor.next() < oldest => return Err(stale(cursor, oldest, view.newest)),
+        StartPosition::After(cursor) if cursor == view.newest && !view.state.is_live() => {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        Resume::After(cursor) => cursor,
+        StartPosition::After(cursor) => cursor,
     };
-    let reading = Reading {
+    let reading = RecordStream {
         loom: http.house().runtime().loom().clone(),
         run,
         after,
@@ -277,7 +277,7 @@ async fn recorded(
         let text = reading.next().await?;
         Some((text, reading))
     });
-    Ok(streamed(first.chain(rest)))
+    Ok(sse_response(first.chain(rest)))
 }
 
 /// The oldest record that is kept of a run.
@@ -292,7 +292,7 @@ async fn oldest(loom: &AnyLoom, run: RunId) -> Result<Seq, Error> {
 }
 
 /// A client that reads a journal.
-struct Reading {
+struct RecordStream {
     loom: AnyLoom,
     run: RunId,
     after: Seq,
@@ -305,7 +305,7 @@ struct Reading {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Reading {
+impl RecordStream {
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
@@ -314,15 +314,15 @@ impl Reading {
         loop {
             if let Some(record) = self.read.pop() {
                 self.after = record.seq;
-                return Some(self.written(&record));
+                return Some(self.record_event(&record));
             }
             // Looked at before the records: a run that had ended then has no more than those.
             let over = match self.loom.run(self.run).await {
                 Ok(view) => !view.state.is_live(),
-                Err(error) => return self.failed(&error),
+                Err(error) => return self.failure_event(&error),
             };
             if let Err(error) = self.fetch().await {
-                return self.failed(&error);
+                return self.failure_event(&error);
             }
             if !self.read.is_empty() {
                 continue;
@@ -331,12 +331,12 @@ impl Reading {
                 self.ended = true;
                 return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
             }
-            let grown = tokio::time::timeout_at(silent, self.loom.grown(self.run, self.after));
+            let grown = tokio::time::timeout_at(silent, self.loom.wait_for_growth(self.run, self.after));
             tokio::select! { biased;
-                () = stopped(&mut self.stop) => return None,
+                () = wait_for_stop(&mut self.stop) => return None,
                 grown = grown => match grown {
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => return self.failed(&error),
+                    Ok(Err(error)) => return self.failure_event(&error),
                     Err(_) => return Some(Bytes::from_static(b": hb\n\n")),
                 },
             }
@@ -359,16 +359,16 @@ impl Reading {
     }
 
     /// The client comes back and is told why.
-    fn failed(&mut self, error: &Error) -> Option<Bytes> {
+    fn failure_event(&mut self, error: &Error) -> Option<Bytes> {
         tracing::warn!(run = %self.run, %error, "the records of a run cannot be read");
         None
     }
 
-    fn written(&self, record: &Record) -> Bytes {
+    fn record_event(&self, record: &Record) -> Bytes {
         let payload: Value = serde_json::from_str(&record.payload).unwrap_or_default();
         let data = json!({
             "run_id": record.run, "seq": record.seq, "type": record.kind.as_str(), "at": record.at,
-            "epoch": record.epoch, "payload": self.redactor.value(&payload), "event_hash": record.hash,
+            "epoch": record.epoch, "payload": self.redactor.redact_value(&payload), "event_hash": record.hash,
         });
         // A kind is another version's to choose; it must not end the line.
         let kind: String = record.kind.as_str().chars().filter(|char| !char.is_control()).collect();

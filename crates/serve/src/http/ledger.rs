@@ -1,71 +1,77 @@
 //! Money: authorizations, what is held under them and was spent, and whether it adds up.
 
 use axum::extract::State;
-use cantrip_service::Because;
+use cantrip_service::ChangeReason;
 use cantrip_service::cantrip::canon::{Currency, Money, Timestamp};
-use cantrip_service::cantrip::loom::Wanted as Reserved;
-use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
+use cantrip_service::cantrip::loom::ReservationFilter as Reserved;
+use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::spend::{
-    AuthorizationRef, Constraints, Mode, Owner, ReservationId, Scope, Terms, TermsFault, Verdict,
+    AuthorizationMode, AuthorizationRef, Constraints, Payer, ReservationId, Scope, Terms, TermsFault, Verdict,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Nameable, Named, Paging, Told, Wanted};
-use super::contracts::parsed;
-use super::routes::{Gives, Routes};
+use super::contracts::parse_id;
+use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams, ResourceId};
+use super::routes::{ResponseKind, Routes};
 
-impl Nameable for AuthorizationRef {
+impl ResourceId for AuthorizationRef {
     const KIND: &'static str = "authorization";
 }
 
-impl Nameable for ReservationId {
+impl ResourceId for ReservationId {
     const KIND: &'static str = "reservation";
 }
 
 const AUTHORIZATION: [(&str, &str); 1] = [("id", "the id of an authorization")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("list_authorizations", "List the authorizations, oldest first.", Gives::Envelope, &[200]);
-    let about = routes.wants::<Paging>(about);
+    let about =
+        routes.doc("list_authorizations", "List the authorizations, oldest first.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_query::<Paging>(about);
     routes.get("/v1/spend/authorizations", list, about);
-    let about = routes.about("give_authorization", "Give an authorization.", Gives::Envelope, &[201, 403]);
-    let about = routes.told::<Authorizing>(about);
+    let about = routes.doc("give_authorization", "Give an authorization.", ResponseKind::Envelope, &[201, 403]);
+    let about = routes.with_body::<Authorizing>(about);
     routes.post("/v1/spend/authorizations", authorize, about);
-    let about = routes.about(
+    let about = routes.doc(
         "get_authorization",
         "Show an authorization with every revision of its terms.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200],
     );
-    let about = routes.of(about, &AUTHORIZATION);
+    let about = routes.with_path(about, &AUTHORIZATION);
     routes.get("/v1/spend/authorizations/{id}", show, about);
-    let about = routes.about("revoke_authorization", "Take an authorization back.", Gives::Envelope, &[200, 403]);
-    let about = routes.of(about, &AUTHORIZATION);
-    let about = routes.told::<Why>(about);
+    let about = routes.doc("revoke_authorization", "Take an authorization back.", ResponseKind::Envelope, &[200, 403]);
+    let about = routes.with_path(about, &AUTHORIZATION);
+    let about = routes.with_body::<Why>(about);
     routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
-    let about = routes.about("list_reservations", "List reservations, oldest first.", Gives::Envelope, &[200, 404]);
-    let about = routes.wants::<Reservations>(about);
-    routes.get("/v1/spend/reservations", reservations, about);
     let about =
-        routes.about("reconcile_reservation", "Say what a call of unknown outcome cost.", Gives::Envelope, &[200, 403]);
-    let about = routes.of(about, &[("id", "the id of a reservation")]);
-    let about = routes.told::<Finding>(about);
+        routes.doc("list_reservations", "List reservations, oldest first.", ResponseKind::Envelope, &[200, 404]);
+    let about = routes.with_query::<Reservations>(about);
+    routes.get("/v1/spend/reservations", reservations, about);
+    let about = routes.doc(
+        "reconcile_reservation",
+        "Say what a call of unknown outcome cost.",
+        ResponseKind::Envelope,
+        &[200, 403],
+    );
+    let about = routes.with_path(about, &[("id", "the id of a reservation")]);
+    let about = routes.with_body::<Finding>(about);
     routes.post("/v1/spend/reservations/{id}/reconcile", reconcile, about);
-    let about = routes.about("verify_spend", "Reckon every counter of the ledger anew.", Gives::Envelope, &[200]);
+    let about = routes.doc("verify_spend", "Reckon every counter of the ledger anew.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/spend/verify", verify, about);
 }
 
-async fn list(State(http): State<Http>, caller: Caller, Wanted(paging): Wanted<Paging>) -> Answer {
+async fn list(State(http): State<HttpServer>, caller: Caller, QueryParams(paging): QueryParams<Paging>) -> Answer {
     match paging.page() {
         Ok(page) => caller.service.authorizations(page).await.into(),
-        Err(refusal) => http.refused(refusal).await.into(),
+        Err(refusal) => http.refusal_reply(refusal).await.into(),
     }
 }
 
-async fn show(caller: Caller, Named(id): Named<AuthorizationRef>) -> Answer {
+async fn show(caller: Caller, PathId(id): PathId<AuthorizationRef>) -> Answer {
     caller.service.authorization(id).await.into()
 }
 
@@ -93,9 +99,9 @@ struct Authorizing {
     reason: String,
 }
 
-async fn authorize(State(http): State<Http>, caller: Caller, Told(told): Told<Authorizing>) -> Answer {
+async fn authorize(State(http): State<HttpServer>, caller: Caller, JsonBody(told): JsonBody<Authorizing>) -> Answer {
     let given = async {
-        let because = Because { actor: caller.owner.clone(), reason: told.reason.clone() };
+        let because = ChangeReason { actor: caller.owner.clone(), reason: told.reason.clone() };
         Ok(caller.service.authorize(terms(told)?, because).await)
     };
     http.answer(given.await).await
@@ -107,7 +113,7 @@ fn at<E: std::fmt::Display>(path: &str) -> impl Fn(E) -> Refusal {
 
 fn terms(told: Authorizing) -> Result<Terms, Refusal> {
     let Authorizing { owner, total, per_call, per_day, threshold, mode, agent, expires_at, reason: _ } = told;
-    let owner: Owner = owner.parse().map_err(at::<TermsFault>("/owner"))?;
+    let owner: Payer = owner.parse().map_err(at::<TermsFault>("/owner"))?;
     let money = |text: Option<String>, path: &str| -> Result<Option<Money>, Refusal> {
         text.map(|text| text.parse::<Money>().map_err(at(path))).transpose()
     };
@@ -124,10 +130,10 @@ fn terms(told: Authorizing) -> Result<Terms, Refusal> {
     }
     let [max_total, max_per_call, max_per_day, threshold] = limits.map(|limit| limit.map(Money::micros));
     let mode = match (mode, threshold, max_total) {
-        (Some(mode), _, _) => Mode::from(mode),
-        (None, Some(_), _) => Mode::DelegatedBudgetWithThreshold,
-        (None, None, Some(_)) => Mode::DelegatedBudget,
-        (None, None, None) => Mode::Interactive,
+        (Some(mode), _, _) => AuthorizationMode::from(mode),
+        (None, Some(_), _) => AuthorizationMode::DelegatedBudgetWithThreshold,
+        (None, None, Some(_)) => AuthorizationMode::DelegatedBudget,
+        (None, None, None) => AuthorizationMode::Interactive,
     };
     let expires_at = expires_at.map(|text| text.parse::<Timestamp>().map_err(at("/expires_at"))).transpose()?;
     Ok(Terms {
@@ -155,8 +161,12 @@ struct Why {
     reason: String,
 }
 
-async fn revoke(caller: Caller, Named(id): Named<AuthorizationRef>, Told(Why { reason }): Told<Why>) -> Answer {
-    caller.service.revoke(id, Because { actor: caller.owner.clone(), reason }).await.into()
+async fn revoke(
+    caller: Caller,
+    PathId(id): PathId<AuthorizationRef>,
+    JsonBody(Why { reason }): JsonBody<Why>,
+) -> Answer {
+    caller.service.revoke(id, ChangeReason { actor: caller.owner.clone(), reason }).await.into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -185,11 +195,15 @@ struct Reservations {
     most: Option<usize>,
 }
 
-async fn reservations(State(http): State<Http>, caller: Caller, Wanted(told): Wanted<Reservations>) -> Answer {
+async fn reservations(
+    State(http): State<HttpServer>,
+    caller: Caller,
+    QueryParams(told): QueryParams<Reservations>,
+) -> Answer {
     let listed = async {
         let page = Paging { after: told.after, most: told.most }.page()?;
-        let authorization = told.authorization.as_deref().map(parsed).transpose()?;
-        let run = told.run.as_deref().map(parsed).transpose()?;
+        let authorization = told.authorization.as_deref().map(parse_id).transpose()?;
+        let run = told.run.as_deref().map(parse_id).transpose()?;
         let state = told.state.map(|state| match state {
             Stands::Reserved => "reserved",
             Stands::ReconcileRequired => "reconcile_required",
@@ -212,17 +226,17 @@ struct Finding {
 }
 
 async fn reconcile(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(id): Named<ReservationId>,
-    Told(Finding { paid, reason }): Told<Finding>,
+    PathId(id): PathId<ReservationId>,
+    JsonBody(Finding { paid, reason }): JsonBody<Finding>,
 ) -> Answer {
-    let found: Result<Guarded, Refusal> = async {
+    let found: Result<GuardedReply, Refusal> = async {
         let verdict = match paid {
             Some(paid) => Verdict::Commit(paid.parse::<Money>().map_err(at("/paid"))?),
             None => Verdict::Release,
         };
-        Ok(caller.service.reconcile(id, verdict, Because { actor: caller.owner.clone(), reason }).await)
+        Ok(caller.service.reconcile(id, verdict, ChangeReason { actor: caller.owner.clone(), reason }).await)
     }
     .await;
     http.answer(found).await

@@ -22,7 +22,7 @@ use super::Options;
 use crate::limits::{ACCEPT_AGAIN_MS, CONNECTIONS_MAX, HEAD_BYTES_MAX};
 
 /// Returns once the server is to stop.
-pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     // The sender lives as long as the surface.
     if stop.wait_for(|stopping| *stopping).await.is_err() {
         pending::<Infallible>().await;
@@ -45,7 +45,7 @@ pub(super) async fn accept(
             (permit, listener.accept().await)
         };
         tokio::select! { biased;
-            () = stopped(&mut stop) => break,
+            () = wait_for_stop(&mut stop) => break,
             Some(_) = open.join_next() => {}
             (permit, accepted) = next => match accepted {
                 Ok((stream, _)) => {
@@ -74,13 +74,13 @@ pub(super) async fn accept(
 async fn connection(stream: TcpStream, router: Router, options: &Options, mut stop: watch::Receiver<bool>) {
     // What is said of a run is small and wanted at once.
     drop(stream.set_nodelay(true));
-    let io = TokioIo::new(Heeded::new(stream, options.stall));
+    let io = TokioIo::new(StallTimeout::new(stream, options.stall));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.head).max_buf_size(HEAD_BYTES_MAX);
     let mut serving = pin!(http.serve_connection(io, TowerToHyperService::new(router)));
     let served = tokio::select! { biased;
         served = &mut serving => served,
-        () = stopped(&mut stop) => {
+        () = wait_for_stop(&mut stop) => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -91,19 +91,19 @@ async fn connection(stream: TcpStream, router: Router, options: &Options, mut st
 }
 
 /// A connection whose other end has to read what it is written: a write that gets nowhere for too long ends it.
-struct Heeded {
+struct StallTimeout {
     stream: TcpStream,
     stall: Duration,
     stalled: Pin<Box<Sleep>>,
     waits: bool,
 }
 
-impl Heeded {
+impl StallTimeout {
     fn new(stream: TcpStream, stall: Duration) -> Self {
         Self { stream, stall, stalled: Box::pin(sleep(stall)), waits: false }
     }
 
-    fn heeded<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn check_stall<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waits = false;
             return written;
@@ -119,16 +119,16 @@ impl Heeded {
     }
 }
 
-impl AsyncRead for Heeded {
+impl AsyncRead for StallTimeout {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl AsyncWrite for Heeded {
+impl AsyncWrite for StallTimeout {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.heeded(written, cx)
+        self.check_stall(written, cx)
     }
 
     fn poll_write_vectored(
@@ -137,7 +137,7 @@ impl AsyncWrite for Heeded {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.heeded(written, cx)
+        self.check_stall(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {

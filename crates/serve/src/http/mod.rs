@@ -5,20 +5,20 @@
 //! wrong with the request itself (no such route, a body that is too long, too slow or no JSON) is an envelope as well.
 
 mod admit;
-mod agents;
 mod answer;
-mod asked;
 mod casts;
 mod chat;
 mod contracts;
 mod entities;
+mod extractors;
 mod feeds;
 mod ledger;
 mod listen;
 mod looms;
+mod mcp_route;
 mod routes;
 mod runs;
-mod table;
+mod server_routes;
 mod tokens;
 
 use std::fmt;
@@ -28,23 +28,23 @@ use std::time::Duration;
 
 use axum::Router;
 use cantrip_service::cantrip::canon::RunId;
-use cantrip_service::cantrip::reply::{Call, Guard, Guarded, Refusal};
+use cantrip_service::cantrip::reply::{Call, Guard, GuardedReply, Refusal};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::House;
-use crate::house::local;
+use crate::SpellHost;
 use crate::limits::{
     BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, MCP_SESSION_IDLE_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS,
 };
-use crate::mcp::{Door, Server};
+use crate::mcp::{McpEndpoint, McpServer};
+use crate::spell_host::local_owner;
 
 pub(crate) use tokens::Bearer;
 pub use tokens::Tokens;
 
 /// The page that describes every route, as OpenAPI: what is served at `/openapi.json`.
 pub fn openapi() -> serde_json::Value {
-    routes::all().page()
+    routes::all().openapi()
 }
 
 /// How a server stands towards those who ask.
@@ -82,32 +82,32 @@ impl Default for Options {
 
 /// A house behind HTTP. Cheap to clone; all clones are the same surface.
 #[derive(Clone)]
-pub struct Http(Arc<Inner>);
+pub struct HttpServer(Arc<Inner>);
 
 struct Inner {
-    house: House,
+    house: SpellHost,
     /// What stands at `/mcp`.
-    agents: Door,
+    agents: McpEndpoint,
     options: Options,
     under_way: Arc<Semaphore>,
     feeds: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
 }
 
-impl fmt::Debug for Http {
+impl fmt::Debug for HttpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("options", &self.0.options).finish_non_exhaustive()
+        f.debug_struct("HttpServer").field("options", &self.0.options).finish_non_exhaustive()
     }
 }
 
-impl Http {
-    pub fn new(house: House, options: Options) -> Self {
-        let agents = Server::new(house.clone(), local()).http();
-        Self::with_agents(house, options, agents)
+impl HttpServer {
+    pub fn new(house: SpellHost, options: Options) -> Self {
+        let agents = McpServer::new(house.clone(), local_owner()).http();
+        Self::with_mcp(house, options, agents)
     }
 
     /// The same with another server for agents at `/mcp`.
-    pub fn with_agents(house: House, options: Options, agents: Door) -> Self {
+    pub fn with_mcp(house: SpellHost, options: Options, agents: McpEndpoint) -> Self {
         Self(Arc::new(Inner {
             agents,
             house,
@@ -120,8 +120,8 @@ impl Http {
 
     /// Every route, behind whoever lets requests in.
     pub fn router(&self) -> Router {
-        let routes = routes::all().into_router().route(agents::PATH, axum::routing::any(agents::served));
-        admit::around(routes, self.clone()).with_state(self.clone())
+        let routes = routes::all().into_router().route(mcp_route::PATH, axum::routing::any(mcp_route::serve_mcp));
+        admit::with_admission(routes, self.clone()).with_state(self.clone())
     }
 
     /// Serves until `stop` is over; then takes no more requests, lets every run rest where it can go on, hands its lease
@@ -130,35 +130,35 @@ impl Http {
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
             stop.await;
-            self.house().hand_back_all();
+            self.house().release_all();
             self.0.stopping.send_replace(true);
-            self.rested().await;
+            self.wait_until_idle().await;
             // An agent whose run came to rest was told so by then.
             self.0.agents.close();
         };
         let serving = async { tokio::join!(accepting, stopping) };
         tokio::select! {
             (served, ()) = serving => served,
-            never = self.0.agents.tended(self.options().session_idle) => match never {},
+            never = self.0.agents.expire_idle(self.options().session_idle) => match never {},
         }
     }
 
     /// Returns when nothing is under way any more, or when that takes too long: a lease that is not handed back expires.
-    async fn rested(&self) {
+    async fn wait_until_idle(&self) {
         let resting = async {
-            while self.house().busy() > 0 {
+            while self.house().active_runs() > 0 {
                 // One that began meanwhile is to rest as well.
-                self.house().hand_back_all();
+                self.house().release_all();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            self.house().runtime().guard().settled().await;
+            self.house().runtime().guard().wait_idle().await;
         };
         if tokio::time::timeout(self.options().shutdown, resting).await.is_err() {
-            tracing::warn!(runs = self.house().busy(), "runs did not come to rest in time");
+            tracing::warn!(runs = self.house().active_runs(), "runs did not come to rest in time");
         }
     }
 
-    fn house(&self) -> &House {
+    fn house(&self) -> &SpellHost {
         &self.0.house
     }
 
@@ -184,20 +184,20 @@ impl Http {
     }
 
     /// A request that goes no further.
-    async fn refused(&self, refusal: Refusal) -> Guarded {
+    async fn refusal_reply(&self, refusal: Refusal) -> GuardedReply {
         self.guard().call(Call::surface("http"), |rb| async { rb.refuse(refusal) }).await
     }
 
     /// What was asked for, or why not.
-    async fn answer(&self, asked: Result<Guarded, Refusal>) -> answer::Answer {
+    async fn answer(&self, asked: Result<GuardedReply, Refusal>) -> answer::Answer {
         match asked {
             Ok(guarded) => guarded.into(),
-            Err(refusal) => self.refused(refusal).await.into(),
+            Err(refusal) => self.refusal_reply(refusal).await.into(),
         }
     }
 
     /// The same of a run.
-    async fn refused_of(&self, run: RunId, refusal: Refusal) -> Guarded {
+    async fn run_refusal_reply(&self, run: RunId, refusal: Refusal) -> GuardedReply {
         self.guard().call(Call::surface("http").run(run), |rb| async { rb.refuse(refusal) }).await
     }
 }

@@ -6,12 +6,12 @@ use axum::routing::MethodRouter;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{Http, casts, chat, contracts, entities, feeds, ledger, looms, runs, table};
+use super::{HttpServer, casts, chat, contracts, entities, feeds, ledger, looms, runs, server_routes};
 
 /// Every route there is.
 pub(super) fn all() -> Routes {
     let mut routes = Routes::new();
-    table::routes(&mut routes);
+    server_routes::routes(&mut routes);
     casts::routes(&mut routes);
     runs::routes(&mut routes);
     feeds::routes(&mut routes);
@@ -25,20 +25,20 @@ pub(super) fn all() -> Routes {
 
 /// Routes, and the page that describes them.
 pub(super) struct Routes {
-    router: Router<Http>,
+    router: Router<HttpServer>,
     paths: Map<String, Value>,
     schemas: SchemaGenerator,
 }
 
 /// What is said of a route beside that it is there.
 #[derive(Debug)]
-pub(super) struct Described {
+pub(super) struct RouteDoc {
     operation: Value,
 }
 
 /// What a route answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gives {
+pub(super) enum ResponseKind {
     Envelope,
     Events,
     /// In the words of another protocol.
@@ -53,33 +53,33 @@ impl Routes {
         Self { router: Router::new(), paths: Map::new(), schemas: settings.into_generator() }
     }
 
-    pub(super) fn into_router(self) -> Router<Http> {
+    pub(super) fn into_router(self) -> Router<HttpServer> {
         self.router
     }
 
-    pub(super) fn get<H, T>(&mut self, path: &'static str, handler: H, about: Described)
+    pub(super) fn get<H, T>(&mut self, path: &'static str, handler: H, about: RouteDoc)
     where
-        H: Handler<T, Http>,
+        H: Handler<T, HttpServer>,
         T: 'static,
     {
         self.add("get", path, axum::routing::get(handler), about);
     }
 
-    pub(super) fn post<H, T>(&mut self, path: &'static str, handler: H, about: Described)
+    pub(super) fn post<H, T>(&mut self, path: &'static str, handler: H, about: RouteDoc)
     where
-        H: Handler<T, Http>,
+        H: Handler<T, HttpServer>,
         T: 'static,
     {
         self.add("post", path, axum::routing::post(handler), about);
     }
 
-    fn add(&mut self, method: &'static str, path: &'static str, route: MethodRouter<Http>, about: Described) {
+    fn add(&mut self, method: &'static str, path: &'static str, route: MethodRouter<HttpServer>, about: RouteDoc) {
         self.router = std::mem::take(&mut self.router).route(path, route);
-        let Described { mut operation } = about;
+        let RouteDoc { mut operation } = about;
         if path != super::admit::HEALTH {
             operation["responses"]["401"] = json!({"$ref": "#/components/responses/refused"});
         }
-        if super::chat::speaks_at(path) {
+        if super::chat::is_chat_path(path) {
             // There a refusal has another shape.
             let responses = operation["responses"].as_object_mut().into_iter().flatten();
             for (_, response) in responses.filter(|(_, response)| response.get("$ref").is_some()) {
@@ -93,7 +93,7 @@ impl Routes {
     /// What a route is for, in a line, and the statuses of its answers when nothing is wrong and when something is.
     ///
     /// The id is what generated clients call the operation: a verb and what it acts on.
-    pub(super) fn about(&self, id: &str, summary: &str, gives: Gives, statuses: &[u16]) -> Described {
+    pub(super) fn doc(&self, id: &str, summary: &str, gives: ResponseKind, statuses: &[u16]) -> RouteDoc {
         let mut responses = Map::new();
         for status in statuses {
             responses.insert(status.to_string(), answer(*status, gives));
@@ -102,11 +102,11 @@ impl Routes {
             responses.insert(status.to_owned(), json!({"$ref": "#/components/responses/refused"}));
         }
         let operation = json!({"operationId": id, "summary": summary, "parameters": [], "responses": responses});
-        Described { operation }
+        RouteDoc { operation }
     }
 
     /// With the parameters of its path, each with what it names.
-    pub(super) fn of(&self, mut about: Described, names: &[(&str, &str)]) -> Described {
+    pub(super) fn with_path(&self, mut about: RouteDoc, names: &[(&str, &str)]) -> RouteDoc {
         for (name, what) in names {
             push(
                 &mut about,
@@ -120,7 +120,7 @@ impl Routes {
     }
 
     /// With a query of this shape.
-    pub(super) fn wants<T: JsonSchema>(&mut self, mut about: Described) -> Described {
+    pub(super) fn with_query<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
         let schema = T::json_schema(&mut self.schemas);
         let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -141,7 +141,7 @@ impl Routes {
     }
 
     /// With a body of this shape.
-    pub(super) fn told<T: JsonSchema>(&mut self, mut about: Described) -> Described {
+    pub(super) fn with_body<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
         let schema = self.schemas.subschema_for::<T>();
         about.operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         for status in ["400", "409", "413", "415", "422", "504"] {
@@ -151,13 +151,13 @@ impl Routes {
     }
 
     /// The page about all of them.
-    pub(super) fn page(mut self) -> Value {
+    pub(super) fn openapi(mut self) -> Value {
         let schemas = self.schemas.take_definitions(true);
-        super::table::page(self.paths, schemas)
+        super::server_routes::page(self.paths, schemas)
     }
 }
 
-fn push(about: &mut Described, parameter: Value) {
+fn push(about: &mut RouteDoc, parameter: Value) {
     if let Some(parameters) = about.operation["parameters"].as_array_mut() {
         parameters.push(parameter);
     }
@@ -177,11 +177,11 @@ fn not_null(mut schema: Value) -> Value {
     schema
 }
 
-fn answer(status: u16, gives: Gives) -> Value {
+fn answer(status: u16, gives: ResponseKind) -> Value {
     let (kind, schema) = match gives {
-        Gives::Envelope => ("application/json", json!({"$ref": "#/components/schemas/Envelope"})),
-        Gives::Events => ("text/event-stream", json!({"type": "string"})),
-        Gives::Text(kind) => (kind, json!({})),
+        ResponseKind::Envelope => ("application/json", json!({"$ref": "#/components/schemas/Envelope"})),
+        ResponseKind::Events => ("text/event-stream", json!({"type": "string"})),
+        ResponseKind::Text(kind) => (kind, json!({})),
     };
     let said = match status {
         200 => "done as asked",

@@ -1,97 +1,98 @@
 //! Runs: what became of a cast, and what a person may still do about it.
 
 use axum::extract::State;
-use cantrip_service::Branch;
+use cantrip_service::ForkRequest;
 use cantrip_service::cantrip::canon::{ApprovalId, Money, RunId, TurnId};
-use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
-use cantrip_service::cantrip::{Cancel, Continuing, Deciding};
+use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
+use cantrip_service::cantrip::{Cancel, ContinueOptions, HumanDecision};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Http;
+use super::HttpServer;
 use super::answer::Answer;
-use super::asked::{Caller, Named, Paging, Told, Wanted};
-use super::casts::{begun_or_rested, money};
-use super::routes::{Gives, Routes};
+use super::casts::{money, started_or_finished};
+use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams};
+use super::routes::{ResponseKind, Routes};
 
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("list_runs", "List runs, the latest first.", Gives::Envelope, &[200]);
-    let about = routes.wants::<Paging>(about);
+    let about = routes.doc("list_runs", "List runs, the latest first.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_query::<Paging>(about);
     routes.get("/v1/runs", list, about);
-    let about = routes.about("get_run", "Show a run, with its answer once there is one.", Gives::Envelope, &[200]);
-    let about = routes.of(about, &RUN);
+    let about = routes.doc("get_run", "Show a run, with its answer once there is one.", ResponseKind::Envelope, &[200]);
+    let about = routes.with_path(about, &RUN);
     routes.get("/v1/runs/{id}", show, about);
-    let about = routes.about(
+    let about = routes.doc(
         "list_run_turns",
         "List the turns of a run and of its children, oldest first.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200],
     );
-    let about = routes.of(about, &RUN);
-    let about = routes.wants::<Paging>(about);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_query::<Paging>(about);
     routes.get("/v1/runs/{id}/turns", turns, about);
-    let about = routes.about("cancel_run", "Ask a run to end.", Gives::Envelope, &[200, 409]);
-    let about = routes.of(about, &RUN);
+    let about = routes.doc("cancel_run", "Ask a run to end.", ResponseKind::Envelope, &[200, 409]);
+    let about = routes.with_path(about, &RUN);
     routes.post("/v1/runs/{id}/cancel", cancel, about);
-    let about = routes.about(
+    let about = routes.doc(
         "decide_run_approvals",
         "Decide about the calls of a run that wait for a person.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200, 403],
     );
-    let about = routes.of(about, &RUN);
-    let about = routes.told::<Decision>(about);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_body::<Decision>(about);
     routes.post("/v1/runs/{id}/approve", approve, about);
-    let about = routes.about("fork_run", "Branch off behind a turn of a run.", Gives::Envelope, &[200, 202, 403, 502]);
-    let about = routes.of(about, &RUN);
-    let about = routes.told::<Fork>(about);
+    let about =
+        routes.doc("fork_run", "Branch off behind a turn of a run.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_body::<Fork>(about);
     routes.post("/v1/runs/{id}/fork", fork, about);
-    let about = routes.about(
+    let about = routes.doc(
         "resume_run",
         "Go on with a run that waits, or whose process is gone.",
-        Gives::Envelope,
+        ResponseKind::Envelope,
         &[200, 202, 403, 502],
     );
-    let about = routes.of(about, &RUN);
-    let about = routes.told::<Resumption>(about);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_body::<Resumption>(about);
     routes.post("/v1/runs/{id}/resume", resume, about);
     let about =
-        routes.about("continue_run", "Go on with a run that was cut off.", Gives::Envelope, &[200, 202, 403, 502]);
-    let about = routes.of(about, &RUN);
-    let about = routes.told::<Continuation>(about);
+        routes.doc("continue_run", "Go on with a run that was cut off.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+    let about = routes.with_path(about, &RUN);
+    let about = routes.with_body::<Continuation>(about);
     routes.post("/v1/runs/{id}/continue", continue_run, about);
 }
 
-async fn list(State(http): State<Http>, caller: Caller, Wanted(paging): Wanted<Paging>) -> Answer {
+async fn list(State(http): State<HttpServer>, caller: Caller, QueryParams(paging): QueryParams<Paging>) -> Answer {
     match paging.page() {
         Ok(page) => caller.service.latest_runs(page).await.into(),
-        Err(refusal) => http.refused(refusal).await.into(),
+        Err(refusal) => http.refusal_reply(refusal).await.into(),
     }
 }
 
-async fn show(caller: Caller, Named(run): Named<RunId>) -> Answer {
-    caller.service.run_told(run).await.into()
+async fn show(caller: Caller, PathId(run): PathId<RunId>) -> Answer {
+    caller.service.run_details(run).await.into()
 }
 
 async fn turns(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
-    Wanted(paging): Wanted<Paging>,
+    PathId(run): PathId<RunId>,
+    QueryParams(paging): QueryParams<Paging>,
 ) -> Answer {
     match paging.page() {
         Ok(page) => caller.service.turns_of_run(run, page).await.into(),
-        Err(refusal) => http.refused(refusal).await.into(),
+        Err(refusal) => http.refusal_reply(refusal).await.into(),
     }
 }
 
-async fn cancel(State(http): State<Http>, caller: Caller, Named(run): Named<RunId>) -> Answer {
+async fn cancel(State(http): State<HttpServer>, caller: Caller, PathId(run): PathId<RunId>) -> Answer {
     let guarded = caller.service.cancel(run, &caller.owner).await;
     if guarded.reply.reply_type().is_success() {
-        http.house().cancelled(&caller.owner, run);
+        http.house().resume_after_cancel(&caller.owner, run);
     }
     guarded.into()
 }
@@ -115,21 +116,21 @@ struct Decision {
 }
 
 async fn approve(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
-    Told(decision): Told<Decision>,
+    PathId(run): PathId<RunId>,
+    JsonBody(decision): JsonBody<Decision>,
 ) -> Answer {
-    let chosen = match chosen(&caller, run, decision.approval.as_deref()).await {
+    let chosen = match selected_approvals(&caller, run, decision.approval.as_deref()).await {
         Ok(chosen) => chosen,
-        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
     };
-    let mut last: Option<Guarded> = None;
+    let mut last: Option<GuardedReply> = None;
     for approval in chosen {
         let deciding = match decision.decision {
-            Verdict::Approve => Deciding::approve(caller.owner.clone()),
+            Verdict::Approve => HumanDecision::approve(caller.owner.clone()),
             Verdict::Refuse => {
-                Deciding::refuse(caller.owner.clone(), decision.reason.as_deref().unwrap_or("no reason was given"))
+                HumanDecision::refuse(caller.owner.clone(), decision.reason.as_deref().unwrap_or("no reason was given"))
             }
         };
         let guarded = caller.service.decide(run, approval, deciding).await;
@@ -138,18 +139,18 @@ async fn approve(
         }
         last = Some(guarded);
     }
-    http.house().decided(&caller.owner, run);
+    http.house().resume_after_decision(&caller.owner, run);
     match last {
         Some(guarded) => guarded.into(),
-        None => http.refused_of(run, nothing(run)).await.into(),
+        None => http.run_refusal_reply(run, nothing_pending(run)).await.into(),
     }
 }
 
-async fn chosen(caller: &Caller, run: RunId, only: Option<&str>) -> Result<Vec<ApprovalId>, Refusal> {
+async fn selected_approvals(caller: &Caller, run: RunId, only: Option<&str>) -> Result<Vec<ApprovalId>, Refusal> {
     let pending = caller.service.pending(run).await?;
     let all: Vec<ApprovalId> = pending.iter().map(|pending| pending.approval_id).collect();
     match only {
-        None if all.is_empty() => Err(nothing(run)),
+        None if all.is_empty() => Err(nothing_pending(run)),
         None => Ok(all),
         // Whether it waits still is for whoever decides to say.
         Some(only) => match only.parse() {
@@ -159,7 +160,7 @@ async fn chosen(caller: &Caller, run: RunId, only: Option<&str>) -> Result<Vec<A
     }
 }
 
-fn nothing(run: RunId) -> Refusal {
+fn nothing_pending(run: RunId) -> Refusal {
     let wanted = "one with a call that waits for a person";
     codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted).into()
 }
@@ -188,18 +189,23 @@ struct Fork {
     wait: bool,
 }
 
-async fn fork(State(http): State<Http>, caller: Caller, Named(run): Named<RunId>, Told(fork): Told<Fork>) -> Answer {
+async fn fork(
+    State(http): State<HttpServer>,
+    caller: Caller,
+    PathId(run): PathId<RunId>,
+    JsonBody(fork): JsonBody<Fork>,
+) -> Answer {
     let at = match turn_of(&caller, run, fork.turn.as_deref()).await {
         Ok(at) => at,
-        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
     };
     let fresh = match fork.environment {
         Surroundings::Restored => false,
         Surroundings::Fresh => true,
     };
-    let branch = Branch { intent: fork.intent.map(Into::into), fresh, ..Branch::default() };
+    let branch = ForkRequest { intent: fork.intent.map(Into::into), fresh, ..ForkRequest::default() };
     let begun = http.house().fork(&caller.owner, at, branch).await;
-    begun_or_rested(&http, &caller, begun, fork.wait).await
+    started_or_finished(&http, &caller, begun, fork.wait).await
 }
 
 /// The turn that was named, which is one of this run, or the last one of its root.
@@ -226,13 +232,13 @@ struct Resumption {
 }
 
 async fn resume(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
-    Told(Resumption { wait }): Told<Resumption>,
+    PathId(run): PathId<RunId>,
+    JsonBody(Resumption { wait }): JsonBody<Resumption>,
 ) -> Answer {
     let begun = http.house().resume(&caller.owner, run, Cancel::new()).await;
-    begun_or_rested(&http, &caller, begun, wait).await
+    started_or_finished(&http, &caller, begun, wait).await
 }
 
 /// How to go on with a run that was cut off.
@@ -249,16 +255,16 @@ struct Continuation {
 }
 
 async fn continue_run(
-    State(http): State<Http>,
+    State(http): State<HttpServer>,
     caller: Caller,
-    Named(run): Named<RunId>,
-    Told(told): Told<Continuation>,
+    PathId(run): PathId<RunId>,
+    JsonBody(told): JsonBody<Continuation>,
 ) -> Answer {
     let budget: Option<Money> = match money(told.budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
     };
-    let mut continuing = Continuing::new();
+    let mut continuing = ContinueOptions::new();
     if let Some(turns) = told.max_turns {
         continuing = continuing.max_turns(turns);
     }
@@ -266,5 +272,5 @@ async fn continue_run(
         continuing = continuing.budget(budget);
     }
     let begun = http.house().continue_run(&caller.owner, run, continuing, Cancel::new()).await;
-    begun_or_rested(&http, &caller, begun, told.wait).await
+    started_or_finished(&http, &caller, begun, told.wait).await
 }

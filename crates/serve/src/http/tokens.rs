@@ -7,10 +7,10 @@ use std::fmt;
 
 use cantrip_service::cantrip::canon::{bytes_hash, remember_secret};
 use cantrip_service::cantrip::loom::Actor;
-use cantrip_service::cantrip::spend::{Owner, TermsFault};
+use cantrip_service::cantrip::spend::{Payer, TermsFault};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::house::local;
+use crate::spell_host::local_owner;
 
 /// The tokens of the owners who may ask.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct Bearer {
 impl Bearer {
     /// Who runs the house.
     pub(crate) fn local() -> Self {
-        Self { owner: local(), operates: true }
+        Self { owner: local_owner(), operates: true }
     }
 }
 
@@ -66,7 +66,7 @@ impl Tokens {
     /// A file of them: one a line, `owner = token`, or `operator owner = token` for one that may change what all share; an
     /// empty line and one that begins with `#` say nothing. An owner may have several, so that one can be changed while the
     /// other still counts.
-    pub fn read(text: &str) -> Result<Self, TokensFault> {
+    pub fn parse(text: &str) -> Result<Self, TokensFault> {
         let mut tokens = Self(Vec::new());
         for (line, written) in (1..).zip(text.lines()) {
             let written = written.trim();
@@ -81,7 +81,7 @@ impl Tokens {
                 ["operator", owner] => (*owner, true),
                 [] | [_, _, ..] => return Err(fault("it is owner = token, or operator owner = token")),
             };
-            let owner = named(owner).map_err(|rule| TokensFault { line, rule })?;
+            let owner = parse_owner(owner).map_err(|rule| TokensFault { line, rule })?;
             tokens.add(line, Bearer { owner, operates }, token.trim().trim_matches('"'))?;
         }
         if tokens.0.is_empty() {
@@ -97,7 +97,7 @@ impl Tokens {
         }
         // One that is repeated somewhere, by a gate or a page, is replaced there.
         remember_secret(token);
-        let hash = hashed(token);
+        let hash = hash_token(token);
         if self.0.iter().any(|(known, other)| *known == hash && *other != bearer) {
             return Err(TokensFault { line, rule: "the same token is given in another line, to another".to_owned() });
         }
@@ -107,7 +107,7 @@ impl Tokens {
 
     /// Whose token it is, if it is anybody's.
     pub(crate) fn bearer(&self, token: &str) -> Option<&Bearer> {
-        let given = hashed(token);
+        let given = hash_token(token);
         let mut found = u32::MAX;
         for (place, (known, _)) in (0_u32..).zip(&self.0) {
             let same: Choice = known.as_slice().ct_eq(&given);
@@ -118,17 +118,17 @@ impl Tokens {
 }
 
 /// An owner as the ledger knows owners: a bare name is a user's.
-fn named(owner: &str) -> Result<Actor, String> {
+fn parse_owner(owner: &str) -> Result<Actor, String> {
     let whole = match owner {
         "local" | "system" => owner.to_owned(),
         _ if owner.contains(':') => owner.to_owned(),
         _ => format!("user:{owner}"),
     };
-    let known: Owner = whole.parse().map_err(|fault: TermsFault| fault.to_string())?;
+    let known: Payer = whole.parse().map_err(|fault: TermsFault| fault.to_string())?;
     Actor::new(known.to_string()).map_err(|fault| fault.to_string())
 }
 
-fn hashed(token: &str) -> Vec<u8> {
+fn hash_token(token: &str) -> Vec<u8> {
     bytes_hash(token.as_bytes()).to_string().into_bytes()
 }
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_token_is_its_owners_and_nobody_elses() {
         let tokens =
-            Tokens::read("# ours\nann = 0123456789abcdef\n\nbob = \"fedcba9876543210\"\nann = aaaaaaaaaaaaaaaa\n");
+            Tokens::parse("# ours\nann = 0123456789abcdef\n\nbob = \"fedcba9876543210\"\nann = aaaaaaaaaaaaaaaa\n");
         let tokens = tokens.expect("three tokens");
         let owner = |token: &str| tokens.bearer(token).map(|bearer| bearer.owner.as_str().to_owned());
         assert_eq!(owner("0123456789abcdef").as_deref(), Some("user:ann"));
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn only_a_token_that_says_so_is_an_operators() {
         let tokens =
-            Tokens::read("operator ann = 0123456789abcdef\nann = fedcba9876543210\noperator = aaaaaaaaaaaaaaaa\n");
+            Tokens::parse("operator ann = 0123456789abcdef\nann = fedcba9876543210\noperator = aaaaaaaaaaaaaaaa\n");
         let tokens = tokens.expect("three tokens");
         let told = |token: &str| tokens.bearer(token).map(|bearer| (bearer.owner.as_str().to_owned(), bearer.operates));
         assert_eq!(told("0123456789abcdef"), Some(("user:ann".to_owned(), true)));
         assert_eq!(told("fedcba9876543210"), Some(("user:ann".to_owned(), false)));
         assert_eq!(told("aaaaaaaaaaaaaaaa"), Some(("user:operator".to_owned(), false)), "a name like another");
         let twice = "operator ann = 0123456789abcdef\nann = 0123456789abcdef\n";
-        assert_eq!(Tokens::read(twice).expect_err("one token is one or the other").line, 2);
+        assert_eq!(Tokens::parse(twice).expect_err("one token is one or the other").line, 2);
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
             ("= 0123456789abcdef", 1),
             ("a = 0123456789abcdef\nb = 0123456789abcdef", 2),
         ] {
-            assert_eq!(Tokens::read(text).expect_err("no tokens").line, line, "{text:?}");
+            assert_eq!(Tokens::parse(text).expect_err("no tokens").line, line, "{text:?}");
         }
     }
 }

@@ -6,9 +6,9 @@
 //! without; the library that carries both tells them apart, and here they differ in one thing: who has to decide about a call
 //! can be asked within the newer one.
 
-mod casting;
-mod door;
-mod reading;
+mod cast_tools;
+mod endpoint;
+mod read_tools;
 mod resources;
 mod tools;
 mod wire;
@@ -20,7 +20,9 @@ use std::io;
 use axum::http::request::Parts;
 use cantrip_service::Service;
 use cantrip_service::cantrip::loom::Actor;
-use cantrip_service::cantrip::reply::{Call, Envelope, Guarded, Refusal, TraceContext, below, codes, refusal_text};
+use cantrip_service::cantrip::reply::{
+    Call, Envelope, GuardedReply, Refusal, TraceContext, codes, refusal_text, with_context,
+};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
@@ -33,30 +35,30 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::house::House;
 use crate::http::Bearer;
-use tools::Name;
+use crate::spell_host::SpellHost;
+use tools::ToolName;
 
-pub use door::Door;
+pub use endpoint::McpEndpoint;
 
 /// The server. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub struct Server {
-    house: House,
+pub struct McpServer {
+    house: SpellHost,
     /// Who asks where the wire does not say.
     owner: Actor,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("house", &self.house).field("owner", &self.owner).finish()
+        f.debug_struct("McpServer").field("house", &self.house).field("owner", &self.owner).finish()
     }
 }
 
-impl Server {
+impl McpServer {
     /// A server in this house. `owner` is who asks over pipes; over HTTP it is whose token the request came with, if it
     /// carries one.
-    pub fn new(house: House, owner: Actor) -> Self {
+    pub fn new(house: SpellHost, owner: Actor) -> Self {
         Self { house, owner }
     }
 
@@ -77,18 +79,18 @@ impl Server {
             }
         };
         let ended = running.waiting().await;
-        house.rested().await;
+        house.park_all().await;
         closing.finish().await?;
         ended.map(drop).map_err(io::Error::other)
     }
 
     /// The same over HTTP, to be mounted at `/mcp`.
-    pub fn http(self) -> Door {
-        Door::to(self)
+    pub fn http(self) -> McpEndpoint {
+        McpEndpoint::new(self)
     }
 
     /// Who asks.
-    fn asks(&self, context: &RequestContext<RoleServer>) -> Caller {
+    fn caller_of(&self, context: &RequestContext<RoleServer>) -> Caller {
         let parts = context.extensions.get::<Parts>();
         let carried = parts.and_then(|parts| parts.extensions.get::<Bearer>());
         let (owner, service) = match carried {
@@ -99,19 +101,19 @@ impl Server {
         // The request's own word counts: one connection may carry many.
         let meta = |name: &str| context.meta.get(name)?.as_str();
         let trace = meta("traceparent")
-            .and_then(|parent| TraceContext::read(parent, meta("tracestate")))
-            .or_else(|| TraceContext::read(header("traceparent")?, header("tracestate")));
+            .and_then(|parent| TraceContext::parse(parent, meta("tracestate")))
+            .or_else(|| TraceContext::parse(header("traceparent")?, header("tracestate")));
         Caller { service, owner, trace }
     }
 
     /// A call that gives something to read, through the wrapper.
-    async fn told<T: Into<Value>>(
+    async fn read_reply<T: Into<Value>>(
         &self,
         caller: &Caller,
-        name: Name,
+        name: ToolName,
         told: impl Future<Output = Result<T, Refusal>>,
-    ) -> Guarded {
-        let call = Call::surface(name.as_str()).below(caller.trace.clone());
+    ) -> GuardedReply {
+        let call = Call::surface(name.as_str()).trace_context(caller.trace.clone());
         let guard = self.house.runtime().guard();
         let answered = guard.call(call, |rb| async {
             match told.await {
@@ -122,27 +124,27 @@ impl Server {
         answered.await
     }
 
-    async fn refused(&self, caller: &Caller, name: &str, refusal: Refusal) -> Guarded {
-        let call = Call::surface(name).below(caller.trace.clone());
+    async fn refusal_reply(&self, caller: &Caller, name: &str, refusal: Refusal) -> GuardedReply {
+        let call = Call::surface(name).trace_context(caller.trace.clone());
         self.house.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
     }
 
-    async fn called(
+    async fn run_tool(
         &self,
-        name: Name,
+        name: ToolName,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
-        let caller = self.asks(context);
-        match below(caller.trace.clone(), Box::pin(self.answered(name, request, context, &caller))).await {
+        let caller = self.caller_of(context);
+        match with_context(caller.trace.clone(), Box::pin(self.dispatch_tool(name, request, context, &caller))).await {
             Ok(response) => response,
-            Err(refusal) => result_of(self.refused(&caller, name.as_str(), refusal).await).into(),
+            Err(refusal) => tool_result(self.refusal_reply(&caller, name.as_str(), refusal).await).into(),
         }
     }
 
-    async fn answered(
+    async fn dispatch_tool(
         &self,
-        name: Name,
+        name: ToolName,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
         caller: &Caller,
@@ -150,33 +152,35 @@ impl Server {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         // Who answers what was asked of a person goes on with the run that asked.
         if let Some(state) = &request.request_state {
-            return self.goes_on(caller, context, state, request.input_responses.unwrap_or_default()).await;
+            return self
+                .continue_after_input(caller, context, state, request.input_responses.unwrap_or_default())
+                .await;
         }
         let guarded = match name {
-            Name::Spells => {
-                let _: tools::Nothing = read(name, arguments)?;
-                let spells = json!({"items": self.house.grimoire().spells()});
-                self.told(caller, name, async { Ok(spells) }).await
+            ToolName::Spells => {
+                let _: tools::NoArguments = read(name, arguments)?;
+                let spells = json!({"items": self.house.spell_catalog().spells()});
+                self.read_reply(caller, name, async { Ok(spells) }).await
             }
-            Name::Cast => return self.cast(caller, context, read(name, arguments)?).await,
-            Name::Send => return self.send(caller, context, read(name, arguments)?).await,
-            Name::Resume => return self.resume(caller, context, read(name, arguments)?).await,
-            Name::Fork => return self.fork(caller, context, read(name, arguments)?).await,
-            Name::Cancel => self.cancel(caller, read(name, arguments)?).await?,
-            Name::Predict => self.predict(caller, context, read(name, arguments)?).await?,
-            Name::Signatures => {
-                let _: tools::Nothing = read(name, arguments)?;
+            ToolName::Cast => return self.cast(caller, context, read(name, arguments)?).await,
+            ToolName::Send => return self.send(caller, context, read(name, arguments)?).await,
+            ToolName::Resume => return self.resume(caller, context, read(name, arguments)?).await,
+            ToolName::Fork => return self.fork(caller, context, read(name, arguments)?).await,
+            ToolName::Cancel => self.cancel(caller, read(name, arguments)?).await?,
+            ToolName::Predict => self.predict(caller, context, read(name, arguments)?).await?,
+            ToolName::Signatures => {
+                let _: tools::NoArguments = read(name, arguments)?;
                 caller.service.signatures().await
             }
-            Name::Runs => self.told(caller, name, self.runs(caller, read(name, arguments)?)).await,
-            Name::Run => self.told(caller, name, self.run(caller, read(name, arguments)?)).await,
-            Name::Thread => self.told(caller, name, self.thread(caller, read(name, arguments)?)).await,
-            Name::Turn => self.told(caller, name, self.turn(caller, read(name, arguments)?)).await,
-            Name::Receipts => self.receipts(caller, read(name, arguments)?).await?,
-            Name::Spend => self.told(caller, name, self.spend(caller, read(name, arguments)?)).await,
-            Name::Codes => self.told(caller, name, reading::codes(read(name, arguments)?)).await,
+            ToolName::Runs => self.read_reply(caller, name, self.runs(caller, read(name, arguments)?)).await,
+            ToolName::Run => self.read_reply(caller, name, self.run(caller, read(name, arguments)?)).await,
+            ToolName::Thread => self.read_reply(caller, name, self.thread(caller, read(name, arguments)?)).await,
+            ToolName::Turn => self.read_reply(caller, name, self.turn(caller, read(name, arguments)?)).await,
+            ToolName::Receipts => self.receipts(caller, read(name, arguments)?).await?,
+            ToolName::Spend => self.read_reply(caller, name, self.spend(caller, read(name, arguments)?)).await,
+            ToolName::Codes => self.read_reply(caller, name, read_tools::codes(read(name, arguments)?)).await,
         };
-        Ok(result_of(guarded).into())
+        Ok(tool_result(guarded).into())
     }
 }
 
@@ -188,12 +192,12 @@ struct Caller {
     trace: Option<TraceContext>,
 }
 
-fn read<T: DeserializeOwned>(name: Name, arguments: Value) -> Result<T, Refusal> {
+fn read<T: DeserializeOwned>(name: ToolName, arguments: Value) -> Result<T, Refusal> {
     serde_json::from_value(arguments).map_err(|fault| codes::schema(name.as_str(), "/", fault.to_string()).into())
 }
 
 /// A reply as a tool's result: the envelope for programs, and beside it what a model reads.
-pub fn result_of(guarded: Guarded) -> CallToolResult {
+pub fn tool_result(guarded: GuardedReply) -> CallToolResult {
     let text = match refusal_text(&guarded.reply, &guarded.meta) {
         Some(text) => text,
         None => match guarded.reply.value() {
@@ -211,15 +215,15 @@ pub fn result_of(guarded: Guarded) -> CallToolResult {
 }
 
 /// What only the protocol can have wrong.
-async fn fault(server: &Server, caller: &Caller, name: &str, refusal: Refusal) -> ErrorData {
-    let guarded = server.refused(caller, name, refusal).await;
+async fn protocol_error(server: &McpServer, caller: &Caller, name: &str, refusal: Refusal) -> ErrorData {
+    let guarded = server.refusal_reply(caller, name, refusal).await;
     let data = json!({"code": guarded.reply.code(), "trace_id": guarded.meta.trace_id().to_string()});
     ErrorData::invalid_params(guarded.reply.message(), Some(data))
 }
 
 /// A resource that cannot be read, or that there is not.
-async fn unread(server: &Server, caller: &Caller, uri: &str, refusal: Refusal) -> ErrorData {
-    let mut fault = fault(server, caller, "resources/read", refusal).await;
+async fn resource_error(server: &McpServer, caller: &Caller, uri: &str, refusal: Refusal) -> ErrorData {
+    let mut fault = protocol_error(server, caller, "resources/read", refusal).await;
     let data = fault.data.get_or_insert_default();
     if data["code"] == json!(codes::NOT_FOUND.any()) {
         fault.code = ErrorCode::RESOURCE_NOT_FOUND;
@@ -228,7 +232,7 @@ async fn unread(server: &Server, caller: &Caller, uri: &str, refusal: Refusal) -
     fault
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         let this = Implementation::new("cantrip", env!("CARGO_PKG_VERSION")).with_title("Cantrip");
@@ -244,11 +248,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(Name::ALL.into_iter().map(Name::tool).collect()))
+        Ok(ListToolsResult::with_all_items(ToolName::ALL.into_iter().map(ToolName::tool).collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        Name::named(name).map(Name::tool)
+        ToolName::parse(name).map(ToolName::tool)
     }
 
     async fn call_tool(
@@ -256,12 +260,12 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(name) = Name::named(&request.name) else {
-            let caller = self.asks(&context);
+        let Some(name) = ToolName::parse(&request.name) else {
+            let caller = self.caller_of(&context);
             let refusal = codes::not_found("tool", request.name.to_string()).into();
-            return Err(fault(self, &caller, "tools/call", refusal).await);
+            return Err(protocol_error(self, &caller, "tools/call", refusal).await);
         };
-        Ok(self.called(name, request, &context).await)
+        Ok(self.run_tool(name, request, &context).await)
     }
 
     /// There are none, and what is not offered is not answered.
@@ -287,10 +291,10 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let caller = self.asks(&context);
+        let caller = self.caller_of(&context);
         match self.resources(&caller, request.and_then(|request| request.cursor)).await {
             Ok(listed) => Ok(listed),
-            Err(refusal) => Err(fault(self, &caller, "resources/list", refusal).await),
+            Err(refusal) => Err(protocol_error(self, &caller, "resources/list", refusal).await),
         }
     }
 
@@ -307,16 +311,16 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let caller = self.asks(&context);
+        let caller = self.caller_of(&context);
         match self.resource(&caller, &request.uri).await {
             Ok(result) => Ok(result.into()),
-            Err(refusal) => Err(unread(self, &caller, &request.uri, refusal).await),
+            Err(refusal) => Err(resource_error(self, &caller, &request.uri, refusal).await),
         }
     }
 }
 
 /// An object with one entry left out where there is nothing to say.
-fn listed(items: Vec<Value>, next: Option<impl Into<Value>>) -> Value {
+fn page_json(items: Vec<Value>, next: Option<impl Into<Value>>) -> Value {
     let mut listed = Map::from_iter([("items".to_owned(), Value::Array(items))]);
     listed.insert("next".to_owned(), next.map_or(Value::Null, Into::into));
     Value::Object(listed)

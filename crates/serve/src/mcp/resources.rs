@@ -1,14 +1,14 @@
 //! What can be read by its address: threads, receipts and traces.
 
-use cantrip_service::cantrip::loom::{Error as LoomError, Loom, Page, ReceiptsWanted};
+use cantrip_service::cantrip::loom::{Error as LoomError, Loom, PageRequest, ReceiptFilter};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::store_refusal;
-use cantrip_service::{TraceContent, TraceName, served};
+use cantrip_service::{TraceContent, TraceName, receipt_json};
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::Value;
 
-use super::casting::id;
-use super::{Caller, Server, tools};
+use super::cast_tools::id;
+use super::{Caller, McpServer, tools};
 use crate::limits::{MCP_LISTED_MAX, MCP_RESOURCES_MAX};
 
 const THREADS: &str = "cantrip://threads/";
@@ -34,7 +34,7 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![thread, receipt, trace]
 }
 
-impl Server {
+impl McpServer {
     /// The threads of the latest runs, then the receipts, page by page.
     pub(super) async fn resources(
         &self,
@@ -52,18 +52,19 @@ impl Server {
             Some(("receipts", at)) => (true, Some(at.parse().map_err(|_| invalid())?)),
             Some(_) => return Err(invalid()),
         };
-        let page = Page { after, most: MCP_RESOURCES_MAX };
-        let (resources, next) = if of_receipts {
-            self.receipts_listed(caller, page).await?
-        } else {
-            self.threads_listed(caller, page).await?
-        };
+        let page = PageRequest { after, most: MCP_RESOURCES_MAX };
+        let (resources, next) =
+            if of_receipts { self.list_receipts(caller, page).await? } else { self.list_threads(caller, page).await? };
         let mut listed = ListResourcesResult::with_all_items(resources);
         listed.next_cursor = next;
         Ok(listed)
     }
 
-    async fn threads_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+    async fn list_threads(
+        &self,
+        caller: &Caller,
+        page: PageRequest,
+    ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
         let runs = caller.service.own_latest_runs(None, page).await?;
@@ -89,15 +90,19 @@ impl Server {
         Ok((resources, Some(runs.next.map_or_else(|| "receipts:".to_owned(), |next| format!("threads:{next}")))))
     }
 
-    async fn receipts_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+    async fn list_receipts(
+        &self,
+        caller: &Caller,
+        page: PageRequest,
+    ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
         // A store that keeps no receipts has none to list.
         if !caller.service.keeps_receipts().await? {
             return Ok((Vec::new(), None));
         }
-        let found = caller.service.own_receipts(ReceiptsWanted::default(), page).await?;
+        let found = caller.service.own_receipts(ReceiptFilter::default(), page).await?;
         let mut resources = Vec::new();
         for row in &found.items {
-            let about = served(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
+            let about = receipt_json(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
             resources.push(
                 Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string())
                     .with_description(
@@ -114,7 +119,7 @@ impl Server {
         let value: Value = if let Some(thread) = uri.strip_prefix(THREADS) {
             self.thread(caller, tools::Thread { thread: thread.to_owned(), most: Some(MCP_LISTED_MAX) }).await?
         } else if let Some(receipt) = uri.strip_prefix(RECEIPTS) {
-            served(&caller.service.own_receipt(&id("receipt", receipt)?).await?)?
+            receipt_json(&caller.service.own_receipt(&id("receipt", receipt)?).await?)?
         } else if let Some(trace) = uri.strip_prefix(TRACES) {
             caller.service.read_trace(&TraceName::parse(trace), TraceContent::Redacted).await?
         } else {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// A tool of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum ToolName {
     Spells,
     Cast,
     Send,
@@ -26,7 +26,7 @@ pub(super) enum Name {
     Codes,
 }
 
-impl Name {
+impl ToolName {
     pub(super) const ALL: [Self; 15] = [
         Self::Spells,
         Self::Cast,
@@ -65,11 +65,11 @@ impl Name {
         }
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    const fn words(self) -> (&'static str, &'static str) {
+    const fn title_and_description(self) -> (&'static str, &'static str) {
         match self {
             Self::Spells => {
                 ("Spells", "Lists the spells that can be cast: each is an agent with a model, tools and limits.")
@@ -200,7 +200,7 @@ impl Name {
 
     /// As a client is told of it.
     pub(super) fn tool(self) -> Tool {
-        let (title, about) = self.words();
+        let (title, about) = self.title_and_description();
         let (properties, required) = self.arguments();
         let schema = json!({"type": "object", "properties": properties, "required": required,
             "additionalProperties": false});
@@ -244,7 +244,7 @@ fn object(value: Value) -> Arc<JsonObject> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoArguments {}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -266,7 +266,7 @@ pub(super) struct Send {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OfRun {
+pub(super) struct RunArguments {
     pub(super) run: String,
 }
 

@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip_serve::House;
-use cantrip_serve::mcp::result_of;
-use cantrip_service::cantrip::reply::{Call, Guarded, codes};
+use cantrip_serve::SpellHost;
+use cantrip_serve::mcp::tool_result;
+use cantrip_service::cantrip::reply::{Call, GuardedReply, codes};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, CompleteRequestParams, CompleteResult, CompletionInfo,
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Fixture(Arc<Inner>);
 
 struct Inner {
-    house: House,
+    house: SpellHost,
     offered: Offered,
     /// The questions that were asked and are to be known again, and which round of its tool each was.
     asked: Mutex<HashMap<String, usize>>,
@@ -109,7 +109,7 @@ enum Changed {
 }
 
 impl Fixture {
-    pub(super) fn new(house: House) -> Self {
+    pub(super) fn new(house: SpellHost) -> Self {
         let offered = serde_json::from_str(include_str!("offered.json")).expect("what is offered can be read");
         Self(Arc::new(Inner {
             house,
@@ -122,7 +122,7 @@ impl Fixture {
     }
 
     /// A reply as the product makes it.
-    async fn replied(&self, tool: &str, text: Option<String>) -> Guarded {
+    async fn replied(&self, tool: &str, text: Option<String>) -> GuardedReply {
         let call = Call::surface(tool);
         let guard = self.0.house.runtime().guard();
         match text {
@@ -161,7 +161,7 @@ impl Fixture {
         };
         let next = if wanted(now).iter().all(is_told) { round + 1 } else { round };
         let Some(requests) = rounds.get(next) else { return Ok(None) };
-        let state = keeps.then(|| self.0.house.runtime().fresh_run().to_string());
+        let state = keeps.then(|| self.0.house.runtime().new_run_id().to_string());
         if let Some(state) = &state {
             asked.insert(state.clone(), next);
         }
@@ -298,7 +298,7 @@ impl ServerHandler for Fixture {
             drop(self.0.changes.send(changed));
         }
         let text = self.text(does, &request, &context).await;
-        let mut result = result_of(self.replied(&request.name, text).await);
+        let mut result = tool_result(self.replied(&request.name, text).await);
         if !does.shows.is_empty() {
             result.content.clone_from(&does.shows);
         }

@@ -5,11 +5,11 @@
 
 mod fixture;
 
-use cantrip_serve::House;
-use cantrip_serve::http::{Http, Options};
-use cantrip_serve::mcp::Door;
+use cantrip_serve::SpellHost;
+use cantrip_serve::http::{HttpServer, Options};
+use cantrip_serve::mcp::McpEndpoint;
 use cantrip_service::cantrip::Runtime;
-use cantrip_service::cantrip::loom::{AnyLoom, Memory};
+use cantrip_service::cantrip::loom::{AnyLoom, MemoryLoom};
 use cantrip_tests::mcp_suite::{REVISIONS, Suite};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -20,13 +20,13 @@ use fixture::Fixture;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_suite_finds_nothing_in_our_stack_that_is_not_listed() {
     let Some(suite) = Suite::installed() else { return };
-    let loom = AnyLoom::new(Memory::new());
-    let house = House::open(Runtime::new(loom.clone()), Book::over(loom, &[]));
-    let door = Door::to(Fixture::new(house.clone()));
+    let loom = AnyLoom::new(MemoryLoom::new());
+    let house = SpellHost::open(Runtime::new(loom.clone()), Book::over(loom, &[]));
+    let door = McpEndpoint::new(Fixture::new(house.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    let http = Http::with_agents(house, Options::default(), door);
+    let http = HttpServer::with_mcp(house, Options::default(), door);
     let served = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
     let found = tokio::task::spawn_blocking(move || REVISIONS.map(|revision| (revision, suite.run(&url, revision))));
     let listed = include_str!("listed.txt");

@@ -6,7 +6,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use cantrip_serve::http::Options;
 use cantrip_serve::limits::{BODY_BYTES_MAX, MCP_SESSIONS_MAX, SHUTDOWN_MS};
-use cantrip_service::cantrip::loom::{AnyLoom, Memory};
+use cantrip_service::cantrip::loom::{AnyLoom, MemoryLoom};
 use futures_util::{StreamExt, stream};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
@@ -166,7 +166,7 @@ async fn so_many_sessions_are_open_and_no_more() {
 #[tokio::test]
 async fn an_idle_session_ends_and_one_that_works_does_not() {
     let options = Options { session_idle: Duration::from_millis(100), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await;
     let (idle, works) = (session(&server, None).await, session(&server, None).await);
     let cast = json!({"name": "cast", "arguments": {"spell": "slow", "intent": "go"}});
     let cast = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": cast});

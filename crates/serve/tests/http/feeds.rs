@@ -8,7 +8,7 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_serve::http::Options;
 use cantrip_serve::limits::KEPT_TURNS;
 use cantrip_service::cantrip::canon::{RetentionId, Timestamp};
-use cantrip_service::cantrip::loom::{Actor, AnyLoom, Journal, Memory, RetentionOrder, RetentionPolicy, Seq};
+use cantrip_service::cantrip::loom::{Actor, AnyLoom, Journal, MemoryLoom, RetentionOrder, RetentionPolicy, Seq};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -155,7 +155,7 @@ fn long(turns: usize, pace_ms: u64) -> (String, String) {
 }
 
 async fn with_long(turns: usize, pace_ms: u64) -> Server {
-    Server::over(AnyLoom::new(Memory::new()), Options::default(), &[long(turns, pace_ms)]).await
+    Server::over(AnyLoom::new(MemoryLoom::new()), Options::default(), &[long(turns, pace_ms)]).await
 }
 
 #[tokio::test]
@@ -412,7 +412,7 @@ async fn a_predict_is_followed_like_a_cast_while_it_runs_and_when_it_is_over() {
 #[tokio::test]
 async fn silence_is_broken_by_heartbeats_and_a_server_that_stops_ends_its_feeds() {
     let options = Options { heartbeat: Duration::from_millis(30), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await;
     let run = server.cast("stuck").await;
     for path in ["events", "records"] {
         let mut reading = feed(&server, &format!("/v1/runs/{run}/{path}"), None).await;
@@ -528,7 +528,7 @@ async fn a_viewer_that_stops_reading_is_cut_off_and_nobody_waits_for_it() {
         script.collect::<String>()
     );
     let options = Options { stall: Duration::from_millis(200), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[("loud".to_owned(), script)]).await;
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[("loud".to_owned(), script)]).await;
     let run = server.cast("loud").await;
     let mut stuck = Vec::new();
     for _ in 0..20 {

@@ -3,8 +3,8 @@
 use cantrip_reply::codes;
 use cantrip_serve::http::{Options, Tokens};
 use cantrip_service::cantrip::Runtime;
-use cantrip_service::cantrip::loom::{AnyLoom, Memory};
-use cantrip_service::cantrip::spend::Booked;
+use cantrip_service::cantrip::loom::{AnyLoom, MemoryLoom};
+use cantrip_service::cantrip::spend::ReservationRow;
 use reqwest::header::{HOST, ORIGIN};
 use serde_json::json;
 
@@ -36,14 +36,14 @@ async fn authorized(server: &Server, owner: &str) -> String {
 /// What pays for each reservation that is there for whoever asks.
 async fn payers(server: &Server) -> Vec<String> {
     let page = server.value("/v1/spend/reservations").await;
-    let booked: Vec<Booked> = serde_json::from_value(page["items"].clone()).unwrap();
+    let booked: Vec<ReservationRow> = serde_json::from_value(page["items"].clone()).unwrap();
     booked.iter().map(|booked| booked.row.terms().authorization.to_string()).collect()
 }
 
 async fn unfunded() -> Server {
-    let tokens = Tokens::read(&format!("ann = {ANN}\nbob = {BOB}\nlocal = {ROOT}\n")).unwrap();
+    let tokens = Tokens::parse(&format!("ann = {ANN}\nbob = {BOB}\nlocal = {ROOT}\n")).unwrap();
     let options = Options { tokens: Some(tokens), ..Options::default() };
-    Server::over(AnyLoom::new(Memory::new()), options, &[]).await
+    Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await
 }
 
 #[tokio::test]
@@ -181,10 +181,10 @@ async fn whoever_asks_pays_and_whom_nobody_authorized_gets_nothing() {
 
 #[tokio::test]
 async fn what_a_store_gives_the_person_at_its_machine_pays_for_nobody_beyond_it() {
-    let tokens = Tokens::read(&format!("local = {ROOT}\n")).unwrap();
+    let tokens = Tokens::parse(&format!("local = {ROOT}\n")).unwrap();
     let options = Options { tokens: Some(tokens), ..Options::default() };
-    let loom = AnyLoom::new(Memory::new());
-    let server = Server::of(Runtime::new(loom.clone()).open_beyond_this_machine(), loom, options, &[]).await;
+    let loom = AnyLoom::new(MemoryLoom::new());
+    let server = Server::of(Runtime::new(loom.clone()).for_remote_callers(), loom, options, &[]).await;
     let server = server.with_token(ROOT);
     let asked = json!({"spell": "priced", "intent": "go", "wait": true});
     let refusal = refused(server.post("/v1/casts", asked.clone()).await, 403, codes::NOT_AUTHORIZED.any());
@@ -198,8 +198,8 @@ async fn what_a_store_gives_the_person_at_its_machine_pays_for_nobody_beyond_it(
 #[tokio::test]
 async fn what_all_share_is_changed_by_operators_alone() {
     let text = format!("ann = {ANN}\noperator olga = {OLGA}\nlocal = {ROOT}\n");
-    let options = Options { tokens: Some(Tokens::read(&text).unwrap()), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await.with_token(ANN);
+    let options = Options { tokens: Some(Tokens::parse(&text).unwrap()), ..Options::default() };
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await.with_token(ANN);
     let pointer = "/v1/pointers/%40acme%2Ftext%2FClassify.v1";
     let publish = json!({"definition": SIGNATURE});
     let keep = json!({"signature": "@acme/text/Classify.v1", "artifact": {"instructions": "Classify with care."}});

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cantrip_reply::codes;
 use cantrip_serve::http::Options;
 use cantrip_serve::limits::BODY_BYTES_MAX;
-use cantrip_service::cantrip::loom::{AnyLoom, Memory};
+use cantrip_service::cantrip::loom::{AnyLoom, MemoryLoom};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -69,7 +69,7 @@ async fn a_body_that_is_too_long_is_refused_told_before_or_not() {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
     let options = Options { body: Duration::from_millis(50), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head = "POST /v1/casts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\
                 connection: close\r\n\r\n{\"spell\":";
@@ -85,7 +85,7 @@ async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
 #[tokio::test]
 async fn a_head_that_does_not_come_ends_its_connection() {
     let options = Options { head: Duration::from_millis(50), ..Options::default() };
-    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
+    let server = Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").await.unwrap();
     let mut text = Vec::new();

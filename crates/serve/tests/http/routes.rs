@@ -142,9 +142,9 @@ async fn a_server_that_stops_lets_its_runs_rest_and_hands_them_back() {
     let run = server.cast("stuck").await;
     let house = server.house.clone();
     server.stop().await;
-    assert_eq!(house.busy(), 0);
+    assert_eq!(house.active_runs(), 0);
     let run = run.parse().unwrap();
     assert!(house.runtime().loom().holder(run).await.unwrap().is_none(), "nobody holds it");
-    let orphans = house.service(&cantrip_serve::local()).orphans().await.unwrap();
+    let orphans = house.service(&cantrip_serve::local_owner()).orphans().await.unwrap();
     assert_eq!(orphans.iter().map(|view| view.run_id).collect::<Vec<_>>(), [run], "whoever looks for it goes on");
 }

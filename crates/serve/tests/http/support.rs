@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_reply::AnyCode;
 use cantrip_reply::testing::assert_envelope;
-use cantrip_serve::http::{Http, Options};
-use cantrip_serve::{Card, Grimoire, House};
+use cantrip_serve::http::{HttpServer, Options};
+use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
 use cantrip_service::Service;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
-use cantrip_service::cantrip::crystal::{AnyCrystal, Price, Rates, Script, Scripted};
-use cantrip_service::cantrip::loom::{AnyLoom, Loom, Memory};
+use cantrip_service::cantrip::crystal::{AnyCrystal, Price, Rates, Script, ScriptedCrystal};
+use cantrip_service::cantrip::loom::{AnyLoom, Loom, MemoryLoom};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
-use cantrip_service::contracts::{Predictor, Traces};
+use cantrip_service::contracts::{Predictor, TraceArchive};
 use cantrip_store::Store;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Book {
         let script = Script::read("script.yaml", script).unwrap().pop().unwrap();
         let mut builder = Cantrip::builder()
             .name(name)
-            .crystal(Scripted::new(format!("scripted/{name}"), script))
+            .crystal(ScriptedCrystal::new(format!("scripted/{name}"), script))
             .gate(builtin::done())
             .gate(builtin::echo())
             .ward("max_turns", 300);
@@ -87,9 +87,9 @@ impl Book {
     }
 }
 
-impl Grimoire for Book {
-    fn spells(&self) -> Vec<Card> {
-        let card = |(name, _): &(String, String)| Card {
+impl SpellCatalog for Book {
+    fn spells(&self) -> Vec<SpellSummary> {
+        let card = |(name, _): &(String, String)| SpellSummary {
             name: name.clone(),
             crystal: format!("scripted/{name}"),
             medium: "conversation".to_owned(),
@@ -106,15 +106,15 @@ impl Grimoire for Book {
         let predictor = match self.spells.iter().find(|(name, _)| name == PREDICTS) {
             Some((name, script)) => {
                 let script = Script::read("script.yaml", script).unwrap().pop().unwrap();
-                let crystal = AnyCrystal::new(Scripted::new(format!("scripted/{name}"), script));
-                Ok(service.predictor(move |_: Option<&str>| Ok(crystal.clone()), Traces::inline()))
+                let crystal = AnyCrystal::new(ScriptedCrystal::new(format!("scripted/{name}"), script));
+                Ok(service.predictor(move |_: Option<&str>| Ok(crystal.clone()), TraceArchive::inline()))
             }
             None => Err(codes::config_invalid("predict", "crystal", "there is none here").into()),
         };
         ready(predictor).boxed()
     }
 
-    fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+    fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
         async move {
             let view = self.loom.entity(entity).await.unwrap();
             let found = self.spells.iter().filter_map(|(name, _)| self.made(name));
@@ -133,7 +133,7 @@ pub(super) enum Place {
 
 /// Every kind of place: in memory, in a file, and in a database where there is one.
 pub(super) fn places() -> Vec<Place> {
-    let mut all = vec![Place::Memory(AnyLoom::new(Memory::new()))];
+    let mut all = vec![Place::Memory(AnyLoom::new(MemoryLoom::new()))];
     all.extend(durable());
     all
 }
@@ -173,7 +173,7 @@ impl Place {
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    pub(super) house: House,
+    pub(super) house: SpellHost,
     pub(super) client: reqwest::Client,
     token: Option<String>,
     stop: Option<oneshot::Sender<()>>,
@@ -181,7 +181,7 @@ pub(super) struct Server {
 }
 
 pub(super) async fn server() -> Server {
-    Server::over(AnyLoom::new(Memory::new()), Options::default(), &[]).await
+    Server::over(AnyLoom::new(MemoryLoom::new()), Options::default(), &[]).await
 }
 
 impl Server {
@@ -190,12 +190,12 @@ impl Server {
     }
 
     pub(super) async fn of(runtime: Runtime, loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
-        let runtime = runtime.askable(true);
-        let house = House::open(runtime, Book::over(loom, more));
+        let runtime = runtime.with_approvals(true);
+        let house = SpellHost::open(runtime, Book::over(loom, more));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let http = Http::new(house.clone(), options);
+        let http = HttpServer::new(house.clone(), options);
         let task = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
         // The client wants one even where nothing is encrypted; a second install changes nothing.
         drop(rustls::crypto::ring::default_provider().install_default());

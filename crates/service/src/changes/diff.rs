@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::canon::{Hash, RunId, TurnId, bytes_hash};
-use cantrip::circle::gate::builtin::rewritten;
-use cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip::circle::gate::builtin::resulting_content;
+use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{Algorithm, TextDiff};
 
-use super::{Histories, History, Roots};
+use super::{FileHistories, FileHistory, GateRoots};
 use crate::Service;
 use crate::limits::{DIFF_AROUND_LINES, DIFF_LISTED_BYTES_MAX, DIFF_MS};
 
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Touched {
+pub enum ChangeKind {
     Created,
     Changed,
     Deleted,
@@ -25,7 +25,7 @@ pub enum Touched {
 
 /// One side of a difference.
 #[derive(Debug, Clone, Serialize)]
-struct Side {
+struct FileVersion {
     hash: Hash,
     /// None where only the hash is on record.
     bytes: Option<usize>,
@@ -35,9 +35,9 @@ struct Side {
 #[derive(Debug, Clone, Serialize)]
 pub struct FileDiff {
     pub path: String,
-    pub touched: Touched,
-    before: Option<Side>,
-    after: Option<Side>,
+    pub touched: ChangeKind,
+    before: Option<FileVersion>,
+    after: Option<FileVersion>,
     /// As `diff -u` and `patch` have it; none where one side is no text, or is not on record.
     pub unified: Option<String>,
     /// Someone else changed it between two calls of the run, and that is in the difference too.
@@ -47,7 +47,7 @@ pub struct FileDiff {
 impl FileDiff {
     /// How large it was and is, as far as that is known.
     pub fn sizes(&self) -> (Option<usize>, Option<usize>) {
-        let of = |side: &Option<Side>| side.as_ref().and_then(|side| side.bytes);
+        let of = |side: &Option<FileVersion>| side.as_ref().and_then(|side| side.bytes);
         (of(&self.before), of(&self.after))
     }
 }
@@ -55,14 +55,14 @@ impl FileDiff {
 impl Service {
     /// What a run changed in files, children included: from what it found to what it left, or since a turn of it. Each
     /// file goes to `take` whole; a reply is bounded, so in it long differences give way to their sizes.
-    pub async fn diff(&self, run: RunId, since: Option<TurnId>, mut take: impl FnMut(&FileDiff)) -> Guarded {
+    pub async fn diff(&self, run: RunId, since: Option<TurnId>, mut take: impl FnMut(&FileDiff)) -> GuardedReply {
         let call = Call::surface("diff").run(run);
         let answered = self.runtime().guard().call(call, |rb| async {
             let seen = async {
                 self.own_run(run).await?;
-                self.histories(run, since, &Roots::default()).await
+                self.histories(run, since, &GateRoots::default()).await
             };
-            let Histories { files, unknown } = match seen.await {
+            let FileHistories { files, unknown } = match seen.await {
                 Ok(seen) => seen,
                 Err(refusal) => return rb.refuse(refusal),
             };
@@ -93,44 +93,44 @@ impl Service {
     }
 
     /// None if nothing is different in the end.
-    async fn file_diff(&self, history: &History) -> Result<Option<FileDiff>, Refusal> {
-        let Some((first, last)) = history.steps.get(history.chosen()).zip(history.steps.last()) else {
+    async fn file_diff(&self, history: &FileHistory) -> Result<Option<FileDiff>, Refusal> {
+        let Some((first, last)) = history.steps.get(history.first_selected()).zip(history.steps.last()) else {
             return Ok(None);
         };
         let (found, left) = (first.change.before, last.change.after);
         let touched = match (found, left) {
             (None, None) => return Ok(None),
             (Some(found), Some(left)) if found.hash == left => return Ok(None),
-            (None, Some(_)) => Touched::Created,
-            (Some(_), None) => Touched::Deleted,
-            (Some(_), Some(_)) => Touched::Changed,
+            (None, Some(_)) => ChangeKind::Created,
+            (Some(_), None) => ChangeKind::Deleted,
+            (Some(_), Some(_)) => ChangeKind::Changed,
         };
         let before = match found {
             Some(body) => Some(self.bytes(body).await?),
             None => None,
         };
         let after = match left {
-            Some(hash) => self.made(&last.gate, last.args.as_ref(), last.change.before, hash).await?,
+            Some(hash) => self.reconstruct(&last.gate, last.args.as_ref(), last.change.before, hash).await?,
             None => None,
         };
         let unknown = left.is_some() && after.is_none();
         let path = history.path.clone();
         let unified = match (text(before.as_deref()), text(after.as_deref())) {
-            (Some(before), Some(after)) if !unknown => Some(unified(&path, touched, before, after)),
+            (Some(before), Some(after)) if !unknown => Some(unified_diff(&path, touched, before, after)),
             _ => None,
         };
         Ok(Some(FileDiff {
             path,
             touched,
-            before: found.map(|body| Side { hash: body.hash, bytes: usize::try_from(body.bytes).ok() }),
-            after: left.map(|hash| Side { hash, bytes: after.as_ref().map(Vec::len) }),
+            before: found.map(|body| FileVersion { hash: body.hash, bytes: usize::try_from(body.bytes).ok() }),
+            after: left.map(|hash| FileVersion { hash, bytes: after.as_ref().map(Vec::len) }),
             unified,
-            others_between: !history.unbroken(),
+            others_between: !history.is_unbroken(),
         }))
     }
 
     /// What a call left, made again from what it found; none if that does not give what is on record.
-    async fn made(
+    async fn reconstruct(
         &self,
         gate: &str,
         args: Option<&Value>,
@@ -141,7 +141,7 @@ impl Service {
             Some(body) => Some(self.bytes(body).await?),
             None => None,
         };
-        let made = args.and_then(|args| rewritten(gate, args, found.as_deref()));
+        let made = args.and_then(|args| resulting_content(gate, args, found.as_deref()));
         // A call that was made again found its own work.
         let same = found.filter(|bytes| bytes_hash(bytes) == left).map(|bytes| bytes.to_vec());
         Ok(made.filter(|bytes| bytes_hash(bytes) == left).or(same))
@@ -154,9 +154,9 @@ fn text(bytes: Option<&[u8]>) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-fn unified(path: &str, touched: Touched, before: &str, after: &str) -> String {
+fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
     let side = |letter: &str, absent: bool| if absent { "/dev/null".to_owned() } else { format!("{letter}/{path}") };
-    let (from, to) = (side("a", touched == Touched::Created), side("b", touched == Touched::Deleted));
+    let (from, to) = (side("a", touched == ChangeKind::Created), side("b", touched == ChangeKind::Deleted));
     // Past its time a difference is longer than it need be, and still right.
     let mut diff = TextDiff::configure();
     let diff = diff.algorithm(Algorithm::Myers).timeout(Duration::from_millis(DIFF_MS)).diff_lines(before, after);

@@ -1,20 +1,20 @@
 //! What a run did to files is taken back.
 
 use cantrip::canon::{RunId, TurnId};
-use cantrip::circle::gate::builtin::Standing;
+use cantrip::circle::gate::builtin::FileState;
 use cantrip::loom::{Journal, Loom, RunState};
-use cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Histories, History, Roots, found};
+use super::{FileHistories, FileHistory, GateRoots, hash_before};
 use crate::Service;
 
 /// Why a file was left as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Why {
+enum SkipReason {
     /// It has bytes that the run did not give it.
     ChangedSince,
     DeletedSince,
@@ -28,7 +28,7 @@ enum Why {
     Failed,
 }
 
-impl Why {
+impl SkipReason {
     const fn state(self) -> &'static str {
         match self {
             Self::ChangedSince => "changed since",
@@ -42,59 +42,59 @@ impl Why {
 }
 
 #[derive(Debug, Serialize)]
-struct Left {
+struct SkippedFile {
     path: String,
-    why: Why,
+    why: SkipReason,
     /// For a person.
     said: String,
 }
 
 /// What became of the files.
 #[derive(Debug, Default, Serialize)]
-struct Undone {
+struct UndoReport {
     /// They have their former bytes again.
     restored: Vec<String>,
     /// They did not exist before.
     deleted: Vec<String>,
     /// They were as before already.
     already: Vec<String>,
-    left: Vec<Left>,
+    left: Vec<SkippedFile>,
 }
 
 /// What is to be done with one file.
-enum Verdict {
+enum UndoDecision {
     Restore,
     Already,
-    Leave(Why),
+    Leave(SkipReason),
 }
 
-impl History {
+impl FileHistory {
     /// What is to be done, given what stands there now. Whatever the run itself gave the file may go, also what an
     /// earlier undoing went back to.
-    fn verdict(&self, now: Standing) -> Verdict {
-        let chosen = self.chosen();
-        let Some(first) = self.steps.get(chosen) else { return Verdict::Already };
-        let target = found(&first.change);
-        if !self.known() {
-            return Verdict::Leave(Why::OutcomeUnknown);
+    fn verdict(&self, now: FileState) -> UndoDecision {
+        let chosen = self.first_selected();
+        let Some(first) = self.steps.get(chosen) else { return UndoDecision::Already };
+        let target = hash_before(&first.change);
+        if !self.is_known() {
+            return UndoDecision::Leave(SkipReason::OutcomeUnknown);
         }
-        if now.is(target) {
-            return Verdict::Already;
+        if now.matches_hash(target) {
+            return UndoDecision::Already;
         }
-        if !self.unbroken() {
-            return Verdict::Leave(Why::ChangedBetween);
+        if !self.is_unbroken() {
+            return UndoDecision::Leave(SkipReason::ChangedBetween);
         }
-        if self.steps[chosen..].iter().any(|step| now.is(step.change.after)) {
-            return Verdict::Restore;
+        if self.steps[chosen..].iter().any(|step| now.matches_hash(step.change.after)) {
+            return UndoDecision::Restore;
         }
         // Someone went back further already.
-        if self.steps[..chosen].iter().any(|step| now.is(found(&step.change))) {
-            return Verdict::Already;
+        if self.steps[..chosen].iter().any(|step| now.matches_hash(hash_before(&step.change))) {
+            return UndoDecision::Already;
         }
-        Verdict::Leave(match now {
-            Standing::Nothing => Why::DeletedSince,
-            Standing::File(_) => Why::ChangedSince,
-            Standing::Other => Why::Replaced,
+        UndoDecision::Leave(match now {
+            FileState::Nothing => SkipReason::DeletedSince,
+            FileState::File(_) => SkipReason::ChangedSince,
+            FileState::Other => SkipReason::Replaced,
         })
     }
 }
@@ -105,9 +105,9 @@ impl Service {
     /// A file that has bytes of the run gets those from before it, and one that the run made is removed. The others are
     /// left alone and named: then the reply is Invalid, and its data has what was done and what was not. To undo twice is
     /// harmless. Nothing is recorded: a run's journal says what the run did, and it did that.
-    pub async fn undo(&self, run: RunId, to: Option<TurnId>, roots: Result<Roots, Refusal>) -> Guarded {
+    pub async fn undo(&self, run: RunId, to: Option<TurnId>, roots: Result<GateRoots, Refusal>) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface("undo").run(run), |rb| async {
-            match self.undone(run, to, roots).await {
+            match self.undo_files(run, to, roots).await {
                 Ok(undone) if undone.left.is_empty() => {
                     rb.success(codes::changed("run", run.to_string(), "undone").data(undone))
                 }
@@ -118,14 +118,19 @@ impl Service {
         answered.await
     }
 
-    async fn undone(&self, run: RunId, to: Option<TurnId>, roots: Result<Roots, Refusal>) -> Result<Undone, Refusal> {
+    async fn undo_files(
+        &self,
+        run: RunId,
+        to: Option<TurnId>,
+        roots: Result<GateRoots, Refusal>,
+    ) -> Result<UndoReport, Refusal> {
         self.own_run(run).await?;
-        self.may_be_undone(run).await?;
+        self.check_undoable(run).await?;
         let (roots, refused) = match roots {
             Ok(roots) => (roots, None),
-            Err(refusal) => (Roots::default(), Some(refusal)),
+            Err(refusal) => (GateRoots::default(), Some(refusal)),
         };
-        let Histories { files, unknown } = self.histories(run, to, &roots).await?;
+        let FileHistories { files, unknown } = self.histories(run, to, &roots).await?;
         // Where nothing was changed nobody needs to know in which folder.
         if let Some(refusal) = refused.filter(|_| !files.is_empty()) {
             return Err(refusal);
@@ -136,41 +141,41 @@ impl Service {
             let Some(gate) = history.steps.first().map(|step| step.gate.clone()) else { continue };
             placed.push((roots.open(&gate)?, history));
         }
-        let mut undone = Undone::default();
+        let mut undone = UndoReport::default();
         for (root, history) in placed {
-            let now = root.standing(&history.path).await?;
+            let now = root.file_state(&history.path).await?;
             match history.verdict(now) {
-                Verdict::Already => undone.already.push(history.path),
-                Verdict::Leave(why) => undone.leave(history.path, why, None),
-                Verdict::Restore => {
-                    let before = history.steps.get(history.chosen()).and_then(|step| step.change.before);
+                UndoDecision::Already => undone.already.push(history.path),
+                UndoDecision::Leave(why) => undone.skip(history.path, why, None),
+                UndoDecision::Restore => {
+                    let before = history.steps.get(history.first_selected()).and_then(|step| step.change.before);
                     let hash = match now {
-                        Standing::File(hash) => Some(hash),
-                        Standing::Nothing | Standing::Other => None,
+                        FileState::File(hash) => Some(hash),
+                        FileState::Nothing | FileState::Other => None,
                     };
                     let put = async {
                         let bytes = match before {
                             Some(body) => Some(self.bytes(body).await?),
                             None => None,
                         };
-                        root.put_back(&history.path, hash, bytes).await
+                        root.restore(&history.path, hash, bytes).await
                     };
                     match put.await {
                         Ok(Ok(())) if before.is_some() => undone.restored.push(history.path),
                         Ok(Ok(())) => undone.deleted.push(history.path),
-                        Ok(Err(_)) => undone.leave(history.path, Why::ChangedSince, None),
-                        Err(refusal) => undone.leave(history.path, Why::Failed, Some(&refusal)),
+                        Ok(Err(_)) => undone.skip(history.path, SkipReason::ChangedSince, None),
+                        Err(refusal) => undone.skip(history.path, SkipReason::Failed, Some(&refusal)),
                     }
                 }
             }
         }
         for path in unknown {
-            undone.leave(path, Why::OutcomeUnknown, None);
+            undone.skip(path, SkipReason::OutcomeUnknown, None);
         }
         Ok(undone)
     }
 
-    async fn may_be_undone(&self, run: RunId) -> Result<(), Refusal> {
+    async fn check_undoable(&self, run: RunId) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let view = self.runtime().loom().run(run).await.map_err(stored)?;
         if view.copied {
@@ -193,19 +198,19 @@ impl Service {
     }
 }
 
-impl Undone {
-    fn leave(&mut self, path: String, why: Why, refusal: Option<&Refusal>) {
+impl UndoReport {
+    fn skip(&mut self, path: String, why: SkipReason, refusal: Option<&Refusal>) {
         let said = match refusal {
             Some(refusal) => format!("{} ({})", why.state(), refusal.code()),
             None => why.state().to_owned(),
         };
-        self.left.push(Left { path, why, said });
+        self.left.push(SkippedFile { path, why, said });
     }
 }
 
 /// What is said when files were left: the first of them is in the message, all are in the data.
-fn refusal(run: RunId, undone: Undone) -> Refusal {
-    let failed = undone.left.iter().find(|left| left.why == Why::Failed);
+fn refusal(run: RunId, undone: UndoReport) -> Refusal {
+    let failed = undone.left.iter().find(|left| left.why == SkipReason::Failed);
     if let Some(failed) = failed {
         let (path, said) = (failed.path.clone(), failed.said.clone());
         return codes::io_failed("restoring", path, said).data(undone).into();

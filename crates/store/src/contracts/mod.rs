@@ -3,30 +3,30 @@
 
 mod read;
 mod rows;
-mod written;
+mod statements;
 
 use std::collections::BTreeSet;
 
-use cantrip_contract::{Need, Row, Shelf};
+use cantrip_contract::{ContractCache, ContractDependency, ContractRow};
 use cantrip_loom::Step;
 
-use crate::failure::Fault;
-use crate::link::{Link, Write};
+use crate::connection::{DbConnection, SqlStatement};
+use crate::failure::StoreFault;
 use crate::value::values;
 
-pub(crate) use written::write;
+pub(crate) use statements::statement_for;
 
 /// Locks the pointers of all these steps until the transaction ends: in one order, so that no two groups wait for each
 /// other.
-pub(crate) async fn lock(link: &mut Link, steps: impl Iterator<Item = &Step>) -> Result<(), Fault> {
+pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &Step>) -> Result<(), StoreFault> {
     let mut ids = BTreeSet::new();
     for row in steps.flat_map(|step| &step.contract) {
-        if let Row::Pointer(asked) = row {
+        if let ContractRow::Pointer(asked) = row {
             ids.insert(asked.signature_id.to_string());
         }
     }
     let sql = "SELECT version FROM ds_artifact_pointers WHERE signature_id = ?1 {locked}";
-    let locks: Vec<Write> = ids.into_iter().map(|id| Write { sql, values: vec![id.into()] }).collect();
+    let locks: Vec<SqlStatement> = ids.into_iter().map(|id| SqlStatement { sql, values: vec![id.into()] }).collect();
     if !locks.is_empty() {
         link.query_all(&locks).await?;
     }
@@ -34,68 +34,72 @@ pub(crate) async fn lock(link: &mut Link, steps: impl Iterator<Item = &Step>) ->
 }
 
 /// What these rows are judged by.
-pub(crate) async fn shelf(link: &mut Link, rows: &[Row]) -> Result<Shelf, Fault> {
-    let mut shelf = Shelf::default();
-    for need in rows.iter().flat_map(Row::needs) {
-        hold(link, need, &mut shelf).await?;
+pub(crate) async fn load_cache(link: &mut DbConnection, rows: &[ContractRow]) -> Result<ContractCache, StoreFault> {
+    let mut shelf = ContractCache::default();
+    for need in rows.iter().flat_map(ContractRow::dependencies) {
+        load_dependency(link, need, &mut shelf).await?;
     }
     Ok(shelf)
 }
 
-async fn hold(link: &mut Link, need: Need, shelf: &mut Shelf) -> Result<(), Fault> {
+async fn load_dependency(
+    link: &mut DbConnection,
+    need: ContractDependency,
+    shelf: &mut ContractCache,
+) -> Result<(), StoreFault> {
     match need {
-        Need::Signature(id) => {
+        ContractDependency::Signature(id) => {
             if let Some(row) = rows::signature(link, &id).await? {
-                shelf.hold_signature(row);
+                shelf.insert_signature(row);
             }
         }
-        Need::Artifact(id) => {
+        ContractDependency::Artifact(id) => {
             if let Some(row) = rows::artifact(link, &id).await? {
-                shelf.hold_artifact(row);
+                shelf.insert_artifact(row);
             }
         }
-        Need::Origin(id) => {
+        ContractDependency::Origin(id) => {
             let sql = "SELECT origin_key FROM ds_artifact_origins WHERE origin_id = ?1";
             if !link.query(sql, values![id.as_str()]).await?.is_empty() {
-                shelf.hold_origin(id);
+                shelf.insert_origin(id);
             }
         }
-        Need::Predict(id) => {
+        ContractDependency::Predict(id) => {
             if let Some(row) = rows::predict(link, id).await? {
-                shelf.hold_predict(row);
+                shelf.insert_predict(row);
             }
         }
-        Need::Key(key) => {
+        ContractDependency::Key(key) => {
             if let Some(row) = rows::predict_of_key(link, &key).await? {
-                shelf.hold_predict(row);
+                shelf.insert_predict(row);
             }
         }
-        Need::LastReceipt(run) => {
+        ContractDependency::LastReceipt(run) => {
             let sql = "SELECT seq, receipt_hash FROM ds_receipts WHERE run_id = ?1 ORDER BY seq DESC LIMIT 1";
             if let Some(mut row) = link.query(sql, values![run]).await?.into_iter().next() {
-                shelf.hold_last_receipt(run, row.count()?, row.hash()?);
+                shelf.insert_last_receipt(run, row.count()?, row.hash()?);
             }
         }
-        Need::Trace(name) => {
+        ContractDependency::Trace(name) => {
             if let Some(row) = rows::trace(link, &name).await? {
-                shelf.hold_trace(row);
+                shelf.insert_trace(row);
             }
         }
-        Need::Pointer(id) => {
+        ContractDependency::Pointer(id) => {
             if let Some(row) = rows::pointer(link, &id, true).await? {
-                shelf.hold_pointer(row);
+                shelf.insert_pointer(row);
             }
         }
-        Need::Audit(id) => {
+        ContractDependency::Audit(id) => {
             let found = link.query(&rows::audits("WHERE audit_id = ?1"), values![id]).await?;
             for mut row in found {
-                shelf.hold_audit(rows::audit(&mut row)?.1);
+                shelf.insert_audit(rows::audit(&mut row)?.1);
             }
         }
-        Need::Audits(id) => {
+        ContractDependency::Audits(id) => {
             let found = link.query(&rows::audits("WHERE signature_id = ?1"), values![id.to_string()]).await?;
             for mut row in found {
-                shelf.hold_audit(rows::audit(&mut row)?.1);
+                shelf.insert_audit(rows::audit(&mut row)?.1);
             }
         }
     }

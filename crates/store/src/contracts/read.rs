@@ -2,31 +2,31 @@
 
 use cantrip_canon::PredictId;
 use cantrip_contract::{
-    ArtifactRow, Audit, CompiledId, OriginRow, Pointer, PredictKey, PredictRow, ReceiptId, ReceiptRow, SignatureId,
-    SignatureRow, TraceRow, TraceState,
+    ArtifactRow, CompiledId, OriginRow, Pointer, PointerAudit, PredictKey, PredictRow, ReceiptId, ReceiptRow,
+    SignatureId, SignatureRow, TraceRow, TraceState,
 };
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
-use cantrip_loom::{Contracts, Error, Listed, Page, ReceiptsWanted};
+use cantrip_loom::{Contracts, Error, ListPage, PageRequest, ReceiptFilter};
 
 use super::rows;
 use crate::Store;
-use crate::failure::Fault;
-use crate::link::Link;
+use crate::connection::DbConnection;
+use crate::failure::StoreFault;
 use crate::value::{Row, Value, values};
 
-fn unknown(kind: &'static str, id: impl ToString) -> Fault {
+fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
     Error::NotFound { kind, id: id.to_string() }.into()
 }
 
 /// A page of a list: `said` gives the query behind its conditions, and those have marks from `?3` on.
-async fn listed<T>(
-    link: &mut Link,
+async fn list_page<T>(
+    link: &mut DbConnection,
     said: impl Fn(&str) -> String,
     key: &str,
     conditions: Vec<(&str, Value)>,
-    (page, latest_first): (Page, bool),
+    (page, latest_first): (PageRequest, bool),
     read: impl Fn(&mut Row) -> Result<(u64, T), Error>,
-) -> Result<Listed<T>, Fault> {
+) -> Result<ListPage<T>, StoreFault> {
     let most = page.most.min(PAGE_ITEMS_MAX);
     let (beyond, order) = if latest_first { ("<", "DESC") } else { (">", "ASC") };
     let first = if latest_first { i64::MAX } else { 0 };
@@ -46,46 +46,46 @@ async fn listed<T>(
         next = Some(key);
         items.push(item);
     }
-    Ok(Listed { items, next: next.filter(|_| more) })
+    Ok(ListPage { items, next: next.filter(|_| more) })
 }
 
 impl Contracts for Store {
-    async fn signatures(&self, page: Page) -> Result<Listed<SignatureRow>, Error> {
-        self.look(move |link| {
+    async fn signatures(&self, page: PageRequest) -> Result<ListPage<SignatureRow>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let page = (page, false);
-                listed(link, rows::signatures, "signature_key", Vec::new(), page, rows::signature_of).await
+                list_page(link, rows::signatures, "signature_key", Vec::new(), page, rows::signature_of).await
             })
         })
         .await
     }
 
     async fn signature(&self, id: SignatureId) -> Result<SignatureRow, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move { rows::signature(link, &id).await?.ok_or_else(|| unknown("signature", &id)) })
         })
         .await
     }
 
-    async fn artifacts(&self, of: Option<SignatureId>, page: Page) -> Result<Listed<ArtifactRow>, Error> {
-        self.look(move |link| {
+    async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> Result<ListPage<ArtifactRow>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let wanted = of.map(|id| ("signature_id", Value::from(id.to_string()))).into_iter().collect();
-                listed(link, rows::artifacts, "artifact_key", wanted, (page, false), rows::artifact_of).await
+                list_page(link, rows::artifacts, "artifact_key", wanted, (page, false), rows::artifact_of).await
             })
         })
         .await
     }
 
     async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move { rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id)) })
         })
         .await
     }
 
     async fn artifact_origins(&self, id: CompiledId) -> Result<Vec<OriginRow>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id))?;
                 let found = link.query(rows::ORIGINS_OF_ARTIFACT, values![id.to_string()]).await?;
@@ -96,34 +96,34 @@ impl Contracts for Store {
     }
 
     async fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move { rows::predict(link, id).await?.ok_or_else(|| unknown("predict", id)) })
         })
         .await
     }
 
     async fn predict_of_key(&self, key: PredictKey) -> Result<Option<PredictRow>, Error> {
-        self.look(move |link| Box::pin(async move { rows::predict_of_key(link, &key).await })).await
+        self.read_view(move |link| Box::pin(async move { rows::predict_of_key(link, &key).await })).await
     }
 
-    async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Error> {
-        self.look(move |link| {
+    async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
-                let ReceiptsWanted { run, signature, artifact, latest_first } = wanted;
+                let ReceiptFilter { run, signature, artifact, latest_first } = wanted;
                 let conditions = [
                     run.map(|run| ("run_id", Value::from(run))),
                     signature.map(|id| ("signature_id", Value::from(id.to_string()))),
                     artifact.map(|id| ("compiled_id", Value::from(id.to_string()))),
                 ];
                 let conditions = conditions.into_iter().flatten().collect();
-                listed(link, rows::receipts, "receipt_key", conditions, (page, latest_first), rows::receipt).await
+                list_page(link, rows::receipts, "receipt_key", conditions, (page, latest_first), rows::receipt).await
             })
         })
         .await
     }
 
     async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let sql = rows::receipts("WHERE receipt_id = ?1");
                 let found = link.query(&sql, values![id.to_string()]).await?.into_iter().next();
@@ -134,7 +134,7 @@ impl Contracts for Store {
     }
 
     async fn receipt_of(&self, predict: PredictId) -> Result<Option<ReceiptRow>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let sql = rows::receipts("WHERE predict_id = ?1");
                 let found = link.query(&sql, values![predict]).await?.into_iter().next();
@@ -145,14 +145,14 @@ impl Contracts for Store {
     }
 
     async fn trace(&self, trace_ref: String) -> Result<TraceRow, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move { rows::trace(link, &trace_ref).await?.ok_or_else(|| unknown("trace", &trace_ref)) })
         })
         .await
     }
 
-    async fn traces(&self, state: TraceState, page: Page) -> Result<Listed<TraceRow>, Error> {
-        self.look(move |link| {
+    async fn traces(&self, state: TraceState, page: PageRequest) -> Result<ListPage<TraceRow>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let word = match state {
                     TraceState::Inline => "inline",
@@ -161,14 +161,14 @@ impl Contracts for Store {
                     TraceState::Expired => "expired",
                 };
                 let wanted = vec![("state", Value::from(word))];
-                listed(link, rows::traces, "trace_key", wanted, (page, false), rows::trace_of).await
+                list_page(link, rows::traces, "trace_key", wanted, (page, false), rows::trace_of).await
             })
         })
         .await
     }
 
     async fn pointers(&self) -> Result<Vec<Pointer>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let found = link.query(&rows::pointers("ORDER BY signature_id"), values![]).await?;
                 Ok(found.into_iter().map(|mut row| rows::pointer_of(&mut row)).collect::<Result<_, _>>()?)
@@ -178,14 +178,14 @@ impl Contracts for Store {
     }
 
     async fn pointer(&self, signature: SignatureId) -> Result<Option<Pointer>, Error> {
-        self.look(move |link| Box::pin(async move { rows::pointer(link, &signature, false).await })).await
+        self.read_view(move |link| Box::pin(async move { rows::pointer(link, &signature, false).await })).await
     }
 
-    async fn pointer_audits(&self, signature: SignatureId, page: Page) -> Result<Listed<Audit>, Error> {
-        self.look(move |link| {
+    async fn pointer_audits(&self, signature: SignatureId, page: PageRequest) -> Result<ListPage<PointerAudit>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let wanted = vec![("signature_id", Value::from(signature.to_string()))];
-                listed(link, rows::audits, "audit_key", wanted, (page, false), rows::audit).await
+                list_page(link, rows::audits, "audit_key", wanted, (page, false), rows::audit).await
             })
         })
         .await

@@ -2,23 +2,23 @@
 
 use cantrip_canon::PredictId;
 use cantrip_contract::{
-    ArtifactRow, Audit, CompiledId, Hashes, OriginRow, Pointer, PredictEnd, PredictKey, PredictRow, ReceiptRow,
+    ArtifactRow, CompiledId, Hashes, OriginRow, Pointer, PointerAudit, PredictEnd, PredictKey, PredictRow, ReceiptRow,
     SignatureId, SignatureRow, TraceRow,
 };
 use cantrip_loom::Error;
 use serde_json::Value as Json;
 
-use crate::failure::Fault;
-use crate::ledger::astray;
-use crate::link::Link;
+use crate::connection::DbConnection;
+use crate::failure::StoreFault;
+use crate::ledger::damaged_ledger;
 use crate::value::{Row, Value, values};
 
 fn parsed<T: std::str::FromStr>(text: String) -> Result<T, Error> {
-    text.parse().map_err(|_| astray("a row of the contracts has a name that cannot be"))
+    text.parse().map_err(|_| damaged_ledger("a row of the contracts has a name that cannot be"))
 }
 
 fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
-    serde_json::from_value(Json::String(text)).map_err(|_| astray("a row of the contracts has an unknown word"))
+    serde_json::from_value(Json::String(text)).map_err(|_| damaged_ledger("a row of the contracts has an unknown word"))
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Error> {
@@ -31,7 +31,7 @@ fn hashes(row: &mut Row) -> Result<Hashes, Error> {
 }
 
 fn hash_or_null(row: &mut Row) -> Result<Option<cantrip_canon::Hash>, Error> {
-    let odd = || astray("a row of the contracts has a hash that cannot be");
+    let odd = || damaged_ledger("a row of the contracts has a hash that cannot be");
     row.blob_or_null()?
         .map(|bytes| Ok(cantrip_canon::Hash::from_bytes(bytes.try_into().map_err(|_| odd())?)))
         .transpose()
@@ -67,16 +67,16 @@ pub(super) fn signature_of(row: &mut Row) -> Result<(u64, SignatureRow), Error> 
 
 /// The first row of an answer, read.
 async fn one<T>(
-    link: &mut Link,
+    link: &mut DbConnection,
     sql: &str,
     values: &[Value],
     read: impl FnOnce(&mut Row) -> Result<T, Error>,
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, StoreFault> {
     let found = link.query(sql, values).await?.into_iter().next();
     Ok(found.map(|mut row| read(&mut row)).transpose()?)
 }
 
-pub(super) async fn signature(link: &mut Link, id: &SignatureId) -> Result<Option<SignatureRow>, Fault> {
+pub(super) async fn signature(link: &mut DbConnection, id: &SignatureId) -> Result<Option<SignatureRow>, StoreFault> {
     let found = one(link, &signatures("WHERE signature_id = ?1"), values![id.to_string()], signature_of).await?;
     Ok(found.map(|(_, row)| row))
 }
@@ -97,7 +97,7 @@ pub(super) fn artifact_of(row: &mut Row) -> Result<(u64, ArtifactRow), Error> {
     Ok((key, ArtifactRow { compiled_id, content_hash, signature_id, strategy, hashes, body, created_at }))
 }
 
-pub(super) async fn artifact(link: &mut Link, id: &CompiledId) -> Result<Option<ArtifactRow>, Fault> {
+pub(super) async fn artifact(link: &mut DbConnection, id: &CompiledId) -> Result<Option<ArtifactRow>, StoreFault> {
     let found = one(link, &artifacts("WHERE compiled_id = ?1"), values![id.to_string()], artifact_of).await?;
     Ok(found.map(|(_, row)| row))
 }
@@ -151,11 +151,14 @@ fn predict_of(row: &mut Row) -> Result<PredictRow, Error> {
     })
 }
 
-pub(super) async fn predict(link: &mut Link, id: PredictId) -> Result<Option<PredictRow>, Fault> {
+pub(super) async fn predict(link: &mut DbConnection, id: PredictId) -> Result<Option<PredictRow>, StoreFault> {
     one(link, &predicts("WHERE predict_id = ?1"), values![id], predict_of).await
 }
 
-pub(super) async fn predict_of_key(link: &mut Link, key: &PredictKey) -> Result<Option<PredictRow>, Fault> {
+pub(super) async fn predict_of_key(
+    link: &mut DbConnection,
+    key: &PredictKey,
+) -> Result<Option<PredictRow>, StoreFault> {
     let sql = predicts("WHERE owner = ?1 AND signature_id = ?2 AND idempotency_key = ?3");
     let values = values![key.owner.as_str(), key.signature_id.to_string(), key.key.as_str()];
     one(link, &sql, values, predict_of).await
@@ -199,7 +202,7 @@ pub(super) fn trace_of(row: &mut Row) -> Result<(u64, TraceRow), Error> {
     Ok((key, found))
 }
 
-pub(super) async fn trace(link: &mut Link, name: &str) -> Result<Option<TraceRow>, Fault> {
+pub(super) async fn trace(link: &mut DbConnection, name: &str) -> Result<Option<TraceRow>, StoreFault> {
     Ok(one(link, &traces("WHERE trace_ref = ?1"), values![name], trace_of).await?.map(|(_, row)| row))
 }
 
@@ -215,7 +218,8 @@ pub(super) fn pointer_of(row: &mut Row) -> Result<Pointer, Error> {
         signature_id: parsed(row.text()?)?,
         primary_artifact: parsed(row.text()?)?,
         canary_artifact: row.text_or_null()?.map(parsed).transpose()?,
-        canary_percent: u8::try_from(row.int()?).map_err(|_| astray("a pointer has a percent that cannot be"))?,
+        canary_percent: u8::try_from(row.int()?)
+            .map_err(|_| damaged_ledger("a pointer has a percent that cannot be"))?,
         rollout_seed: row.text()?,
         metadata: json(&row.text()?)?,
         version: row.count()?,
@@ -226,7 +230,11 @@ pub(super) fn pointer_of(row: &mut Row) -> Result<Pointer, Error> {
 }
 
 /// Locked: it stays as it is until the transaction ends.
-pub(super) async fn pointer(link: &mut Link, id: &SignatureId, locked: bool) -> Result<Option<Pointer>, Fault> {
+pub(super) async fn pointer(
+    link: &mut DbConnection,
+    id: &SignatureId,
+    locked: bool,
+) -> Result<Option<Pointer>, StoreFault> {
     let sql = pointers(if locked { "WHERE signature_id = ?1 {locked}" } else { "WHERE signature_id = ?1" });
     one(link, &sql, values![id.to_string()], pointer_of).await
 }
@@ -238,7 +246,7 @@ pub(super) fn audits(behind: &str) -> String {
     )
 }
 
-pub(super) fn audit(row: &mut Row) -> Result<(u64, Audit), Error> {
+pub(super) fn audit(row: &mut Row) -> Result<(u64, PointerAudit), Error> {
     let key = row.count()?;
     let (audit_id, signature_id, version_after) = (row.id()?, parsed(row.text()?)?, row.count()?);
     let (action, actor, reason) = (word(row.text()?)?, row.text()?, row.text_or_null()?);
@@ -247,7 +255,7 @@ pub(super) fn audit(row: &mut Row) -> Result<(u64, Audit), Error> {
     let after = json(&row.text()?)?;
     let (parent_audit_id, target_audit_id) = (row.id_or_null()?, row.id_or_null()?);
     let (eval_id, forced, at) = (row.text_or_null()?, row.flag()?, row.time()?);
-    let found = Audit {
+    let found = PointerAudit {
         audit_id,
         signature_id,
         action,

@@ -7,25 +7,25 @@
 mod read;
 mod rows;
 mod seed;
-mod written;
+mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{ApprovalId, RunId, TurnId};
-use cantrip_loom::{Accounts, CallId, Caller, Error, Paid, Projection, Standing, Step};
-use cantrip_spend::{AuthorizationRef, Book, CallKey, Changes, Hold, Operation, ReservationId, Reserve};
+use cantrip_loom::{CallId, Caller, Error, MoneyOutcome, Projection, ReceiptAccounts, RunWriteState, Step};
+use cantrip_spend::{AuthorizationRef, CallKey, Changes, Hold, LedgerState, Operation, ReservationId, Reserve};
 
-use crate::failure::Fault;
-use crate::link::{Link, Write};
+use crate::connection::{DbConnection, SqlStatement};
+use crate::failure::StoreFault;
 use crate::value::{Value, values};
 
-pub(crate) use seed::plant;
-pub(crate) use written::writes;
+pub(crate) use seed::insert_local_authorization;
+pub(crate) use statements::writes;
 
 /// What was read of the ledger in this group. It may be forgotten at any time: the rows have it all.
 #[derive(Debug, Default)]
-pub(crate) struct Till {
-    book: Book,
+pub(crate) struct LedgerCache {
+    book: LedgerState,
     authorizations: BTreeSet<AuthorizationRef>,
     days: BTreeSet<(AuthorizationRef, String)>,
     scopes: BTreeSet<(AuthorizationRef, String)>,
@@ -37,7 +37,7 @@ pub(crate) struct Till {
 }
 
 /// The authorizations that a step names, apart from those of reservations that are there.
-fn named(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
+fn step_authorizations(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
     step.money.iter().filter_map(|operation| match operation {
         Operation::Reserve(asked) => Some(asked.hold.authorization),
         Operation::SetCap(terms) => Some(terms.authorization),
@@ -51,12 +51,12 @@ fn named(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
 
 /// Locks the authorizations of all these steps until the transaction ends: in one order, so that no two groups wait for
 /// each other.
-pub(crate) async fn lock(link: &mut Link, steps: impl Iterator<Item = &Step>) -> Result<(), Fault> {
+pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &Step>) -> Result<(), StoreFault> {
     let mut ids: BTreeSet<String> = BTreeSet::new();
     let mut asked = Vec::new();
     for step in steps {
-        ids.extend(named(step).map(|id| id.to_string()));
-        asked.extend(step.money.iter().filter_map(owner_of));
+        ids.extend(step_authorizations(step).map(|id| id.to_string()));
+        asked.extend(step.money.iter().filter_map(authorization_query));
     }
     if asked.is_empty() && ids.is_empty() {
         return Ok(());
@@ -67,19 +67,19 @@ pub(crate) async fn lock(link: &mut Link, steps: impl Iterator<Item = &Step>) ->
         }
     }
     let sql = "SELECT revision FROM spend_authorizations WHERE authorization_id = ?1 {locked}";
-    let locks: Vec<Write> = ids.into_iter().map(|id| Write { sql, values: vec![id.into()] }).collect();
+    let locks: Vec<SqlStatement> = ids.into_iter().map(|id| SqlStatement { sql, values: vec![id.into()] }).collect();
     link.query_all(&locks).await?;
     Ok(())
 }
 
 /// The query for the authorization of what an operation moves.
-fn owner_of(operation: &Operation) -> Option<Write> {
+fn authorization_query(operation: &Operation) -> Option<SqlStatement> {
     match operation {
-        Operation::Move { reservation, .. } => Some(Write {
+        Operation::Move { reservation, .. } => Some(SqlStatement {
             sql: "SELECT authorization_id FROM spend_reservations WHERE reservation_id = ?1",
             values: vec![reservation.to_string().into()],
         }),
-        Operation::DecideApproval(decided) => Some(Write {
+        Operation::DecideApproval(decided) => Some(SqlStatement {
             sql: "SELECT authorization_id FROM spend_approvals WHERE approval_id = ?1",
             values: vec![decided.approval.into()],
         }),
@@ -93,22 +93,22 @@ fn owner_of(operation: &Operation) -> Option<Write> {
     }
 }
 
-impl Till {
+impl LedgerCache {
     /// What the money of a step comes to. Nothing changes before [`take`](Self::take).
-    pub(crate) async fn pay(
+    pub(crate) async fn apply_money(
         &mut self,
-        link: &mut Link,
+        link: &mut DbConnection,
         step: &Step,
-        standing: Option<&Standing<'_>>,
+        standing: Option<&RunWriteState<'_>>,
         tree: &Projection,
-    ) -> Result<Result<Paid, Error>, Fault> {
+    ) -> Result<Result<MoneyOutcome, Error>, StoreFault> {
         for operation in &step.money {
             self.load(link, operation).await?;
         }
-        let paid = self.paid(step, standing, tree);
+        let paid = self.evaluate_money(step, standing, tree);
         let crowded = matches!(
             &paid,
-            Ok(Paid::Refused { decision, .. }) if decision.reason_code.is_for_want_of_room()
+            Ok(MoneyOutcome::Refused { decision, .. }) if decision.reason_code.is_over_limit()
         );
         if !crowded {
             return Ok(paid);
@@ -119,26 +119,31 @@ impl Till {
                 self.load_tree(link, &asked.hold).await?;
             }
         }
-        Ok(self.paid(step, standing, tree))
+        Ok(self.evaluate_money(step, standing, tree))
     }
 
-    fn paid(&self, step: &Step, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Paid, Error> {
-        let replied = |call: &CallKey| tree.replied(call) || turn_of(call).is_some_and(|turn| self.closed[&turn]);
-        step.pay(&self.book, standing, &replied)
+    fn evaluate_money(
+        &self,
+        step: &Step,
+        standing: Option<&RunWriteState<'_>>,
+        tree: &Projection,
+    ) -> Result<MoneyOutcome, Error> {
+        let replied = |call: &CallKey| tree.has_reply(call) || turn_of(call).is_some_and(|turn| self.closed[&turn]);
+        step.apply_money(&self.book, standing, &replied)
     }
 
     /// What the ledger says about the reservations that a step's receipts cover, with what the step changes of it.
     pub(crate) async fn accounts(
         &mut self,
-        link: &mut Link,
+        link: &mut DbConnection,
         step: &Step,
         changes: &Changes,
         refused: bool,
-    ) -> Result<Accounts, Fault> {
+    ) -> Result<ReceiptAccounts, StoreFault> {
         let refused_by = changes.decisions.last().filter(|_| refused).cloned();
-        let mut accounts = Accounts { refused: refused_by, ..Accounts::default() };
-        for id in step.reservations_wanted(refused) {
-            self.load_moved(link, &id).await?;
+        let mut accounts = ReceiptAccounts { refused: refused_by, ..ReceiptAccounts::default() };
+        for id in step.receipt_reservations(refused) {
+            self.load_reservation(link, &id).await?;
             let booked = changes.rows.get(&id).or_else(|| self.book.reservation(&id)).cloned();
             accounts.booked.extend(booked.map(|booked| (id, booked)));
         }
@@ -152,7 +157,7 @@ impl Till {
             accounts.agreements.insert(id, rows::agreements(link, id).await?);
         }
         // Only what was said last is told.
-        let last = step.reservations_wanted(refused).into_iter().rev().find_map(|id| accounts.booked.get(&id));
+        let last = step.receipt_reservations(refused).into_iter().rev().find_map(|id| accounts.booked.get(&id));
         if let Some(id) = last.map(|booked| booked.row.terms().decision) {
             let known = changes.decisions.iter().find(|decided| decided.id == id).cloned();
             let decided = match known {
@@ -165,16 +170,16 @@ impl Till {
     }
 
     /// Takes over what a step changed, so that the next one of the group sees it.
-    pub(crate) fn take(&mut self, changes: &Changes) {
-        self.book.take(changes);
+    pub(crate) fn apply_changes(&mut self, changes: &Changes) {
+        self.book.apply(changes);
     }
 
-    async fn load(&mut self, link: &mut Link, operation: &Operation) -> Result<(), Fault> {
+    async fn load(&mut self, link: &mut DbConnection, operation: &Operation) -> Result<(), StoreFault> {
         match operation {
-            Operation::Reserve(asked) => self.load_asked(link, asked).await,
+            Operation::Reserve(asked) => self.load_reserve(link, asked).await,
             // It is only added.
             Operation::Note(_) => Ok(()),
-            Operation::Move { reservation, .. } => self.load_moved(link, reservation).await,
+            Operation::Move { reservation, .. } => self.load_reservation(link, reservation).await,
             Operation::SetCap(terms) => {
                 self.load_authorization(link, terms.authorization).await?;
                 self.load_caps(link, terms.authorization, &terms.scope).await?;
@@ -194,7 +199,7 @@ impl Till {
         }
     }
 
-    async fn load_asked(&mut self, link: &mut Link, asked: &Reserve) -> Result<(), Fault> {
+    async fn load_reserve(&mut self, link: &mut DbConnection, asked: &Reserve) -> Result<(), StoreFault> {
         let hold = &asked.hold;
         if let Some(turn) = turn_of(&hold.call)
             && !self.closed.contains_key(&turn)
@@ -205,21 +210,21 @@ impl Till {
         let call = (hold.run, hold.call.clone());
         if !self.calls.contains(&call) {
             let sql = rows::RESERVATIONS_OF_CALL;
-            self.hold_all(link.query(sql, values![hold.run, hold.call.to_string()]).await?)?;
+            self.insert_reservations(link.query(sql, values![hold.run, hold.call.to_string()]).await?)?;
             self.calls.insert(call);
         }
-        self.load_below(link, hold).await
+        self.load_counters(link, hold).await
     }
 
     /// What a hold counts in.
-    async fn load_below(&mut self, link: &mut Link, hold: &Hold) -> Result<(), Fault> {
+    async fn load_counters(&mut self, link: &mut DbConnection, hold: &Hold) -> Result<(), StoreFault> {
         self.load_authorization(link, hold.authorization).await?;
         let day = (hold.authorization, hold.day());
         if !self.days.contains(&day) {
             let sql = "SELECT spent, reserved FROM spend_days WHERE authorization_id = ?1 AND day = ?2";
             let found = link.query(sql, values![day.0.to_string(), day.1.as_str()]).await?;
             if let Some(mut row) = found.into_iter().next() {
-                self.book.hold_day(day.0, day.1.clone(), rows::counters(&mut row)?);
+                self.book.insert_day(day.0, day.1.clone(), rows::counters(&mut row)?);
             }
             self.days.insert(day);
         }
@@ -230,49 +235,54 @@ impl Till {
         }
     }
 
-    async fn load_moved(&mut self, link: &mut Link, id: &ReservationId) -> Result<(), Fault> {
+    async fn load_reservation(&mut self, link: &mut DbConnection, id: &ReservationId) -> Result<(), StoreFault> {
         if self.book.reservation(id).is_none() {
-            self.hold_all(link.query(rows::RESERVATION, values![id.to_string()]).await?)?;
+            self.insert_reservations(link.query(rows::RESERVATION, values![id.to_string()]).await?)?;
         }
         let Some(booked) = self.book.reservation(id) else { return Ok(()) };
         let hold = booked.row.terms().clone();
-        self.load_below(link, &hold).await
+        self.load_counters(link, &hold).await
     }
 
     /// Takes in rows that are not known better.
-    fn hold_all(&mut self, found: Vec<crate::value::Row>) -> Result<(), Fault> {
+    fn insert_reservations(&mut self, found: Vec<crate::value::Row>) -> Result<(), StoreFault> {
         for mut row in found {
             let booked = rows::reservation(&mut row)?;
             if self.book.reservation(&booked.row.terms().id()).is_none() {
-                self.book.hold_reservation(booked);
+                self.book.insert_reservation(booked);
             }
         }
         Ok(())
     }
 
-    async fn load_authorization(&mut self, link: &mut Link, id: AuthorizationRef) -> Result<(), Fault> {
+    async fn load_authorization(&mut self, link: &mut DbConnection, id: AuthorizationRef) -> Result<(), StoreFault> {
         if !self.authorizations.insert(id) {
             return Ok(());
         }
         if let Some(row) = rows::authorization(link, id).await? {
-            self.book.hold_authorization(row);
+            self.book.insert_authorization(row);
         }
         Ok(())
     }
 
-    async fn load_approval(&mut self, link: &mut Link, id: ApprovalId) -> Result<(), Fault> {
+    async fn load_approval(&mut self, link: &mut DbConnection, id: ApprovalId) -> Result<(), StoreFault> {
         if !self.approvals.insert(id) {
             return Ok(());
         }
         let found = link.query(rows::APPROVAL, values![id]).await?;
         if let Some(mut row) = found.into_iter().next() {
-            self.book.hold_approval(rows::approval(&mut row)?);
+            self.book.insert_approval(rows::approval(&mut row)?);
         }
         Ok(())
     }
 
     /// The caps from a scope up to its root.
-    async fn load_caps(&mut self, link: &mut Link, id: AuthorizationRef, scope: &str) -> Result<(), Fault> {
+    async fn load_caps(
+        &mut self,
+        link: &mut DbConnection,
+        id: AuthorizationRef,
+        scope: &str,
+    ) -> Result<(), StoreFault> {
         if !self.scopes.insert((id, scope.to_owned())) {
             return Ok(());
         }
@@ -281,20 +291,20 @@ impl Till {
         for mut row in link.query(rows::CAPS_ABOVE, values![id.to_string(), scope]).await? {
             let cap = rows::cap(&mut row)?;
             if !known.contains(&cap.terms.scope) {
-                self.book.hold_cap(cap);
+                self.book.insert_cap(cap);
             }
         }
         Ok(())
     }
 
     /// What a tree has under way, and the caps above each of it.
-    async fn load_tree(&mut self, link: &mut Link, hold: &Hold) -> Result<(), Fault> {
+    async fn load_tree(&mut self, link: &mut DbConnection, hold: &Hold) -> Result<(), StoreFault> {
         let (root, id) = (hold.root_run, hold.authorization);
         if !self.trees.insert((root, id)) {
             return Ok(());
         }
         let found = link.query(rows::RESERVATIONS_OF_TREE, values![root, id.to_string()]).await?;
-        self.hold_all(found)?;
+        self.insert_reservations(found)?;
         let scopes: BTreeSet<String> = self
             .book
             .reservations()
@@ -318,14 +328,14 @@ fn turn_of(call: &CallKey) -> Option<TurnId> {
 }
 
 /// A text of ours that is not what it was written as.
-pub(crate) fn astray(what: &'static str) -> Error {
+pub(crate) fn damaged_ledger(what: &'static str) -> Error {
     Error::Damaged(cantrip_loom::Damage { run: None, seq: None, line: None, what })
 }
 
 /// One of our own words, as it is written in a column.
 fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
     serde_json::from_value(serde_json::Value::String(text))
-        .map_err(|_| astray("a row of the ledger has an unknown word"))
+        .map_err(|_| damaged_ledger("a row of the ledger has an unknown word"))
 }
 
 /// A value as its canonical text.

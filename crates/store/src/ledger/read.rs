@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use cantrip_canon::{ApprovalId, RunId, Timestamp};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
-use cantrip_loom::{Error, Ledger, Listed, Page, Wanted};
+use cantrip_loom::{Error, Ledger, ListPage, PageRequest, ReservationFilter};
 use cantrip_spend::{
-    Agreement, Approval, Audit, Authorization, AuthorizationRef, Booked, Decided, Entry, Findings, Principal,
-    ReservationId, Terms,
+    Approval, AuditReport, Authorization, AuthorizationRef, DecisionRecord, Entry, LedgerAudit, Principal,
+    ReservationId, ReservationRow, Terms, TermsRevision,
 };
 
-use super::{astray, rows};
+use super::{damaged_ledger, rows};
 use crate::Store;
+use crate::connection::DbConnection;
 use crate::dialect::LIST;
-use crate::failure::Fault;
+use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
-use crate::link::Link;
 use crate::value::{Value, values};
 
 impl Ledger for Store {
-    async fn authorizations(&self, page: Page) -> Result<Listed<Authorization>, Error> {
-        self.look(move |link| Box::pin(authorizations(link, page))).await
+    async fn authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Error> {
+        self.read_view(move |link| Box::pin(authorizations(link, page))).await
     }
 
     async fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
-        self.look(move |link| Box::pin(known(link, id))).await
+        self.read_view(move |link| Box::pin(find_authorization(link, id))).await
     }
 
-    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
-        self.look(move |link| {
+    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
-                known(link, id).await?;
+                find_authorization(link, id).await?;
                 rows::agreements(link, id).await
             })
         })
@@ -38,19 +38,23 @@ impl Ledger for Store {
     }
 
     async fn payer(&self, principal: Principal) -> Result<Option<Authorization>, Error> {
-        self.look(move |link| Box::pin(async move { payer(link, &principal).await })).await
+        self.read_view(move |link| Box::pin(async move { payer(link, &principal).await })).await
     }
 
-    async fn reservations(&self, wanted: Wanted, page: Page) -> Result<Listed<Booked>, Error> {
-        self.look(move |link| Box::pin(async move { reservations(link, &wanted, page).await })).await
+    async fn reservations(
+        &self,
+        wanted: ReservationFilter,
+        page: PageRequest,
+    ) -> Result<ListPage<ReservationRow>, Error> {
+        self.read_view(move |link| Box::pin(async move { reservations(link, &wanted, page).await })).await
     }
 
-    async fn reservation(&self, id: ReservationId) -> Result<Booked, Error> {
-        self.look(move |link| Box::pin(async move { reservation(link, &id).await })).await
+    async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
+        self.read_view(move |link| Box::pin(async move { reservation(link, &id).await })).await
     }
 
     async fn entries(&self, id: ReservationId) -> Result<Vec<Entry>, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 reservation(link, &id).await?;
                 let mut found = entries(link, std::slice::from_ref(&id)).await?;
@@ -60,20 +64,20 @@ impl Ledger for Store {
         .await
     }
 
-    async fn recoverable(&self, now: Timestamp, page: Page) -> Result<Listed<Booked>, Error> {
-        self.look(move |link| {
+    async fn recoverable(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<ReservationRow>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let most = page.most.min(PAGE_ITEMS_MAX);
                 let after = i64::try_from(page.after.unwrap_or(0)).unwrap_or(i64::MAX);
                 let found = link.query(rows::RECOVERABLE, values![after, most as u64 + 1, now]).await?;
-                listed(found, most)
+                reservations_page(found, most)
             })
         })
         .await
     }
 
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
-        self.look(move |link| {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let found = link.query(rows::APPROVAL, values![id]).await?.into_iter().next();
                 let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
@@ -83,31 +87,31 @@ impl Ledger for Store {
         .await
     }
 
-    async fn decisions(&self, run: RunId) -> Result<Vec<Decided>, Error> {
-        self.look(move |link| {
+    async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
+        self.read_view(move |link| {
             Box::pin(async move {
                 let found = link.query(rows::DECISIONS_OF_RUN, values![run]).await?;
-                Ok(found.into_iter().map(|mut row| rows::decided(&mut row)).collect::<Result<_, _>>()?)
+                Ok(found.into_iter().map(|mut row| rows::read_decision(&mut row)).collect::<Result<_, _>>()?)
             })
         })
         .await
     }
 
-    async fn audit(&self) -> Result<Findings, Error> {
-        self.look(|link| Box::pin(audit(link, Audit::default()))).await
+    async fn audit(&self) -> Result<AuditReport, Error> {
+        self.read_view(|link| Box::pin(audit(link, LedgerAudit::default()))).await
     }
 
-    async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<Findings, Error> {
-        self.look(|link| Box::pin(audit(link, Audit::of(authorizations)))).await
+    async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<AuditReport, Error> {
+        self.read_view(|link| Box::pin(audit(link, LedgerAudit::of(authorizations)))).await
     }
 }
 
-async fn known(link: &mut Link, id: AuthorizationRef) -> Result<Authorization, Fault> {
+async fn find_authorization(link: &mut DbConnection, id: AuthorizationRef) -> Result<Authorization, StoreFault> {
     let unknown = || Error::NotFound { kind: "authorization", id: id.to_string() };
     Ok(rows::authorization(link, id).await?.ok_or_else(unknown)?)
 }
 
-async fn authorizations(link: &mut Link, page: Page) -> Result<Listed<Authorization>, Fault> {
+async fn authorizations(link: &mut DbConnection, page: PageRequest) -> Result<ListPage<Authorization>, StoreFault> {
     let most = page.most.min(PAGE_ITEMS_MAX);
     let after = i64::try_from(page.after.unwrap_or(0)).unwrap_or(i64::MAX);
     let sql = "SELECT authorization_key, authorization_id FROM spend_authorizations WHERE authorization_key > ?1 \
@@ -117,12 +121,12 @@ async fn authorizations(link: &mut Link, page: Page) -> Result<Listed<Authorizat
     let (mut items, mut next) = (Vec::new(), None);
     for mut row in found.into_iter().take(most) {
         next = Some(row.count()?);
-        items.push(known(link, rows::named(&mut row)?).await?);
+        items.push(find_authorization(link, rows::read_authorization_ref(&mut row)?).await?);
     }
-    Ok(Listed { items, next: next.filter(|_| more) })
+    Ok(ListPage { items, next: next.filter(|_| more) })
 }
 
-async fn payer(link: &mut Link, principal: &Principal) -> Result<Option<Authorization>, Fault> {
+async fn payer(link: &mut DbConnection, principal: &Principal) -> Result<Option<Authorization>, StoreFault> {
     // Scopes that name something else are left out; which of the rest it is, one function says for every ledger.
     let sql = "SELECT authorization_id FROM spend_authorizations WHERE owner = ?1 \
                AND (run_id IS NULL OR run_id = ?2 OR run_id = ?3) AND (thread_id IS NULL OR thread_id = ?4) \
@@ -132,23 +136,27 @@ async fn payer(link: &mut Link, principal: &Principal) -> Result<Option<Authoriz
     let values = [owner.as_str().into(), scope(run_id), scope(root_run_id), scope(thread_id), scope(autopilot_id)];
     let mut candidates = Vec::new();
     for mut row in link.query(sql, &values).await? {
-        candidates.push(known(link, rows::named(&mut row)?).await?);
+        candidates.push(find_authorization(link, rows::read_authorization_ref(&mut row)?).await?);
     }
-    Ok(cantrip_spend::resolve(&candidates, principal).cloned())
+    Ok(cantrip_spend::resolve_authorization(&candidates, principal).cloned())
 }
 
-fn listed(found: Vec<crate::value::Row>, most: usize) -> Result<Listed<Booked>, Fault> {
+fn reservations_page(found: Vec<crate::value::Row>, most: usize) -> Result<ListPage<ReservationRow>, StoreFault> {
     let more = found.len() > most;
     let (mut items, mut next) = (Vec::new(), None);
     for mut row in found.into_iter().take(most) {
         let (key, booked) = rows::reservation_with_key(&mut row)?;
-        next = Some(u64::try_from(key).map_err(|_| astray("a row of the ledger has a place that cannot be"))?);
+        next = Some(u64::try_from(key).map_err(|_| damaged_ledger("a row of the ledger has a place that cannot be"))?);
         items.push(booked);
     }
-    Ok(Listed { items, next: next.filter(|_| more) })
+    Ok(ListPage { items, next: next.filter(|_| more) })
 }
 
-async fn reservations(link: &mut Link, wanted: &Wanted, page: Page) -> Result<Listed<Booked>, Fault> {
+async fn reservations(
+    link: &mut DbConnection,
+    wanted: &ReservationFilter,
+    page: PageRequest,
+) -> Result<ListPage<ReservationRow>, StoreFault> {
     let most = page.most.min(PAGE_ITEMS_MAX);
     let mut after = page.after.unwrap_or(0);
     // The index narrows by what tells most apart; the rest is looked at here.
@@ -163,9 +171,9 @@ async fn reservations(link: &mut Link, wanted: &Wanted, page: Page) -> Result<Li
         let place = i64::try_from(after).unwrap_or(i64::MAX);
         let mut values = vec![Value::from(place), Value::from(most as u64 + 1)];
         values.extend(narrowed.clone());
-        let found = listed(link.query(sql, &values).await?, most)?;
+        let found = reservations_page(link.query(sql, &values).await?, most)?;
         let next = found.next;
-        let mut left = found.items.into_iter().filter(|booked| wanted.fits(booked)).peekable();
+        let mut left = found.items.into_iter().filter(|booked| wanted.matches(booked)).peekable();
         while items.len() < most
             && let Some(booked) = left.next()
         {
@@ -174,33 +182,36 @@ async fn reservations(link: &mut Link, wanted: &Wanted, page: Page) -> Result<Li
         match next {
             // What does not fit on this page is behind the last one on it.
             _ if left.peek().is_some() => {
-                let last = items.last().map(|booked: &Booked| booked.row.terms().id().to_string());
+                let last = items.last().map(|booked: &ReservationRow| booked.row.terms().id().to_string());
                 let sql = "SELECT reservation_key FROM spend_reservations WHERE reservation_id = ?1";
                 let found = link.query(sql, values![last.unwrap_or_default()]).await?.into_iter().next();
                 let next = found.map(|mut row| row.count()).transpose()?;
-                return Ok(Listed { items, next });
+                return Ok(ListPage { items, next });
             }
-            None => return Ok(Listed { items, next: None }),
-            Some(next) if items.len() == most => return Ok(Listed { items, next: Some(next) }),
+            None => return Ok(ListPage { items, next: None }),
+            Some(next) if items.len() == most => return Ok(ListPage { items, next: Some(next) }),
             Some(next) => after = next,
         }
     }
 }
 
-async fn reservation(link: &mut Link, id: &ReservationId) -> Result<Booked, Fault> {
+async fn reservation(link: &mut DbConnection, id: &ReservationId) -> Result<ReservationRow, StoreFault> {
     let found = link.query(rows::RESERVATION, values![id.to_string()]).await?.into_iter().next();
     let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
     Ok(rows::reservation(&mut found.ok_or_else(unknown)?)?)
 }
 
 /// The entries of these reservations, each one's in order.
-async fn entries(link: &mut Link, ids: &[ReservationId]) -> Result<BTreeMap<ReservationId, Vec<Entry>>, Fault> {
+async fn entries(
+    link: &mut DbConnection,
+    ids: &[ReservationId],
+) -> Result<BTreeMap<ReservationId, Vec<Entry>>, StoreFault> {
     let sql = format!(
         "SELECT {} FROM spend_entries WHERE reservation_id IN ({LIST}) ORDER BY reservation_id, n",
         rows::ENTRY_COLUMNS
     );
     let mut found: BTreeMap<ReservationId, Vec<Entry>> = BTreeMap::new();
-    for mut row in link.among(&sql, &[], ids.iter().map(|id| Value::from(id.to_string()))).await? {
+    for mut row in link.query_in_list(&sql, &[], ids.iter().map(|id| Value::from(id.to_string()))).await? {
         let entry = rows::entry(&mut row)?;
         found.entry(entry.reservation.clone()).or_default().push(entry);
     }
@@ -208,7 +219,7 @@ async fn entries(link: &mut Link, ids: &[ReservationId]) -> Result<BTreeMap<Rese
 }
 
 /// Goes through the whole ledger at one moment of it.
-async fn audit(link: &mut Link, mut audit: Audit) -> Result<Findings, Fault> {
+async fn audit(link: &mut DbConnection, mut audit: LedgerAudit) -> Result<AuditReport, StoreFault> {
     let mut caps = Vec::new();
     for mut row in link.query(&rows::all_caps(), values![]).await? {
         let cap = rows::cap(&mut row)?;
@@ -219,7 +230,7 @@ async fn audit(link: &mut Link, mut audit: Audit) -> Result<Findings, Fault> {
     while let Some(place) = after {
         let place = i64::try_from(place).unwrap_or(i64::MAX);
         let found = link.query(rows::RESERVATIONS, values![place, READ_STEPS_MAX as u64 + 1]).await?;
-        let Listed { items, next } = listed(found, READ_STEPS_MAX)?;
+        let ListPage { items, next } = reservations_page(found, READ_STEPS_MAX)?;
         let ids: Vec<ReservationId> = items.iter().map(|booked| booked.row.terms().id()).collect();
         let mut entries = entries(link, &ids).await?;
         for (booked, id) in items.iter().zip(&ids) {
@@ -228,9 +239,9 @@ async fn audit(link: &mut Link, mut audit: Audit) -> Result<Findings, Fault> {
         after = next;
     }
     let mut terms: BTreeMap<AuthorizationRef, Vec<Terms>> = BTreeMap::new();
-    let mut page = Page::FIRST;
+    let mut page = PageRequest::FIRST;
     loop {
-        let Listed { items, next } = authorizations(link, page).await?;
+        let ListPage { items, next } = authorizations(link, page).await?;
         for row in items {
             let history = rows::agreements(link, row.id).await?;
             let history: Vec<Terms> = history.into_iter().map(|agreement| agreement.terms).collect();
@@ -238,13 +249,13 @@ async fn audit(link: &mut Link, mut audit: Audit) -> Result<Findings, Fault> {
             terms.insert(row.id, history);
         }
         match next {
-            Some(next) => page = Page { after: Some(next), ..Page::FIRST },
+            Some(next) => page = PageRequest { after: Some(next), ..PageRequest::FIRST },
             None => break,
         }
     }
     let sql = "SELECT authorization_id, day, spent, reserved FROM spend_days";
     for mut row in link.query(sql, values![]).await? {
-        let (id, day) = (rows::named(&mut row)?, row.text()?);
+        let (id, day) = (rows::read_authorization_ref(&mut row)?, row.text()?);
         audit.day(id, &day, rows::counters(&mut row)?, terms.get(&id).into_iter().flatten());
     }
     caps.iter().for_each(|cap| audit.cap_counters(cap));

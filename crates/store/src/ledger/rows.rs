@@ -3,14 +3,15 @@
 use cantrip_canon::{Currency, Money};
 use cantrip_loom::Error;
 use cantrip_spend::{
-    Agreement, Approval, ApprovalDecision, ApprovalRequest, ApprovalState, ApprovalVerdict, Authorization,
-    AuthorizationRef, Booked, CallKey, Cap, Committed, Counters, Decided, Decision, Entry, Hold, ReasonCode,
-    ReconcileRequired, Reconciliation, Released, Reservation, Reserved, Row as Reserved_, SetCap, Terms, Verdict,
+    AnyReservation as Reserved_, Approval, ApprovalDecision, ApprovalRequest, ApprovalState, ApprovalVerdict,
+    Authorization, AuthorizationRef, CallKey, Cap, Committed, Counters, Decision, DecisionRecord, Entry, Hold,
+    ReasonCode, ReconcileRequired, Reconciliation, Released, Reservation, ReservationRow, Reserved, SetCap, Terms,
+    TermsRevision, Verdict,
 };
 
-use super::{astray, word};
-use crate::failure::Fault;
-use crate::link::Link;
+use super::{damaged_ledger, word};
+use crate::connection::DbConnection;
+use crate::failure::StoreFault;
 use crate::value::{Row, values};
 
 /// In the order in which [`reservation`] reads them, behind their key.
@@ -77,11 +78,11 @@ pub(super) const APPROVAL: &str = approvals!("WHERE approval_id = ?1");
 pub(super) const APPROVALS: &str = approvals!("ORDER BY approval_key");
 
 fn money(micros: i64, currency: Currency) -> Result<Money, Error> {
-    Money::new(micros, currency).map_err(|_| astray("a row of the ledger has an amount that cannot be"))
+    Money::new(micros, currency).map_err(|_| damaged_ledger("a row of the ledger has an amount that cannot be"))
 }
 
 fn parsed<T: std::str::FromStr>(text: String) -> Result<T, Error> {
-    text.parse().map_err(|_| astray("a row of the ledger has a name that cannot be"))
+    text.parse().map_err(|_| damaged_ledger("a row of the ledger has a name that cannot be"))
 }
 
 pub(super) fn counters(row: &mut Row) -> Result<Counters, Error> {
@@ -95,15 +96,16 @@ pub(super) fn cap(row: &mut Row) -> Result<Cap, Error> {
     Ok(Cap { terms: SetCap { authorization, scope, parent, limit }, counters: counters(row)? })
 }
 
-pub(super) fn reservation(row: &mut Row) -> Result<Booked, Error> {
+pub(super) fn reservation(row: &mut Row) -> Result<ReservationRow, Error> {
     Ok(reservation_with_key(row)?.1)
 }
 
-pub(super) fn reservation_with_key(row: &mut Row) -> Result<(i64, Booked), Error> {
+pub(super) fn reservation_with_key(row: &mut Row) -> Result<(i64, ReservationRow), Error> {
     let key = row.int()?;
     let (authorization, run, root_run) = (parsed(row.text()?)?, row.id()?, row.id()?);
-    let call = CallKey::new(row.text()?).map_err(|_| astray("a reservation is for a call that cannot be"))?;
-    let attempt = u32::try_from(row.int()?).map_err(|_| astray("a reservation has an attempt that cannot be"))?;
+    let call = CallKey::new(row.text()?).map_err(|_| damaged_ledger("a reservation is for a call that cannot be"))?;
+    let attempt =
+        u32::try_from(row.int()?).map_err(|_| damaged_ledger("a reservation has an attempt that cannot be"))?;
     let (scope, decision, approval) = (row.text()?, row.id()?, row.id_or_null()?);
     let (amount, captured, overage) = (row.int()?, row.int_or_null()?, row.int()?);
     let currency: Currency = parsed(row.text()?)?;
@@ -137,13 +139,13 @@ pub(super) fn reservation_with_key(row: &mut Row) -> Result<(i64, Booked), Error
             estimated,
         })
     };
-    let missing = || astray("a reservation lacks what its state needs");
+    let missing = || damaged_ledger("a reservation lacks what its state needs");
     let row = match state.as_str() {
-        "reserved" => Reserved_::Reserved(Reservation::stored(hold, Reserved { epoch })),
+        "reserved" => Reserved_::Reserved(Reservation::from_stored(hold, Reserved { epoch })),
         "reconcile_required" => {
             let why = word(failure_reason.ok_or_else(missing)?)?;
             let marked_at = marked_at.ok_or_else(missing)?;
-            Reserved_::ReconcileRequired(Reservation::stored(hold, ReconcileRequired { epoch, why, marked_at }))
+            Reserved_::ReconcileRequired(Reservation::from_stored(hold, ReconcileRequired { epoch, why, marked_at }))
         }
         "committed" => {
             let actual = money(captured.ok_or_else(missing)?, currency)?;
@@ -155,22 +157,22 @@ pub(super) fn reservation_with_key(row: &mut Row) -> Result<(i64, Booked), Error
                 at: settled_at.ok_or_else(missing)?,
                 reconciled: reconciled(Verdict::Commit(actual)),
             };
-            Reserved_::Committed(Reservation::stored(hold, state))
+            Reserved_::Committed(Reservation::from_stored(hold, state))
         }
         "released" => {
             let at = settled_at.ok_or_else(missing)?;
             let reconciled = reconciled(Verdict::Release);
-            Reserved_::Released(Reservation::stored(hold, Released { epoch, at, reconciled }))
+            Reserved_::Released(Reservation::from_stored(hold, Released { epoch, at, reconciled }))
         }
-        _ => return Err(astray("a reservation is in a state that there is not")),
+        _ => return Err(damaged_ledger("a reservation is in a state that there is not")),
     };
-    Ok((key, Booked { row, entries }))
+    Ok((key, ReservationRow { row, entries }))
 }
 
 pub(super) fn approval(row: &mut Row) -> Result<Approval, Error> {
     let (approval, authorization, run) = (row.id()?, parsed(row.text()?)?, row.id()?);
     let call = row.text_or_null()?.map(CallKey::new).transpose();
-    let call = call.map_err(|_| astray("an approval is for a call that cannot be"))?;
+    let call = call.map_err(|_| damaged_ledger("an approval is for a call that cannot be"))?;
     let (kind, subject_hash) = (word(row.text()?)?, row.hash()?);
     let currency: Currency = parsed(row.text()?)?;
     let (requested, granted) = (money(row.int()?, currency)?, row.int_or_null()?);
@@ -198,11 +200,11 @@ pub(super) fn approval(row: &mut Row) -> Result<Approval, Error> {
 }
 
 /// A revision: number, terms, actor, reason, time.
-fn agreement(row: &mut Row) -> Result<Agreement, Error> {
+fn agreement(row: &mut Row) -> Result<TermsRevision, Error> {
     let (revision, text, hash) = (row.count()?, row.text()?, row.hash()?);
     // What was agreed is hashed before it is read.
     if cantrip_canon::bytes_hash(text.as_bytes()) != hash {
-        return Err(astray("the terms of an authorization are not those that were written"));
+        return Err(damaged_ledger("the terms of an authorization are not those that were written"));
     }
     let mut value: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text)
         .map_err(|source| Error::Misread { what: "the terms of an authorization".to_owned(), source })?;
@@ -210,23 +212,29 @@ fn agreement(row: &mut Row) -> Result<Agreement, Error> {
     value.remove("kind");
     let terms: Terms = serde_json::from_value(serde_json::Value::Object(value))
         .map_err(|source| Error::Misread { what: "the terms of an authorization".to_owned(), source })?;
-    Ok(Agreement { revision, terms, actor: row.text()?, reason: row.text()?, at: row.time()? })
+    Ok(TermsRevision { revision, terms, actor: row.text()?, reason: row.text()?, at: row.time()? })
 }
 
 /// An authorization as it stands. Its own row is read first: locked, it says which revision of the terms holds.
-pub(super) async fn authorization(link: &mut Link, id: AuthorizationRef) -> Result<Option<Authorization>, Fault> {
+pub(super) async fn authorization(
+    link: &mut DbConnection,
+    id: AuthorizationRef,
+) -> Result<Option<Authorization>, StoreFault> {
     let sql = "SELECT spent, reserved, created_at, revision FROM spend_authorizations WHERE authorization_id = ?1";
     let Some(mut row) = link.query(sql, values![id.to_string()]).await?.into_iter().next() else { return Ok(None) };
     let (totals, created_at, revision) = (counters(&mut row)?, row.time()?, row.count()?);
     let sql = "SELECT revision, terms, terms_hash, actor, reason, at FROM spend_terms \
                WHERE authorization_id = ?1 AND revision = ?2";
     let found = link.query(sql, values![id.to_string(), revision]).await?.into_iter().next();
-    let agreement = agreement(&mut found.ok_or_else(|| astray("an authorization has no terms"))?)?;
+    let agreement = agreement(&mut found.ok_or_else(|| damaged_ledger("an authorization has no terms"))?)?;
     Ok(Some(Authorization { id, agreement, totals, created_at }))
 }
 
 /// Every revision of an authorization's terms.
-pub(super) async fn agreements(link: &mut Link, id: AuthorizationRef) -> Result<Vec<Agreement>, Fault> {
+pub(super) async fn agreements(
+    link: &mut DbConnection,
+    id: AuthorizationRef,
+) -> Result<Vec<TermsRevision>, StoreFault> {
     let sql = "SELECT revision, terms, terms_hash, actor, reason, at FROM spend_terms WHERE authorization_id = ?1 \
                ORDER BY revision";
     let found = link.query(sql, values![id.to_string()]).await?;
@@ -256,16 +264,19 @@ pub(super) fn entry(row: &mut Row) -> Result<Entry, Error> {
 pub(super) const DECISIONS_OF_RUN: &str = "SELECT decision_id, run_id, call_id, phase, decision, reason_code, \
      reason_codes_version, evaluation_hash, input, at FROM policy_decisions WHERE run_id = ?1 ORDER BY decision_key";
 
-pub(super) async fn decision(link: &mut Link, id: cantrip_canon::DecisionId) -> Result<Option<Decided>, Fault> {
+pub(super) async fn decision(
+    link: &mut DbConnection,
+    id: cantrip_canon::DecisionId,
+) -> Result<Option<DecisionRecord>, StoreFault> {
     let sql = "SELECT decision_id, run_id, call_id, phase, decision, reason_code, reason_codes_version, evaluation_hash, \
                input, at FROM policy_decisions WHERE decision_id = ?1";
     let found = link.query(sql, values![id]).await?.into_iter().next();
-    Ok(found.map(|mut row| decided(&mut row)).transpose()?)
+    Ok(found.map(|mut row| read_decision(&mut row)).transpose()?)
 }
 
-pub(super) fn decided(row: &mut Row) -> Result<Decided, Error> {
+pub(super) fn read_decision(row: &mut Row) -> Result<DecisionRecord, Error> {
     let (id, run) = (row.id()?, row.id()?);
-    let call = CallKey::new(row.text()?).map_err(|_| astray("a decision is about a call that cannot be"))?;
+    let call = CallKey::new(row.text()?).map_err(|_| damaged_ledger("a decision is about a call that cannot be"))?;
     let phase = word(row.text()?)?;
     let decision = Decision {
         decision: word(row.text()?)?,
@@ -275,10 +286,10 @@ pub(super) fn decided(row: &mut Row) -> Result<Decided, Error> {
     };
     let input = serde_json::from_str(&row.text()?)
         .map_err(|source| Error::Misread { what: "the input of a decision".to_owned(), source })?;
-    Ok(Decided { id, run, call, phase, decision, input, at: row.time()? })
+    Ok(DecisionRecord { id, run, call, phase, decision, input, at: row.time()? })
 }
 
 /// The authorization that a text names.
-pub(super) fn named(row: &mut Row) -> Result<AuthorizationRef, Error> {
+pub(super) fn read_authorization_ref(row: &mut Row) -> Result<AuthorizationRef, Error> {
     parsed(row.text()?)
 }

@@ -2,11 +2,11 @@
 
 use cantrip_spend::{Authorization, Changes};
 
-use crate::failure::Fault;
-use crate::link::Link;
+use crate::connection::DbConnection;
+use crate::failure::StoreFault;
 
 /// Writes it into a ledger that has just been made.
-pub(crate) async fn plant(link: &mut Link) -> Result<(), Fault> {
+pub(crate) async fn insert_local_authorization(link: &mut DbConnection) -> Result<(), StoreFault> {
     let local = Authorization::local();
     let mut changes = Changes { agreements: vec![(local.id, local.agreement.clone())], ..Changes::default() };
     changes.authorizations.insert(local.id, local);

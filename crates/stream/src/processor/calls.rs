@@ -6,8 +6,8 @@
 //! keep two items for one call.
 
 use super::items::within_limit;
-use super::turn::{Head, Turn};
-use super::{Work, turn};
+use super::turn::{Turn, TurnHead};
+use super::{EventContext, turn};
 use crate::event::{Arguments, FinalCall, FinalOutput, Name};
 use crate::id::{CallId, ItemId};
 use crate::timestamp::SourceTimestamp;
@@ -37,7 +37,7 @@ enum State {
 
 /// An output whose call nobody has announced.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldOutput {
     item_id: ItemId,
     pub(super) call_id: CallId,
     output: ToolOutput,
@@ -52,7 +52,7 @@ impl Turn {
         call_id: &CallId,
         parent_item_id: Option<&ItemId>,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         if self.calls.contains_key(call_id) {
             work.dropped.duplicate_call += 1;
@@ -70,7 +70,13 @@ impl Turn {
         self.announce(call_id, call, at, work);
     }
 
-    pub(super) fn call_done(&mut self, item_id: &ItemId, done: &FinalCall, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn call_done(
+        &mut self,
+        item_id: &ItemId,
+        done: &FinalCall,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         let Some(call) = self.calls.get_mut(&done.call_id) else {
             let call = Call {
                 item_id: item_id.clone(),
@@ -105,7 +111,7 @@ impl Turn {
         item_id: &ItemId,
         done: &FinalOutput,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         let FinalOutput { call_id, output, is_error, reply } = done;
         let output = ToolOutput { text: output.clone(), is_error: *is_error, reply: reply.clone() };
@@ -119,12 +125,12 @@ impl Turn {
             work.dropped.duplicate_output += 1;
         } else {
             self.held_bytes += output.text.len();
-            self.held.push(Held { item_id: item_id.clone(), call_id: call_id.clone(), output, source: at });
+            self.held.push(HeldOutput { item_id: item_id.clone(), call_id: call_id.clone(), output, source: at });
         }
     }
 
     /// Shows a call for the first time, and at once its output if that was here before it.
-    fn announce(&mut self, call_id: &CallId, mut call: Call, at: SourceTimestamp, work: &mut Work<'_>) {
+    fn announce(&mut self, call_id: &CallId, mut call: Call, at: SourceTimestamp, work: &mut EventContext<'_>) {
         call.show(&self.head, call_id.clone(), Status::Create, at, work);
         if let Some(index) = self.held.iter().position(|held| held.call_id == *call_id) {
             let held = self.held.remove(index);
@@ -135,7 +141,13 @@ impl Turn {
         self.calls.insert(call_id.clone(), call);
     }
 
-    pub(super) fn calls_failed(&mut self, calls: &[CallId], status: &Status, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn fail_calls(
+        &mut self,
+        calls: &[CallId],
+        status: &Status,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         for call_id in calls {
             let Some(call) = self.calls.get_mut(call_id) else { continue };
             match call.state {
@@ -150,12 +162,12 @@ impl Turn {
         }
     }
 
-    pub(super) fn calls_cancelled(
+    pub(super) fn cancel_calls(
         &mut self,
         calls: &[CallId],
         status: &Status,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         for call_id in calls {
             let Some(call) = self.calls.get_mut(call_id) else { continue };
@@ -171,14 +183,14 @@ impl Turn {
     }
 
     /// Ends the outputs that are held under this item id; whether there were any.
-    pub(super) fn held_ended(
+    pub(super) fn end_held_outputs(
         &mut self,
         item_id: &ItemId,
         status: &Status,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) -> bool {
-        let ended: Vec<Held> = self.held.extract_if(.., |held| held.item_id == *item_id).collect();
+        let ended: Vec<HeldOutput> = self.held.extract_if(.., |held| held.item_id == *item_id).collect();
         for held in &ended {
             self.held_bytes -= held.output.text.len();
             held.show(&self.head, status.clone(), at, work);
@@ -192,7 +204,14 @@ impl Call {
         matches!(self.state, State::Pending)
     }
 
-    fn settle(&mut self, head: &Head, call_id: &CallId, output: ToolOutput, at: SourceTimestamp, work: &mut Work<'_>) {
+    fn settle(
+        &mut self,
+        head: &TurnHead,
+        call_id: &CallId,
+        output: ToolOutput,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         let (text, status) = within_limit(&output.text);
         self.state = State::Settled(ToolOutput { text, ..output });
         self.show(head, call_id.clone(), status, at, work);
@@ -200,11 +219,11 @@ impl Call {
 
     pub(super) fn show(
         &self,
-        head: &turn::Head,
+        head: &turn::TurnHead,
         call_id: CallId,
         status: Status,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         let output = match &self.state {
             State::Settled(output) => Some(output.clone()),
@@ -221,9 +240,9 @@ impl Call {
     }
 }
 
-impl Held {
+impl HeldOutput {
     /// Shows the output by itself, as that of a call nobody ever named.
-    pub(super) fn show(&self, head: &Head, status: Status, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn show(&self, head: &TurnHead, status: Status, at: SourceTimestamp, work: &mut EventContext<'_>) {
         let call = ToolCall {
             name: Name::unknown(),
             arguments: Arguments::default(),

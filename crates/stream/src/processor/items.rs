@@ -5,13 +5,13 @@
 
 use cantrip_canon::Instant;
 
-use super::turn::{Ending, Head, Turn};
-use super::{Work, codes};
+use super::turn::{Ending, Turn, TurnHead};
+use super::{EventContext, codes};
 use crate::event::{FinalItem, ItemCancelled, ItemDelta, ItemDone, ItemError, ItemStart, Origin, StartedItem};
 use crate::id::ItemId;
 use crate::limits;
-use crate::options::{Pace, Timers};
-use crate::text::{Growing, Text};
+use crate::options::{EmissionPace, Timers};
+use crate::text::{Text, TextBuffer};
 use crate::timestamp::SourceTimestamp;
 use crate::upsert::{Item, Status};
 
@@ -20,8 +20,8 @@ use crate::upsert::{Item, Status};
 pub(super) struct OpenText {
     kind: Kind,
     pub(super) order: u64,
-    text: Growing,
-    pace: Pace,
+    text: TextBuffer,
+    pace: EmissionPace,
     shown: bool,
     /// Of the last delta, or the start.
     source: SourceTimestamp,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 impl Turn {
-    pub(super) fn item_start(&mut self, start: &ItemStart, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn item_start(&mut self, start: &ItemStart, at: SourceTimestamp, work: &mut EventContext<'_>) {
         if let Some(entry) = self.items.get_mut(&start.item_id) {
             entry.cancelled = false;
         }
@@ -57,7 +57,14 @@ impl Turn {
         }
     }
 
-    fn open_text(&mut self, item_id: &ItemId, kind: Kind, initial: &Text, at: SourceTimestamp, work: &mut Work<'_>) {
+    fn open_text(
+        &mut self,
+        item_id: &ItemId,
+        kind: Kind,
+        initial: &Text,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         let entry = self.items.entry(item_id.clone()).or_default();
         if let Some(mut old) = entry.text.take() {
             let message = "the item was started again before it ended";
@@ -67,8 +74,8 @@ impl Turn {
         let mut text = Box::new(OpenText {
             kind,
             order: work.order.next(),
-            text: Growing::default(),
-            pace: Pace::default(),
+            text: TextBuffer::default(),
+            pace: EmissionPace::default(),
             shown: false,
             source: at,
             last_delta: work.now.monotonic,
@@ -85,7 +92,7 @@ impl Turn {
         entry.text = Some(text);
     }
 
-    pub(super) fn item_delta(&mut self, delta: &ItemDelta, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn item_delta(&mut self, delta: &ItemDelta, at: SourceTimestamp, work: &mut EventContext<'_>) {
         if delta.delta_content.is_empty() {
             return;
         }
@@ -112,7 +119,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn item_done(&mut self, done: &ItemDone, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn item_done(&mut self, done: &ItemDone, at: SourceTimestamp, work: &mut EventContext<'_>) {
         if self.is_cancelled(&done.item_id) {
             work.dropped.cancelled_item += 1;
             return;
@@ -137,7 +144,7 @@ impl Turn {
         content: &Text,
         item: impl FnOnce(Text) -> Item,
         at: SourceTimestamp,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         let entry = self.items.entry(item_id.clone()).or_default();
         if let Some(mut text) = entry.text.take() {
@@ -148,7 +155,7 @@ impl Turn {
         self.head.upsert(item_id.clone(), at, status, item(content), work);
     }
 
-    pub(super) fn item_error(&mut self, failed: &ItemError, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn item_error(&mut self, failed: &ItemError, at: SourceTimestamp, work: &mut EventContext<'_>) {
         let status = Status::from(failed.error.clone());
         if let Some(entry) = self.items.get_mut(&failed.item_id) {
             if entry.cancelled {
@@ -162,16 +169,21 @@ impl Turn {
             }
             if !entry.calls.is_empty() {
                 let calls = entry.calls.clone();
-                self.calls_failed(&calls, &status, at, work);
+                self.fail_calls(&calls, &status, at, work);
                 return;
             }
         }
-        if !self.held_ended(&failed.item_id, &status, at, work) {
+        if !self.end_held_outputs(&failed.item_id, &status, at, work) {
             work.dropped.orphan_error += 1;
         }
     }
 
-    pub(super) fn item_cancelled(&mut self, cancelled: &ItemCancelled, at: SourceTimestamp, work: &mut Work<'_>) {
+    pub(super) fn item_cancelled(
+        &mut self,
+        cancelled: &ItemCancelled,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         let message = cancelled.reason.map(|reason| reason.as_str().into());
         let status = Status::Error { code: codes::ITEM_CANCELLED.into(), message };
         let entry = self.items.entry(cancelled.item_id.clone()).or_default();
@@ -181,12 +193,12 @@ impl Turn {
         }
         if !entry.calls.is_empty() {
             let calls = entry.calls.clone();
-            self.calls_cancelled(&calls, &status, at, work);
+            self.cancel_calls(&calls, &status, at, work);
         }
-        self.held_ended(&cancelled.item_id, &status, at, work);
+        self.end_held_outputs(&cancelled.item_id, &status, at, work);
     }
 
-    pub(super) fn timer_fired(&mut self, item_id: &ItemId, work: &mut Work<'_>) {
+    pub(super) fn timer_fired(&mut self, item_id: &ItemId, work: &mut EventContext<'_>) {
         if let Some(text) = self.items.get_mut(item_id).and_then(|entry| entry.text.as_mut()) {
             // The deadline was taken out to get here.
             text.armed = None;
@@ -208,7 +220,7 @@ impl OpenText {
         if piece.len() > room { Err(TooLarge) } else { Ok(()) }
     }
 
-    fn item(&mut self, head: &Head) -> Item {
+    fn item(&mut self, head: &TurnHead) -> Item {
         let content = self.text.snapshot();
         match self.kind {
             Kind::Message => Item::Message { content, origin: Origin::Agent },
@@ -217,7 +229,7 @@ impl OpenText {
     }
 
     /// Sends the text so far as `create` or `update`.
-    fn emit(&mut self, head: &Head, item_id: &ItemId, work: &mut Work<'_>) {
+    fn emit(&mut self, head: &TurnHead, item_id: &ItemId, work: &mut EventContext<'_>) {
         let status = if self.shown { Status::Update } else { Status::Create };
         let item = self.item(head);
         head.upsert(item_id.clone(), self.source, status, item, work);
@@ -228,19 +240,33 @@ impl OpenText {
     }
 
     /// Sends the text so far if it has tokens that no emission has shown.
-    fn flush(&mut self, head: &Head, item_id: &ItemId, work: &mut Work<'_>) {
+    fn flush(&mut self, head: &TurnHead, item_id: &ItemId, work: &mut EventContext<'_>) {
         if self.pace.unsent(self.text.tokens()) > 0 {
             self.emit(head, item_id, work);
         }
     }
 
-    fn show(&mut self, head: &Head, item_id: ItemId, status: Status, at: SourceTimestamp, work: &mut Work<'_>) {
+    fn show(
+        &mut self,
+        head: &TurnHead,
+        item_id: ItemId,
+        status: Status,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         let item = self.item(head);
         head.upsert(item_id, at, status, item, work);
     }
 
     /// Ends the item with this status, in silence if nobody could know that it existed.
-    fn finish(&mut self, head: &Head, item_id: &ItemId, status: Status, at: SourceTimestamp, work: &mut Work<'_>) {
+    fn finish(
+        &mut self,
+        head: &TurnHead,
+        item_id: &ItemId,
+        status: Status,
+        at: SourceTimestamp,
+        work: &mut EventContext<'_>,
+    ) {
         self.disarm(work);
         if self.shown || !self.text.is_empty() {
             self.show(head, item_id.clone(), status, at, work);
@@ -248,28 +274,28 @@ impl OpenText {
     }
 
     /// Ends the item with its turn.
-    pub(super) fn cut_off(
+    pub(super) fn interrupt(
         &mut self,
-        head: &Head,
+        head: &TurnHead,
         item_id: ItemId,
         ending: &Ending,
         by: Option<SourceTimestamp>,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         match ending {
             Ending::Completed(_) => self.flush(head, &item_id, work),
             Ending::Cancelled(_) | Ending::Failed { .. } => {}
         }
         let at = by.unwrap_or(self.source);
-        self.finish(head, &item_id, ending.cut(), at, work);
+        self.finish(head, &item_id, ending.interrupted_status(), at, work);
     }
 
-    fn arm(&mut self, head: &Head, item_id: &ItemId, work: &mut Work<'_>) {
+    fn arm(&mut self, head: &TurnHead, item_id: &ItemId, work: &mut EventContext<'_>) {
         let deadline = self.deadline(&work.options.timers);
         work.deadlines.set(&mut self.armed, deadline, self.order, || (head.turn_id.clone(), item_id.clone()));
     }
 
-    fn disarm(&mut self, work: &mut Work<'_>) {
+    fn disarm(&mut self, work: &mut EventContext<'_>) {
         work.deadlines.clear(&mut self.armed, self.order);
     }
 

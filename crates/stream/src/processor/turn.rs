@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::calls::{Call, Held};
+use super::calls::{Call, HeldOutput};
 use super::items::OpenText;
-use super::{Work, codes};
+use super::{EventContext, codes};
 use crate::event::{ErrorInfo, FinalItem, Payload, ResponseDone, ResponseStatus, StartedItem, StreamEvent, Usage};
 use crate::id::{CallId, ItemId, ProviderId, SessionId, TurnId};
 use crate::limits;
@@ -18,19 +18,19 @@ use crate::upsert::{Emission, Item, Status, TurnEvent, TurnStatus, Upsert};
 
 #[derive(Debug)]
 pub(super) struct Turn {
-    pub(super) head: Head,
+    pub(super) head: TurnHead,
     /// Among the turns of its processor.
     pub(super) order: u64,
     pub(super) items: HashMap<ItemId, Entry>,
     pub(super) calls: HashMap<CallId, Call>,
     /// Outputs whose call nobody has announced, in order of arrival, at most one per call.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<HeldOutput>,
     pub(super) held_bytes: usize,
 }
 
 /// What every emission of a turn says.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct TurnHead {
     pub(super) turn_id: TurnId,
     pub(super) session_id: SessionId,
     /// `None` until a `response_start` names it.
@@ -63,7 +63,7 @@ pub(super) struct Closing {
 }
 
 impl Ending {
-    pub(super) fn of(done: &ResponseDone) -> Self {
+    pub(super) fn from_response(done: &ResponseDone) -> Self {
         let closing = || Closing {
             usage: done.usage,
             finish_reason: done.finish_reason.clone(),
@@ -83,7 +83,7 @@ impl Ending {
     }
 
     /// The status of an item that this ending cuts off.
-    pub(super) fn cut(&self) -> Status {
+    pub(super) fn interrupted_status(&self) -> Status {
         match self {
             Self::Completed(_) => Status::Complete { incomplete: true },
             Self::Cancelled(_) => Status::Error { code: codes::ITEM_CANCELLED.into(), message: None },
@@ -92,14 +92,14 @@ impl Ending {
     }
 }
 
-impl Head {
+impl TurnHead {
     pub(super) fn upsert(
         &self,
         item_id: ItemId,
         source_timestamp: SourceTimestamp,
         status: Status,
         item: Item,
-        work: &mut Work<'_>,
+        work: &mut EventContext<'_>,
     ) {
         work.out.push(Emission::Upsert(Upsert {
             turn_id: self.turn_id.clone(),
@@ -114,12 +114,12 @@ impl Head {
 }
 
 /// A limit by name and value.
-pub(super) type Met = (&'static str, usize);
+pub(super) type LimitHit = (&'static str, usize);
 
 impl Turn {
     pub(super) fn new(event: &StreamEvent, order: u64) -> Self {
         Self {
-            head: Head { turn_id: event.turn_id.clone(), session_id: event.session_id.clone(), provider_id: None },
+            head: TurnHead { turn_id: event.turn_id.clone(), session_id: event.session_id.clone(), provider_id: None },
             order,
             items: HashMap::new(),
             calls: HashMap::new(),
@@ -133,24 +133,24 @@ impl Turn {
     }
 
     /// The limit that the event would exceed, if there is one.
-    pub(super) fn meets_limit(&self, payload: &Payload) -> Option<Met> {
+    pub(super) fn exceeded_limit(&self, payload: &Payload) -> Option<LimitHit> {
         match payload {
             Payload::ItemStart(start) => match &start.item {
-                StartedItem::Message { .. } | StartedItem::Reasoning { .. } => self.no_room_for(&start.item_id),
-                StartedItem::FunctionCall { call_id, .. } => self.no_room_for_call(call_id, &start.item_id),
+                StartedItem::Message { .. } | StartedItem::Reasoning { .. } => self.item_limit(&start.item_id),
+                StartedItem::FunctionCall { call_id, .. } => self.call_limit(call_id, &start.item_id),
                 StartedItem::FunctionCallOutput { .. } => None,
             },
             Payload::ItemDone(done) => match &done.final_item {
-                FinalItem::Message { .. } | FinalItem::Reasoning { .. } => self.no_room_for(&done.item_id),
-                FinalItem::FunctionCall(call) => self.no_room_for_call(&call.call_id, &done.item_id),
+                FinalItem::Message { .. } | FinalItem::Reasoning { .. } => self.item_limit(&done.item_id),
+                FinalItem::FunctionCall(call) => self.call_limit(&call.call_id, &done.item_id),
                 FinalItem::FunctionCallOutput(output) => {
                     let waits = !self.calls.contains_key(&output.call_id)
                         && !self.is_cancelled(&done.item_id)
                         && !self.held.iter().any(|held| held.call_id == output.call_id);
-                    if waits { no_room_to_hold(self.held.len(), self.held_bytes, output.output.len()) } else { None }
+                    if waits { held_output_limit(self.held.len(), self.held_bytes, output.output.len()) } else { None }
                 }
             },
-            Payload::ItemCancelled(cancelled) => self.no_room_for(&cancelled.item_id),
+            Payload::ItemCancelled(cancelled) => self.item_limit(&cancelled.item_id),
             Payload::ResponseStart(_)
             | Payload::ItemDelta(_)
             | Payload::ItemError(_)
@@ -159,57 +159,57 @@ impl Turn {
         }
     }
 
-    fn no_room_for(&self, item_id: &ItemId) -> Option<Met> {
+    fn item_limit(&self, item_id: &ItemId) -> Option<LimitHit> {
         let full = self.items.len() >= limits::TURN_ITEMS_MAX && !self.items.contains_key(item_id);
         full.then_some(("TURN_ITEMS_MAX", limits::TURN_ITEMS_MAX))
     }
 
-    fn no_room_for_call(&self, call_id: &CallId, item_id: &ItemId) -> Option<Met> {
+    fn call_limit(&self, call_id: &CallId, item_id: &ItemId) -> Option<LimitHit> {
         if self.calls.contains_key(call_id) || self.is_cancelled(item_id) {
             return None;
         }
         let full = self.calls.len() >= limits::TURN_ITEMS_MAX;
-        full.then_some(("TURN_ITEMS_MAX", limits::TURN_ITEMS_MAX)).or_else(|| self.no_room_for(item_id))
+        full.then_some(("TURN_ITEMS_MAX", limits::TURN_ITEMS_MAX)).or_else(|| self.item_limit(item_id))
     }
 
     /// Ends what is open in the order of its start, then what is held, then the turn. `by` is when the event happened
     /// that ends it; without one, each item has the time of its own last event.
-    pub(super) fn end(mut self, ending: Ending, by: Option<SourceTimestamp>, work: &mut Work<'_>) {
-        let mut open: Vec<(u64, Open)> = Vec::new();
+    pub(super) fn end(mut self, ending: Ending, by: Option<SourceTimestamp>, work: &mut EventContext<'_>) {
+        let mut open: Vec<(u64, OpenItem)> = Vec::new();
         for (item_id, entry) in self.items.drain() {
             if let Some(text) = entry.text {
-                open.push((text.order, Open::Text(item_id, text)));
+                open.push((text.order, OpenItem::Text(item_id, text)));
             }
         }
         for (call_id, call) in self.calls.drain() {
             if call.is_pending() {
-                open.push((call.order, Open::Call(call_id, call)));
+                open.push((call.order, OpenItem::Call(call_id, call)));
             }
         }
         open.sort_unstable_by_key(|(order, _)| *order);
         for (_, open) in open {
             match open {
-                Open::Text(item_id, mut text) => text.cut_off(&self.head, item_id, &ending, by, work),
-                Open::Call(call_id, call) => {
-                    call.show(&self.head, call_id, ending.cut(), by.unwrap_or(call.source), work)
+                OpenItem::Text(item_id, mut text) => text.interrupt(&self.head, item_id, &ending, by, work),
+                OpenItem::Call(call_id, call) => {
+                    call.show(&self.head, call_id, ending.interrupted_status(), by.unwrap_or(call.source), work)
                 }
             }
         }
         for held in self.held.drain(..) {
             let at = by.unwrap_or(held.source);
-            held.show(&self.head, ending.cut(), at, work);
+            held.show(&self.head, ending.interrupted_status(), at, work);
         }
-        work.out.push(Emission::Turn(self.head.ended(ending)));
+        work.out.push(Emission::Turn(self.head.end_event(ending)));
     }
 }
 
-enum Open {
+enum OpenItem {
     Text(ItemId, Box<OpenText>),
     Call(CallId, Call),
 }
 
-impl Head {
-    fn ended(self, ending: Ending) -> TurnEvent {
+impl TurnHead {
+    fn end_event(self, ending: Ending) -> TurnEvent {
         let Self { turn_id, session_id, .. } = self;
         let (status, closing) = match ending {
             Ending::Completed(closing) => (TurnStatus::Completed, closing),
@@ -225,10 +225,10 @@ impl Head {
 }
 
 /// The one limit that the first event of a turn can meet.
-pub(super) fn first_event_meets_limit(payload: &Payload) -> Option<Met> {
+pub(super) fn first_event_limit(payload: &Payload) -> Option<LimitHit> {
     match payload {
         Payload::ItemDone(done) => match &done.final_item {
-            FinalItem::FunctionCallOutput(output) => no_room_to_hold(0, 0, output.output.len()),
+            FinalItem::FunctionCallOutput(output) => held_output_limit(0, 0, output.output.len()),
             FinalItem::Message { .. } | FinalItem::Reasoning { .. } | FinalItem::FunctionCall(_) => None,
         },
         Payload::ResponseStart(_)
@@ -241,7 +241,7 @@ pub(super) fn first_event_meets_limit(payload: &Payload) -> Option<Met> {
     }
 }
 
-fn no_room_to_hold(held: usize, held_bytes: usize, bytes: usize) -> Option<Met> {
+fn held_output_limit(held: usize, held_bytes: usize, bytes: usize) -> Option<LimitHit> {
     if held >= limits::HELD_OUTPUTS_MAX {
         Some(("HELD_OUTPUTS_MAX", limits::HELD_OUTPUTS_MAX))
     } else if held_bytes + bytes > limits::HELD_OUTPUT_BYTES_MAX {

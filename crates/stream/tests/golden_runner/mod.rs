@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cantrip_canon::{Clock, ManualClock, Timestamp};
 use cantrip_stream::{
-    Dropped, Emission, ErrorInfo, Gradient, Item, Options, Origin, Processor, ProviderId, SourceTimestamp, Status,
-    StreamEvent, Text, ToolCall, TurnEvent, TurnStatus, Upsert,
+    DroppedCounts, Emission, ErrorInfo, Gradient, Item, Options, Origin, Processor, ProviderId, SourceTimestamp,
+    Status, StreamEvent, Text, ToolCall, TurnEvent, TurnStatus, Upsert,
 };
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Case>, String> {
                 options: Options::default(),
                 words: false,
                 events: Vec::new(),
-                expected: vec![dropped(&Dropped::default())],
+                expected: vec![dropped(&DroppedCounts::default())],
             });
             continue;
         }
@@ -362,8 +362,8 @@ fn number_of(at: SourceTimestamp) -> u32 {
     digits.parse().expect("the runner writes three digits")
 }
 
-fn dropped(counts: &Dropped) -> String {
-    let Dropped { late, orphan_delta, orphan_error, duplicate_output, duplicate_call, cancelled_item } = *counts;
+fn dropped(counts: &DroppedCounts) -> String {
+    let DroppedCounts { late, orphan_delta, orphan_error, duplicate_output, duplicate_call, cancelled_item } = *counts;
     let kinds = [
         ("late", late),
         ("orphan_delta", orphan_delta),

@@ -3,10 +3,10 @@
 //! The circle reads their arguments and returns an effect; the loop casts the children. The executors here are entered
 //! only for a batch of nothing, whose answer is known.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::{Value, json};
 
-use crate::gate::{AnyGate, Call, Gate, Promises};
+use crate::gate::{AnyGate, Call, Gate, GateSpec};
 
 /// Casts a child on a derived intent and waits for its answer.
 pub fn call_agent() -> AnyGate {
@@ -15,7 +15,7 @@ pub fn call_agent() -> AnyGate {
     parameters["additionalProperties"] = json!(false);
     let description = "Casts a child entity on an intent of its own and returns its answer. The child has its own \
                        context and sees nothing of this one but the intent and `context`.";
-    AnyGate::from(Agent { promises: Promises::new("call_agent", description, parameters) })
+    AnyGate::from(Agent { promises: GateSpec::new("call_agent", description, parameters) })
 }
 
 /// Casts several children at once and returns their answers in request order.
@@ -34,7 +34,7 @@ pub fn call_agent_batch() -> AnyGate {
     });
     let description = "Casts several child entities at once and returns their answers in request order; a child that \
                        failed is an object with `error` in its place.";
-    AnyGate::from(Agent { promises: Promises::new("call_agent_batch", description, parameters) })
+    AnyGate::from(Agent { promises: GateSpec::new("call_agent_batch", description, parameters) })
 }
 
 /// What may be said about one child, in declared order.
@@ -56,15 +56,15 @@ fn request_parameters() -> Value {
 }
 
 struct Agent {
-    promises: Promises,
+    promises: GateSpec,
 }
 
 impl Gate for Agent {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, _: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
         Ok(codes::gate_ok(&self.promises.name).value(Value::Array(Vec::new())))
     }
 }

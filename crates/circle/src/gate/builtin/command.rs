@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cantrip_canon::json;
-use cantrip_reply::{Filled, Refusal, Success, codes, told_here};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes, context_for_process};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::process::{Beyond, Process, Ran, RunFault};
+use super::process::{ExcessOutput, Process, ProcessOutput, RunFault};
 use crate::Label;
-use crate::gate::{AnyGate, Call, Doubt, Gate, Promises};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, UnknownCharge};
 use crate::limits::{COMMAND_ERROR_BYTES, COMMAND_MS, COMMAND_OUTPUT_BYTES_MAX};
 
 /// The variable in which a program finds the key of its call: the same whenever the call is made again.
@@ -32,7 +32,7 @@ pub enum OnError {
 /// How a command becomes a gate.
 #[derive(Debug, Clone)]
 pub struct Command {
-    promises: Promises,
+    promises: GateSpec,
     process: Process,
     time_max: Duration,
     output_bytes_max: usize,
@@ -44,7 +44,7 @@ impl Command {
     pub fn new(name: impl Into<String>, description: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         let parameters = serde_json::json!({"type": "object"});
         Self {
-            promises: Promises::new(name, description, parameters).labels(Label::ALL),
+            promises: GateSpec::new(name, description, parameters).labels(Label::ALL),
             process: Process { program: program.into(), arguments: Vec::new(), folder: None, environment: Vec::new() },
             time_max: Duration::from_millis(COMMAND_MS),
             output_bytes_max: COMMAND_OUTPUT_BYTES_MAX,
@@ -102,38 +102,38 @@ impl Command {
         AnyGate::from(CommandGate { command: self })
     }
 
-    fn failed(&self, detail: impl Into<String>) -> Refusal {
+    fn failure(&self, detail: impl Into<String>) -> Refusal {
         codes::gate_failed(&self.promises.name, detail.into()).into()
     }
 
-    async fn run(&self, call: &Call) -> Result<Ran, Refusal> {
+    async fn run(&self, call: &Call) -> Result<ProcessOutput, Refusal> {
         let input = Value::Object(call.arguments.clone()).to_string();
         let mut process = self.process.clone();
         if let Some(key) = &call.idempotency_key {
             process.environment.push((KEY_VARIABLE.to_owned(), key.clone()));
         }
-        if let Some(trace) = told_here() {
+        if let Some(trace) = context_for_process() {
             process.environment.push(("TRACEPARENT".to_owned(), trace.traceparent()));
             let state = trace.state().map(|state| ("TRACESTATE".to_owned(), state.to_owned()));
             process.environment.extend(state);
         }
-        let ran = process.run(input.as_bytes(), self.output_bytes_max, Beyond::Refused, COMMAND_ERROR_BYTES);
+        let ran = process.run(input.as_bytes(), self.output_bytes_max, ExcessOutput::Refused, COMMAND_ERROR_BYTES);
         ran.await.map_err(|fault| {
             // What never began has cost nothing.
             if let RunFault::Unstartable(_) = fault {
-                call.effects.unbegun();
+                call.effects.mark_not_started();
             }
-            self.failed(fault.to_string())
+            self.failure(fault.to_string())
         })
     }
 
-    fn answer(&self, output: Ran) -> Result<Filled<Success>, Refusal> {
+    fn answer(&self, output: ProcessOutput) -> Result<ReplyDraft<Success>, Refusal> {
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.complained);
-            return Err(self.failed(format!("{}: {}", output.status, said.trim())));
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(self.failure(format!("{}: {}", output.status, said.trim())));
         }
-        let answer = json::read_bytes(&output.printed)
-            .map_err(|fault| self.failed(format!("its answer is no JSON: {fault}")))?;
+        let answer = json::read_bytes(&output.stdout)
+            .map_err(|fault| self.failure(format!("its answer is no JSON: {fault}")))?;
         match (answer.get("error"), self.on_error) {
             (Some(Value::Null) | None, _) => Ok(codes::gate_ok(&self.promises.name).value(answer)),
             (Some(error), on_error) => {
@@ -141,7 +141,7 @@ impl Command {
                 let detail = said.map_or_else(|| error.to_string(), str::to_owned);
                 match on_error {
                     OnError::Report => Err(codes::gate_reported(&self.promises.name, detail).into()),
-                    OnError::Fail => Err(self.failed(detail)),
+                    OnError::Fail => Err(self.failure(detail)),
                 }
             }
         }
@@ -153,16 +153,16 @@ struct CommandGate {
 }
 
 impl Gate for CommandGate {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.command.promises
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let command = &self.command;
         match timeout(command.time_max, command.run(&call)).await {
             Ok(output) => command.answer(output?),
             Err(_) => {
-                call.effects.doubt(Doubt::Cut);
+                call.effects.record_unknown_charge(UnknownCharge::Cut);
                 let limit_ms = u64::try_from(command.time_max.as_millis()).unwrap_or(u64::MAX);
                 Err(codes::timed_out(&command.promises.name, limit_ms).into())
             }

@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::gate::function::{parameters, read};
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::function::{parameters, parse_arguments};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 use crate::limits::CONTEXT_SHOWN_BYTES;
 
 /// A gate that reads this value and nothing else.
 pub fn context(value: Arc<Value>) -> AnyGate {
     let description = "Reads the data this task was given: its type, its size, and the part that is asked for.";
-    let promises = Promises::new("context", description, parameters::<Part>()).purity(Purity::ReadOnly);
+    let promises = GateSpec::new("context", description, parameters::<Part>()).purity(Purity::ReadOnly);
     AnyGate::from(Context { promises, value })
 }
 
@@ -35,17 +35,17 @@ struct Part {
 }
 
 struct Context {
-    promises: Promises,
+    promises: GateSpec,
     value: Arc<Value>,
 }
 
 impl Gate for Context {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let Part { pointer, offset, limit } = read(&self.promises.name, call.arguments)?;
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
+        let Part { pointer, offset, limit } = parse_arguments(&self.promises.name, call.arguments)?;
         let found = self.value.pointer(&pointer).ok_or_else(|| unusable(&pointer, "nothing is there"))?;
         let limit = limit.unwrap_or(usize::MAX);
         let shown = match found {

@@ -1,9 +1,9 @@
 //! `done`: how an entity ends its cast, with any value as its answer.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 
 /// The one gate that every circle has. The circle itself reads its answer; nothing is executed.
 pub fn done() -> AnyGate {
@@ -14,19 +14,19 @@ pub fn done() -> AnyGate {
         "additionalProperties": false,
     });
     let description = "Ends the task with its answer. Nothing after it is executed.";
-    AnyGate::from(Done { promises: Promises::new("done", description, parameters).purity(Purity::Pure) })
+    AnyGate::from(Done { promises: GateSpec::new("done", description, parameters).purity(Purity::Pure) })
 }
 
 struct Done {
-    promises: Promises,
+    promises: GateSpec,
 }
 
 impl Gate for Done {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, mut call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, mut call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let answer = call.arguments.remove("answer").unwrap_or_default();
         Ok(codes::gate_ok(&self.promises.name).value(answer))
     }

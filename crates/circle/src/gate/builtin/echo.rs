@@ -1,9 +1,9 @@
 //! `echo`: gives back what it was given.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 
 /// A gate that does nothing, for trying things out.
 pub fn echo() -> AnyGate {
@@ -13,19 +13,19 @@ pub fn echo() -> AnyGate {
         "required": ["text"],
         "additionalProperties": false,
     });
-    AnyGate::from(Echo { promises: Promises::new("echo", "Returns its argument.", parameters).purity(Purity::Pure) })
+    AnyGate::from(Echo { promises: GateSpec::new("echo", "Returns its argument.", parameters).purity(Purity::Pure) })
 }
 
 struct Echo {
-    promises: Promises,
+    promises: GateSpec,
 }
 
 impl Gate for Echo {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, mut call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, mut call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let text = call.arguments.remove("text").unwrap_or_default();
         Ok(codes::gate_ok(&self.promises.name).value(text))
     }

@@ -1,11 +1,11 @@
 //! `ask_human`: a question to the person behind the entity.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gate::function::{parameters, read};
-use crate::gate::{AnyGate, Call, Gate, Identity, Promises};
+use crate::gate::function::{parameters, parse_arguments};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Identity};
 
 /// What a person is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +21,7 @@ pub struct Question {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum AskError {
     /// Nobody answered in time.
     Expired { seconds: u64 },
     /// The person would not.
@@ -39,35 +39,35 @@ pub trait Human: Send + Sync + 'static {
         &self,
         identity: Option<&Identity>,
         question: Question,
-    ) -> impl Future<Output = Result<String, Unanswered>> + Send;
+    ) -> impl Future<Output = Result<String, AskError>> + Send;
 }
 
 /// A gate that asks this person.
 pub fn ask_human(human: impl Human) -> AnyGate {
     let description = "Asks the person you work for and returns the answer. Ask only what you cannot find out.";
-    AnyGate::from(AskHuman { promises: Promises::new("ask_human", description, parameters::<Question>()), human })
+    AnyGate::from(AskHuman { promises: GateSpec::new("ask_human", description, parameters::<Question>()), human })
 }
 
 struct AskHuman<H> {
-    promises: Promises,
+    promises: GateSpec,
     human: H,
 }
 
 impl<H: Human> Gate for AskHuman<H> {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let name = &self.promises.name;
-        let question: Question = read(name, call.arguments)?;
+        let question: Question = parse_arguments(name, call.arguments)?;
         match self.human.ask(call.identity.as_ref(), question).await {
             Ok(answer) => Ok(codes::gate_ok(name).value(answer)),
-            Err(Unanswered::Expired { seconds }) => Err(codes::no_decision("the question", seconds).into()),
-            Err(Unanswered::Refused { actor, reason }) => {
+            Err(AskError::Expired { seconds }) => Err(codes::no_decision("the question", seconds).into()),
+            Err(AskError::Refused { actor, reason }) => {
                 Err(codes::approval_refused(actor, "the question", reason).into())
             }
-            Err(Unanswered::Failed { cause }) => Err(codes::gate_failed(name, cause).into()),
+            Err(AskError::Failed { cause }) => Err(codes::gate_failed(name, cause).into()),
         }
     }
 }

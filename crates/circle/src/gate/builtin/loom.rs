@@ -1,17 +1,17 @@
 //! `loom`: an entity reads its own thread, what was folded away included.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::gate::function::{parameters, read};
-use crate::gate::{AnyGate, Call, Gate, Identity, Promises, Purity};
+use crate::gate::function::{parameters, parse_arguments};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Identity, Purity};
 
 /// What is to be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Passage {
+pub struct ThreadQuery {
     /// A turn, by its number or its id, in full. Without it the turns are listed in short.
     pub turn: Option<TurnName>,
     /// The first turn to be listed, from 1.
@@ -41,7 +41,7 @@ impl std::fmt::Display for TurnName {
 
 /// Why nothing can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum ThreadReadError {
     /// There is no such turn.
     NotFound,
     /// It is no turn of the entity's own path.
@@ -55,29 +55,29 @@ pub enum Unreadable {
 /// * It never shows a turn that is not on the asking entity's path.
 /// * A result of an ephemeral gate is shown in the first answer that reads it, and its placeholder in later ones.
 pub trait OwnThread: Send + Sync + 'static {
-    fn read(&self, of: &Identity, passage: Passage) -> impl Future<Output = Result<Value, Unreadable>> + Send;
+    fn read(&self, of: &Identity, passage: ThreadQuery) -> impl Future<Output = Result<Value, ThreadReadError>> + Send;
 }
 
 /// A gate that reads through this.
 pub fn loom(thread: impl OwnThread) -> AnyGate {
     let description = "Reads your own earlier turns: a list in short, or one turn in full.";
-    let promises = Promises::new("loom", description, parameters::<Passage>()).purity(Purity::ReadOnly);
+    let promises = GateSpec::new("loom", description, parameters::<ThreadQuery>()).purity(Purity::ReadOnly);
     AnyGate::from(LoomGate { promises, thread })
 }
 
 struct LoomGate<T> {
-    promises: Promises,
+    promises: GateSpec,
     thread: T,
 }
 
 impl<T: OwnThread> Gate for LoomGate<T> {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let name = &self.promises.name;
-        let passage: Passage = read(name, call.arguments)?;
+        let passage: ThreadQuery = parse_arguments(name, call.arguments)?;
         let what = passage.turn.as_ref().map_or_else(|| "the own thread".to_owned(), |turn| format!("turn {turn}"));
         let asked = passage.turn.as_ref().map(ToString::to_string).unwrap_or_default();
         let Some(identity) = &call.identity else {
@@ -85,9 +85,9 @@ impl<T: OwnThread> Gate for LoomGate<T> {
         };
         match self.thread.read(identity, passage).await {
             Ok(shown) => Ok(codes::read(what).value(shown)),
-            Err(Unreadable::NotFound) => Err(codes::not_found("turn", asked).into()),
-            Err(Unreadable::NotOwn) => Err(codes::read_refused(what, name, "not_own").into()),
-            Err(Unreadable::Failed { cause }) => Err(codes::gate_failed(name, cause).into()),
+            Err(ThreadReadError::NotFound) => Err(codes::not_found("turn", asked).into()),
+            Err(ThreadReadError::NotOwn) => Err(codes::read_refused(what, name, "not_own").into()),
+            Err(ThreadReadError::Failed { cause }) => Err(codes::gate_failed(name, cause).into()),
         }
     }
 }

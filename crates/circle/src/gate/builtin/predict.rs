@@ -3,10 +3,10 @@
 //! The circle reads its arguments and returns an effect; the loop makes the predict, as a child below the calling turn. The
 //! executor here is never entered.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
-use crate::gate::{AnyGate, Call, Gate, Promises};
+use crate::gate::{AnyGate, Call, Gate, GateSpec};
 
 /// The name of the gate.
 const PREDICT: &str = "predict";
@@ -26,19 +26,19 @@ pub fn predict(signatures: &[String]) -> AnyGate {
         "Asks a signature about an input and returns its output, which fits the signature's schema. Signatures: {}.",
         signatures.join(", ")
     );
-    AnyGate::from(Predict { promises: Promises::new(PREDICT, description, parameters) })
+    AnyGate::from(Predict { promises: GateSpec::new(PREDICT, description, parameters) })
 }
 
 struct Predict {
-    promises: Promises,
+    promises: GateSpec,
 }
 
 impl Gate for Predict {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    async fn call(&self, _: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
         Err(codes::gate_failed(PREDICT, "a predict is made by the loop").into())
     }
 }

@@ -29,7 +29,7 @@ pub struct Process {
 
 /// What becomes of output beyond what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beyond {
+pub enum ExcessOutput {
     /// The program is ended.
     Refused,
     /// It is read and dropped: a program that cannot write stands still.
@@ -38,10 +38,10 @@ pub enum Beyond {
 
 /// What a program came to.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ProcessOutput {
     pub status: ExitStatus,
-    pub printed: Vec<u8>,
-    pub complained: Vec<u8>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 /// Why a program came to nothing.
@@ -61,9 +61,9 @@ impl Process {
         &self,
         input: &[u8],
         printed_max: usize,
-        beyond: Beyond,
+        beyond: ExcessOutput,
         complained_max: usize,
-    ) -> Result<Ran, RunFault> {
+    ) -> Result<ProcessOutput, RunFault> {
         let unstartable = |error: io::Error| RunFault::Unstartable(error.kind());
         let mut spawning = Spawning::new(&self.program);
         spawning.args(&self.arguments).env_clear();
@@ -87,18 +87,18 @@ impl Process {
         };
         let printed = async {
             match beyond {
-                Beyond::Refused => capped(stdout, printed_max).await.ok_or(RunFault::Flooded(printed_max)),
-                Beyond::Dropped => Ok(drained(stdout, printed_max).await),
+                ExcessOutput::Refused => read_capped(stdout, printed_max).await.ok_or(RunFault::Flooded(printed_max)),
+                ExcessOutput::Dropped => Ok(read_and_discard(stdout, printed_max).await),
             }
         };
-        let complained = async { Ok(drained(stderr, complained_max).await) };
+        let complained = async { Ok(read_and_discard(stderr, complained_max).await) };
         let (printed, status, complained) = tokio::try_join!(printed, exited, complained)?;
-        Ok(Ran { status, printed, complained })
+        Ok(ProcessOutput { status, stdout: printed, stderr: complained })
     }
 }
 
 /// Everything up to the limit, or nothing if there is more.
-async fn capped(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
+async fn read_capped(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
     let mut read = Vec::new();
     let Some(pipe) = pipe else { return Some(read) };
     let mut pipe = pipe.take(limit as u64 + 1);
@@ -108,7 +108,7 @@ async fn capped(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Ve
 }
 
 /// The beginning of everything; the rest is read too, because a program that cannot write stands still.
-async fn drained(pipe: Option<impl AsyncRead + Unpin>, keep: usize) -> Vec<u8> {
+async fn read_and_discard(pipe: Option<impl AsyncRead + Unpin>, keep: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut pipe) = pipe else { return kept };
     let mut piece = [0; 4096];

@@ -7,7 +7,7 @@
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::{Array, Value};
 
-use super::{Call, Holder, Kept, Late};
+use super::{Call, HiddenValue, Holder, LazyScript};
 use crate::javascript::raw;
 use crate::limits;
 
@@ -37,7 +37,7 @@ impl<'js> Call<'_, 'js> {
                 return self.too_long();
             }
             if length > SLOW {
-                self.core.beat(self.ctx)?;
+                self.core.check_time(self.ctx)?;
             }
             return Ok(value.clone());
         }
@@ -58,12 +58,12 @@ impl<'js> Call<'_, 'js> {
         let copy = Array::new(self.ctx.clone())?;
         for at in 0..length as u32 {
             if at % 4_096 == 4_095 {
-                self.core.beat(self.ctx)?;
+                self.core.check_time(self.ctx)?;
             }
             // A proxy's trap may throw, and it may have ended the program.
             let there = of.as_object().map(|object| object.contains_key(at)).transpose()?.unwrap_or(true);
             if there {
-                super::late::define(copy.as_object(), at, raw::element(self.ctx, of, at)?)?;
+                super::lazy::define(copy.as_object(), at, raw::element(self.ctx, of, at)?)?;
             }
         }
         if (copy.len() as f64) < length {
@@ -107,7 +107,10 @@ pub(super) fn sort<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>>
     if !call.arg(0).is_undefined() || call.is_quick_to_sort(&call.this)? {
         return call.forward();
     }
-    call.core.late(call.ctx, Late::Arrays)?.get::<_, rquickjs::Function<'js>>("sorted")?.call((call.this.clone(),))
+    call.core
+        .lazy_script(call.ctx, LazyScript::Arrays)?
+        .get::<_, rquickjs::Function<'js>>("sorted")?
+        .call((call.this.clone(),))
 }
 
 pub(super) fn to_sorted<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
@@ -116,7 +119,7 @@ pub(super) fn to_sorted<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
         return call.forward();
     }
     let copy = call.copy(&call.this)?;
-    call.core.late(call.ctx, Late::Arrays)?.get::<_, rquickjs::Function<'js>>("sorted")?.call((copy,))
+    call.core.lazy_script(call.ctx, LazyScript::Arrays)?.get::<_, rquickjs::Function<'js>>("sorted")?.call((copy,))
 }
 
 impl<'js> Call<'_, 'js> {
@@ -134,7 +137,7 @@ impl<'js> Call<'_, 'js> {
                 characters = characters.saturating_add(self.length(&item)? as u64);
             }
             if at % 65_536 == 65_535 {
-                self.core.beat(self.ctx)?;
+                self.core.check_time(self.ctx)?;
             }
         }
         Ok(characters.saturating_mul(u64::from(length.max(2).ilog2()) + 1) <= COMPARED)
@@ -142,7 +145,7 @@ impl<'js> Call<'_, 'js> {
 }
 
 pub(super) fn flat<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    let script: rquickjs::Function<'js> = call.core.late(call.ctx, Late::Arrays)?.get("flat")?;
+    let script: rquickjs::Function<'js> = call.core.lazy_script(call.ctx, LazyScript::Arrays)?.get("flat")?;
     let list = call.bounded(&call.this, false)?;
     let depth = match call.arg(0) {
         depth if depth.is_undefined() => 1.0,
@@ -155,7 +158,7 @@ pub(super) fn flat_map<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>>
     if !call.arg(0).is_function() {
         return call.wrong("flatMap takes a function");
     }
-    let script: rquickjs::Function<'js> = call.core.late(call.ctx, Late::Arrays)?.get("flatMap")?;
+    let script: rquickjs::Function<'js> = call.core.lazy_script(call.ctx, LazyScript::Arrays)?.get("flatMap")?;
     let list = call.bounded(&call.this, false)?;
     script.call((list, call.arg(0), call.arg(1), call.this.clone()))
 }
@@ -194,10 +197,10 @@ pub(super) fn stringify<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
     let replacer = call.arg(1);
     if raw::is_list(call.ctx, &replacer)? {
         let names = call.bounded(&replacer, false)?;
-        let script: rquickjs::Function<'js> = call.core.late(call.ctx, Late::Arrays)?.get("listed")?;
+        let script: rquickjs::Function<'js> = call.core.lazy_script(call.ctx, LazyScript::Arrays)?.get("listed")?;
         call.set_arg(1, script.call((names,))?);
     } else if !replacer.is_function() {
-        call.set_arg(1, call.kept(Kept::AsItIs)?);
+        call.set_arg(1, call.hidden_value(HiddenValue::AsItIs)?);
     }
     call.forward()
 }

@@ -6,7 +6,7 @@
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Object, Value};
 
-use super::{Call, Holder, Kept, number};
+use super::{Call, HiddenValue, Holder, number};
 use crate::javascript::raw;
 
 impl<'js> Call<'_, 'js> {
@@ -89,7 +89,7 @@ pub(super) fn proxy<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.is_globals(&call.arg(0)) {
         return call.frozen();
     }
-    let native = call.kept(Kept::NativeProxy)?;
+    let native = call.hidden_value(HiddenValue::NativeProxy)?;
     raw::construct(call.ctx, &native, &native, &call.args)
 }
 
@@ -97,7 +97,7 @@ pub(super) fn revocable<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
     if call.is_globals(&call.arg(0)) {
         return call.frozen();
     }
-    call.this = call.kept(Kept::NativeProxy)?;
+    call.this = call.hidden_value(HiddenValue::NativeProxy)?;
     call.forward()
 }
 
@@ -115,13 +115,13 @@ pub(super) fn random<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
 
 /// `console.log` and its like.
 pub(super) fn log<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    call.core.alive(call.ctx)?;
+    call.core.check_alive(call.ctx)?;
     let mut line = String::new();
     for (place, value) in call.args.iter().enumerate() {
         if place > 0 {
             line.push(' ');
         }
-        line.push_str(&super::show::text(call.core, call.ctx, value, false)?);
+        line.push_str(&super::render::text(call.core, call.ctx, value, false)?);
     }
     call.core.print(call.ctx, &line)?;
     Ok(call.undefined())

@@ -10,9 +10,9 @@
 
 mod arrays;
 mod globals;
-mod late;
+mod lazy;
 mod promises;
-mod show;
+mod render;
 mod texts;
 
 use std::ffi::{CStr, CString};
@@ -24,8 +24,8 @@ use rquickjs::{Array, Ctx, Exception, Object, Persistent, String as JsString, Va
 use super::engine::Core;
 use super::raw::{self, Entry, Table};
 
-pub(super) use late::{Late, NAME as LATE_NAME, NAMES_FROM, load, named, refusal};
-pub(super) use show::{Failure, failure, recorded_stack, shown};
+pub(super) use lazy::{LazyScript, NAME as LATE_NAME, NAMES_FROM, load, refusal, resolve_name};
+pub(super) use render::{ThrownError, describe_thrown, recorded_stack, render_value};
 
 /// A call of one of these functions.
 pub(super) struct Call<'a, 'js> {
@@ -134,21 +134,21 @@ static NATIVES: &[Native] = &[
     own(Holder::Hidden, c"Promise", 1, promises::promise),
     own(Holder::Hidden, c"Proxy", 2, globals::proxy),
     own(Holder::Hidden, c"asItIs", 2, arrays::as_it_is),
-    own(Holder::Hidden, c"collect", 2, show::collect),
+    own(Holder::Hidden, c"collect", 2, render::collect),
     own(Holder::Hidden, c"bounded", 1, arrays::bounded_copy),
     own(Holder::Hidden, c"isLeaf", 1, arrays::is_leaf),
     own(Holder::Hidden, c"sort", 2, arrays::sort_by),
     own(Holder::Hidden, c"find", 3, texts::find),
     own(Holder::Hidden, c"slice", 3, texts::slice),
-    own(Holder::Hidden, c"hidden", 3, late::hidden),
-    own(Holder::Hidden, c"visible", 3, late::visible),
-    own(Holder::Hidden, c"dressed", 3, late::dressed),
-    own(Holder::Hidden, c"apply", 3, late::apply),
-    own(Holder::Hidden, c"construct", 3, late::construct),
-    own(Holder::Hidden, c"isDate", 1, late::is_date),
-    own(Holder::Hidden, c"zoned", 1, late::zoned),
-    own(Holder::Hidden, c"clock", 0, late::clock),
-    own(Holder::Hidden, c"now", 0, late::since_origin),
+    own(Holder::Hidden, c"hidden", 3, lazy::hidden),
+    own(Holder::Hidden, c"visible", 3, lazy::visible),
+    own(Holder::Hidden, c"dressed", 3, lazy::dressed),
+    own(Holder::Hidden, c"apply", 3, lazy::apply),
+    own(Holder::Hidden, c"construct", 3, lazy::construct),
+    own(Holder::Hidden, c"isDate", 1, lazy::is_date),
+    own(Holder::Hidden, c"zoned", 1, lazy::zoned),
+    own(Holder::Hidden, c"clock", 0, lazy::clock),
+    own(Holder::Hidden, c"now", 0, lazy::since_origin),
 ];
 
 /// Gates have the numbers from here on.
@@ -156,7 +156,7 @@ pub(super) const GATES_FROM: usize = 1_000;
 
 /// What is kept out of programs' reach beside the natives that are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum HiddenValue {
     NativePromise,
     /// What stands before it.
     Promise,
@@ -173,7 +173,7 @@ enum Kept {
     AsItIs,
 }
 
-impl Kept {
+impl HiddenValue {
     const COUNT: usize = Self::AsItIs as usize + 1;
 
     fn place(self) -> usize {
@@ -188,7 +188,7 @@ fn number(holder: Holder, name: &CStr) -> rquickjs::Result<usize> {
 }
 
 /// A function of ours that no global leads to.
-fn hidden<'js>(ctx: &Ctx<'js>, name: &CStr) -> rquickjs::Result<Value<'js>> {
+fn hidden_function<'js>(ctx: &Ctx<'js>, name: &CStr) -> rquickjs::Result<Value<'js>> {
     let id = number(Holder::Hidden, name)?;
     raw::function(ctx, name, NATIVES[id].length, id)
 }
@@ -223,7 +223,7 @@ static TABLES: LazyLock<Vec<(Holder, &'static Table)>> = LazyLock::new(|| {
 
 /// Makes the globals of a new sandbox what they are to be, and gives what is kept out of its programs' reach.
 pub(super) fn install(ctx: &Ctx<'_>, gates: &[CString]) -> rquickjs::Result<Persistent<Array<'static>>> {
-    let mut kept = vec![Value::new_undefined(ctx.clone()); NATIVES.len() + Kept::COUNT];
+    let mut kept = vec![Value::new_undefined(ctx.clone()); NATIVES.len() + HiddenValue::COUNT];
     keep_others(ctx, &mut kept)?;
     for (holder, table) in TABLES.iter() {
         let found = holder.find(ctx)?;
@@ -239,7 +239,7 @@ pub(super) fn install(ctx: &Ctx<'_>, gates: &[CString]) -> rquickjs::Result<Pers
         };
         table.define(ctx, &replaced)?;
     }
-    late::announce(ctx)?;
+    lazy::announce(ctx)?;
     for (index, gate) in gates.iter().enumerate() {
         kept.push(raw::function(ctx, gate, 0, GATES_FROM + index)?);
     }
@@ -258,17 +258,17 @@ fn keep_others<'js>(ctx: &Ctx<'js>, kept: &mut [Value<'js>]) -> rquickjs::Result
     let errors: Object<'js> = globals.get::<_, Object<'js>>("Error")?.get("prototype")?;
     let stack = raw::own(ctx, &errors, &JsString::from_str(ctx.clone(), "stack")?.into_value())?;
     for (kind, value) in [
-        (Kept::NativePromise, globals.get("Promise")?),
-        (Kept::Then, of("Promise", "then")?),
-        (Kept::NativeProxy, globals.get("Proxy")?),
-        (Kept::Error, globals.get("Error")?),
-        (Kept::ErrorPrototype, errors.into_value()),
-        (Kept::ErrorStack, stack.and_then(|stack| stack.getter).ok_or(rquickjs::Error::Unknown)?),
-        (Kept::MapEach, of("Map", "forEach")?),
-        (Kept::SetEach, of("Set", "forEach")?),
-        (Kept::RegExpText, of("RegExp", "toString")?),
-        (Kept::Slice, of("String", "slice")?),
-        (Kept::AsItIs, hidden(ctx, c"asItIs")?),
+        (HiddenValue::NativePromise, globals.get("Promise")?),
+        (HiddenValue::Then, of("Promise", "then")?),
+        (HiddenValue::NativeProxy, globals.get("Proxy")?),
+        (HiddenValue::Error, globals.get("Error")?),
+        (HiddenValue::ErrorPrototype, errors.into_value()),
+        (HiddenValue::ErrorStack, stack.and_then(|stack| stack.getter).ok_or(rquickjs::Error::Unknown)?),
+        (HiddenValue::MapEach, of("Map", "forEach")?),
+        (HiddenValue::SetEach, of("Set", "forEach")?),
+        (HiddenValue::RegExpText, of("RegExp", "toString")?),
+        (HiddenValue::Slice, of("String", "slice")?),
+        (HiddenValue::AsItIs, hidden_function(ctx, c"asItIs")?),
     ] {
         kept[kind.place()] = value;
     }
@@ -317,7 +317,7 @@ pub(super) fn call<'js>(
 
 /// The function of the gate with this place in the table.
 pub(super) fn gate<'js>(core: &Core, ctx: &Ctx<'js>, index: usize) -> rquickjs::Result<Value<'js>> {
-    core.kept(ctx)?.get(NATIVES.len() + Kept::COUNT + index)
+    core.hidden_values(ctx)?.get(NATIVES.len() + HiddenValue::COUNT + index)
 }
 
 /// Gives a global name a value, whatever a program has made of it; answers whether that could be done.
@@ -341,18 +341,18 @@ pub(super) fn bind<'js>(ctx: &Ctx<'js>, name: &str, value: Value<'js>) -> rquick
 }
 
 impl<'a, 'js> Call<'a, 'js> {
-    fn kept(&self, kind: Kept) -> rquickjs::Result<Value<'js>> {
-        self.core.kept(self.ctx)?.get(kind.place())
+    fn hidden_value(&self, kind: HiddenValue) -> rquickjs::Result<Value<'js>> {
+        self.core.hidden_values(self.ctx)?.get(kind.place())
     }
 
     /// The native that this function stands before.
     fn native(&self) -> rquickjs::Result<Value<'js>> {
-        self.core.kept(self.ctx)?.get(self.id)
+        self.core.hidden_values(self.ctx)?.get(self.id)
     }
 
     /// A native that another function stands before.
     fn native_of(&self, holder: Holder, name: &CStr) -> rquickjs::Result<Value<'js>> {
-        self.core.kept(self.ctx)?.get(number(holder, name)?)
+        self.core.hidden_values(self.ctx)?.get(number(holder, name)?)
     }
 
     /// Calls the native as this function was called.

@@ -3,7 +3,7 @@
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Function, Object, Value};
 
-use super::{Call, Holder, Kept, Late, number};
+use super::{Call, HiddenValue, Holder, LazyScript, number};
 use crate::javascript::raw;
 
 /// What `new Promise` is: the engine's own constructor, and the check.
@@ -11,24 +11,24 @@ pub(super) fn promise<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     if call.this.is_undefined() {
         return call.wrong("Promise is a constructor: call it with new");
     }
-    let native = call.kept(Kept::NativePromise)?;
-    let target = if call.this == call.kept(Kept::Promise)? { native.clone() } else { call.this.clone() };
+    let native = call.hidden_value(HiddenValue::NativePromise)?;
+    let target = if call.this == call.hidden_value(HiddenValue::Promise)? { native.clone() } else { call.this.clone() };
     let made = raw::construct(call.ctx, &native, &target, &call.args)?;
-    call.core.alive(call.ctx)?;
+    call.core.check_alive(call.ctx)?;
     Ok(made)
 }
 
 /// `Promise.all` and its like, on the engine's own constructor.
 pub(super) fn checked_static<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    if call.this == call.kept(Kept::Promise)? {
-        call.this = call.kept(Kept::NativePromise)?;
+    if call.this == call.hidden_value(HiddenValue::Promise)? {
+        call.this = call.hidden_value(HiddenValue::NativePromise)?;
     }
     checked(call)
 }
 
 pub(super) fn checked<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let made = call.forward()?;
-    call.core.alive(call.ctx)?;
+    call.core.check_alive(call.ctx)?;
     Ok(made)
 }
 
@@ -46,13 +46,13 @@ pub(super) fn replace<'js>(
         raw::getter(ctx, &object, &species, &getter)?;
     }
     ctx.globals().prop("Promise", Property::from(ours.clone()).writable().configurable())?;
-    kept[Kept::Promise.place()] = ours;
+    kept[HiddenValue::Promise.place()] = ours;
     Ok(object)
 }
 
 /// Where the methods of async generators are; no global name leads there.
 pub(super) fn async_generators<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
-    let own: Object<'js> = super::late::script(ctx, Late::AsyncGenerator)?.get()?;
+    let own: Object<'js> = super::lazy::script(ctx, LazyScript::AsyncGenerator)?.get()?;
     raw::prototype(ctx, &own)?.ok_or(rquickjs::Error::Unknown)
 }
 
@@ -62,9 +62,9 @@ pub(super) fn queue_microtask<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Valu
     if !job.is_function() {
         return call.wrong("queueMicrotask takes a function");
     }
-    let alone: Function<'js> = call.core.late(call.ctx, Late::Jobs)?.get("alone")?;
+    let alone: Function<'js> = call.core.lazy_script(call.ctx, LazyScript::Jobs)?.get("alone")?;
     let job: Value<'js> = alone.call((job,))?;
-    let resolved: Value<'js> = call.core.late(call.ctx, Late::Jobs)?.get("resolved")?;
-    raw::call(call.ctx, &call.kept(Kept::Then)?, &resolved, &[job])?;
+    let resolved: Value<'js> = call.core.lazy_script(call.ctx, LazyScript::Jobs)?.get("resolved")?;
+    raw::call(call.ctx, &call.hidden_value(HiddenValue::Then)?, &resolved, &[job])?;
     Ok(call.undefined())
 }

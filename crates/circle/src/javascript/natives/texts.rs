@@ -7,7 +7,7 @@ use memchr::memmem;
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::{Array, Function, String as JsString, Value};
 
-use super::{Call, Holder, Kept, Late};
+use super::{Call, HiddenValue, Holder, LazyScript};
 use crate::javascript::raw;
 
 /// Comparisons of characters that the engine's own search may need. What is short enough is left to it in any text.
@@ -18,7 +18,7 @@ const STRETCH: usize = 16_384;
 const CUT_FROM: usize = STRETCH / 2;
 
 /// Where to look.
-enum Way {
+enum SearchDirection {
     /// The first at or after this place.
     First(f64),
     /// The last at or before it.
@@ -48,22 +48,22 @@ impl<'js> Call<'_, 'js> {
         self.set_arg(0, sought.clone());
         let (length, of) = (self.units(&self.this)?, self.units(&sought)?);
         if length > 65_536.0 {
-            self.core.beat(self.ctx)?;
+            self.core.check_time(self.ctx)?;
         }
         let long = of > SHORT && of <= length && length * of > COMPARISONS;
         Ok(long.then(|| Pair { within: self.this.clone(), sought }))
     }
 
-    fn search(&self, pair: &Pair<'js>, way: Way) -> rquickjs::Result<Option<usize>> {
+    fn search(&self, pair: &Pair<'js>, way: SearchDirection) -> rquickjs::Result<Option<usize>> {
         let units = self.units(&pair.within)?;
         raw::text_bytes(self.ctx, &pair.within, |bytes| {
             let within = Within { bytes, simple: bytes.len() as f64 == units };
             raw::text_bytes(self.ctx, &pair.sought, |sought| match way {
-                Way::First(from) => {
+                SearchDirection::First(from) => {
                     let from = within.byte_of(from);
                     memmem::find(&bytes[from..], sought).map(|at| within.unit_of(from + at))
                 }
-                Way::Last(to) => {
+                SearchDirection::Last(to) => {
                     let to = within.byte_of(to).saturating_add(sought.len()).min(bytes.len());
                     memmem::rfind(&bytes[..to], sought).map(|at| within.unit_of(at))
                 }
@@ -109,7 +109,7 @@ pub(super) fn index_of<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'
         None => call.forward(),
         Some(pair) => {
             let from = raw::to_number(call.ctx, &call.arg(1))?;
-            Ok(call.place(call.search(&pair, Way::First(from))?))
+            Ok(call.place(call.search(&pair, SearchDirection::First(from))?))
         }
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn last_index_of<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Va
         Some(pair) => {
             let to = raw::to_number(call.ctx, &call.arg(1))?;
             let to = if to.is_nan() { f64::INFINITY } else { to };
-            Ok(call.place(call.search(&pair, Way::Last(to))?))
+            Ok(call.place(call.search(&pair, SearchDirection::Last(to))?))
         }
     }
 }
@@ -134,7 +134,7 @@ pub(super) fn includes<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'
         None => call.forward(),
         Some(pair) => {
             let from = raw::to_number(call.ctx, &call.arg(1))?;
-            let found = call.search(&pair, Way::First(from))?;
+            let found = call.search(&pair, SearchDirection::First(from))?;
             Ok(Value::new_bool(call.ctx.clone(), found.is_some()))
         }
     }
@@ -142,15 +142,15 @@ pub(super) fn includes<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'
 
 /// For scripts: where a text is found in another, at or after a place.
 pub(super) fn find<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    call.core.beat(call.ctx)?;
+    call.core.check_time(call.ctx)?;
     let pair = Pair { within: call.arg(0), sought: call.arg(1) };
     let from = raw::to_number(call.ctx, &call.arg(2))?;
-    Ok(call.place(call.search(&pair, Way::First(from))?))
+    Ok(call.place(call.search(&pair, SearchDirection::First(from))?))
 }
 
 /// For scripts: a part of a text.
 pub(super) fn slice<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    raw::call(call.ctx, &call.kept(Kept::Slice)?, &call.arg(0), &[call.arg(1), call.arg(2)])
+    raw::call(call.ctx, &call.hidden_value(HiddenValue::Slice)?, &call.arg(0), &[call.arg(1), call.arg(2)])
 }
 
 impl<'js> Call<'_, 'js> {
@@ -166,7 +166,7 @@ impl<'js> Call<'_, 'js> {
     }
 
     fn script(&self, name: &str) -> rquickjs::Result<Function<'js>> {
-        self.core.late(self.ctx, Late::Texts)?.get(name)
+        self.core.lazy_script(self.ctx, LazyScript::Texts)?.get(name)
     }
 }
 
@@ -192,14 +192,14 @@ fn wrapped(number: f64) -> u32 {
 }
 
 pub(super) fn replace<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    replaced(call, false)
+    replace_text(call, false)
 }
 
 pub(super) fn replace_all<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    replaced(call, true)
+    replace_text(call, true)
 }
 
-fn replaced<'js>(mut call: Call<'_, 'js>, all: bool) -> rquickjs::Result<Value<'js>> {
+fn replace_text<'js>(mut call: Call<'_, 'js>, all: bool) -> rquickjs::Result<Value<'js>> {
     if call.has_own_way(PredefinedAtom::SymbolReplace)? {
         return call.forward();
     }
@@ -249,12 +249,12 @@ impl<'js> Call<'_, 'js> {
         }
         let pieces = Array::new(self.ctx.clone())?;
         let number = |at: usize| Value::new_number(self.ctx.clone(), at as f64);
-        let slice = self.kept(Kept::Slice)?;
+        let slice = self.hidden_value(HiddenValue::Slice)?;
         let ends = cuts.iter().map(|at| number(*at)).chain([self.undefined()]);
         for (place, (from, to)) in [0].iter().chain(&cuts).zip(ends).enumerate() {
-            self.core.beat(self.ctx)?;
+            self.core.check_time(self.ctx)?;
             let piece = raw::call(self.ctx, &slice, text, &[number(*from), to])?;
-            super::late::define(pieces.as_object(), place as u32, raw::call(self.ctx, &native, &piece, form)?)?;
+            super::lazy::define(pieces.as_object(), place as u32, raw::call(self.ctx, &native, &piece, form)?)?;
         }
         let join = self.native_of(Holder::Arrays, c"join")?;
         let nothing = JsString::from_str(self.ctx.clone(), "")?.into_value();
@@ -304,7 +304,7 @@ pub(super) fn raw<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     let parts = raw::member(call.ctx, &template, c"raw")?;
     let parts = call.bounded(&parts, false)?;
     let object = rquickjs::Object::new(call.ctx.clone())?;
-    super::late::define(&object, "raw", parts)?;
+    super::lazy::define(&object, "raw", parts)?;
     call.set_arg(0, object.into_value());
     call.forward()
 }

@@ -4,9 +4,9 @@
 //! lent to the engine for the length of a call, and what it gives is owned by the [`Value`] made of it. That makes a
 //! call sound whatever code of the entity the engine runs in the middle of it.
 //!
-//! [`Reins`] keeps the addresses of the runtime and the context without a `Ctx`, because an interrupt handler is given
+//! [`EngineControls`] keeps the addresses of the runtime and the context without a `Ctx`, because an interrupt handler is given
 //! none. It is used only by that handler, by the allocator and by host functions, which run inside the engine while it
-//! lives; a `Machine` takes it from them before it frees the engine. It also writes one word of the context: the
+//! lives; a `SandboxEngine` takes it from them before it frees the engine. It also writes one word of the context: the
 //! countdown to the next interrupt, which the engine sets to 10,000 and which nothing but that word can shorten. Its
 //! place is not part of the engine's interface, so it is looked for at run time, in a context made for that: the one
 //! word that goes down by a fixed amount for every turn of a loop, and goes on from whatever is written into it. If
@@ -21,12 +21,12 @@ use rquickjs::{Context, Ctx, Function, Object, Runtime, Value, qjs};
 
 /// What steers a running engine from where no context is given.
 #[derive(Clone, Copy)]
-pub(in crate::javascript) struct Reins {
+pub(in crate::javascript) struct EngineControls {
     runtime: NonNull<qjs::JSRuntime>,
     countdown: Option<NonNull<i32>>,
 }
 
-impl Reins {
+impl EngineControls {
     pub(in crate::javascript) fn of(ctx: &Ctx<'_>) -> Self {
         let context = ctx.as_raw();
         // SAFETY: a context belongs to a runtime for as long as it lives.
@@ -37,12 +37,12 @@ impl Reins {
     }
 
     /// From now on no function can be called.
-    pub(in crate::javascript) fn pull(self) {
-        self.loosen(1);
+    pub(in crate::javascript) fn forbid_calls(self) {
+        self.set_stack(1);
     }
 
     /// Functions may use this much stack.
-    pub(in crate::javascript) fn loosen(self, bytes: usize) {
+    pub(in crate::javascript) fn set_stack(self, bytes: usize) {
         // SAFETY: the second argument of the module; the call writes two words of the runtime.
         unsafe { qjs::JS_SetMaxStackSize(self.runtime.as_ptr(), bytes as qjs::size_t) }
     }
@@ -123,7 +123,7 @@ pub(in crate::javascript) fn raise(ctx: &Ctx<'_>) -> rquickjs::Error {
     // SAFETY: the first argument of the module; the second call sets a flag in the error, which is alive.
     unsafe {
         let context = ctx.as_raw().as_ptr();
-        match taken(ctx, qjs::JS_NewError(context)) {
+        match take_value(ctx, qjs::JS_NewError(context)) {
             Ok(error) => {
                 qjs::JS_SetUncatchableError(context, error.as_raw());
                 ctx.throw(error)
@@ -157,7 +157,7 @@ pub(in crate::javascript) fn run_job<'js>(ctx: &Ctx<'js>) -> Job<'js> {
 ///
 /// # Safety
 /// `given` is owned by the caller, who hands it over.
-unsafe fn taken<'js>(ctx: &Ctx<'js>, given: qjs::JSValue) -> rquickjs::Result<Value<'js>> {
+unsafe fn take_value<'js>(ctx: &Ctx<'js>, given: qjs::JSValue) -> rquickjs::Result<Value<'js>> {
     // SAFETY: the caller's promise.
     unsafe {
         if qjs::JS_IsException(given) {
@@ -167,7 +167,7 @@ unsafe fn taken<'js>(ctx: &Ctx<'js>, given: qjs::JSValue) -> rquickjs::Result<Va
     }
 }
 
-fn lent(args: &[Value<'_>]) -> Vec<qjs::JSValue> {
+fn borrowed_args(args: &[Value<'_>]) -> Vec<qjs::JSValue> {
     args.iter().map(Value::as_raw).collect()
 }
 
@@ -178,12 +178,12 @@ pub(in crate::javascript) fn call<'js>(
     this: &Value<'js>,
     args: &[Value<'js>],
 ) -> rquickjs::Result<Value<'js>> {
-    let mut args = lent(args);
+    let mut args = borrowed_args(args);
     let count = args.len() as qjs::c_int;
     // SAFETY: the first argument of the module.
     unsafe {
         let context = ctx.as_raw().as_ptr();
-        taken(ctx, qjs::JS_Call(context, function.as_raw(), this.as_raw(), count, args.as_mut_ptr()))
+        take_value(ctx, qjs::JS_Call(context, function.as_raw(), this.as_raw(), count, args.as_mut_ptr()))
     }
 }
 
@@ -194,13 +194,13 @@ pub(in crate::javascript) fn construct<'js>(
     target: &Value<'js>,
     args: &[Value<'js>],
 ) -> rquickjs::Result<Value<'js>> {
-    let mut args = lent(args);
+    let mut args = borrowed_args(args);
     let count = args.len() as qjs::c_int;
     // SAFETY: the first argument of the module.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let (constructor, target) = (constructor.as_raw(), target.as_raw());
-        taken(ctx, qjs::JS_CallConstructor2(context, constructor, target, count, args.as_mut_ptr()))
+        take_value(ctx, qjs::JS_CallConstructor2(context, constructor, target, count, args.as_mut_ptr()))
     }
 }
 
@@ -233,7 +233,7 @@ pub(in crate::javascript) fn is_list<'js>(ctx: &Ctx<'js>, value: &Value<'js>) ->
     let mut value = value.clone();
     while value.is_proxy() {
         // SAFETY: the first argument of the module.
-        value = unsafe { taken(ctx, qjs::JS_GetProxyTarget(ctx.as_raw().as_ptr(), value.as_raw()))? };
+        value = unsafe { take_value(ctx, qjs::JS_GetProxyTarget(ctx.as_raw().as_ptr(), value.as_raw()))? };
     }
     Ok(value.is_array())
 }
@@ -253,7 +253,7 @@ pub(in crate::javascript) fn is_text(value: &Value<'_>) -> bool {
 /// A value as a text, which may run code of the entity.
 pub(in crate::javascript) fn to_text<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<Value<'js>> {
     // SAFETY: the first argument of the module.
-    unsafe { taken(ctx, qjs::JS_ToString(ctx.as_raw().as_ptr(), value.as_raw())) }
+    unsafe { take_value(ctx, qjs::JS_ToString(ctx.as_raw().as_ptr(), value.as_raw())) }
 }
 
 /// A value as a number, which may run code of the entity.
@@ -269,13 +269,13 @@ pub(in crate::javascript) fn to_number<'js>(ctx: &Ctx<'js>, value: &Value<'js>) 
 /// A property of any value, also of one that is no object.
 pub(in crate::javascript) fn member<'js>(ctx: &Ctx<'js>, of: &Value<'js>, name: &CStr) -> rquickjs::Result<Value<'js>> {
     // SAFETY: the first argument of the module.
-    unsafe { taken(ctx, qjs::JS_GetPropertyStr(ctx.as_raw().as_ptr(), of.as_raw(), name.as_ptr())) }
+    unsafe { take_value(ctx, qjs::JS_GetPropertyStr(ctx.as_raw().as_ptr(), of.as_raw(), name.as_ptr())) }
 }
 
 /// An element of any value, also of one that is no object.
 pub(in crate::javascript) fn element<'js>(ctx: &Ctx<'js>, of: &Value<'js>, at: u32) -> rquickjs::Result<Value<'js>> {
     // SAFETY: the first argument of the module.
-    unsafe { taken(ctx, qjs::JS_GetPropertyUint32(ctx.as_raw().as_ptr(), of.as_raw(), at)) }
+    unsafe { take_value(ctx, qjs::JS_GetPropertyUint32(ctx.as_raw().as_ptr(), of.as_raw(), at)) }
 }
 
 /// Shows the bytes of a value as text: one UTF-16 unit after the other, each in UTF-8, so that halves of surrogate pairs
@@ -379,7 +379,7 @@ pub(in crate::javascript) fn each_key<'js>(
     let lent = Lent(ctx.as_raw(), keys, count);
     for at in 0..count as usize {
         // SAFETY: the list has `count` entries until it is given back.
-        let key = unsafe { taken(ctx, qjs::JS_AtomToValue(ctx.as_raw().as_ptr(), (*lent.1.add(at)).atom))? };
+        let key = unsafe { take_value(ctx, qjs::JS_AtomToValue(ctx.as_raw().as_ptr(), (*lent.1.add(at)).atom))? };
         take(key)?;
     }
     Ok(())
@@ -391,7 +391,8 @@ pub(in crate::javascript) fn prototype<'js>(
     object: &Object<'js>,
 ) -> rquickjs::Result<Option<Object<'js>>> {
     // SAFETY: the first argument of the module.
-    let prototype = unsafe { taken(ctx, qjs::JS_GetPrototype(ctx.as_raw().as_ptr(), object.as_value().as_raw()))? };
+    let prototype =
+        unsafe { take_value(ctx, qjs::JS_GetPrototype(ctx.as_raw().as_ptr(), object.as_value().as_raw()))? };
     Ok(prototype.into_object())
 }
 
@@ -467,23 +468,23 @@ pub(in crate::javascript) fn key<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rqu
         }
         let key = qjs::JS_AtomToValue(context, atom);
         qjs::JS_FreeAtom(context, atom);
-        taken(ctx, key)
+        take_value(ctx, key)
     }
 }
 
 /// Adds `Date` to the globals.
 pub(in crate::javascript) fn add_dates(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     // SAFETY: the first argument of the module; whoever calls this calls it once in the life of a context.
-    added(unsafe { qjs::JS_AddIntrinsicDate(ctx.as_raw().as_ptr()) })
+    check_added(unsafe { qjs::JS_AddIntrinsicDate(ctx.as_raw().as_ptr()) })
 }
 
 /// Adds the typed arrays, and what belongs to them, to the globals.
 pub(in crate::javascript) fn add_typed_arrays(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     // SAFETY: as for dates.
-    added(unsafe { qjs::JS_AddIntrinsicTypedArrays(ctx.as_raw().as_ptr()) })
+    check_added(unsafe { qjs::JS_AddIntrinsicTypedArrays(ctx.as_raw().as_ptr()) })
 }
 
-fn added(answer: qjs::c_int) -> rquickjs::Result<()> {
+fn check_added(answer: qjs::c_int) -> rquickjs::Result<()> {
     if answer < 0 { Err(rquickjs::Error::Allocation) } else { Ok(()) }
 }
 
@@ -541,7 +542,7 @@ pub(in crate::javascript) fn load<'js>(ctx: &Ctx<'js>, compiled: &Compiled) -> r
         if qjs::JS_IsException(script) {
             return Err(rquickjs::Error::Exception);
         }
-        taken(ctx, qjs::JS_EvalFunction(context, script))
+        take_value(ctx, qjs::JS_EvalFunction(context, script))
     }
 }
 

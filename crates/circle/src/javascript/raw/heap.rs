@@ -28,7 +28,7 @@ impl Heap {
     fn counted(&self, block: *mut u8) -> *mut u8 {
         if !block.is_null() {
             // SAFETY: `block` was just handed out by this allocator.
-            self.meter.took(unsafe { RustAllocator::usable_size(block) });
+            self.meter.record_alloc(unsafe { RustAllocator::usable_size(block) });
         }
         block
     }
@@ -37,7 +37,7 @@ impl Heap {
 // SAFETY: every block comes from `RustAllocator`, which keeps the promises of the trait; null is always allowed.
 unsafe impl Allocator for Heap {
     fn alloc(&mut self, size: usize) -> *mut u8 {
-        if !self.meter.grants(size) {
+        if !self.meter.may_allocate(size) {
             return ptr::null_mut();
         }
         let block = self.blocks.alloc(size);
@@ -46,7 +46,7 @@ unsafe impl Allocator for Heap {
 
     fn calloc(&mut self, count: usize, size: usize) -> *mut u8 {
         match count.checked_mul(size) {
-            Some(total) if self.meter.grants(total) => {
+            Some(total) if self.meter.may_allocate(total) => {
                 let block = self.blocks.calloc(count, size);
                 self.counted(block)
             }
@@ -57,7 +57,7 @@ unsafe impl Allocator for Heap {
     unsafe fn dealloc(&mut self, block: *mut u8) {
         // SAFETY: the caller's promise, handed on.
         unsafe {
-            self.meter.gave(RustAllocator::usable_size(block));
+            self.meter.record_free(RustAllocator::usable_size(block));
             self.blocks.dealloc(block);
         }
     }
@@ -69,12 +69,12 @@ unsafe impl Allocator for Heap {
         // SAFETY: the caller's promise, handed on; on failure the old block stays and stays counted.
         unsafe {
             let before = RustAllocator::usable_size(block);
-            if new_size > before && !self.meter.grants(new_size - before) {
+            if new_size > before && !self.meter.may_allocate(new_size - before) {
                 return ptr::null_mut();
             }
             let moved = self.blocks.realloc(block, new_size);
             if !moved.is_null() {
-                self.meter.gave(before);
+                self.meter.record_free(before);
             }
             self.counted(moved)
         }

@@ -6,10 +6,10 @@ mod native;
 mod strand;
 
 pub(super) use engine::{
-    Class, Compiled, Job, Reins, accessor, add_dates, add_typed_arrays, call, class, compile, construct, delete,
-    each_key, element, enter, getter, is_boxed, is_list, is_text, key, load, member, own, prototype, raise, run_job,
-    text_bytes, to_number, to_text,
+    Class, Compiled, EngineControls, Job, accessor, add_dates, add_typed_arrays, call, class, compile, construct,
+    delete, each_key, element, enter, getter, is_boxed, is_list, is_text, key, load, member, own, prototype, raise,
+    run_job, text_bytes, to_number, to_text,
 };
 pub(super) use heap::Heap;
 pub(super) use native::{Entry, Table, attach, constructor, function};
-pub(super) use strand::{Returned, Strand, apart, suspend};
+pub(super) use strand::{ProgramCoroutine, ResumeResult, run_on_stack, suspend};

@@ -1,7 +1,7 @@
 //! Functions of ours that the engine calls.
 //!
 //! Every one of them is the same C function, told apart by a number. It finds the sandbox's [`Core`] behind the pointer
-//! that [`attach`] has put into the context. The pointer is good whenever the engine can call: a `Machine` owns both,
+//! that [`attach`] has put into the context. The pointer is good whenever the engine can call: a `SandboxEngine` owns both,
 //! it drops context and runtime before the core, and a core stays where it is, in an `Rc`. The engine lends `this` and
 //! the arguments for the length of the call, so each is taken with a reference of its own; what is returned is handed
 //! over with one. So it is sound to be entered again from inside. No panic leaves these functions: it is kept in the
@@ -52,14 +52,14 @@ unsafe extern "C" fn native(
         let id = usize::try_from(id).unwrap_or(usize::MAX);
         match catch_unwind(AssertUnwindSafe(|| core.native(&ctx, id, this, args))) {
             Ok(Ok(value)) => qjs::JS_DupValue(context, value.as_raw()),
-            Ok(Err(error)) => thrown(&ctx, error),
-            Err(panic) => thrown(&ctx, core.panicked(&ctx, panic)),
+            Ok(Err(error)) => leave_pending(&ctx, error),
+            Err(panic) => leave_pending(&ctx, core.panicked(&ctx, panic)),
         }
     }
 }
 
 /// Leaves an exception pending for this error, if there is none yet.
-fn thrown(ctx: &Ctx<'_>, error: rquickjs::Error) -> qjs::JSValue {
+fn leave_pending(ctx: &Ctx<'_>, error: rquickjs::Error) -> qjs::JSValue {
     if matches!(error, rquickjs::Error::Allocation) {
         // SAFETY: the context is alive.
         unsafe { qjs::JS_ThrowOutOfMemory(ctx.as_raw().as_ptr()) };
@@ -171,7 +171,7 @@ pub(in crate::javascript) fn function<'js>(
     length: u8,
     id: usize,
 ) -> rquickjs::Result<Value<'js>> {
-    made(ctx, name, length, id, qjs::JSCFunctionEnum_JS_CFUNC_generic_magic)
+    make_function(ctx, name, length, id, qjs::JSCFunctionEnum_JS_CFUNC_generic_magic)
 }
 
 /// A function of ours that is also a constructor: its `this` is then what `new` was applied to, and else undefined.
@@ -181,10 +181,10 @@ pub(in crate::javascript) fn constructor<'js>(
     length: u8,
     id: usize,
 ) -> rquickjs::Result<Value<'js>> {
-    made(ctx, name, length, id, qjs::JSCFunctionEnum_JS_CFUNC_constructor_or_func_magic)
+    make_function(ctx, name, length, id, qjs::JSCFunctionEnum_JS_CFUNC_constructor_or_func_magic)
 }
 
-fn made<'js>(
+fn make_function<'js>(
     ctx: &Ctx<'js>,
     name: &CStr,
     length: u8,

@@ -1,15 +1,15 @@
 //! Programs on stacks of their own.
 //!
-//! A [`Strand`] is a coroutine that runs one program. Code deep inside the engine has to suspend it without being handed
+//! A [`ProgramCoroutine`] is a coroutine that runs one program. Code deep inside the engine has to suspend it without being handed
 //! the coroutine's yielder, so the yielder's address is kept in `CURRENT`. The address is dereferenced only in
-//! [`suspend`], and `CURRENT` holds it only while that very strand is being resumed on this thread: [`Strand::resume`]
+//! [`suspend`], and `CURRENT` holds it only while that very strand is being resumed on this thread: [`ProgramCoroutine::resume`]
 //! puts it there and takes it out, and refuses to be nested. The yielder lives on the strand's stack below every frame of
-//! its body, so it outlives whatever can call `suspend`. Strands and `CURRENT` are bound to one thread (`Strand` is not
+//! its body, so it outlives whatever can call `suspend`. Strands and `CURRENT` are bound to one thread (`ProgramCoroutine` is not
 //! `Send`, `CURRENT` is thread-local).
 //!
 //! So a suspension is sound wherever it is asked for; outside of a strand it is refused.
 //!
-//! Dropping a suspended coroutine would unwind through the engine's C frames, which is undefined. `Strand::drop`
+//! Dropping a suspended coroutine would unwind through the engine's C frames, which is undefined. `ProgramCoroutine::drop`
 //! therefore leaks one that is not finished; the owner resumes it with a kill first, so this does not happen.
 #![allow(unsafe_code)]
 
@@ -21,9 +21,9 @@ use std::rc::Rc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder, on_stack};
 
-use crate::javascript::{Pause, Wake};
+use crate::javascript::{PauseReason, WakeReason};
 
-type Between = Yielder<Wake, Pause>;
+type Between = Yielder<WakeReason, PauseReason>;
 
 thread_local! {
     /// The yielder of the strand that runs on this thread now, its type erased; see the module's first argument.
@@ -31,19 +31,19 @@ thread_local! {
 }
 
 /// What a resumed strand came back with.
-pub(in crate::javascript) enum Returned<Done> {
-    Paused(Pause),
+pub(in crate::javascript) enum ResumeResult<Done> {
+    Paused(PauseReason),
     Done(Done),
 }
 
 /// One program on its own stack.
-pub(in crate::javascript) struct Strand<Done: 'static> {
-    coroutine: ManuallyDrop<Coroutine<Wake, Pause, Done, DefaultStack>>,
+pub(in crate::javascript) struct ProgramCoroutine<Done: 'static> {
+    coroutine: ManuallyDrop<Coroutine<WakeReason, PauseReason, Done, DefaultStack>>,
     yielder: Rc<Cell<Option<NonNull<()>>>>,
     stack_bytes: usize,
 }
 
-impl<Done: 'static> Strand<Done> {
+impl<Done: 'static> ProgramCoroutine<Done> {
     /// A strand that will run `body` on `stack` when it is first resumed.
     pub(in crate::javascript) fn new(
         stack_bytes: usize,
@@ -52,7 +52,7 @@ impl<Done: 'static> Strand<Done> {
     ) -> Self {
         let yielder = Rc::new(Cell::new(None));
         let own = Rc::clone(&yielder);
-        let coroutine = Coroutine::with_stack(stack, move |handed: &Between, _: Wake| {
+        let coroutine = Coroutine::with_stack(stack, move |handed: &Between, _: WakeReason| {
             let address = NonNull::from(handed).cast::<()>();
             own.set(Some(address));
             CURRENT.set(Some(address));
@@ -65,7 +65,7 @@ impl<Done: 'static> Strand<Done> {
     ///
     /// # Panics
     /// With the body's panic, and if it is called from inside a strand or after the strand was done.
-    pub(in crate::javascript) fn resume(&mut self, wake: Wake) -> Returned<Done> {
+    pub(in crate::javascript) fn resume(&mut self, wake: WakeReason) -> ResumeResult<Done> {
         /// Also when the body panics, the thread is outside of every strand again.
         struct Outside;
         impl Drop for Outside {
@@ -77,12 +77,12 @@ impl<Done: 'static> Strand<Done> {
         let _outside = Outside;
         CURRENT.set(self.yielder.get());
         match self.coroutine.resume(wake) {
-            CoroutineResult::Yield(pause) => Returned::Paused(pause),
-            CoroutineResult::Return(done) => Returned::Done(done),
+            CoroutineResult::Yield(pause) => ResumeResult::Paused(pause),
+            CoroutineResult::Return(done) => ResumeResult::Done(done),
         }
     }
 
-    pub(in crate::javascript) fn started(&self) -> bool {
+    pub(in crate::javascript) fn is_started(&self) -> bool {
         self.coroutine.started()
     }
 
@@ -106,7 +106,7 @@ impl<Done: 'static> Strand<Done> {
     }
 }
 
-impl<Done: 'static> Drop for Strand<Done> {
+impl<Done: 'static> Drop for ProgramCoroutine<Done> {
     fn drop(&mut self) {
         if self.coroutine.done() || !self.coroutine.started() {
             // SAFETY: dropped once, here; the coroutine is finished or has not begun, so nothing is unwound.
@@ -116,7 +116,7 @@ impl<Done: 'static> Drop for Strand<Done> {
 }
 
 /// Suspends the strand that runs now and waits for its next wake; gives the pause back if no strand runs.
-pub(in crate::javascript) fn suspend(pause: Pause) -> Result<Wake, Pause> {
+pub(in crate::javascript) fn suspend(pause: PauseReason) -> Result<WakeReason, PauseReason> {
     match CURRENT.get() {
         // SAFETY: the first argument of the module. `new` stored the address of a yielder of exactly this type.
         Some(address) => Ok(unsafe { address.cast::<Between>().as_ref() }.suspend(pause)),
@@ -125,7 +125,7 @@ pub(in crate::javascript) fn suspend(pause: Pause) -> Result<Wake, Pause> {
 }
 
 /// Runs `reading` on `stack`, outside of every strand.
-pub(in crate::javascript) fn apart<R>(stack: &mut DefaultStack, reading: impl FnOnce() -> R) -> R {
+pub(in crate::javascript) fn run_on_stack<R>(stack: &mut DefaultStack, reading: impl FnOnce() -> R) -> R {
     let strand = CURRENT.take();
     let result = on_stack(stack, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(reading)));
     CURRENT.set(strand);

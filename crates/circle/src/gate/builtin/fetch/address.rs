@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address is refused; the words are those of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum BlockedAddress {
     Private,
     Metadata,
 }
 
-impl Refused {
+impl BlockedAddress {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Private => "private_address",
@@ -28,23 +28,23 @@ const METADATA_V4: [Ipv4Addr; 3] =
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
 /// Names of the same, which only some resolvers know.
-pub(super) fn refused_name(host: &str) -> Option<Refused> {
+pub(super) fn blocked_host(host: &str) -> Option<BlockedAddress> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let metadata = matches!(host.as_str(), "metadata" | "metadata.google.internal" | "instance-data");
     let private = host == "localhost" || host.ends_with(".localhost");
-    if metadata { Some(Refused::Metadata) } else { private.then_some(Refused::Private) }
+    if metadata { Some(BlockedAddress::Metadata) } else { private.then_some(BlockedAddress::Private) }
 }
 
-pub(super) fn refused(address: IpAddr) -> Option<Refused> {
+pub(super) fn blocked_address(address: IpAddr) -> Option<BlockedAddress> {
     match address {
         IpAddr::V4(address) => refused_v4(address),
         IpAddr::V6(address) => refused_v6(address),
     }
 }
 
-fn refused_v4(address: Ipv4Addr) -> Option<Refused> {
+fn refused_v4(address: Ipv4Addr) -> Option<BlockedAddress> {
     if METADATA_V4.contains(&address) {
-        return Some(Refused::Metadata);
+        return Some(BlockedAddress::Metadata);
     }
     let private = match address.octets() {
         // This network, private, loopback, link-local, multicast, reserved and broadcast.
@@ -56,12 +56,12 @@ fn refused_v4(address: Ipv4Addr) -> Option<Refused> {
         [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
         [_, _, _, _] => false,
     };
-    private.then_some(Refused::Private)
+    private.then_some(BlockedAddress::Private)
 }
 
-fn refused_v6(address: Ipv6Addr) -> Option<Refused> {
+fn refused_v6(address: Ipv6Addr) -> Option<BlockedAddress> {
     if address == METADATA_V6 {
-        return Some(Refused::Metadata);
+        return Some(BlockedAddress::Metadata);
     }
     let [a, b, c, d, e, f, g, h] = address.segments();
     let within = |high: u16, low: u16| {
@@ -72,23 +72,23 @@ fn refused_v6(address: Ipv6Addr) -> Option<Refused> {
         // An IPv4 address in other clothes: mapped, or translated at the edge of a network.
         [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => within(g, h),
         // The same through relays that anyone may run.
-        [0x2002, high, low, ..] => within(high, low).or(Some(Refused::Private)),
+        [0x2002, high, low, ..] => within(high, low).or(Some(BlockedAddress::Private)),
         // Tunnels, documentation.
-        [0x2001, 0 | 0xdb8, ..] | [0x3fff, ..] => Some(Refused::Private),
+        [0x2001, 0 | 0xdb8, ..] | [0x3fff, ..] => Some(BlockedAddress::Private),
         // Global unicast.
         [0x2000..=0x3fff, ..] => None,
-        [_, _, _, _, _, _] => Some(Refused::Private),
+        [_, _, _, _, _, _] => Some(BlockedAddress::Private),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Refused, refused, refused_name};
+    use super::{BlockedAddress, blocked_address, blocked_host};
 
     #[test]
     fn only_public_addresses_are_let_through() {
         for address in ["1.1.1.1", "93.184.216.34", "172.15.0.1", "172.32.0.1", "100.63.0.1", "2606:4700::1111"] {
-            assert_eq!(refused(address.parse().expect("an address")), None, "{address}");
+            assert_eq!(blocked_address(address.parse().expect("an address")), None, "{address}");
         }
         for address in [
             "127.0.0.1",
@@ -122,20 +122,28 @@ mod tests {
             "fec0::1",
             "4000::1",
         ] {
-            assert_eq!(refused(address.parse().expect("an address")), Some(Refused::Private), "{address}");
+            assert_eq!(
+                blocked_address(address.parse().expect("an address")),
+                Some(BlockedAddress::Private),
+                "{address}"
+            );
         }
         for address in
             ["169.254.169.254", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
         {
-            assert_eq!(refused(address.parse().expect("an address")), Some(Refused::Metadata), "{address}");
+            assert_eq!(
+                blocked_address(address.parse().expect("an address")),
+                Some(BlockedAddress::Metadata),
+                "{address}"
+            );
         }
     }
 
     #[test]
     fn names_of_the_machine_and_of_its_provider_are_refused_before_anyone_is_asked() {
-        assert_eq!(refused_name("LOCALHOST."), Some(Refused::Private));
-        assert_eq!(refused_name("a.localhost"), Some(Refused::Private));
-        assert_eq!(refused_name("metadata.google.internal"), Some(Refused::Metadata));
-        assert_eq!(refused_name("example.com"), None);
+        assert_eq!(blocked_host("LOCALHOST."), Some(BlockedAddress::Private));
+        assert_eq!(blocked_host("a.localhost"), Some(BlockedAddress::Private));
+        assert_eq!(blocked_host("metadata.google.internal"), Some(BlockedAddress::Metadata));
+        assert_eq!(blocked_host("example.com"), None);
     }
 }

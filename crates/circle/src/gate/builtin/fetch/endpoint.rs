@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use cantrip_canon::json as canon_json;
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::{Map, Value};
@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use super::super::OnError;
 use super::{Fetch, Hop, Resolver};
 use crate::Label;
-use crate::gate::{AnyGate, Call, Doubt, Gate, Promises, Purity};
-use crate::ward::Reach;
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity, UnknownCharge};
+use crate::ward::ResourceAccess;
 
 /// The header that carries the key of a call: the same whenever the call is made again.
 const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -25,7 +25,7 @@ const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 #[derive(Debug)]
 #[must_use = "an endpoint becomes a gate by gate()"]
 pub struct Endpoint {
-    promises: Promises,
+    promises: GateSpec,
     method: Method,
     template: Template,
     headers: HeaderMap,
@@ -61,7 +61,7 @@ impl Endpoint {
         let template = Template::read(url)?;
         let reading = method == Method::GET || method == Method::HEAD;
         let parameters = serde_json::json!({"type": "object"});
-        let promises = Promises::new(name, description, parameters).labels(Label::ALL).purity(if reading {
+        let promises = GateSpec::new(name, description, parameters).labels(Label::ALL).purity(if reading {
             Purity::ReadOnly
         } else {
             Purity::Effects
@@ -120,8 +120,8 @@ impl Endpoint {
     }
 
     /// The request that these arguments ask for.
-    fn asked(&self, arguments: &Map<String, Value>) -> Result<Hop, Refusal> {
-        let (mut url, unused) = self.template.filled(arguments)?;
+    fn build_request(&self, arguments: &Map<String, Value>) -> Result<Hop, Refusal> {
+        let (mut url, unused) = self.template.expand(arguments)?;
         let mut headers = self.headers.clone();
         let carries = !matches!(self.method, Method::GET | Method::HEAD | Method::DELETE);
         let body = if carries {
@@ -145,29 +145,32 @@ struct EndpointGate {
 }
 
 impl Gate for EndpointGate {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.endpoint.promises
     }
 
-    fn reaches(&self, _: &Map<String, Value>) -> Vec<Reach> {
+    fn resource_accesses(&self, _: &Map<String, Value>) -> Vec<ResourceAccess> {
         let Endpoint { method, template, .. } = &self.endpoint;
-        vec![Reach::Method(method.to_string()), Reach::Host { host: template.host.clone(), port: template.port }]
+        vec![
+            ResourceAccess::Method(method.to_string()),
+            ResourceAccess::Host { host: template.host.clone(), port: template.port },
+        ]
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let Endpoint { promises, fetch, on_error, .. } = &self.endpoint;
-        let mut hop = self.endpoint.asked(&call.arguments)?;
+        let mut hop = self.endpoint.build_request(&call.arguments)?;
         let key = call.idempotency_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok());
         if let Some(key) = key.filter(|_| !matches!(hop.method, Method::GET | Method::HEAD)) {
             hop.headers.entry(KEY_HEADER).or_insert(key);
         }
         let (hop, response) = fetch.follow(hop, &call.restrict).await?;
         let status = response.status().as_u16();
-        let mut shown = fetch.shown(&hop, response).await?;
+        let mut shown = fetch.render_response(&hop, response).await?;
         let body = shown["body"].take();
         if let 408 | 409 | 425 = status {
             // It may be under way all the same.
-            call.effects.doubt(Doubt::Cut);
+            call.effects.record_unknown_charge(UnknownCharge::Cut);
         }
         match status {
             200..=299 => {}
@@ -244,7 +247,7 @@ impl Template {
     }
 
     /// The address, and the arguments that had no place in it.
-    fn filled(&self, arguments: &Map<String, Value>) -> Result<(Url, Map<String, Value>), Refusal> {
+    fn expand(&self, arguments: &Map<String, Value>) -> Result<(Url, Map<String, Value>), Refusal> {
         let mut unused = arguments.clone();
         let mut text = String::new();
         for piece in &self.pieces {
@@ -293,7 +296,7 @@ mod tests {
         let filled = |city: &str| {
             let arguments = json!({"city": city, "units": "m&x=1"});
             let arguments = arguments.as_object().expect("an object").clone();
-            template.filled(&arguments).map(|(url, _)| url.to_string())
+            template.expand(&arguments).map(|(url, _)| url.to_string())
         };
         let wanted = "https://example.com/v1/a%2F..%2Fb%3Fc%23d%40e/now?units=m%26x%3D1";
         assert_eq!(filled("a/../b?c#d@e").ok().as_deref(), Some(wanted));

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes, told_to};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes, context_for_host};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, Url, redirect};
 use schemars::JsonSchema;
@@ -20,19 +20,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::Label;
-use crate::gate::function::{parameters, read};
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::function::{parameters, parse_arguments};
+use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 use crate::limits::{
     FETCH_BYTES, FETCH_CONNECT_MS, FETCH_HEADER_BYTES, FETCH_HEADERS_MAX, FETCH_MS, FETCH_REDIRECTS_MAX,
 };
-use crate::medium::Running;
-use crate::ward::{Reach, Restriction, host_fits};
+use crate::medium::BoxFuture;
+use crate::ward::{ResourceAccess, Restriction, host_fits};
 
 pub use endpoint::{Endpoint, EndpointFault};
 
 /// From a name to its addresses.
 pub trait Resolver: Send + Sync + 'static {
-    fn resolve<'a>(&'a self, host: &'a str) -> Running<'a, io::Result<Vec<IpAddr>>>;
+    fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 
 /// The resolver of this machine.
@@ -40,7 +40,7 @@ pub trait Resolver: Send + Sync + 'static {
 pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
-    fn resolve<'a>(&'a self, host: &'a str) -> Running<'a, io::Result<Vec<IpAddr>>> {
+    fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) })
     }
 }
@@ -110,7 +110,7 @@ impl Fetch {
     pub fn gate(self) -> AnyGate {
         let description = "Makes an HTTP request and returns status, headers and body.";
         let reading = self.methods.iter().all(|method| *method == Method::GET || *method == Method::HEAD);
-        let promises = Promises::new("fetch", description, parameters::<Request>())
+        let promises = GateSpec::new("fetch", description, parameters::<Request>())
             .labels([Label::UntrustedContent, Label::ExternalComm])
             .purity(if reading { Purity::ReadOnly } else { Purity::Effects })
             .time_max(self.time_max);
@@ -133,36 +133,36 @@ struct Request {
 }
 
 struct FetchGate {
-    promises: Promises,
+    promises: GateSpec,
     fetch: Fetch,
 }
 
 impl Gate for FetchGate {
-    fn promises(&self) -> &Promises {
+    fn spec(&self) -> &GateSpec {
         &self.promises
     }
 
-    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+    fn resource_accesses(&self, arguments: &Map<String, Value>) -> Vec<ResourceAccess> {
         let text = |key: &str| arguments.get(key).and_then(Value::as_str);
-        let mut reaches = vec![Reach::Method(text("method").unwrap_or("GET").to_owned())];
+        let mut reaches = vec![ResourceAccess::Method(text("method").unwrap_or("GET").to_owned())];
         if let Some(url) = text("url").and_then(|url| Url::parse(url).ok())
             && let Some(host) = url.host_str()
         {
-            reaches.push(Reach::Host { host: host.to_owned(), port: url.port_or_known_default() });
+            reaches.push(ResourceAccess::Host { host: host.to_owned(), port: url.port_or_known_default() });
         }
         reaches
     }
 
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let Request { url, method, headers, body } = read(&self.promises.name, call.arguments)?;
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
+        let Request { url, method, headers, body } = parse_arguments(&self.promises.name, call.arguments)?;
         let method = method.as_deref().unwrap_or("GET").to_ascii_uppercase();
         let method = self.fetch.methods.iter().find(|known| known.as_str() == method).cloned();
         let method = method.ok_or_else(|| codes::address_refused(&url, "method_not_allowed"))?;
         let parsed = Url::parse(&url).map_err(|fault| codes::target_unusable(&url, fault.to_string()))?;
-        let headers = sent(&headers)?;
+        let headers = request_headers(&headers)?;
         let hop = Hop { url: parsed, method, headers, body };
         let (hop, response) = self.fetch.follow(hop, &call.restrict).await?;
-        let shown = self.fetch.shown(&hop, response).await?;
+        let shown = self.fetch.render_response(&hop, response).await?;
         Ok(codes::read(&url).value(shown))
     }
 }
@@ -180,7 +180,7 @@ impl Fetch {
         for _ in 0..=FETCH_REDIRECTS_MAX {
             let response = self.hop(&hop, restrict).await?;
             match response.status().as_u16() {
-                301 | 302 | 303 | 307 | 308 => hop = redirected(hop, &response)?,
+                301 | 302 | 303 | 307 | 308 => hop = redirect_target(hop, &response)?,
                 _ => return Ok((hop, response)),
             }
         }
@@ -189,7 +189,7 @@ impl Fetch {
 
     async fn hop(&self, hop: &Hop, restrict: &Restriction) -> Result<Response, Refusal> {
         let Hop { url, method, headers, body } = hop;
-        let addresses = self.checked(url, method, restrict).await?;
+        let addresses = self.checked_addresses(url, method, restrict).await?;
         // Whoever embeds this may have chosen another provider before; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -202,7 +202,7 @@ impl Fetch {
             .build()
             .map_err(|error| unreachable(url, &error))?;
         let mut headers = headers.clone();
-        if let Some(trace) = told_to(host(url)) {
+        if let Some(trace) = context_for_host(host(url)) {
             let state = trace.state().map(str::to_owned);
             for (name, text) in [("traceparent", Some(trace.traceparent())), ("tracestate", state)] {
                 if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
@@ -218,7 +218,12 @@ impl Fetch {
     }
 
     /// The addresses that this hop may connect to, each of them checked.
-    async fn checked(&self, url: &Url, method: &Method, restrict: &Restriction) -> Result<Vec<SocketAddr>, Refusal> {
+    async fn checked_addresses(
+        &self,
+        url: &Url,
+        method: &Method,
+        restrict: &Restriction,
+    ) -> Result<Vec<SocketAddr>, Refusal> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(codes::target_unusable(url.as_str(), "only http and https can be fetched").into());
         }
@@ -237,7 +242,7 @@ impl Fetch {
             return Err(denied("method_not_allowed"));
         }
         let allowed = self.allow_hosts.iter().any(|pattern| host_fits(pattern, host, Some(port)));
-        if let Some(refused) = address::refused_name(host).filter(|_| !allowed) {
+        if let Some(refused) = address::blocked_host(host).filter(|_| !allowed) {
             return Err(denied(refused.reason()));
         }
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -249,13 +254,15 @@ impl Fetch {
             return Err(codes::target_unusable(host, "the host does not resolve").into());
         }
         // One private address among public ones is how a name is made to slip through.
-        if let Some(refused) = addresses.iter().find_map(|address| address::refused(*address)).filter(|_| !allowed) {
+        if let Some(refused) =
+            addresses.iter().find_map(|address| address::blocked_address(*address)).filter(|_| !allowed)
+        {
             return Err(denied(refused.reason()));
         }
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    async fn shown(&self, hop: &Hop, mut response: Response) -> Result<Value, Refusal> {
+    async fn render_response(&self, hop: &Hop, mut response: Response) -> Result<Value, Refusal> {
         let status = response.status().as_u16();
         let total = response.content_length();
         let mut headers = Map::new();
@@ -302,7 +309,7 @@ fn text(mut body: Vec<u8>, cut: bool) -> Option<String> {
 }
 
 /// Where a redirect leads: to another host nothing goes along that was meant for the first.
-fn redirected(hop: Hop, response: &Response) -> Result<Hop, Refusal> {
+fn redirect_target(hop: Hop, response: &Response) -> Result<Hop, Refusal> {
     let Hop { url, method, mut headers, mut body } = hop;
     let denied = |reason: &str| Refusal::from(codes::address_refused(host(&url), reason));
     let location = response.headers().get(LOCATION).ok_or_else(|| denied("redirect_missing_location"))?;
@@ -324,7 +331,7 @@ fn redirected(hop: Hop, response: &Response) -> Result<Hop, Refusal> {
 }
 
 /// The headers that an entity wrote, without those that steer the connection.
-fn sent(written: &Map<String, Value>) -> Result<HeaderMap, Refusal> {
+fn request_headers(written: &Map<String, Value>) -> Result<HeaderMap, Refusal> {
     if written.len() > FETCH_HEADERS_MAX {
         return Err(codes::limit("the number of headers", written.len(), FETCH_HEADERS_MAX).into());
     }

@@ -1,19 +1,19 @@
 //! `edit`: replaces a text inside a file, if it is there as often as was thought.
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::errand::{Around, Errand, gate};
-use super::root::{Root, Seeking, Wish};
-use super::write::{Before, replace};
-use crate::gate::{AnyGate, Promises};
+use super::operation::{FileOperation, OperationContext, gate};
+use super::root::{FileAccess, PathResolver, Root};
+use super::write::{PreviousContent, replace};
+use crate::gate::{AnyGate, GateSpec};
 
 /// A gate that edits text files below `root`.
 pub fn edit(root: Option<Root>) -> AnyGate {
     let description =
         "Replaces `old` by `new` in a text file. `old` must occur exactly `count` times, once unless said.";
-    gate::<Replacement>("edit", description, root, Promises::brief)
+    gate::<Replacement>("edit", description, root, GateSpec::brief)
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -31,17 +31,17 @@ struct Replacement {
     count: Option<usize>,
 }
 
-impl Errand for Replacement {
-    const WISH: Wish = Wish::Write;
-    const USUAL: &'static str = "";
+impl FileOperation for Replacement {
+    const ACCESS: FileAccess = FileAccess::Write;
+    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)
     }
 
-    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+    fn run(self, seeking: &PathResolver<'_>, around: &OperationContext) -> Result<ReplyDraft<Success>, Refusal> {
         let located = seeking.locate()?;
-        let before = Before::of(seeking, &located)?;
+        let before = PreviousContent::of(seeking, &located)?;
         let Ok(text) = std::str::from_utf8(&before.bytes) else {
             return Err(seeking.unusable("it is not text in UTF-8"));
         };

@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::errand::{Around, Errand, gate};
-use super::root::{Root, Seeking, Wish};
-use super::walk::{Entry, Extent, Sort, Walk};
+use super::operation::{FileOperation, OperationContext, gate};
+use super::root::{FileAccess, PathResolver, Root};
+use super::walk::{Entry, EntryKind, Extent, Walk};
 use crate::Label;
 use crate::gate::{AnyGate, Purity};
 use crate::limits::{LIST_ENTRIES_MAX, WALK_MS};
@@ -32,38 +32,38 @@ struct Folder {
     recursive: Option<bool>,
 }
 
-impl Errand for Folder {
-    const WISH: Wish = Wish::Read;
-    const USUAL: &'static str = ".";
+impl FileOperation for Folder {
+    const ACCESS: FileAccess = FileAccess::Read;
+    const DEFAULT_PATH: &'static str = ".";
 
     fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+    fn run(self, seeking: &PathResolver<'_>, around: &OperationContext) -> Result<ReplyDraft<Success>, Refusal> {
         let located = seeking.locate()?;
         let folder = seeking.folder(&located)?;
-        let mut walk = Walk::of(seeking, &located, self.recursive.unwrap_or(false), &around.abandoned);
+        let mut walk = Walk::of(seeking, &located, self.recursive.unwrap_or(false), &around.cancel_flag);
         let (mut shown, mut total) = (Vec::new(), 0_usize);
         let mut each = |entry: &Entry<'_>| {
             total += 1;
             if shown.len() < LIST_ENTRIES_MAX {
                 shown.push(match entry.sort {
-                    Sort::File => json!({"path": entry.path, "type": "file", "bytes": entry.bytes}),
-                    Sort::Folder => json!({"path": entry.path, "type": "folder"}),
-                    Sort::Link => json!({"path": entry.path, "type": "link"}),
-                    Sort::Other => json!({"path": entry.path, "type": "other"}),
+                    EntryKind::File => json!({"path": entry.path, "type": "file", "bytes": entry.bytes}),
+                    EntryKind::Folder => json!({"path": entry.path, "type": "folder"}),
+                    EntryKind::Link => json!({"path": entry.path, "type": "link"}),
+                    EntryKind::Other => json!({"path": entry.path, "type": "other"}),
                 });
             }
             ControlFlow::Continue(())
         };
         let extent = walk.visit(&folder, &located.real, 0, &mut each);
-        Ok(codes::read(seeking.written).value(told("entries", shown, total, extent)))
+        Ok(codes::read(seeking.written).value(render_list("entries", shown, total, extent)))
     }
 }
 
 /// A list, and how much of it is missing where something is.
-pub(super) fn told(key: &str, shown: Vec<Value>, total: usize, extent: ControlFlow<(), Extent>) -> Value {
+pub(super) fn render_list(key: &str, shown: Vec<Value>, total: usize, extent: ControlFlow<(), Extent>) -> Value {
     let whole = extent == ControlFlow::Continue(Extent::Whole);
     let mut told = Map::new();
     if total > shown.len() || !whole {

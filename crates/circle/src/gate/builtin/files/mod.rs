@@ -1,8 +1,8 @@
 //! The file gates: `read`, `list`, `search`, `write`, `edit`, each beneath one folder.
 
 mod edit;
-mod errand;
 mod list;
+mod operation;
 mod path;
 mod read;
 mod restore;
@@ -13,9 +13,9 @@ mod write;
 
 pub use edit::edit;
 pub use list::list;
-pub(crate) use path::{danger, folded, hidden};
+pub(crate) use path::{fold_case, is_hidden, protection_reason};
 pub use read::read;
-pub use restore::{Standing, meant, rewritten};
+pub use restore::{FileState, resulting_content, target_path};
 pub use root::{Root, RootFault};
 pub use search::search;
 pub use write::write;

@@ -2,13 +2,13 @@
 
 use std::io::Read;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use cap_std::fs::File;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::errand::{Around, Errand, gate};
-use super::root::{Root, Seeking, Wish};
+use super::operation::{FileOperation, OperationContext, gate};
+use super::root::{FileAccess, PathResolver, Root};
 use crate::Label;
 use crate::gate::{AnyGate, Purity};
 use crate::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
@@ -31,15 +31,15 @@ struct Lines {
     limit: Option<usize>,
 }
 
-impl Errand for Lines {
-    const WISH: Wish = Wish::Read;
-    const USUAL: &'static str = "";
+impl FileOperation for Lines {
+    const ACCESS: FileAccess = FileAccess::Read;
+    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)
     }
 
-    fn run(self, seeking: &Seeking<'_>, _: &Around) -> Result<Filled<Success>, Refusal> {
+    fn run(self, seeking: &PathResolver<'_>, _: &OperationContext) -> Result<ReplyDraft<Success>, Refusal> {
         let written = seeking.written;
         let located = seeking.locate()?;
         let text = text(seeking, seeking.file(&located)?)?;
@@ -52,13 +52,13 @@ impl Errand for Lines {
 }
 
 /// The whole of a file that is text and not too large.
-pub(super) fn text(seeking: &Seeking<'_>, file: File) -> Result<String, Refusal> {
+pub(super) fn text(seeking: &PathResolver<'_>, file: File) -> Result<String, Refusal> {
     let bytes = bytes(seeking, file, FILE_BYTES_MAX)?;
     String::from_utf8(bytes).map_err(|_| seeking.unusable("it is not text in UTF-8"))
 }
 
 /// The whole of a file that is not too large.
-pub(super) fn bytes(seeking: &Seeking<'_>, file: File, limit: usize) -> Result<Vec<u8>, Refusal> {
+pub(super) fn bytes(seeking: &PathResolver<'_>, file: File, limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     // One more than allowed tells a file that grows while it is read from one that fits.
     let taken = file.take(limit as u64 + 1).read_to_end(&mut bytes);
@@ -70,7 +70,7 @@ pub(super) fn bytes(seeking: &Seeking<'_>, file: File, limit: usize) -> Result<V
     Ok(bytes)
 }
 
-fn cut(seeking: &Seeking<'_>, text: String, lines: &Lines) -> Result<String, Refusal> {
+fn cut(seeking: &PathResolver<'_>, text: String, lines: &Lines) -> Result<String, Refusal> {
     if lines.offset.is_none() && lines.limit.is_none() {
         return Ok(text);
     }

@@ -13,15 +13,15 @@ use cantrip_reply::{Refusal, codes};
 use cap_std::fs::{Permissions, PermissionsExt};
 use serde_json::Value;
 
-use super::errand::off_thread;
-use super::path::plain;
-use super::root::{Located, Root, Seeking, Wish};
+use super::operation::run_blocking;
+use super::path::normalize;
+use super::root::{FileAccess, PathResolver, ResolvedPath, Root};
 use super::write::put;
 use crate::ward::Restriction;
 
 /// What stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileState {
     Nothing,
     /// A file with bytes of this hash.
     File(Hash),
@@ -29,9 +29,9 @@ pub enum Standing {
     Other,
 }
 
-impl Standing {
+impl FileState {
     /// Whether it is what a change left, or found, there.
-    pub fn is(self, hash: Option<Hash>) -> bool {
+    pub fn matches_hash(self, hash: Option<Hash>) -> bool {
         match (self, hash) {
             (Self::Nothing, None) => true,
             (Self::File(there), Some(hash)) => there == hash,
@@ -41,24 +41,24 @@ impl Standing {
 }
 
 impl Root {
-    /// What stands at the path of a [`Change`](cantrip_loom::Change) now.
-    pub async fn standing(&self, path: &str) -> Result<Standing, Refusal> {
+    /// What stands at the path of a [`FileChange`](cantrip_loom::FileChange) now.
+    pub async fn file_state(&self, path: &str) -> Result<FileState, Refusal> {
         let (root, path) = (self.clone(), path.to_owned());
-        off_thread(move |_| Ok(look(&root, &path)?.standing)).await
+        run_blocking(move |_| Ok(look(&root, &path)?.standing)).await
     }
 
     /// Puts the former bytes back, or removes the file if there was none, if what stands there is `left`; else nothing
     /// is touched and the answer is what stands there. The file has its old bytes or its new ones, never half of them.
-    pub async fn put_back(
+    pub async fn restore(
         &self,
         path: &str,
         left: Option<Hash>,
         before: Option<Arc<[u8]>>,
-    ) -> Result<Result<(), Standing>, Refusal> {
+    ) -> Result<Result<(), FileState>, Refusal> {
         let (root, path) = (self.clone(), path.to_owned());
-        off_thread(move |_| {
+        run_blocking(move |_| {
             let seen = look(&root, &path)?;
-            if !seen.standing.is(left) {
+            if !seen.standing.matches_hash(left) {
                 return Ok(Err(seen.standing));
             }
             let failed = |error: &io::Error| codes::io_failed("restoring", &path, super::root::cause(error));
@@ -66,10 +66,10 @@ impl Root {
             match (seen.located, before) {
                 (None, None) => {}
                 (None, Some(_)) => return Err(gone().into()),
-                (Some(Located { parent, name: Some(name), .. }), Some(bytes)) => {
+                (Some(ResolvedPath { parent, name: Some(name), .. }), Some(bytes)) => {
                     put(&parent, &name, &bytes, seen.permissions).map_err(|error| failed(&error))?;
                 }
-                (Some(Located { parent, name: Some(name), folder: Some(_), .. }), None) => {
+                (Some(ResolvedPath { parent, name: Some(name), folder: Some(_), .. }), None) => {
                     parent.remove_file(&name).map_err(|error| failed(&error))?;
                 }
                 (Some(_), _) => {}
@@ -80,35 +80,35 @@ impl Root {
     }
 }
 
-struct Seen {
+struct InspectedFile {
     /// None where not even its folder is.
-    located: Option<Located>,
-    standing: Standing,
+    located: Option<ResolvedPath>,
+    standing: FileState,
     permissions: Option<Permissions>,
 }
 
-fn look(root: &Root, path: &str) -> Result<Seen, Refusal> {
+fn look(root: &Root, path: &str) -> Result<InspectedFile, Refusal> {
     let anywhere = Restriction::default();
-    let seeking = Seeking { root, gate: "undo", restrict: &anywhere, wish: Wish::Read, written: path };
-    let of = |located, standing, permissions| Ok(Seen { located, standing, permissions });
+    let seeking = PathResolver { root, gate: "undo", restrict: &anywhere, access: FileAccess::Read, written: path };
+    let of = |located, standing, permissions| Ok(InspectedFile { located, standing, permissions });
     let located = match seeking.locate() {
         Ok(located) => located,
-        Err(refusal) if refusal.code() == codes::FILE_MISSING.any() => return of(None, Standing::Nothing, None),
-        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, Standing::Other, None),
+        Err(refusal) if refusal.code() == codes::FILE_MISSING.any() => return of(None, FileState::Nothing, None),
+        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, FileState::Other, None),
         Err(refusal) => return Err(refusal),
     };
     if located.real != path || located.folder == Some(true) {
-        return of(None, Standing::Other, None);
+        return of(None, FileState::Other, None);
     }
     if located.folder.is_none() {
-        return of(Some(located), Standing::Nothing, None);
+        return of(Some(located), FileState::Nothing, None);
     }
     let file = match seeking.file(&located) {
         Ok(file) => file,
         Err(refusal) if refusal.code() == codes::FILE_MISSING.any() => {
-            return of(Some(located), Standing::Nothing, None);
+            return of(Some(located), FileState::Nothing, None);
         }
-        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, Standing::Other, None),
+        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, FileState::Other, None),
         Err(refusal) => return Err(refusal),
     };
     let mode = file.metadata().map_err(|error| seeking.failed("reading", &error))?.permissions().mode();
@@ -116,14 +116,14 @@ fn look(root: &Root, path: &str) -> Result<Seen, Refusal> {
     let taken = file.take(BODY_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
     taken.map_err(|error| seeking.failed("reading", &error))?;
     if bytes.len() > BODY_BYTES_MAX {
-        return of(Some(located), Standing::Other, None);
+        return of(Some(located), FileState::Other, None);
     }
-    of(Some(located), Standing::File(bytes_hash(&bytes)), Some(Permissions::from_mode(mode & 0o777)))
+    of(Some(located), FileState::File(bytes_hash(&bytes)), Some(Permissions::from_mode(mode & 0o777)))
 }
 
 /// What a call of `write` or `edit` left, from its arguments and what stood there before. None for another gate, and
 /// where they do not say it.
-pub fn rewritten(gate: &str, args: &Value, before: Option<&[u8]>) -> Option<Vec<u8>> {
+pub fn resulting_content(gate: &str, args: &Value, before: Option<&[u8]>) -> Option<Vec<u8>> {
     let text = |key: &str| args.get(key).and_then(Value::as_str);
     match gate {
         "write" => text("content").map(|content| content.as_bytes().to_vec()),
@@ -136,9 +136,9 @@ pub fn rewritten(gate: &str, args: &Value, before: Option<&[u8]>) -> Option<Vec<
 }
 
 /// The path that a call of `write` or `edit` names, without its detours; links on it are not followed.
-pub fn meant(gate: &str, args: &Value) -> Option<String> {
+pub fn target_path(gate: &str, args: &Value) -> Option<String> {
     match gate {
-        "write" | "edit" => plain(args.get("path")?.as_str()?).map(|parts| parts.join("/")),
+        "write" | "edit" => normalize(args.get("path")?.as_str()?).map(|parts| parts.join("/")),
         _ => None,
     }
 }

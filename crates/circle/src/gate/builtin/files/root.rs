@@ -16,7 +16,7 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsExt, OpenOptionsFollowExt};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 
-use super::path::{danger, folded, hidden, plain};
+use super::path::{fold_case, is_hidden, normalize, protection_reason};
 use crate::limits::{PATH_BYTES_MAX, PATH_LINKS_MAX};
 use crate::ward::Restriction;
 
@@ -54,7 +54,7 @@ impl Root {
 
     /// `list` and `search` leave out what `.gitignore` names.
     #[must_use]
-    pub fn honouring_gitignore(mut self) -> Self {
+    pub fn with_gitignore(mut self) -> Self {
         self.gitignore = true;
         self
     }
@@ -63,16 +63,17 @@ impl Root {
     /// `cantrip.toml`, `AGENTS.md` and the files in a folder `spells`.
     #[must_use]
     pub fn with_spells(mut self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let folded = paths.into_iter().map(|path| path.as_ref().split('/').map(folded).collect::<Vec<_>>().join("/"));
+        let folded =
+            paths.into_iter().map(|path| path.as_ref().split('/').map(fold_case).collect::<Vec<_>>().join("/"));
         self.spells = Arc::new(folded.collect());
         self
     }
 
     /// Why writing this path decides about later casts; none if it does not.
-    pub(super) fn danger(&self, parts: &[&str]) -> Option<&'static str> {
-        let folded = || parts.iter().map(|part| folded(part)).collect::<Vec<_>>().join("/");
+    pub(super) fn protection_reason(&self, parts: &[&str]) -> Option<&'static str> {
+        let folded = || parts.iter().map(|part| fold_case(part)).collect::<Vec<_>>().join("/");
         let spell = || self.spells.contains(&folded()).then_some("this spell, or another one, is made from it");
-        danger(parts).or_else(spell)
+        protection_reason(parts).or_else(spell)
     }
 
     /// Nothing in it is changed, whichever gate asks.
@@ -85,25 +86,25 @@ impl Root {
 
 /// What a gate wants with a path; it decides how a refusal reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum FileAccess {
     Read,
     Write,
 }
 
 /// A path on its way to a file.
 #[derive(Debug)]
-pub(super) struct Seeking<'a> {
+pub(super) struct PathResolver<'a> {
     pub(super) root: &'a Root,
     pub(super) gate: &'a str,
     pub(super) restrict: &'a Restriction,
-    pub(super) wish: Wish,
+    pub(super) access: FileAccess,
     /// As the entity wrote it.
     pub(super) written: &'a str,
 }
 
 /// Where a path leads.
 #[derive(Debug)]
-pub(super) struct Located {
+pub(super) struct ResolvedPath {
     /// The folder it lies in.
     pub(super) parent: Dir,
     /// Its name there; none for the root itself.
@@ -114,11 +115,11 @@ pub(super) struct Located {
     pub(super) folder: Option<bool>,
 }
 
-impl Seeking<'_> {
+impl PathResolver<'_> {
     pub(super) fn denied(&self, rule: &str) -> Refusal {
-        match self.wish {
-            Wish::Read => codes::read_refused(self.written, self.gate, rule).into(),
-            Wish::Write => codes::write_refused(self.written, self.gate, rule).into(),
+        match self.access {
+            FileAccess::Read => codes::read_refused(self.written, self.gate, rule).into(),
+            FileAccess::Write => codes::write_refused(self.written, self.gate, rule).into(),
         }
     }
 
@@ -135,8 +136,8 @@ impl Seeking<'_> {
     }
 
     /// Whether a real path may be touched.
-    fn allowed(&self, parts: &[&str]) -> Result<(), Refusal> {
-        if parts.iter().any(|part| hidden(part)) || !self.restrict.allows_path(&parts.join("/")) {
+    fn check_allowed(&self, parts: &[&str]) -> Result<(), Refusal> {
+        if parts.iter().any(|part| is_hidden(part)) || !self.restrict.allows_path(&parts.join("/")) {
             return Err(self.denied("restrict"));
         }
         Ok(())
@@ -144,24 +145,24 @@ impl Seeking<'_> {
 
     /// Walks to it. Permission is decided first, by what the path says, so a refusal is the same whether or not
     /// anything is there; then again by where links lead.
-    pub(super) fn locate(&self) -> Result<Located, Refusal> {
+    pub(super) fn locate(&self) -> Result<ResolvedPath, Refusal> {
         if self.written.len() > PATH_BYTES_MAX || self.written.chars().any(char::is_control) {
             return Err(self.unusable("it is too long or holds control characters"));
         }
-        let parts = plain(self.written).ok_or_else(|| self.denied("root"))?;
-        self.allowed(&parts)?;
-        if self.wish == Wish::Write && self.root.read_only {
+        let parts = normalize(self.written).ok_or_else(|| self.denied("root"))?;
+        self.check_allowed(&parts)?;
+        if self.access == FileAccess::Write && self.root.read_only {
             return Err(self.denied("read_only"));
         }
         // Once more if something was swapped under the walk.
         for _ in 0..PATH_LINKS_MAX {
             if let Some(located) = self.walk()? {
                 let real: Vec<&str> = located.real.split('/').filter(|part| !part.is_empty()).collect();
-                self.allowed(&real)?;
+                self.check_allowed(&real)?;
                 // A person allowed what the path says. Where a link leads, nobody was asked.
-                if self.wish == Wish::Write
-                    && self.root.danger(&parts).is_none()
-                    && let Some(danger) = self.root.danger(&real)
+                if self.access == FileAccess::Write
+                    && self.root.protection_reason(&parts).is_none()
+                    && let Some(danger) = self.root.protection_reason(&real)
                 {
                     return Err(codes::write_protected(located.real, self.gate, danger).into());
                 }
@@ -172,7 +173,7 @@ impl Seeking<'_> {
     }
 
     /// One walk; nothing if a part was swapped between looking and opening.
-    fn walk(&self) -> Result<Option<Located>, Refusal> {
+    fn walk(&self) -> Result<Option<ResolvedPath>, Refusal> {
         let failed = |error: io::Error| self.failed("opening", &error);
         let mut above: Vec<(Dir, String)> = Vec::new();
         let mut here = self.root.dir.try_clone().map_err(failed)?;
@@ -186,7 +187,7 @@ impl Seeking<'_> {
                     here = parent;
                     continue;
                 }
-                name if hidden(name) => return Err(self.denied("restrict")),
+                name if is_hidden(name) => return Err(self.denied("restrict")),
                 _ => {}
             }
             let last = ahead.iter().all(|part| part.is_empty() || part == ".");
@@ -194,10 +195,10 @@ impl Seeking<'_> {
                 Ok(found) => found,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let real = real(&above, Some(&part));
-                    return match (last, self.wish) {
-                        (true, _) => Ok(Some(Located { parent: here, name: Some(part), real, folder: None })),
-                        (false, Wish::Read) => Err(self.missing()),
-                        (false, Wish::Write) => Err(self.unusable("the folder it lies in does not exist")),
+                    return match (last, self.access) {
+                        (true, _) => Ok(Some(ResolvedPath { parent: here, name: Some(part), real, folder: None })),
+                        (false, FileAccess::Read) => Err(self.missing()),
+                        (false, FileAccess::Write) => Err(self.unusable("the folder it lies in does not exist")),
                     };
                 }
                 Err(error) => return Err(failed(error)),
@@ -219,7 +220,7 @@ impl Seeking<'_> {
             }
             if last {
                 let real = real(&above, Some(&part));
-                return Ok(Some(Located { parent: here, name: Some(part), real, folder: Some(found.is_dir()) }));
+                return Ok(Some(ResolvedPath { parent: here, name: Some(part), real, folder: Some(found.is_dir()) }));
             }
             if !found.is_dir() {
                 return Err(self.unusable("a part of it is no folder"));
@@ -231,14 +232,14 @@ impl Seeking<'_> {
         match above.pop() {
             Some((parent, name)) => {
                 let real = real(&above, Some(&name));
-                Ok(Some(Located { parent, name: Some(name), real, folder: Some(true) }))
+                Ok(Some(ResolvedPath { parent, name: Some(name), real, folder: Some(true) }))
             }
-            None => Ok(Some(Located { parent: here, name: None, real: String::new(), folder: Some(true) })),
+            None => Ok(Some(ResolvedPath { parent: here, name: None, real: String::new(), folder: Some(true) })),
         }
     }
 
     /// Opens the file that was located, if it is one.
-    pub(super) fn file(&self, located: &Located) -> Result<File, Refusal> {
+    pub(super) fn file(&self, located: &ResolvedPath) -> Result<File, Refusal> {
         let (name, folder) = match (&located.name, located.folder) {
             (_, None) => return Err(self.missing()),
             (None, Some(_)) => return Err(self.unusable("it is a folder")),
@@ -255,7 +256,7 @@ impl Seeking<'_> {
     }
 
     /// Opens the folder that was located, if it is one.
-    pub(super) fn folder(&self, located: &Located) -> Result<Dir, Refusal> {
+    pub(super) fn folder(&self, located: &ResolvedPath) -> Result<Dir, Refusal> {
         match (&located.name, located.folder) {
             (_, None) => Err(self.missing()),
             (None, Some(_)) => located.parent.try_clone().map_err(|error| self.failed("opening", &error)),

@@ -4,17 +4,17 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use globset::{Glob, GlobMatcher};
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::errand::{Abandoned, Around, Errand, gate};
-use super::list::told;
-use super::root::{Root, Seeking, Wish, open_file};
-use super::walk::{Entry, Extent, Sort, Walk};
+use super::list::render_list;
+use super::operation::{CancelFlag, FileOperation, OperationContext, gate};
+use super::root::{FileAccess, PathResolver, Root, open_file};
+use super::walk::{Entry, EntryKind, Extent, Walk};
 use crate::Label;
 use crate::gate::{AnyGate, Purity};
 use crate::limits::{
@@ -45,34 +45,35 @@ struct Question {
     limit: Option<usize>,
 }
 
-impl Errand for Question {
-    const WISH: Wish = Wish::Read;
-    const USUAL: &'static str = ".";
+impl FileOperation for Question {
+    const ACCESS: FileAccess = FileAccess::Read;
+    const DEFAULT_PATH: &'static str = ".";
 
     fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+    fn run(self, seeking: &PathResolver<'_>, around: &OperationContext) -> Result<ReplyDraft<Success>, Refusal> {
         let mut searching = Searching::new(&self)?;
         let located = seeking.locate()?;
         let extent = match (&located.name, located.folder) {
             (Some(name), Some(false)) => {
                 seeking.file(&located)?;
-                let entry = Entry { folder: &located.parent, name, path: &located.real, sort: Sort::File, bytes: 0 };
-                searching.file(&entry, &around.abandoned);
+                let entry =
+                    Entry { folder: &located.parent, name, path: &located.real, sort: EntryKind::File, bytes: 0 };
+                searching.file(&entry, &around.cancel_flag);
                 ControlFlow::Continue(Extent::Whole)
             }
             (_, _) => {
                 let folder = seeking.folder(&located)?;
-                let mut walk = Walk::of(seeking, &located, true, &around.abandoned);
+                let mut walk = Walk::of(seeking, &located, true, &around.cancel_flag);
                 walk.visit(&folder, &located.real, 0, &mut |entry| {
-                    searching.file(entry, &around.abandoned);
+                    searching.file(entry, &around.cancel_flag);
                     if searching.bytes_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 })
             }
         };
-        Ok(codes::read(seeking.written).value(told("matches", searching.shown, searching.total, extent)))
+        Ok(codes::read(seeking.written).value(render_list("matches", searching.shown, searching.total, extent)))
     }
 }
 
@@ -105,9 +106,9 @@ impl Searching {
         Ok(Self { pattern, names, limit, shown: Vec::new(), total: 0, bytes_left: SEARCH_BYTES_MAX })
     }
 
-    fn file(&mut self, entry: &Entry<'_>, abandoned: &Abandoned) {
+    fn file(&mut self, entry: &Entry<'_>, abandoned: &CancelFlag) {
         let named = self.names.as_ref().is_none_or(|names| names.is_match(entry.name));
-        if entry.sort != Sort::File || !named || entry.bytes > FILE_BYTES_MAX as u64 {
+        if entry.sort != EntryKind::File || !named || entry.bytes > FILE_BYTES_MAX as u64 {
             return;
         }
         let Ok(file) = open_file(entry.folder, entry.name) else { return };

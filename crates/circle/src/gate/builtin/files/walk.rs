@@ -8,15 +8,15 @@ use cap_std::fs::Dir;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::errand::Abandoned;
-use super::path::hidden;
-use super::root::{Located, Seeking, open_file};
+use super::operation::CancelFlag;
+use super::path::is_hidden;
+use super::root::{PathResolver, ResolvedPath, open_file};
 use crate::limits::{FILE_BYTES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 use crate::ward::Restriction;
 
 /// What an entry is. A link is shown and not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum EntryKind {
     File,
     Folder,
     Link,
@@ -29,7 +29,7 @@ pub(super) struct Entry<'a> {
     pub(super) name: &'a str,
     /// From the root.
     pub(super) path: &'a str,
-    pub(super) sort: Sort,
+    pub(super) sort: EntryKind,
     pub(super) bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Walk<'a> {
     recursive: bool,
     /// Leave out what `.gitignore` names.
     gitignore: bool,
-    abandoned: &'a Abandoned,
+    abandoned: &'a CancelFlag,
     seen: usize,
     /// Of the folders above, each with how much of a path it does not see.
     ignores: Vec<(usize, Gitignore)>,
@@ -54,8 +54,13 @@ pub(super) enum Extent {
 
 impl<'a> Walk<'a> {
     /// A walk of the folder that was located, with what the `.gitignore` files above it say.
-    pub(super) fn of(seeking: &Seeking<'a>, located: &Located, recursive: bool, abandoned: &'a Abandoned) -> Self {
-        let Seeking { root, restrict, .. } = *seeking;
+    pub(super) fn of(
+        seeking: &PathResolver<'a>,
+        located: &ResolvedPath,
+        recursive: bool,
+        abandoned: &'a CancelFlag,
+    ) -> Self {
+        let PathResolver { root, restrict, .. } = *seeking;
         let gitignore = root.gitignore;
         let mut walk = Self { restrict, recursive, gitignore, abandoned, seen: 0, ignores: Vec::new() };
         walk.above(&root.dir(), &located.real);
@@ -94,7 +99,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn ignored(&self, path: &str, folder: bool) -> bool {
+    fn is_ignored(&self, path: &str, folder: bool) -> bool {
         let deepest_first = self.ignores.iter().rev();
         for (unseen, ignore) in deepest_first {
             match path.get(*unseen..).map(|below| ignore.matched(below, folder)) {
@@ -136,7 +141,7 @@ impl<'a> Walk<'a> {
         let mut names: Vec<String> = entries
             .take(WALK_ENTRIES_MAX)
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| !hidden(name))
+            .filter(|name| !is_hidden(name))
             .collect();
         names.sort_unstable();
         for name in names {
@@ -151,16 +156,16 @@ impl<'a> Walk<'a> {
             let Ok(found) = folder.symlink_metadata(&name) else { continue };
             let kind = found.file_type();
             let sort = match (kind.is_dir(), kind.is_file(), kind.is_symlink()) {
-                (true, _, _) => Sort::Folder,
-                (_, true, _) => Sort::File,
-                (_, _, true) => Sort::Link,
-                (false, false, false) => Sort::Other,
+                (true, _, _) => EntryKind::Folder,
+                (_, true, _) => EntryKind::File,
+                (_, _, true) => EntryKind::Link,
+                (false, false, false) => EntryKind::Other,
             };
-            if !self.restrict.allows_path(&path) || self.ignored(&path, sort == Sort::Folder) {
+            if !self.restrict.allows_path(&path) || self.is_ignored(&path, sort == EntryKind::Folder) {
                 continue;
             }
             each(&Entry { folder, name: &name, path: &path, sort, bytes: found.len() })?;
-            if self.recursive && sort == Sort::Folder {
+            if self.recursive && sort == EntryKind::Folder {
                 if depth >= WALK_DEPTH_MAX {
                     extent = Extent::CutShort;
                     continue;

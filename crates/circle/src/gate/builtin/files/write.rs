@@ -11,16 +11,16 @@ use std::{io, process};
 
 use cantrip_canon::bytes_hash;
 use cantrip_loom::limits::BODY_BYTES_MAX;
-use cantrip_loom::{Body, Change};
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_loom::{Body, FileChange};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use cap_std::fs::{Dir, OpenOptions, Permissions, PermissionsExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::errand::{Around, Errand, gate};
+use super::operation::{FileOperation, OperationContext, gate};
 use super::read::bytes;
-use super::root::{Located, Root, Seeking, Wish};
+use super::root::{FileAccess, PathResolver, ResolvedPath, Root};
 use crate::gate::{AnyGate, Effects, Purity};
 use crate::limits::FILE_BYTES_MAX;
 use crate::shell::quarantine::note_approved;
@@ -40,32 +40,32 @@ struct Text {
     content: String,
 }
 
-impl Errand for Text {
-    const WISH: Wish = Wish::Write;
-    const USUAL: &'static str = "";
+impl FileOperation for Text {
+    const ACCESS: FileAccess = FileAccess::Write;
+    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)
     }
 
-    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+    fn run(self, seeking: &PathResolver<'_>, around: &OperationContext) -> Result<ReplyDraft<Success>, Refusal> {
         let located = seeking.locate()?;
         let before = match located.folder {
             None => None,
-            Some(_) => Some(Before::of(seeking, &located)?),
+            Some(_) => Some(PreviousContent::of(seeking, &located)?),
         };
         replace(seeking, &located, before, self.content.as_bytes(), &around.effects)
     }
 }
 
 /// What stands in a file before it is changed, and the rights it has.
-pub(super) struct Before {
+pub(super) struct PreviousContent {
     pub(super) bytes: Vec<u8>,
     permissions: Permissions,
 }
 
-impl Before {
-    pub(super) fn of(seeking: &Seeking<'_>, located: &Located) -> Result<Self, Refusal> {
+impl PreviousContent {
+    pub(super) fn of(seeking: &PathResolver<'_>, located: &ResolvedPath) -> Result<Self, Refusal> {
         let file = seeking.file(located)?;
         let found = file.metadata().map_err(|error| seeking.failed("reading", &error))?;
         // What makes a program run as someone else is not carried over to a new text.
@@ -76,18 +76,18 @@ impl Before {
 
 /// Puts `after` in the place of what was located, and notes the change.
 pub(super) fn replace(
-    seeking: &Seeking<'_>,
-    located: &Located,
-    before: Option<Before>,
+    seeking: &PathResolver<'_>,
+    located: &ResolvedPath,
+    before: Option<PreviousContent>,
     after: &[u8],
     effects: &Effects,
-) -> Result<Filled<Success>, Refusal> {
+) -> Result<ReplyDraft<Success>, Refusal> {
     let Some(name) = &located.name else { return Err(seeking.unusable("it is a folder")) };
     if after.len() > FILE_BYTES_MAX {
         return Err(codes::limit(format!("the text for {}", seeking.written), after.len(), FILE_BYTES_MAX).into());
     }
     let (before, permissions) = match before {
-        Some(Before { bytes, permissions }) => (Some(bytes), Some(permissions)),
+        Some(PreviousContent { bytes, permissions }) => (Some(bytes), Some(permissions)),
         None => (None, None),
     };
     let Ok(body) = before.map(Body::new).transpose() else {
@@ -103,13 +103,13 @@ pub(super) fn replace(
         });
     }
     let parts: Vec<&str> = located.real.split('/').collect();
-    if seeking.root.danger(&parts).is_some() {
+    if seeking.root.protection_reason(&parts).is_some() {
         // It came this far only because a person allowed it.
         note_approved(located.parent.as_fd(), name);
     }
     let reference = body.as_ref().map(Body::reference);
-    let change = Change { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };
-    effects.changed(change, body);
+    let change = FileChange { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };
+    effects.record_change(change, body);
     let told = json!({"path": seeking.written, "bytes": after.len()});
     Ok(codes::written(after.len(), seeking.written).value(told))
 }

@@ -1,0 +1,210 @@
+//! A person decides about a call that waits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cantrip_canon::{ApprovalId, EntityId, Money, RunId, Timestamp};
+use cantrip_loom::{
+    Actor, AppendOutcome, Event, Journal, Kind, Ledger, Loom, RecordDraft, RecordValue, RunState, Seq, Step, StepId,
+};
+use cantrip_reply::{Call, GuardedReply, Refusal, codes};
+use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Operation};
+use futures_util::TryStreamExt;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::driver::{LoadedBodies, Runtime};
+use crate::machine::{DECIDED, REQUESTED};
+use crate::resume::RuntimeError;
+
+/// What a person says about a call that waits for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "decide with it"]
+pub struct HumanDecision {
+    actor: Actor,
+    approved: bool,
+    reason: Option<String>,
+}
+
+impl HumanDecision {
+    /// The call may be made, once.
+    pub fn approve(actor: Actor) -> Self {
+        Self { actor, approved: true, reason: None }
+    }
+
+    /// It may not, for this reason: the entity reads it.
+    pub fn refuse(actor: Actor, reason: impl Into<String>) -> Self {
+        Self { actor, approved: false, reason: Some(reason.into()) }
+    }
+
+    fn word(&self) -> &'static str {
+        if self.approved { "approved" } else { "refused" }
+    }
+
+    fn payload(&self, approval: ApprovalId) -> Map<String, Value> {
+        let mut payload = Map::new();
+        payload.insert("approval_id".to_owned(), approval.to_string().into());
+        payload.insert("decision".to_owned(), self.word().into());
+        payload.insert("actor".to_owned(), self.actor.as_str().into());
+        if let Some(reason) = &self.reason {
+            payload.insert("reason".to_owned(), reason.as_str().into());
+        }
+        payload
+    }
+}
+
+/// A call that waits for a person.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PendingApproval {
+    pub approval_id: ApprovalId,
+    pub gate: String,
+    pub args: Value,
+    /// What it may cost, where it costs something.
+    pub cost: Option<Money>,
+    /// Why policy wants a person, where one is kept.
+    pub reason_code: Option<String>,
+    /// Which wards ask, and what else whoever decides should know.
+    pub reasons: Value,
+    /// After this it is Denied.
+    pub expires_at: Timestamp,
+}
+
+/// Something that a person was asked.
+struct ApprovalQuestion {
+    approval_id: ApprovalId,
+    payload: Map<String, Value>,
+    decided: bool,
+    /// None where it cannot be read: then it is asked for as long as it takes.
+    expires_at: Option<Timestamp>,
+}
+
+impl Runtime {
+    /// The calls of a run that wait for a person, in the order in which they were asked for.
+    pub async fn pending(&self, run: RunId) -> Result<Vec<PendingApproval>, Refusal> {
+        self.try_pending(run).await.map_err(RuntimeError::refusal)
+    }
+
+    async fn try_pending(&self, run: RunId) -> Result<Vec<PendingApproval>, RuntimeError> {
+        let now = self.now().wall;
+        let mut pending = Vec::new();
+        for ApprovalQuestion { approval_id, payload, decided, expires_at } in self.requests(run).await? {
+            let Some(expires_at) = expires_at.filter(|expires| !decided && now < *expires) else { continue };
+            let args = self.load_args(payload.get("args")).await?;
+            let gate = payload.get("gate").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let reasons = payload.get("reasons").cloned().unwrap_or_default();
+            let cost = payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
+            let reason_code = payload.get("reason_code").and_then(Value::as_str).map(str::to_owned);
+            pending.push(PendingApproval { approval_id, gate, args, cost, reason_code, reasons, expires_at });
+        }
+        Ok(pending)
+    }
+
+    /// Everything that a person was asked in a run, in order.
+    async fn requests(&self, run: RunId) -> Result<Vec<ApprovalQuestion>, RuntimeError> {
+        let mut requests: Vec<ApprovalQuestion> = Vec::new();
+        let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
+        while let Some(record) = records.try_next().await? {
+            let Kind::Other(kind) = &record.kind else { continue };
+            let Event::Other { payload, .. } = record.event()? else { continue };
+            let text = |key: &str| payload.get(key).and_then(Value::as_str);
+            let Some(approval_id) = text("approval_id").and_then(|id| id.parse().ok()) else { continue };
+            match kind.as_str() {
+                REQUESTED => {
+                    let expires_at = text("expires_at").and_then(|at| at.parse().ok());
+                    requests.push(ApprovalQuestion { approval_id, payload, decided: false, expires_at });
+                }
+                DECIDED => {
+                    let asked = requests.iter_mut().filter(|asked| asked.approval_id == approval_id);
+                    asked.for_each(|asked| asked.decided = true);
+                }
+                _ => {}
+            }
+        }
+        Ok(requests)
+    }
+
+    /// The arguments as they were asked for; long ones are bodies of their own.
+    async fn load_args(&self, args: Option<&Value>) -> Result<Value, RuntimeError> {
+        let held: Option<RecordValue<Value>> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
+        let Some(held) = held else { return Ok(Value::Null) };
+        let mut loaded = HashMap::new();
+        if let Some(reference) = held.reference() {
+            let body = self.loom().body(reference.hash).await?;
+            loaded.insert(reference.hash, Arc::clone(body.bytes()));
+        }
+        Ok(held.load(&LoadedBodies(loaded))?)
+    }
+
+    /// Notes what a person decided. It counts from now on, whoever has the run; the run itself goes on when it is
+    /// resumed. The first decision stands, and one that comes after the time to decide is none.
+    pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: HumanDecision) -> GuardedReply {
+        let call = Call::surface("decide").run(run);
+        let decided = self.guard().call(call, |rb| async move {
+            let word = deciding.word();
+            match self.try_decide(run, approval, &deciding).await {
+                Ok(()) => rb.success(codes::changed("approval", approval.to_string(), word)),
+                Err(unable) => rb.refuse(unable.refusal()),
+            }
+        });
+        decided.await
+    }
+
+    async fn try_decide(&self, run: RunId, approval: ApprovalId, deciding: &HumanDecision) -> Result<(), RuntimeError> {
+        let wrong = |kind: &str, id: String, state: &str, wanted: &str| {
+            RuntimeError::from(Refusal::from(codes::wrong_state(kind, id, state, "deciding", wanted)))
+        };
+        // Who asks cannot answer: neither the entity, nor a child or gate of it in its name.
+        if deciding.actor.as_str().parse::<EntityId>().is_ok() {
+            let subject = format!("a decision of {}", deciding.actor.as_str());
+            return Err(Refusal::from(codes::not_authorized(subject, "only a person decides")).into());
+        }
+        match self.loom().run(run).await?.state {
+            RunState::Terminated | RunState::Truncated => {
+                return Err(wrong("run", run.to_string(), "ended", "a run that waits"));
+            }
+            RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
+        }
+        let asked = self.requests(run).await?.into_iter().rfind(|asked| asked.approval_id == approval);
+        let Some(ApprovalQuestion { decided, expires_at, payload, .. }) = asked else {
+            return Err(Refusal::from(codes::not_found("approval", approval.to_string())).into());
+        };
+        let now = self.now().wall;
+        let state = match expires_at {
+            _ if decided => "decided",
+            Some(expires) if now >= expires => "expired",
+            Some(_) | None => {
+                let event = Event::Other { kind: DECIDED.to_owned(), payload: deciding.payload(approval) };
+                // Of two who decide at once the store lets one in: both write the same step.
+                let id = StepId::new(format!("decide-{approval}")).expect("a short name");
+                let mut step = Step::annotation(id, run).record(RecordDraft::new(now, event)?);
+                if payload.contains_key("subject_hash") {
+                    step = step.money(self.ledger_decision(approval, deciding, now).await?);
+                }
+                match self.loom().append(step).await? {
+                    AppendOutcome::Committed(_) => return Ok(()),
+                    AppendOutcome::Refused(_)
+                    | AppendOutcome::Wait
+                    | AppendOutcome::Conflict(_)
+                    | AppendOutcome::Fenced { .. } => "decided",
+                }
+            }
+        };
+        Err(wrong("approval", approval.to_string(), state, "one that is pending"))
+    }
+
+    /// The same for the ledger: what was asked for is granted, or nothing is.
+    async fn ledger_decision(
+        &self,
+        approval: ApprovalId,
+        deciding: &HumanDecision,
+        at: Timestamp,
+    ) -> Result<Operation, cantrip_loom::Error> {
+        let verdict = if deciding.approved {
+            ApprovalVerdict::Approved(self.loom().approval(approval).await?.request.requested)
+        } else {
+            ApprovalVerdict::Refused
+        };
+        let (by, reason) = (deciding.actor.as_str().to_owned(), deciding.reason.clone());
+        Ok(Operation::DecideApproval(ApprovalDecision { approval, verdict, by, reason, at }))
+    }
+}

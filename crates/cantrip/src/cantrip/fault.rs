@@ -1,0 +1,103 @@
+//! What keeps a cantrip from being built?
+
+use std::fmt;
+
+use cantrip_canon::Money;
+use cantrip_circle::CircleFault;
+use cantrip_reply::{Invalid, Refusal, ReplyDraft, codes};
+use serde_json::json;
+
+/// One thing that is wrong. The order of the variants is the order in which faults are told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CantripFault {
+    NoCrystal,
+    NoCircle,
+    /// What the circle says about itself, in its own order.
+    Circle(CircleFault),
+    /// A crystal that says programs, in a circle that runs none.
+    NeedsCode {
+        crystal: String,
+    },
+    /// A limit on money that nobody could keep.
+    Unpriced {
+        crystal: String,
+        limit: Money,
+    },
+    /// A crystal to fall back on that could not take the other's place: it has no tools, or says programs of its own.
+    CannotStandIn {
+        crystal: String,
+    },
+    /// A fold after fewer than two turns would have nothing to keep.
+    FoldsTooSoon {
+        turns: u64,
+    },
+    /// A share of the window that is none.
+    WindowShare(f64),
+    /// Something in it has no JSON form: a temperature that is no number.
+    Unrecordable(String),
+}
+
+impl fmt::Display for CantripFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCrystal => f.write_str("cantrip requires a crystal"),
+            Self::NoCircle => f.write_str("cantrip requires a circle"),
+            Self::Circle(fault) => fault.fmt(f),
+            Self::NeedsCode { crystal } => write!(f, "{crystal} says a program, and this circle runs none"),
+            Self::Unpriced { crystal, limit } => {
+                write!(f, "{crystal} has no price, so max_cost {limit} cannot be kept")
+            }
+            Self::CannotStandIn { crystal } => {
+                write!(f, "{crystal} cannot stand in for the crystal: it is offered no tools, or says a program")
+            }
+            Self::FoldsTooSoon { turns } => write!(f, "folding after {turns} turns keeps nothing: at least 2"),
+            Self::WindowShare(share) => write!(f, "window_share {share} is not between 0 and 1"),
+            Self::Unrecordable(what) => write!(f, "the call cannot be recorded: {what}"),
+        }
+    }
+}
+
+/// Everything that is wrong with a cantrip, the first to be told first. Never empty.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{}", self.first())]
+pub struct CantripFaults(Vec<CantripFault>);
+
+impl CantripFaults {
+    pub(super) fn new(faults: Vec<CantripFault>) -> Self {
+        assert!(!faults.is_empty(), "a cantrip without faults is built");
+        Self(faults)
+    }
+
+    pub fn first(&self) -> &CantripFault {
+        &self.0[0]
+    }
+
+    pub fn all(&self) -> &[CantripFault] {
+        &self.0
+    }
+
+    /// The reply: the first in its message, all of them in its data.
+    pub fn filled(&self) -> ReplyDraft<Invalid> {
+        let all: Vec<String> = self.0.iter().map(CantripFault::to_string).collect();
+        let filled = match self.first() {
+            CantripFault::NeedsCode { crystal } => {
+                codes::config_invalid(crystal.as_str(), "medium", self.first().to_string())
+            }
+            CantripFault::NoCrystal
+            | CantripFault::NoCircle
+            | CantripFault::Circle(_)
+            | CantripFault::Unpriced { .. }
+            | CantripFault::CannotStandIn { .. }
+            | CantripFault::FoldsTooSoon { .. }
+            | CantripFault::WindowShare(_)
+            | CantripFault::Unrecordable(_) => codes::contract_invalid(self.first().to_string()),
+        };
+        filled.data(json!({ "faults": all }))
+    }
+}
+
+impl From<CantripFaults> for Refusal {
+    fn from(faults: CantripFaults) -> Self {
+        faults.filled().into()
+    }
+}

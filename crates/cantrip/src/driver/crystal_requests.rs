@@ -1,0 +1,253 @@
+//! What is asked of a crystal: what it may use is put aside, its images are at hand, and what it used is booked.
+
+use std::sync::Arc;
+
+use cantrip_canon::TurnId;
+use cantrip_crystal::{
+    Answer, AnyCrystal, Caller, Charge, Crystal, Failure, ItemIds, Messages, NullSink, Price, ProgramFormat, Request,
+    RetryDecision, ToolChoice,
+};
+use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
+use cantrip_reply::{ReplyType, with_propagation};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::token_budget::TokenHold;
+use super::{EntityDriver, LoadedBodies, RunError};
+use crate::events::{RetryNotice, WaitTime};
+use crate::machine::{CastFacts, CrystalRequest, Input, SummaryRequest, WorstCase};
+use crate::telemetry::{ChatSpan, ChatSpanStart};
+
+impl EntityDriver {
+    /// Where no money is kept everything is free; what a request can use of the tree's tokens is put aside. One that
+    /// only others of its tree stand against waits until something of theirs is settled.
+    /// Nothing if the cast is to rest meanwhile.
+    pub(super) async fn reserve(&mut self, calls: &[WorstCase]) -> Option<Input> {
+        let free = || Some(Input::Reserved);
+        let Some(amount) = calls.iter().find_map(|worst| worst.tokens) else { return free() };
+        let tokens = Arc::clone(&self.run.tokens);
+        let moved = tokens.settlement();
+        tokio::pin!(moved);
+        // Listens before it looks, so that nothing is settled between the two unnoticed.
+        moved.as_mut().enable();
+        match tokens.hold(self.entity(), amount, self.ticket.take()) {
+            Ok(hold) => {
+                self.hold = Some(hold);
+                free()
+            }
+            Err(hindered) => {
+                self.ticket = Some(hindered.ticket);
+                if hindered.waits {
+                    tokio::select! { biased;
+                        _ = self.halting.wait_halted() => self.ticket = None,
+                        () = self.halting.wait_paused() => return None,
+                        () = moved => {}
+                    }
+                }
+                Some(Input::Waited)
+            }
+        }
+    }
+
+    /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
+    pub(super) async fn ask(&mut self, asked: CrystalRequest) -> Result<Option<Input>, RunError> {
+        let CrystalRequest { turn, call, place, tries, before, messages, output_tokens } = asked;
+        let bodies = self.images(&messages).await?;
+        let facts = Arc::clone(self.machine.facts());
+        let cantrip = &facts.cantrip;
+        self.stage.begin_group(turn);
+        let items = match &self.items {
+            Some((of, items)) if *of == turn => items.clone(),
+            Some(_) | None => {
+                let items = ItemIds::after(&call, before);
+                self.items = Some((turn, items.clone()));
+                items
+            }
+        };
+        let request = Request {
+            messages,
+            definitions: Arc::clone(&self.definitions),
+            choice: cantrip.choice_at(place),
+            program: self.program(&facts),
+            output_tokens_max: output_tokens,
+            sampling: cantrip.call().sampling_settings().clone(),
+            thinking: cantrip.call().thinking(),
+            format: None,
+            // Who stands in has a window of its own.
+            window: cantrip.profile().window.filter(|_| place == 0),
+            caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
+            utterances: self.machine.utterances(),
+            items,
+            bodies,
+        };
+        let heard = self.stage.sink(turn);
+        let hold = self.hold.take();
+        let crystal = cantrip.crystal_at(place);
+        let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
+        let asking = crystal.ask(&request, &heard).instrument(chat.span());
+        let answered = tokio::select! { biased;
+            answered = with_propagation(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
+            // What it would have used nobody will know; what was put aside is given back.
+            _ = self.halting.wait_halted() => {
+                chat.abandon(&self.run.runtime);
+                return Ok(Some(Input::Interrupted));
+            }
+            () = self.halting.wait_paused() => {
+                chat.abandon(&self.run.runtime);
+                return Ok(None);
+            }
+        };
+        let price = cantrip.price_at(place);
+        self.report_crystal_wait(began, &answered);
+        chat.finish(&self.run.runtime, &price, &answered);
+        self.settle(hold, &price, &answered);
+        Ok(Some(match answered {
+            Ok(answer) => {
+                self.stage.set_call_items(&answer.call_items);
+                Input::Answered(answer)
+            }
+            Err(failure) => self.failure_input(failure, tries, Some(turn)),
+        }))
+    }
+
+    /// How long a request took, for those who count.
+    fn report_crystal_wait(&self, began: Instant, answered: &Result<Answer, Failure>) {
+        let reply = match answered {
+            Ok(_) => ReplyType::Success,
+            Err(failure) => failure.code().reply_type(),
+        };
+        self.run.runtime.report_wait(WaitTime::Crystal { reply, took: began.elapsed() });
+    }
+
+    /// What is told of a request that is about to leave.
+    fn start_chat_span(&self, crystal: &AnyCrystal, request: &Request) -> ChatSpan {
+        let asking = ChatSpanStart {
+            trace: &self.run.trace,
+            run: self.run.id,
+            entity: request.caller.entity,
+            call: request.caller.request,
+            crystal: crystal.name(),
+            output_tokens: request.output_tokens_max,
+            sampling: Some(&request.sampling),
+            messages: &request.messages,
+        };
+        self.scope.chat(&self.run.runtime, asking)
+    }
+
+    /// What was put aside for a request is given back, and what it used is booked with everyone above.
+    fn settle(&self, hold: Option<TokenHold>, price: &Price, answered: &Result<Answer, Failure>) {
+        let usage = match answered {
+            Ok(answer) => answer.usage,
+            Err(failure) => match failure.charge {
+                Charge::Reported(usage) => Some(usage),
+                Charge::Nothing | Charge::Unknown => None,
+            },
+        };
+        let used = usage.map_or(0, |usage| usage.total_tokens());
+        let cost =
+            usage.and_then(|usage| price.cost(&usage)).filter(|cost| cost.currency() == self.run.funds.currency());
+        self.run.funds.charge(self.entity(), cost.map_or(0, |cost| u64::try_from(cost.micros()).unwrap_or(0)));
+        match hold {
+            Some(hold) => hold.settle(used),
+            None => self.run.tokens.charge(self.entity(), used),
+        }
+    }
+
+    /// What follows a failed attempt, with the deadline at hand.
+    fn failure_input(&self, failure: Failure, tries: u32, turn_id: Option<TurnId>) -> Input {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let now = self.run.runtime.now().wall;
+        let chance = self.run.runtime.ids().next_bits(now) as u64;
+        let retry = self.machine.facts().cantrip.retry();
+        let plan: RetryDecision = retry.decide(&failure, tries, left, chance);
+        if let RetryDecision::Again(after) = plan {
+            let cause = self.run.runtime.guard().redactor().redact_text(&failure.cause.to_string()).into_owned();
+            let (attempt, attempts_max) = (tries.saturating_add(1), retry.max_retries.saturating_add(1));
+            let crystal = failure.crystal.to_string();
+            self.run.runtime.report_retry(RetryNotice { turn_id, crystal, attempt, attempts_max, after, cause });
+        }
+        Input::Failed(failure, plan)
+    }
+
+    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
+    pub(super) async fn summarise(&mut self, summary: SummaryRequest) -> Option<Input> {
+        let SummaryRequest { call, tries, messages, output_tokens } = summary;
+        let facts = Arc::clone(self.machine.facts());
+        let request = Request {
+            choice: ToolChoice::None,
+            output_tokens_max: output_tokens,
+            utterances: self.machine.utterances(),
+            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
+        };
+        let hold = self.hold.take();
+        let crystal = facts.cantrip.folding_crystal();
+        let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
+        let asking = crystal.ask(&request, &NullSink).instrument(chat.span());
+        let answered = tokio::select! { biased;
+            answered = with_propagation(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
+            _ = self.halting.wait_halted() => {
+                chat.abandon(&self.run.runtime);
+                return Some(Input::Interrupted);
+            }
+            () = self.halting.wait_paused() => {
+                chat.abandon(&self.run.runtime);
+                return None;
+            }
+        };
+        let price = facts.cantrip.summary_price();
+        self.report_crystal_wait(began, &answered);
+        chat.finish(&self.run.runtime, &price, &answered);
+        self.settle(hold, &price, &answered);
+        Some(match answered {
+            Ok(answer) => Input::Answered(answer),
+            Err(failure) => self.failure_input(failure, tries, None),
+        })
+    }
+
+    /// The images that the list names, read once a cast: only intents bring images. One that is gone is no request.
+    async fn images(&mut self, messages: &Messages) -> Result<Arc<LoadedBodies>, RunError> {
+        if let Some(images) = &self.images {
+            return Ok(Arc::clone(images));
+        }
+        let mut loaded = LoadedBodies::default();
+        for image in self.machine.images() {
+            match self.run.runtime.loom().body(image.hash).await {
+                Ok(body) => {
+                    loaded.0.insert(image.hash, Arc::clone(body.bytes()));
+                }
+                // What was folded is not sent.
+                Err(_) if !messages.iter().any(|message| shows(message, image)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let loaded = Arc::new(loaded);
+        self.images = Some(Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// How the circle takes a program, for crystals that say one themselves.
+    fn program(&self, facts: &CastFacts) -> ProgramFormat {
+        let medium = facts.circle.medium();
+        match (medium.is_code(), facts.cantrip.mode()) {
+            (false, _) => ProgramFormat::None,
+            (true, cantrip_loom::ToolMode::Tool) => {
+                ProgramFormat::Call { name: medium.as_str().to_owned(), argument: "code".to_owned() }
+            }
+            (true, cantrip_loom::ToolMode::Fenced) => ProgramFormat::Fenced { language: medium.as_str().to_owned() },
+        }
+    }
+}
+
+/// Whether a message shows this image.
+fn shows(message: &Message, image: &BodyRef) -> bool {
+    match message {
+        Message::User { content: Content::Parts(parts) } => parts.iter().any(|part| match part {
+            Part::Image { image: shown, .. } => shown == image,
+            Part::Text { .. } => false,
+        }),
+        Message::User { content: Content::Text(_) }
+        | Message::System { .. }
+        | Message::Assistant { .. }
+        | Message::Tool { .. } => false,
+    }
+}

@@ -1,0 +1,610 @@
+//! One entity at work: the machine, and everything it acts through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{EntityId, Timestamp, TurnId};
+use cantrip_circle::ProgramEnd;
+use cantrip_circle::gate::GateSessions;
+use cantrip_circle::medium::{SandboxError, SandboxOptions};
+use cantrip_crystal::{Crystal, ItemIds, ToolDefinition};
+use cantrip_loom::{
+    Body, CallId, Error, Event, Journal, Kind, Loom, OutputRecord, Record, RecordedError, Seq, Spawn, Thread,
+    TruncationReason, render,
+};
+use cantrip_reply::Refusal;
+use cantrip_spend::Operation;
+use cantrip_stream::ChildOf;
+use futures_util::TryStreamExt;
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::call_executor::CallExecutor;
+use super::run::WriteOutcome;
+use super::sandbox::{Difference, ProgramStep, RebuildOptions, RebuildOutcome, SandboxState, SnapshotPolicy, rebuild};
+use super::token_budget::{QueueTicket, TokenHold};
+use super::{GuardWording, HaltSignal, LoadedBodies, Run, RunError, Runtime};
+use crate::events::EventEmitter;
+use crate::machine::{
+    CallTask, CallTaskKind, CastFacts, Effect, Input, Machine, PrepareRequest, StepContext, UnpaidReason,
+};
+use crate::predict::{PredictRequest, PreparedPredict};
+use crate::telemetry::SpanScope;
+
+/// Why an environment is lost though the loom could be told again.
+const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
+
+/// One entity at work.
+pub(crate) struct EntityDriver {
+    pub run: Arc<Run>,
+    pub machine: Machine,
+    pub halting: HaltSignal,
+    pub sandbox_state: SandboxState,
+    pub spawned_by: Option<Spawn>,
+    pub depth: u64,
+    pub seed: u64,
+    pub context: Option<Arc<Value>>,
+    /// The time that was used before it sat down, and when it did.
+    worked: Duration,
+    began: Instant,
+    pub(super) deadline: Option<Instant>,
+    parent: Option<HaltSignal>,
+    pub(super) definitions: Arc<[ToolDefinition]>,
+    pub(super) items: Option<(TurnId, ItemIds)>,
+    pub(super) stage: EventEmitter,
+    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// What is put aside for the request that leaves next, or its place among those who wait for that.
+    pub(super) hold: Option<TokenHold>,
+    pub(super) ticket: Option<QueueTicket>,
+    /// The images of the list, once it was asked for.
+    pub(super) images: Option<Arc<LoadedBodies>>,
+    /// What is told of its cast, and of the call whose children are under way.
+    pub(super) scope: SpanScope,
+    pub(super) delegating: Option<(CallId, SpanScope)>,
+}
+
+/// Why a seat stopped without an end.
+#[derive(Debug, Clone)]
+pub(crate) enum WaitReason {
+    Approval {
+        approvals: Vec<String>,
+    },
+    /// Its crystal stays down. `detail` has the provider's words that the fault does not have.
+    Crystal {
+        fault: RecordedError,
+        detail: Option<String>,
+    },
+    /// Someone asked it to rest.
+    Interrupted,
+    /// Its process ends.
+    HandedBack,
+}
+
+impl WaitReason {
+    /// Both: everything that someone has to do something about.
+    pub(crate) fn merge(self, other: Option<Self>) -> Self {
+        match (self, other) {
+            (Self::Approval { mut approvals }, Some(Self::Approval { approvals: more })) => {
+                approvals.extend(more);
+                Self::Approval { approvals }
+            }
+            (one @ (Self::Approval { .. } | Self::Crystal { .. } | Self::Interrupted | Self::HandedBack), _) => one,
+        }
+    }
+}
+
+/// How a seat came to rest.
+#[derive(Debug)]
+pub(crate) enum DriveOutcome {
+    Ended,
+    Waiting(WaitReason),
+}
+
+/// Keeps of these records only what tells of things past, and says whether more was there. A commit may hold both what
+/// was done and what is about to be; a cast that rests writes the first part, as if the second had not come to pass.
+fn truncate_new(events: &mut Vec<(Timestamp, Event)>) -> bool {
+    let new = events.iter().position(|(_, event)| matches!(event, Event::Attempt(_) | Event::Started(_)));
+    match new {
+        Some(at) => {
+            events.truncate(at);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Where an entity stands in its tree.
+#[derive(Default)]
+pub(crate) struct TreePosition {
+    pub spawned_by: Option<Spawn>,
+    pub parent_turn: Option<TurnId>,
+    pub depth: u64,
+    pub parent: Option<(EntityId, HaltSignal)>,
+}
+
+/// What only this entity has, and what it has used of its time.
+pub(crate) struct EntityInit {
+    pub seed: u64,
+    pub context: Option<Arc<Value>>,
+    pub worked: Duration,
+    pub scope: SpanScope,
+}
+
+impl EntityDriver {
+    pub(crate) fn new(
+        run: Arc<Run>,
+        machine: Machine,
+        environs: SandboxState,
+        position: TreePosition,
+        person: EntityInit,
+    ) -> Self {
+        let facts = Arc::clone(machine.facts());
+        let mut environs = environs;
+        if let Some(kept) = run.runtime.take_belongings(facts.entity) {
+            environs.belongings = kept;
+        }
+        let TreePosition { spawned_by, parent_turn, depth, parent } = position;
+        let EntityInit { seed, context, worked, scope } = person;
+        let wards = facts.circle.wards();
+        let halting = HaltSignal::new(wards);
+        let above = parent.as_ref().map(|(entity, _)| *entity);
+        run.tokens.enter(facts.entity, above, wards.max_tokens);
+        run.funds.enter(facts.entity, above, Some(wards));
+        run.accounting.add_entity(&facts, run.runtime.now().monotonic, worked);
+        let shown = facts.medium.0.present(&facts.circle, facts.cantrip.mode());
+        let tools = shown.tools.into_iter();
+        let definitions = tools.map(|tool| ToolDefinition {
+            name: tool.name,
+            description: tool.description,
+            parameters: tool.parameters,
+        });
+        let child = match spawned_by {
+            None => ChildOf::default(),
+            Some(_) => ChildOf {
+                entity_id: Some((&facts.entity).into()),
+                parent_turn_id: parent_turn.as_ref().map(Into::into),
+                depth: Some(depth),
+            },
+        };
+        let (model, medium) = (facts.cantrip.crystal().name(), facts.circle.medium());
+        let stage = EventEmitter::new(
+            run.runtime.clone(),
+            run.id,
+            model,
+            child,
+            facts.intent.text(),
+            (medium, facts.cantrip.mode()),
+        );
+        let began = Instant::now();
+        let deadline = wards.timeout.map(|limit| began + limit.saturating_sub(worked));
+        Self {
+            definitions: definitions.collect(),
+            run,
+            machine,
+            halting,
+            sandbox_state: environs,
+            spawned_by,
+            depth,
+            seed,
+            context,
+            worked,
+            began,
+            deadline,
+            parent: parent.map(|(_, halting)| halting),
+            items: None,
+            stage,
+            place: None,
+            hold: None,
+            ticket: None,
+            images: None,
+            scope,
+            delegating: None,
+        }
+    }
+
+    /// Shows again what is recorded of the group that is gone on with, for whoever watches from here on.
+    pub(crate) fn replay_events(&mut self, events: &[(Timestamp, Event)]) {
+        let open = self.machine.utterance_turn();
+        // The intent was shown with the first group of the cast.
+        if self.machine.utterances() > u64::from(open.is_some()) {
+            self.stage.skip_intent();
+        }
+        let Some(holder) = open else { return };
+        let opens = |event: &Event| match event {
+            Event::Opened(opened) => opened.turn_id == holder,
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => false,
+        };
+        if let Some(from) = events.iter().position(|(_, event)| opens(event)) {
+            self.stage.replay_group(&events[from..], &self.run.bodies);
+        }
+    }
+
+    /// Drives the machine until it rests. Its deadline and its parent's end are watched all the while.
+    pub(crate) async fn drive(&mut self) -> Result<DriveOutcome, RunError> {
+        let (cancel, entity) = (self.run.cancel.clone(), self.entity());
+        let cancelled = async move { cancel.wait_entity_cancelled(entity).await };
+        let watched = self.halting.clone().forward_halts(self.deadline, self.parent.clone(), cancelled);
+        // What ends it is looked at first: a cast that is to end does not begin anything.
+        let rest = tokio::select! { biased;
+            never = watched => match never {},
+            rest = self.run_loop() => rest,
+        };
+        if let Ok(DriveOutcome::Waiting(_)) = &rest {
+            self.run.runtime.keep_belongings(entity, self.sandbox_state.belongings.clone());
+        }
+        rest
+    }
+
+    async fn run_loop(&mut self) -> Result<DriveOutcome, RunError> {
+        if self.place.is_none() {
+            self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
+        }
+        loop {
+            if let Some(reason) = self.halting.reason() {
+                self.machine.halt(reason);
+            }
+            let effect = self.next()?;
+            let what = match effect {
+                Effect::Authorize(inquiries) => {
+                    let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
+                    Input::Authorized(run.authorize(&facts, inquiries).await?)
+                }
+                Effect::Reserve(calls) => match self.reserve(&calls).await {
+                    Some(happened) => happened,
+                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                },
+                Effect::Append { mut events, bodies, mut money } => {
+                    let rests = self.halting.is_paused() && truncate_new(&mut events);
+                    if rests {
+                        money.retain(|operation| !matches!(operation, Operation::Reserve(_)));
+                    }
+                    match self.append(events, bodies, money).await? {
+                        None if rests => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                        None => continue,
+                        Some(unpaid) => Input::Unpaid(unpaid),
+                    }
+                }
+                Effect::Ask(asked) => match self.ask(asked).await? {
+                    Some(happened) => happened,
+                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                },
+                Effect::Summarise(summary) => match self.summarise(summary).await {
+                    Some(happened) => happened,
+                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                },
+                Effect::Sleep(delay) => {
+                    tokio::select! { biased;
+                        _ = self.halting.wait_halted() => {}
+                        () = self.halting.wait_paused() => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                        () = tokio::time::sleep(delay) => {}
+                    }
+                    Input::Slept
+                }
+                Effect::Execute(works) => Input::CallsDone(self.execute(works).await),
+                Effect::Spawn(spawning) => match self.spawn(spawning).await? {
+                    Ok(grown) => Input::ChildrenDone(grown),
+                    Err(waiting) => return Ok(DriveOutcome::Waiting(waiting)),
+                },
+                Effect::Prepare(preparing) => {
+                    let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
+                    Input::Prepared(prepare_predict(&run, &facts, *preparing).await.map(Some))
+                }
+                Effect::RunProgram(starting) => {
+                    self.sandbox_state.enter_group(self.machine.utterance_turn());
+                    if self.sandbox_state.sandbox.is_none() {
+                        self.rebuild().await?;
+                        if self.sandbox_state.catch_up().await.is_err() {
+                            self.sandbox_state.lost.get_or_insert_with(|| LOST_MIDWAY.to_owned());
+                            self.rebuild().await?;
+                        }
+                    }
+                    let halting = self.halting.clone();
+                    let ran = tokio::select! { biased;
+                        ran = self.sandbox_state.start(starting) => Some(ran),
+                        _ = halting.wait_halted() => None,
+                    };
+                    self.retry_program(ran).await?
+                }
+                Effect::ResumeProgram { answer, clock } => {
+                    let halting = self.halting.clone();
+                    let ran = tokio::select! { biased;
+                        ran = self.sandbox_state.resume(answer, clock) => Some(ran),
+                        _ = halting.wait_halted() => None,
+                    };
+                    self.retry_program(ran).await?
+                }
+                Effect::CancelProgram => {
+                    let ran = self.sandbox_state.cancel().await;
+                    self.program_input(Some(ran))
+                }
+                Effect::WaitApproval { approval, .. } => {
+                    return Ok(DriveOutcome::Waiting(WaitReason::Approval { approvals: vec![approval] }));
+                }
+                Effect::Park { fault, detail } => {
+                    return Ok(DriveOutcome::Waiting(WaitReason::Crystal { fault, detail }));
+                }
+                Effect::Finish => {
+                    self.run.withdraw_approvals(self.machine.open_approvals()).await;
+                    return Ok(DriveOutcome::Ended);
+                }
+            };
+            if let Some(reason) = self.halting.reason() {
+                self.machine.halt(reason);
+            }
+            let ran = matches!(what, Input::ProgramEnded(..));
+            self.handle_input(what)?;
+            if ran {
+                self.keep_snapshot().await;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Effect, Error> {
+        self.with_step_context(Machine::next)
+    }
+
+    fn handle_input(&mut self, what: Input) -> Result<(), Error> {
+        self.with_step_context(|machine, world| machine.handle_input(what, world))
+    }
+
+    /// How much of its time is used.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.worked + self.began.elapsed()
+    }
+
+    fn with_step_context<T>(
+        &mut self,
+        act: impl FnOnce(&mut Machine, &StepContext<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let elapsed = self.elapsed();
+        let funds = self.run.funds.funds();
+        let Self { run, machine, .. } = self;
+        let spoken = GuardWording { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
+        let world = StepContext {
+            now: run.runtime.now(),
+            ids: run.runtime.ids(),
+            words: &spoken,
+            tokens_left: run.tokens.left(machine.facts().entity),
+            money_left: run.funds.left(machine.facts().entity),
+            funds: funds.as_ref().map(|payer| &**payer),
+            elapsed,
+        };
+        act(machine, &world)
+    }
+
+    /// Writes what was drafted; or why nobody pays for it. Who has to wait for others of its tree waits here.
+    async fn append(
+        &mut self,
+        events: Vec<(Timestamp, Event)>,
+        bodies: Vec<Body>,
+        money: Vec<Operation>,
+    ) -> Result<Option<UnpaidReason>, RunError> {
+        let run = Arc::clone(&self.run);
+        let settled = run.funds.settlement();
+        tokio::pin!(settled);
+        // Listens before it asks, so that nothing is settled between the two unnoticed.
+        settled.as_mut().enable();
+        let records = match run.append_paid(&events, &bodies, money.clone()).await? {
+            WriteOutcome::Whole { bytes, last } => {
+                run.funds.apply_operations(self.entity(), &money);
+                if self.machine.is_paying()
+                    && let Some(allowed) = run.hold_evaluation(&money, last).await?
+                {
+                    self.machine.handle_paid(allowed)?;
+                }
+                bytes
+            }
+            WriteOutcome::Refused(refused) => return Ok(Some(UnpaidReason::Refused(refused))),
+            WriteOutcome::Wait => {
+                // Who waits for others holds no place that they might need.
+                self.place = None;
+                tokio::select! { biased;
+                    _ = self.halting.wait_halted() => {}
+                    () = self.halting.wait_paused() => {}
+                    () = settled => {}
+                }
+                self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
+                return Ok(Some(UnpaidReason::Waited));
+            }
+        };
+        self.run.count_denied(&events);
+        self.sandbox_state.snapshot_policy.add(records, &events, &bodies);
+        if self.stage.is_watched() {
+            let loaded = LoadedBodies(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
+            self.stage.emit_committed(&events, &loaded);
+        }
+        Ok(None)
+    }
+
+    async fn execute(&mut self, works: Vec<CallTask>) -> Vec<crate::machine::CallOutcome> {
+        let belongings = &self.sandbox_state.belongings;
+        let forgotten = gates_without_state(&works, belongings);
+        if let Some(leaf) = self.machine.sandbox_base().filter(|_| !forgotten.is_empty()) {
+            note_earlier(self.run.runtime.clone(), leaf, forgotten, belongings.clone()).await;
+        }
+        let facts = self.machine.facts();
+        let belongings = &self.sandbox_state.belongings;
+        let verifier = facts.cantrip.verifier();
+        let (runtime, trace) = (&self.run.runtime, &self.run.trace);
+        let delegating = self.delegating.take();
+        let hands =
+            CallExecutor { runtime, trace, verifier, belongings, scope: &self.scope, delegating: delegating.as_ref() };
+        let worked = join_all(works.into_iter().map(|work| hands.execute(work, self.halting.stop()))).await;
+        for cost in worked.iter().filter_map(|worked| worked.cost) {
+            self.run.funds.charge_gate(self.entity(), cost);
+        }
+        worked
+    }
+
+    /// What a program came to. One whose sandbox is gone, through no fault of its own, is run again in another: what it
+    /// was answered is known.
+    async fn retry_program(&mut self, ran: Option<Result<ProgramStep, SandboxError>>) -> Result<Input, RunError> {
+        let ran = match ran {
+            Some(Err(SandboxError::Gone)) => {
+                self.rebuild().await?;
+                let halting = self.halting.clone();
+                tokio::select! { biased;
+                    ran = self.sandbox_state.catch_up_whole() => Some(ran),
+                    _ = halting.wait_halted() => None,
+                }
+            }
+            ran => ran,
+        };
+        Ok(self.program_input(ran))
+    }
+
+    /// What a program came to; one that was cut off while it ran is gone with its sandbox.
+    fn program_input(&mut self, ran: Option<Result<ProgramStep, SandboxError>>) -> Input {
+        match ran {
+            Some(Ok(ProgramStep::Called(call))) => Input::ProgramCalled(call),
+            Some(Ok(ProgramStep::Ran(output, end))) => Input::ProgramEnded(*output, Some(end)),
+            Some(Err(lost)) => Input::SandboxLost(lost),
+            None => {
+                let reason = self.halting.reason().unwrap_or(TruncationReason::Cancelled);
+                let limit = Some(reason.as_str().to_owned());
+                let output = OutputRecord { limit, rolled_back: true, ..OutputRecord::default() };
+                Input::ProgramEnded(output, Some(ProgramEnd::Cancelled))
+            }
+        }
+    }
+
+    /// Keeps the sandbox with the turn, where it has a snapshot that the records since the last one outweigh.
+    async fn keep_snapshot(&mut self) {
+        let SandboxState { sandbox: Some(sandbox), snapshot_policy: scales, .. } = &mut self.sandbox_state else {
+            return;
+        };
+        if scales.is_due()
+            && let Some(snapshot) = sandbox.snapshot().await
+            && let Some(body) = scales.snapshot_if_due(snapshot)
+        {
+            self.machine.keep_snapshot(body);
+        }
+    }
+
+    /// The sandbox as the loom tells it, or a new one with a notice.
+    async fn rebuild(&mut self) -> Result<(), RunError> {
+        let facts = Arc::clone(self.machine.facts());
+        let isolation = || SandboxOptions { seed: self.seed, context: self.context.as_deref().cloned() };
+        let medium = &*facts.medium.0;
+        let fresh = facts.environment == Some(cantrip_loom::Environment::Fresh);
+        let mut rebuilding = RebuildOptions { opened: None, cpu_max: self.run.runtime.rebuild_cpu_max() };
+        let turns = match self.machine.sandbox_base() {
+            Some(leaf) => {
+                let thread = self.run.runtime.loom().thread(leaf).await?;
+                let own = render::own_turns(&thread);
+                // Of the open group nothing is over: what of it is sealed is run again with the rest of it.
+                let holder = self.machine.utterance_turn();
+                let before = own.iter().take_while(|turn| Some(turn.id) != holder);
+                let mine = |turn: &&cantrip_loom::Turn| !fresh || turn.entity_id == facts.entity;
+                if thread.turns.last().is_some_and(cantrip_loom::Turn::is_sealed) {
+                    rebuilding.opened = opened_at(&self.run.runtime, &thread).await?;
+                }
+                before.filter(mine).cloned().collect()
+            }
+            None => Vec::new(),
+        };
+        let runtime = self.run.runtime.clone();
+        let base = runtime.last_snapshot(medium, &turns).await;
+        let (weighs, held) = base.as_ref().map_or((0, 0), |base| (base.snapshot.len() as u64, base.turns));
+        self.sandbox_state.snapshot_policy =
+            SnapshotPolicy::since_snapshot(weighs, turns.get(held..).unwrap_or_default());
+        let lost = match rebuild(medium, &facts.circle, isolation(), &turns, base, rebuilding).await {
+            Ok(RebuildOutcome::Restored(sandbox)) => {
+                self.sandbox_state.sandbox = sandbox;
+                return Ok(());
+            }
+            Ok(RebuildOutcome::Differs(difference)) => {
+                let Difference { sequence, .. } = *difference;
+                format!("[environment lost: replay differs at turn {sequence}]")
+            }
+            Ok(RebuildOutcome::TooLong) => "[environment lost: rebuild too long]".to_owned(),
+            Ok(RebuildOutcome::Lost) => "[environment lost: the sandbox stopped]".to_owned(),
+            Err(refusal) => {
+                tracing::warn!(code = %refusal.code(), "no sandbox could be made");
+                return Ok(());
+            }
+        };
+        self.sandbox_state.lost = Some(lost);
+        self.sandbox_state.sandbox = medium.isolate(&facts.circle, isolation()).unwrap_or(None);
+        Ok(())
+    }
+
+    pub(crate) fn entity(&self) -> EntityId {
+        self.machine.facts().entity
+    }
+}
+
+/// The gates among these that keep something for their entity and have nothing here.
+fn gates_without_state(works: &[CallTask], belongings: &GateSessions) -> Vec<String> {
+    let keeping = works.iter().filter_map(|work| match &work.kind {
+        CallTaskKind::Enter(permit) if permit.gate().spec().keeps_state => Some(permit.gate().name()),
+        CallTaskKind::Enter(_) | CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) | CallTaskKind::Verify(_) => None,
+    });
+    keeping.filter(|gate| belongings.is_missing(gate)).map(str::to_owned).collect()
+}
+
+/// Tells these gates whether the entity called them before: in another process, or in what a fork shares.
+async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belongings: GateSessions) {
+    // A loom that cannot be read now will say so when the next record is written.
+    let Ok(thread) = runtime.loom().thread(leaf).await else { return };
+    let records = || render::own_turns(&thread).iter().flat_map(|turn| &turn.gate_calls);
+    for gate in gates.iter().filter(|gate| records().any(|record| record.gate == **gate)) {
+        belongings.note_used_before(gate);
+    }
+}
+
+/// When the utterance was recorded that the last turns of a thread belong to.
+async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestamp>, RunError> {
+    let Some(holder) = thread.turns.iter().rev().find(|turn| turn.continuation_of.is_none()) else {
+        return Ok(None);
+    };
+    let Some(cast) = thread.casts.iter().find(|cast| cast.cast.cast_id == holder.cast_id) else { return Ok(None) };
+    let records: Vec<Record> = runtime.loom().read(cast.run_id, Seq::START).try_collect().await?;
+    for record in records.iter().filter(|record| record.kind == Kind::Opened) {
+        if matches!(record.event()?, Event::Opened(opened) if opened.turn_id == holder.id) {
+            return Ok(Some(record.at));
+        }
+    }
+    Ok(None)
+}
+
+/// Has a predict made ready, and tells the office who writes its papers.
+async fn prepare_predict(
+    run: &Run,
+    facts: &CastFacts,
+    preparing: PrepareRequest,
+) -> Result<Box<PreparedPredict>, Refusal> {
+    let PrepareRequest { turn, call, entity, predict, resumed } = preparing;
+    let predicts = run.runtime.predicts()?;
+    let asked = PredictRequest {
+        signature: predict.signature,
+        input: predict.input,
+        owner: run.runtime.actor().clone(),
+        run: run.id,
+        caller: facts.entity,
+        turn,
+        call,
+        entity,
+        crystal: facts.cantrip.crystal().clone(),
+        max_depth: facts.circle.wards().depth(),
+        resumed,
+    };
+    let prepared = predicts.prepare(asked).await?;
+    let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
+    run.accounting.add_observer(entity, facts.entity, Arc::clone(&prepared.clerk), past);
+    Ok(Box::new(prepared))
+}

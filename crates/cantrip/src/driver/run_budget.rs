@@ -1,0 +1,59 @@
+//! A budget of one run's own.
+
+use cantrip_canon::kinds;
+use cantrip_canon::{Money, RunId};
+use cantrip_circle::Wards;
+use cantrip_loom::{AppendOutcome, Conflict, Journal, Step, StepId};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Constraints, Operation, Payer, Scope, Terms};
+
+use super::{Runtime, store_refusal};
+use crate::funds::owner_of;
+
+impl Runtime {
+    /// Bounds what a run may spend, and gives the wards that do so where no authorization does. Money is the house's to give:
+    /// an owner whose budget were a grant would give it to itself.
+    pub(crate) async fn budget_wards(&self, run: RunId, budget: Option<Money>) -> Result<Wards, Refusal> {
+        let Some(budget) = budget else { return Ok(Wards::default()) };
+        if owner_of(self.actor())? == Payer::local() {
+            self.grant(run, budget).await?;
+            return Ok(Wards::default());
+        }
+        Ok(Wards { max_cost: vec![budget], ..Wards::default() })
+    }
+
+    /// Authorizes this run alone to spend so much in all. It is the most specific authorization there is, so nothing else
+    /// pays for the run, now or when it is resumed.
+    async fn grant(&self, run: RunId, budget: Money) -> Result<(), Refusal> {
+        let now = self.now().wall;
+        let authorization = AuthorizationRef::Issued(self.ids().next::<kinds::Authorization>(now));
+        let terms = Terms {
+            owner: Payer::local(),
+            scope: Scope { run_id: Some(run.to_string()), ..Scope::default() },
+            mode: AuthorizationMode::DelegatedBudget,
+            currency: budget.currency(),
+            max_total: Some(budget.micros()),
+            max_per_call: None,
+            max_per_day: None,
+            threshold: None,
+            constraints: Constraints::default(),
+            issued_at: now,
+            expires_at: None,
+            revoked_at: None,
+        };
+        let (actor, reason) = (self.actor().as_str().to_owned(), "the budget of one cast".to_owned());
+        let issue = Authorize { authorization, terms, actor, reason, at: now };
+        let id = StepId::new(format!("change-{authorization}")).map_err(|_| codes::crash())?;
+        let step = Step::outside_runs(id).money(Operation::Authorize(Box::new(issue)));
+        match self.loom().append(step).await.map_err(|error| store_refusal(&error))? {
+            AppendOutcome::Committed(_) => Ok(()),
+            AppendOutcome::Conflict(Conflict::Money { fault: cantrip_spend::LedgerFault::Terms(fault), .. }) => {
+                Err(codes::config_invalid("budget", budget.to_string(), fault.to_string()).into())
+            }
+            AppendOutcome::Conflict(_)
+            | AppendOutcome::Refused(_)
+            | AppendOutcome::Wait
+            | AppendOutcome::Fenced { .. } => Err(codes::crash().into()),
+        }
+    }
+}

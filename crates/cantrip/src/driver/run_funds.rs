@@ -1,0 +1,234 @@
+//! Who pays for a run, and what is left of that.
+//!
+//! What counts is the ledger: it decides in the transaction that reserves. What stands here is only what a request is
+//! measured with before it is asked for: the limits of the wards on the way up, and the room of the authorization as it was
+//! when someone last looked. Where a store keeps no ledger the wards are all there is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cantrip_canon::{Currency, EntityId, Money, RunId};
+use cantrip_circle::Wards;
+use cantrip_loom::Ledger;
+use cantrip_spend::{
+    Authorization, Operation, Payer, Principal, ReservationId, ResolvedAuthorization, SetCap, Transition,
+};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+use super::{RunError, Runtime, TokenBudget};
+use crate::cantrip::Cantrip;
+use crate::funds::{Funds, owner_of};
+use crate::limits::POLICY_LOOK_MS;
+use crate::machine::RunPayer;
+
+/// The money of one run.
+#[derive(Debug)]
+pub(crate) struct RunFunds {
+    /// Whose money it is.
+    owner: Payer,
+    /// The entity whose conversation it is: the root's, for all of its tree.
+    thread: EntityId,
+    funds: Mutex<Funds<Arc<RunPayer>>>,
+    /// When the authorization was last looked at.
+    looked: Mutex<Option<Instant>>,
+    currency: Currency,
+    /// Micro-units, counted as tokens are: at every level on the way up.
+    account: TokenBudget,
+    /// What the authorization has left, where it has a limit.
+    room: Mutex<Option<u64>>,
+    /// What is held for calls that are on their way.
+    held: Mutex<HashMap<ReservationId, Money>>,
+    settlement: Notify,
+}
+
+impl RunFunds {
+    /// Resolves who pays for a run.
+    pub(crate) async fn resolve(
+        runtime: &Runtime,
+        cantrip: &Cantrip,
+        run: RunId,
+        entity: EntityId,
+    ) -> Result<Self, RunError> {
+        let owner = owner_of(runtime.actor()).map_err(RunError::Nameless)?;
+        let principal = Principal {
+            owner: owner.clone(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(entity.to_string()),
+            autopilot_id: cantrip.name().map(str::to_owned),
+        };
+        let found = runtime.funds(principal, runtime.authorization()).await?;
+        let currency = cantrip.price().currency();
+        let room = found.as_ref().payer().and_then(remaining_micros);
+        let funds = found.map(|found| Arc::new(payer_from(&found, owner.clone(), entity)));
+        let (account, held, settled) = (TokenBudget::default(), Mutex::default(), Notify::new());
+        let (funds, looked) = (Mutex::new(funds), Mutex::new(Some(Instant::now())));
+        Ok(Self {
+            owner,
+            thread: entity,
+            funds,
+            looked,
+            currency,
+            account,
+            room: Mutex::new(room),
+            held,
+            settlement: settled,
+        })
+    }
+
+    pub(crate) fn funds(&self) -> Funds<Arc<RunPayer>> {
+        self.funds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who pays, if anybody does.
+    pub(crate) fn payer(&self) -> Option<Arc<RunPayer>> {
+        self.funds().payer()
+    }
+
+    /// Who asks, for policy, in a run of an agent of this name.
+    pub(crate) fn principal(&self, run: RunId, agent: Option<&str>) -> Principal {
+        Principal {
+            owner: self.owner.clone(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(self.thread.to_string()),
+            autopilot_id: agent.map(str::to_owned),
+        }
+    }
+
+    pub(crate) fn currency(&self) -> Currency {
+        self.currency
+    }
+
+    /// The cap that a root's wards set on everything below it.
+    pub(crate) fn cap(&self, scope: &str, wards: &Wards) -> Option<Operation> {
+        let payer = self.payer()?;
+        let limit = *wards.max_cost.iter().find(|limit| limit.currency() == payer.currency)?;
+        let (authorization, scope) = (payer.authorization, scope.to_owned());
+        Some(Operation::SetCap(SetCap { authorization, scope, parent: None, limit }))
+    }
+
+    /// An entity takes part, below its parent.
+    pub(crate) fn enter(&self, entity: EntityId, parent: Option<EntityId>, wards: Option<&Wards>) {
+        let limit = wards.and_then(|wards| wards.max_cost.iter().find(|limit| limit.currency() == self.currency));
+        self.account.enter(entity, parent, limit.and_then(|limit| u64::try_from(limit.micros()).ok()));
+    }
+
+    /// A gate cost something.
+    pub(crate) fn charge_gate(&self, entity: EntityId, cost: Money) {
+        if cost.currency() == self.currency {
+            self.charge(entity, u64::try_from(cost.micros()).unwrap_or(0));
+        }
+    }
+
+    pub(crate) fn charge(&self, entity: EntityId, micros: u64) {
+        self.account.charge(entity, micros);
+    }
+
+    /// What is held for a call of unknown outcome is not there for others.
+    pub(crate) fn charge_lost(&self, entity: Option<EntityId>, held: Money) {
+        if let Some(entity) = entity.filter(|_| held.currency() == self.currency) {
+            self.account.charge(entity, u64::try_from(held.micros()).unwrap_or(0));
+        }
+    }
+
+    /// Takes in what was moved for an entity: what it holds, and what of that is lost from sight.
+    pub(crate) fn apply_operations(&self, entity: EntityId, money: &[Operation]) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for operation in money {
+            match operation {
+                Operation::Reserve(asked) => {
+                    held.insert(asked.hold.id(), asked.hold.amount);
+                }
+                Operation::Move { reservation, to, .. } => {
+                    let amount = held.remove(reservation);
+                    match (to, amount) {
+                        (Transition::MarkReconcileRequired { .. }, Some(amount)) => {
+                            self.charge_lost(Some(entity), amount)
+                        }
+                        (
+                            Transition::MarkReconcileRequired { .. }
+                            | Transition::Commit { .. }
+                            | Transition::Release
+                            | Transition::Reconcile(_)
+                            | Transition::Adopt,
+                            _,
+                        ) => {}
+                    }
+                }
+                Operation::SetCap(_)
+                | Operation::Note(_)
+                | Operation::AskApproval(_)
+                | Operation::DecideApproval(_)
+                | Operation::Authorize(_)
+                | Operation::Revise(_)
+                | Operation::Revoke(_) => {}
+            }
+        }
+    }
+
+    /// What the tightest limit leaves, open holds not counted; none without a limit.
+    pub(crate) fn left(&self, entity: EntityId) -> Option<Money> {
+        let room = *self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = [self.account.left(entity), room].into_iter().flatten().min()?;
+        Money::new(i64::try_from(least).unwrap_or(i64::MAX), self.currency).ok()
+    }
+
+    /// Looks at the authorization again: others may have spent of it, or changed it. One without a limit is looked at now
+    /// and then: whatever costs something is judged where it is reserved, by the terms of that moment.
+    pub(crate) async fn refresh(&self, runtime: &Runtime) -> Result<(), RunError> {
+        let Some(payer) = self.payer() else { return Ok(()) };
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            let fresh = looked.is_some_and(|at| at.elapsed() < Duration::from_millis(POLICY_LOOK_MS));
+            if fresh && !payer.limited {
+                return Ok(());
+            }
+            *looked = Some(Instant::now());
+        }
+        let found = runtime.loom().authorization(payer.authorization).await?;
+        if found.agreement.revision != payer.named.revision {
+            let renewed = Funds::Paid(Arc::new(payer_from(&found, payer.owner.clone(), payer.thread)));
+            *self.funds.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+        }
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = remaining_micros(&found);
+        Ok(())
+    }
+
+    /// Something of the tree's money was moved.
+    pub(crate) fn notify_settled(&self) {
+        self.settlement.notify_waiters();
+    }
+
+    pub(crate) fn settlement(&self) -> Notified<'_> {
+        self.settlement.notified()
+    }
+}
+
+fn payer_from(found: &Authorization, owner: Payer, thread: EntityId) -> RunPayer {
+    let terms = &found.agreement.terms;
+    RunPayer {
+        authorization: found.id,
+        owner,
+        thread,
+        currency: terms.currency,
+        limited: remaining_micros(found).is_some(),
+        named: ResolvedAuthorization {
+            authorization_id: found.id.to_string(),
+            revision: found.agreement.revision,
+            terms_hash: terms.hash(),
+        },
+        terms: Arc::new(terms.clone()),
+    }
+}
+
+/// What an authorization has left for one call, where it has a limit: a day's own is the ledger's to know.
+fn remaining_micros(authorization: &Authorization) -> Option<u64> {
+    let terms = &authorization.agreement.terms;
+    let micros = |money: i64| u64::try_from(money).unwrap_or(0);
+    let total = terms.max_total.map(|total| micros(total.saturating_sub(authorization.totals.spent)));
+    [total, terms.max_per_call.map(micros)].into_iter().flatten().min()
+}

@@ -1,0 +1,239 @@
+//! A run that is not watched, told from its records.
+//!
+//! Whoever watches sees more: text while it is written, attempts that came to nothing. What is told here is what stands on
+//! record, item by item, each of them complete; under the names that a watcher saw where a turn went as most do, at the
+//! first attempt and each kind of item in one piece. Who may have seen either forgets what it holds of a turn when the turn
+//! is started again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cantrip_canon::{EntityId, LoomId, RunId, TurnId};
+use cantrip_circle::MediumKind;
+use cantrip_crystal::ItemIds;
+use cantrip_loom::{Caller, CantripId, CastView, Error, Event, Journal, Loom, Origin, Record};
+use cantrip_stream::{ChildOf, StreamEvent};
+
+use super::{EventEmitter, Watcher};
+use crate::driver::{LoadedBodies, Runtime};
+use crate::journal::{RecordEntities, body_refs};
+
+/// Tells a run from its records, which it is given one after the other from the first.
+pub struct RecordTranslator {
+    runtime: Runtime,
+    heard: EventBuffer,
+    run: RunId,
+    loom: Option<LoomId>,
+    owners: RecordEntities,
+    entities: HashMap<EntityId, KnownEntity>,
+    crystals: HashMap<CantripId, String>,
+}
+
+impl std::fmt::Debug for RecordTranslator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordTranslator").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// What a record tells.
+#[derive(Debug, Default)]
+#[must_use = "show it"]
+pub struct TranslatedRecord {
+    /// The group of turns that the record belongs to, by the name under which it is seen.
+    pub group: Option<TurnId>,
+    pub events: Vec<StreamEvent>,
+    /// Whether the group ends with this record; then the last event says so.
+    pub closes: bool,
+}
+
+/// An entity of the run.
+struct KnownEntity {
+    entity: cantrip_loom::Entity,
+    depth: u64,
+    cast: Option<cantrip_canon::CastId>,
+    stage: Option<EventEmitter>,
+}
+
+#[derive(Clone, Default)]
+struct EventBuffer(Arc<Mutex<Vec<StreamEvent>>>);
+
+impl EventBuffer {
+    fn take(&self) -> Vec<StreamEvent> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Watcher for EventBuffer {
+    fn on_event(&self, event: StreamEvent) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+impl RecordTranslator {
+    pub fn new(runtime: &Runtime, run: RunId) -> Self {
+        let heard = EventBuffer::default();
+        Self {
+            runtime: runtime.with_watcher(heard.clone()),
+            heard,
+            run,
+            loom: None,
+            owners: RecordEntities::default(),
+            entities: HashMap::new(),
+            crystals: HashMap::new(),
+        }
+    }
+
+    /// Takes the next record. `wants` says of a group whether it is to be told; of one that is not, no body is read and
+    /// only its end is in the events.
+    pub async fn translate(
+        &mut self,
+        record: &Record,
+        wants: impl Fn(TurnId) -> bool,
+    ) -> Result<TranslatedRecord, Error> {
+        if let Some(opening) = record.opening()? {
+            self.loom = Some(opening.loom_id);
+        }
+        let event = record.event()?;
+        let Some(entity) = self.owners.entity_of(&event) else { return Ok(TranslatedRecord::default()) };
+        if let Event::Entity(made) = &event {
+            let above = self.owners.parent(made).and_then(|parent| self.entities.get(&parent));
+            let depth = above.map_or(0, |above| above.depth + 1);
+            self.entities.insert(entity, KnownEntity { entity: made.clone(), depth, cast: None, stage: None });
+            return Ok(TranslatedRecord::default());
+        }
+        if let Event::Cast(cast) = &event {
+            self.begin_cast(entity, cast.cast_id).await?;
+            return Ok(TranslatedRecord::default());
+        }
+        self.prepare_emitter(entity, &event, &wants).await?;
+        let Some(stage) = self.entities.get_mut(&entity).and_then(|made| made.stage.as_mut()) else {
+            return Ok(TranslatedRecord::default());
+        };
+        stage.at = Some(record.at);
+        match &event {
+            Event::Attempt(attempt) => {
+                if let Caller::Turn(turn) = attempt.call_id.caller() {
+                    stage.begin_group(turn);
+                }
+            }
+            Event::Opened(opened) => stage.begin_group(opened.turn_id),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+        let Some(group) = stage.turn else { return Ok(TranslatedRecord::default()) };
+        let wanted = wants(group);
+        let mut bodies = LoadedBodies::default();
+        if wanted {
+            for reference in body_refs(&event) {
+                let body = self.runtime.loom().body(reference.hash).await?;
+                bodies.0.insert(reference.hash, Arc::clone(body.bytes()));
+            }
+            if let Event::Opened(opened) = &event
+                && let Ok(said) = opened.utterance.load(&bodies)
+            {
+                stage.emit_utterance(&said, &ItemIds::of(&cantrip_loom::CallId::request(group)));
+            }
+        }
+        stage.emit_committed(&[(record.at, event)], &bodies);
+        let closes = stage.turn != Some(group);
+        let mut events = self.heard.take();
+        if !wanted {
+            let end = events.pop().filter(|_| closes);
+            events = end.into_iter().collect();
+        }
+        Ok(TranslatedRecord { group: Some(group), events, closes })
+    }
+
+    /// A further cast of an entity, which may have been made in an earlier run.
+    async fn begin_cast(&mut self, entity: EntityId, cast: cantrip_canon::CastId) -> Result<(), Error> {
+        if !self.entities.contains_key(&entity) {
+            let made = self.runtime.loom().entity(entity).await?.entity;
+            self.entities.insert(entity, KnownEntity { entity: made, depth: 0, cast: None, stage: None });
+        }
+        if let Some(made) = self.entities.get_mut(&entity) {
+            made.cast = Some(cast);
+            made.stage = None;
+        }
+        Ok(())
+    }
+
+    /// Sets the stage of an entity that is about to say something for the first time.
+    async fn prepare_emitter(
+        &mut self,
+        entity: EntityId,
+        event: &Event,
+        wants: &impl Fn(TurnId) -> bool,
+    ) -> Result<(), Error> {
+        let turn = match event {
+            Event::Attempt(attempt) => match attempt.call_id.caller() {
+                Caller::Turn(turn) => turn,
+                Caller::Fold(_) => return Ok(()),
+            },
+            Event::Opened(opened) => opened.turn_id,
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => return Ok(()),
+        };
+        let Some(KnownEntity { entity: made, depth, cast, stage: None }) = self.entities.get(&entity) else {
+            return Ok(());
+        };
+        let child = match made.origin {
+            Origin::Root | Origin::Fork(_) => ChildOf::default(),
+            Origin::Child { parent, .. } => ChildOf {
+                entity_id: Some((&entity).into()),
+                parent_turn_id: Some((&parent).into()),
+                depth: Some(*depth),
+            },
+        };
+        let medium: MediumKind = made.medium.parse().unwrap_or(MediumKind::Conversation);
+        let (mode, cantrip, cast) = (made.mode, made.cantrip_id, *cast);
+        let intent = match cast.filter(|_| wants(turn)) {
+            Some(cast) => {
+                let CastView { intent, .. } = self.runtime.loom().cast(cast).await?;
+                Some(intent.text())
+            }
+            None => None,
+        };
+        let model = self.crystal(cantrip).await?;
+        let begun = intent.is_none();
+        let (runtime, intent) = (self.runtime.clone(), intent.unwrap_or_default());
+        let mut stage = EventEmitter::new(runtime, self.run, &model, child, intent, (medium, mode));
+        if begun {
+            stage.skip_intent();
+        }
+        if let Some(made) = self.entities.get_mut(&entity) {
+            made.stage = Some(stage);
+        }
+        Ok(())
+    }
+
+    /// The name of a cantrip's crystal.
+    async fn crystal(&mut self, cantrip: CantripId) -> Result<String, Error> {
+        if !self.crystals.contains_key(&cantrip)
+            && let Some(loom) = self.loom
+        {
+            let roots = self.runtime.loom().roots(loom).await?;
+            self.crystals.extend(roots.into_iter().map(|root| (root.cantrip_id, root.cantrip.crystal)));
+        }
+        Ok(self.crystals.get(&cantrip).cloned().unwrap_or_else(|| "own/unknown".to_owned()))
+    }
+}

@@ -1,0 +1,99 @@
+//! The list from its last fold on: the turns before it are not read.
+//!
+//! A fold says what the turns before it come to, so an entity whose thread has ten thousand turns is taken up, and a fork
+//! made from its end, at the price of the turns that show. That the list is the same as if all had been read is held by
+//! the properties over random threads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cantrip_canon::CastId;
+use cantrip_loom::{CastView, Environment, FoldSum, FoldView, Intent, Message, Turn};
+
+use super::{CloseFault, CurrentCast, FRESH, FoldTotals, Frame, MessageList};
+
+/// What is read of a thread that was folded.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadSinceFold<'a> {
+    /// The last fold of the path.
+    pub fold: &'a FoldView,
+    /// The turns behind the last one that is gone, in the order of the path.
+    pub turns: &'a [Turn],
+    /// The casts of the path that have a turn on it, oldest first.
+    pub casts: &'a [CastView],
+}
+
+impl ThreadSinceFold<'_> {
+    /// The last turn that need not be read, if this fold says what those up to it come to.
+    pub fn last_folded_turn(fold: &FoldView) -> Option<(u64, &FoldSum)> {
+        let sum = fold.fold.sum.as_ref()?;
+        Some((sum.gone?, sum))
+    }
+}
+
+impl MessageList {
+    /// The list of a thread from its last fold on; none if that fold does not say enough.
+    pub fn from_fold(frame: Frame, since: ThreadSinceFold<'_>) -> Result<Option<Self>, CloseFault> {
+        let ThreadSinceFold { fold, turns, casts } = since;
+        let (Some((gone, sum)), Some(first)) = (ThreadSinceFold::last_folded_turn(fold), turns.first()) else {
+            return Ok(None);
+        };
+        let mut view = Self::new(frame);
+        let Some(intent) = view.add_casts(casts, first.cast_id) else {
+            return Err(CloseFault::CastUnknown { cast: first.cast_id });
+        };
+        view.folded =
+            FoldTotals { turns: Some((fold.fold.from, gone)), deeds: sum.deeds.clone(), said: sum.said.clone() };
+        let told = Arc::clone(&view.intents[intent]);
+        view.push(told);
+        view.fold_at = Some(view.list.len());
+        view.push(Message::User { content: fold.text.as_str().into() }.into());
+        match first.forked_from.map(|fork| fork.environment) {
+            Some(Environment::Fresh) => view.push(Message::User { content: FRESH.into() }.into()),
+            Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
+        }
+        view.current = Some(CurrentCast { cast: first.cast_id, intent, told_from: intent, began: None, own: false });
+        let by_id: HashMap<CastId, &CastView> = casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
+        for turn in turns {
+            view.add_turn(turn, &by_id)?;
+            if turn.id == fold.fold.after {
+                view.restore_fold(fold, sum);
+            }
+        }
+        Ok(Some(view))
+    }
+
+    /// Takes in the intents up to the one that the cast `until` is about, and says which that is.
+    fn add_casts(&mut self, casts: &[CastView], until: CastId) -> Option<usize> {
+        for cast in casts {
+            let known = match &cast.cast.intent {
+                Intent::New(_) => None,
+                Intent::Of(earlier) => {
+                    self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(&cast.intent))
+                }
+            };
+            let index = known.unwrap_or_else(|| {
+                for intent in &cast.cancelled {
+                    self.intents.push(Arc::new(Message::User { content: intent.clone() }));
+                }
+                self.intents.push(Arc::new(Message::User { content: cast.intent.clone() }));
+                self.intents.len() - 1
+            });
+            self.casts.insert(cast.cast.cast_id, index);
+            if cast.cast.cast_id == until {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Where the fold was made: what was counted is what it says, and from here on all is estimated again.
+    fn restore_fold(&mut self, fold: &FoldView, sum: &FoldSum) {
+        match fold.fold.strategy {
+            cantrip_loom::Strategy::Selective => self.fold(fold.fold.strategy, fold.fold.to, &fold.text),
+            cantrip_loom::Strategy::Window | cantrip_loom::Strategy::Summary => {}
+        }
+        self.anchor = None;
+        self.counted = (sum.counted, sum.estimated);
+    }
+}

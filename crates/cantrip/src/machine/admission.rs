@@ -1,0 +1,674 @@
+//! From a call that the circle allows to what carries it out: policy is asked, then money, and only then does it start.
+//!
+//! What costs nothing is judged before it begins. What costs something is judged in the transaction that reserves it, which
+//! is that of its start: one that is not paid for never begins. Whichever way it goes, the decision stands in its record.
+
+use std::collections::BTreeMap;
+
+use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
+use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit, trifecta_denial};
+use cantrip_loom::{CallId, Error, Event, PolicyFacts};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{ApprovalKind, DecisionRecord, Operation, PolicyOutcome, ReasonCode, Ruling, Subject, Terms};
+use serde_json::{Map, Value, json};
+
+use super::approval::{APPROVAL_SECONDS, ApprovalNeeded, ApprovalResult as Verdict};
+use super::calls::PendingCall;
+use super::money::UnpaidReason;
+use super::{AuthorizeKind, AuthorizeRequest, Effect, FreeCall, Machine, Phase, PolicyAnswer, StepContext};
+use crate::denial::policy_denial;
+use crate::funds::Funds;
+use crate::policy::DECISION;
+
+/// What a hold is told as.
+pub(crate) const RESERVED: &str = "spend.reserved";
+
+/// Calls that passed the checks of the circle, in call order, on their way through policy and money.
+#[derive(Debug)]
+pub(super) struct CallAdmission {
+    entries: Vec<AdmissionEntry>,
+    stage: AdmissionStage,
+    /// They were started before this machine: these are made again, or refused if that is no longer allowed. Not all of
+    /// them need to be asked about.
+    again: Option<Vec<u32>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AdmissionStage {
+    Authorize,
+    Cleared,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct AdmissionEntry {
+    pub asks: PendingCall,
+    pub way: CallPath,
+    /// Why a person has to be asked, as far as the circle goes.
+    pub reasons: Vec<ApprovalReason>,
+    /// What the entity has touched before it.
+    pub touched: Labels,
+    decision: Option<(PolicyOutcome, Option<PolicyFacts>)>,
+    /// A call like it has an unknown outcome.
+    barred: bool,
+}
+
+/// What becomes of it once nobody objects.
+#[derive(Debug)]
+pub(super) enum CallPath {
+    /// Already refused; it keeps its place among the others.
+    Refused(Refusal),
+    Enter(Permit),
+    Done(Value),
+    Delegate(Delegation),
+}
+
+/// A call whose start is on its way to the record, with the money for it.
+#[derive(Debug)]
+pub(super) struct CallPayment {
+    asks: PendingCall,
+    reasons: Vec<ApprovalReason>,
+    amount: Money,
+    subject: Hash,
+    gate: String,
+    /// Before its gate was counted as entered.
+    touched: Labels,
+}
+
+impl AdmissionEntry {
+    pub(super) fn new(asks: PendingCall, way: CallPath, reasons: Vec<ApprovalReason>, touched: Labels) -> Self {
+        Self { asks, way, reasons, touched, decision: None, barred: false }
+    }
+
+    fn is_refused(&self) -> bool {
+        match self.way {
+            CallPath::Refused(_) => true,
+            CallPath::Enter(_) | CallPath::Done(_) | CallPath::Delegate(_) => false,
+        }
+    }
+
+    fn cost(&self) -> Option<Money> {
+        self.way.cost()
+    }
+
+    /// Gate, arguments and labels, as policy is told them.
+    fn policy_fields(&self) -> (String, Value, Labels) {
+        match &self.way {
+            CallPath::Refused(_) => (self.asks.gate.clone(), Value::Null, Labels::none()),
+            CallPath::Enter(permit) => {
+                let promises = permit.gate().spec();
+                (promises.name.clone(), Value::Object(permit.arguments().clone()), promises.labels.clone())
+            }
+            CallPath::Done(answer) => ("done".to_owned(), json!({"answer": answer}), Labels::none()),
+            CallPath::Delegate(delegation) => {
+                (delegation.gate.clone(), Value::Object(delegation.arguments.clone()), Labels::none())
+            }
+        }
+    }
+
+    fn trifecta(&self) -> Option<(&Labels, &str, &str)> {
+        trifecta(&self.reasons)
+    }
+}
+
+/// What was touched before a call that completes the set, the line that says otherwise, and what to do in words.
+fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str, &str)> {
+    reasons.iter().find_map(|reason| match reason {
+        ApprovalReason::Trifecta { touched, toml, remedy } => Some((touched, toml.as_str(), remedy.as_str())),
+        ApprovalReason::Required | ApprovalReason::Protected(_) => None,
+    })
+}
+
+impl CallPath {
+    pub(super) fn cost(&self) -> Option<Money> {
+        match self {
+            Self::Enter(permit) => permit.worst_cost().filter(|cost| cost.micros() > 0),
+            Self::Refused(_) | Self::Done(_) | Self::Delegate(_) => None,
+        }
+    }
+}
+
+/// Whether a gate needs no record before it is entered: what it answers follows from its arguments, it brings nothing
+/// in and costs nothing, so nobody has to know that it was entered.
+pub(super) fn needs_no_record(permit: &Permit) -> bool {
+    let promises = permit.gate().spec();
+    promises.is_pure() && promises.labels.is_empty() && permit.worst_cost().is_none()
+}
+
+fn texts(labels: &Labels) -> Vec<String> {
+    labels.iter().map(|label| label.as_str().to_owned()).collect()
+}
+
+/// What arguments are recognised by. What has no canonical form is no argument that a record could keep.
+fn hash_of(args: &Value) -> Hash {
+    stable_hash(args).unwrap_or_else(|_| bytes_hash(args.to_string().as_bytes()))
+}
+
+impl Machine {
+    /// Calls that may begin together, as far as the circle is concerned.
+    pub(super) fn admit_calls(&mut self, entries: Vec<AdmissionEntry>) {
+        let stage = if entries.iter().all(AdmissionEntry::is_refused) {
+            AdmissionStage::Cleared
+        } else {
+            AdmissionStage::Authorize
+        };
+        self.entering = Some(CallAdmission { entries, stage, again: None });
+    }
+
+    /// The same of calls that were started before, some of which are made again.
+    pub(super) fn readmit_calls(&mut self, entries: Vec<AdmissionEntry>, numbers: Vec<u32>) {
+        self.entering = Some(CallAdmission { entries, stage: AdmissionStage::Authorize, again: Some(numbers) });
+    }
+
+    /// The next step of the calls that are on their way in, if any are.
+    pub(super) fn step_admission(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        let Some(entering) = self.entering.take() else { return Ok(None) };
+        match entering.stage {
+            AdmissionStage::Authorize => {
+                let mut inquiries = Vec::with_capacity(entering.entries.len());
+                for entry in entering.entries.iter().filter(|entry| !entry.is_refused()) {
+                    let call = self.open_group()?.call_id(entry.asks.number);
+                    self.expire(call, world)?;
+                    let about = match entry.cost() {
+                        Some(_) => AuthorizeKind::Paid(Box::new(self.subject(entry))),
+                        None => AuthorizeKind::Free(Box::new(self.free_call(entry))),
+                    };
+                    inquiries.push(AuthorizeRequest { call, about });
+                }
+                self.entering = Some(entering);
+                Ok(Some(Effect::Authorize(inquiries)))
+            }
+            AdmissionStage::Cleared => match entering.again {
+                Some(numbers) => self.restart_calls(entering.entries, numbers).map(Some),
+                None => self.start_calls(entering, world).map(Some),
+            },
+        }
+    }
+
+    /// Whether a ward asks for an approval and there is someone who could give it.
+    fn approval_ward(&self, entry: &AdmissionEntry) -> bool {
+        !entry.reasons.is_empty() && (self.facts.askable || entry.trifecta().is_none())
+    }
+
+    fn subject(&self, entry: &AdmissionEntry) -> Subject {
+        let (gate, args, labels) = entry.policy_fields();
+        let mut subject = Subject::gate_call(gate, hash_of(&args), texts(&labels));
+        subject.approval_ward = self.approval_ward(entry);
+        subject
+    }
+
+    fn touched_under_ward(&self, entry: &AdmissionEntry) -> Option<Vec<String>> {
+        self.facts.circle.wards().trifecta.then(|| texts(&entry.touched))
+    }
+
+    fn free_call(&self, entry: &AdmissionEntry) -> FreeCall {
+        let (gate, args, labels) = entry.policy_fields();
+        FreeCall {
+            gate,
+            args: hash_of(&args),
+            labels: texts(&labels),
+            approval_ward: self.approval_ward(entry),
+            touched: self.touched_under_ward(entry),
+            approval: self.approval_on(entry.asks.number),
+        }
+    }
+
+    /// Takes in what policy said.
+    pub(super) fn handle_entries_authorized(
+        &mut self,
+        said: Vec<PolicyAnswer>,
+        world: &StepContext<'_>,
+    ) -> Result<(), Error> {
+        let fault = self.incoherent("started", "no call was about to begin");
+        let mut entering = self.entering.take().ok_or(fault)?;
+        entering.stage = AdmissionStage::Cleared;
+        let mut said = said.into_iter();
+        for entry in entering.entries.iter_mut().filter(|entry| !entry.is_refused()) {
+            match said.next().unwrap_or(PolicyAnswer::Nothing) {
+                // Where nobody keeps policy the wards alone ask a person.
+                PolicyAnswer::Nothing if !world.funds.is_counted() && !entry.reasons.is_empty() => {
+                    match self.verdict_on(entry.asks.number) {
+                        Some(Verdict::Approved) => {}
+                        Some(verdict) => entry.way = CallPath::Refused(verdict.refusal(entry.policy_fields().0)),
+                        // It is alone: whatever asks a person ends a stretch.
+                        None => {
+                            self.waits = Some(ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone()));
+                            return Ok(());
+                        }
+                    }
+                }
+                PolicyAnswer::Nothing => {}
+                PolicyAnswer::Barred => entry.barred = true,
+                PolicyAnswer::Refused(refusal) => entry.way = CallPath::Refused(refusal),
+                PolicyAnswer::Unfunded(decided) => self.deny(entry, *decided, world)?,
+                PolicyAnswer::Judged(judged) => {
+                    let (decided, judged) = *judged;
+                    let evaluation = evaluation(&decided);
+                    match decided.decision.decision {
+                        Ruling::Allowed => entry.decision = Some((evaluation, Some(judged))),
+                        Ruling::Denied => self.deny(entry, decided, world)?,
+                        Ruling::NeedsApproval => {
+                            let asked = (decided.input.subject.hash(), decided.decision.reason_code.clone());
+                            self.record_decision(decided, world)?;
+                            let waits = ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone());
+                            let (gate, ..) = entry.policy_fields();
+                            self.waits = Some(waits.policy(gate, ApprovalKind::Gate, asked.0, asked.1, None));
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        self.entering = Some(entering);
+        Ok(())
+    }
+
+    /// Policy said no: the call does not begin, and its record says why.
+    fn deny(
+        &mut self,
+        entry: &mut AdmissionEntry,
+        decided: DecisionRecord,
+        world: &StepContext<'_>,
+    ) -> Result<(), Error> {
+        let (gate, ..) = entry.policy_fields();
+        let terms = world.payer().map(|payer| &*payer.terms);
+        let refusal = self.denial_refusal(
+            entry.asks.number,
+            &gate,
+            &entry.reasons,
+            &decided,
+            terms.filter(|_| is_named(&decided)),
+        );
+        entry.decision = Some((evaluation(&decided), None));
+        entry.way = CallPath::Refused(refusal);
+        self.record_decision(decided, world)
+    }
+
+    /// A decision that was no yes is told, and kept with all that it was made from.
+    pub(super) fn record_decision(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
+        let mut payload = match json!(evaluation(&decided)) {
+            Value::Object(fields) => fields,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        };
+        payload.insert("decision_id".to_owned(), json!(decided.id));
+        payload.insert("call_id".to_owned(), json!(decided.call));
+        payload.insert("cast_id".to_owned(), json!(self.facts.cast));
+        self.draft(Event::Other { kind: DECISION.to_owned(), payload }, world)?;
+        self.money.push(Operation::Note(Box::new(decided)));
+        Ok(())
+    }
+
+    /// What an entity reads of a denial of this call, which a ward may have had reasons to ask about.
+    fn denial_refusal(
+        &self,
+        number: u32,
+        gate: &str,
+        reasons: &[ApprovalReason],
+        decided: &DecisionRecord,
+        terms: Option<&Terms>,
+    ) -> Refusal {
+        let decision = &decided.decision;
+        match (decision.reason_code.as_str(), self.verdict_on(number), trifecta(reasons)) {
+            ("policy_denied.trifecta", _, Some((touched, toml, remedy))) => {
+                let data = json!({"reason_code": decision.reason_code});
+                trifecta_denial(gate, touched, toml, remedy).data(data).into()
+            }
+            ("policy_denied.approval_refused" | "policy_denied.approval_expired", Some(verdict), _) => {
+                verdict.refusal(gate.to_owned())
+            }
+            ("policy_denied.approval_expired", None, _) => codes::no_decision(gate, APPROVAL_SECONDS).into(),
+            _ => policy_denial(gate, decision, &decided.input, terms),
+        }
+    }
+
+    /// Nobody objects: the calls begin.
+    fn start_calls(&mut self, entering: CallAdmission, world: &StepContext<'_>) -> Result<Effect, Error> {
+        // A call that is not paid for must not take down what came before it.
+        let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
+        if costs && !self.pending.is_empty() {
+            self.entering = Some(entering);
+            return Ok(self.take_append());
+        }
+        let mut works = Vec::with_capacity(entering.entries.len());
+        for entry in entering.entries {
+            let number = entry.asks.number;
+            if let Some(decision) = entry.decision.clone() {
+                self.open_group()?.decisions.insert(number, decision);
+            }
+            let hold = self.call_hold(&entry, world)?;
+            let AdmissionEntry { asks, way, reasons, .. } = entry;
+            works.push(match way {
+                CallPath::Refused(refusal) => self.refuse(&asks, refusal)?,
+                CallPath::Enter(permit) => {
+                    let before = self.touched.clone();
+                    let gate = permit.gate().name().to_owned();
+                    let (work_hold, paying) = match hold {
+                        Some((held, amount, subject)) => (Some(held), Some((amount, subject))),
+                        None => (None, None),
+                    };
+                    let work = self.enter(&asks, permit, work_hold, world)?;
+                    self.paying = paying.map(|(amount, subject)| CallPayment {
+                        asks,
+                        reasons,
+                        amount,
+                        subject,
+                        gate,
+                        touched: before,
+                    });
+                    work
+                }
+                CallPath::Done(answer) => self.handle_done(&asks, answer, world)?,
+                CallPath::Delegate(delegation) if delegation.predict.is_some() => {
+                    return self.prepare(asks, delegation);
+                }
+                CallPath::Delegate(delegation) => return self.delegate(&asks, delegation, world),
+            });
+        }
+        Ok(Effect::Execute(works))
+    }
+
+    /// Calls that are on record as started are carried out, each with what policy said to it now.
+    fn restart_calls(&mut self, entries: Vec<AdmissionEntry>, numbers: Vec<u32>) -> Result<Effect, Error> {
+        let mut refused = BTreeMap::new();
+        for entry in entries {
+            let number = entry.asks.number;
+            if let Some(decision) = entry.decision {
+                self.open_group()?.decisions.insert(number, decision);
+            }
+            if let CallPath::Refused(refusal) = entry.way {
+                refused.insert(number, (entry.asks, refusal));
+            }
+        }
+        let mut works = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            works.push(match refused.remove(&number) {
+                Some((asks, refusal)) => self.refuse(&asks, refusal)?,
+                None => self.resume_call(number)?,
+            });
+        }
+        Ok(Effect::Execute(works))
+    }
+
+    /// What has to be held for a call, and what its subject is recognised by; none for one that is free.
+    fn call_hold(
+        &mut self,
+        entry: &AdmissionEntry,
+        world: &StepContext<'_>,
+    ) -> Result<Option<(super::money::HoldDraft, Money, Hash)>, Error> {
+        let (Some(amount), CallPath::Enter(permit)) = (entry.cost(), &entry.way) else { return Ok(None) };
+        let subject = self.subject(entry);
+        let hash = subject.hash();
+        let call = self.open_group()?.call_id(entry.asks.number);
+        let approval = self.approval_id(call);
+        let touched = self.touched_under_ward(entry);
+        let promises = permit.gate().spec().clone();
+        let payer = match world.funds {
+            Funds::NoLedger => return Ok(None),
+            Funds::NoAuthorization => return Err(self.incoherent("started", "nobody pays for it")),
+            Funds::Paid(payer) => payer,
+        };
+        let held = self.hold_for_gate(payer, call, amount, subject, touched, &promises, approval, entry.barred, world);
+        Ok(held.map(|held| (held, amount, hash)))
+    }
+
+    /// The start of a call was not paid for: it never began.
+    pub(super) fn handle_call_unpaid(&mut self, unpaid: UnpaidReason) -> Result<(), Error> {
+        self.ready = None;
+        let fault = self.incoherent("started", "nothing was to be paid");
+        let CallPayment { asks, reasons, amount, subject, gate, touched } = self.paying.take().ok_or(fault)?;
+        self.touched = touched.clone();
+        let group = self.open_group()?;
+        group.calls.remove(&asks.number);
+        group.decisions.remove(&asks.number);
+        match unpaid {
+            // What stood in its way is settled: it is examined anew.
+            UnpaidReason::Waited => Ok(()),
+            UnpaidReason::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
+                let code = refused.decided.decision.reason_code;
+                let waits = ApprovalNeeded::for_call(asks, reasons);
+                self.waits = Some(waits.policy(gate, ApprovalKind::Gate, subject, code, Some(amount)));
+                Ok(())
+            }
+            UnpaidReason::Refused(refused) => {
+                let refusal =
+                    self.denial_refusal(asks.number, &gate, &reasons, &refused.decided, refused.terms.as_ref());
+                let mut entry = AdmissionEntry::new(asks, CallPath::Refused(refusal), reasons, touched);
+                entry.decision = Some((evaluation(&refused.decided), None));
+                self.admit_calls(vec![entry]);
+                Ok(())
+            }
+        }
+    }
+
+    /// The start of a call is on record, and this is what allowed it.
+    pub(crate) fn handle_paid(&mut self, evaluation: PolicyOutcome) -> Result<(), Error> {
+        if let Some(paying) = self.paying.take() {
+            self.open_group()?.decisions.insert(paying.asks.number, (evaluation, None));
+        }
+        Ok(())
+    }
+
+    /// What allowed the hold of a call that another process started: whoever carries it out again has it on record.
+    pub(super) fn apply_hold_decision(&mut self, kind: &str, payload: &Map<String, Value>) {
+        if kind != RESERVED {
+            return;
+        }
+        let Phase::Acting(group) = &mut self.phase else { return };
+        let text = |key: &str| payload.get(key).and_then(Value::as_str);
+        let call = text("call_id").and_then(|call| call.parse::<CallId>().ok());
+        let decision =
+            payload.get("decision").and_then(|made| serde_json::from_value::<PolicyOutcome>(made.clone()).ok());
+        if let (Some(call), Some(decision)) = (call, decision)
+            && group.call_id(call.number()) == call
+            && group.reservation(call.number()).is_some()
+        {
+            group.decisions.insert(call.number(), (decision, None));
+        }
+    }
+
+    /// Whether what is about to be appended starts a call that has to be paid for.
+    pub(crate) fn is_paying(&self) -> bool {
+        self.paying.is_some()
+    }
+}
+
+/// Whether an authorization was resolved for this decision.
+fn is_named(decided: &DecisionRecord) -> bool {
+    decided.input.authorization.is_some()
+}
+
+/// What a gate record keeps of a decision.
+fn evaluation(decided: &DecisionRecord) -> PolicyOutcome {
+    let id = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
+    PolicyOutcome { decision: decided.decision.clone(), authorization_id: id }
+}
+
+/// What is kept of the reason why a person is asked.
+pub(super) fn reason_code_json(code: &ReasonCode) -> Value {
+    json!({"policy": code})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use cantrip_canon::{IdSource, Instant, Money, Now, Timestamp};
+    use cantrip_circle::gate::{Call, Gate, GateSpec, builtin};
+    use cantrip_circle::medium::Conversation;
+    use cantrip_crystal::{Answer, Script, ScriptedCrystal};
+    use cantrip_loom::{Content, Event, Finish, GateCall, Intent, RecordValue, RecordedError, ReplyMark, Utterance};
+    use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
+    use serde_json::{Map, Value, json};
+
+    use crate::Cantrip;
+    use crate::entity::empty_history;
+    use crate::funds::Funds;
+    use crate::machine::{
+        CallOutcome, CastFacts, CastMedium, Effect, EndedProgram, Input, Machine, RefusalWording, StepContext,
+    };
+
+    /// A gate that costs money each time.
+    struct Costly(GateSpec);
+
+    impl Gate for Costly {
+        fn spec(&self) -> &GateSpec {
+            &self.0
+        }
+        fn worst_cost(&self, _: &Map<String, Value>) -> Option<Money> {
+            Some("0.05 USD".parse().expect("an amount"))
+        }
+        async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
+            unreachable!("the machine enters nothing")
+        }
+    }
+
+    struct Mute;
+
+    impl RefusalWording for Mute {
+        fn render_fault(&self, refusal: Refusal) -> RecordedError {
+            RecordedError::new(refusal.code(), refusal.code().as_str())
+        }
+
+        fn program_reply(&self, _: &EndedProgram<'_>, answer: Result<ReplyDraft<Success>, Refusal>) -> RecordedError {
+            let code = answer.map_or_else(|refusal| refusal.code(), |filled| filled.code());
+            RecordedError::new(code, code.as_str())
+        }
+
+        fn redact(&self, text: &str) -> String {
+            text.to_owned()
+        }
+    }
+
+    fn said(calls: &[(&str, Value)]) -> Answer {
+        let calls = calls.iter().enumerate().map(|(at, (gate, args))| GateCall {
+            tool_call_id: format!("c{at}"),
+            gate: (*gate).to_owned(),
+            args: args.clone(),
+        });
+        let utterance = Utterance {
+            content: None,
+            calls: calls.collect(),
+            thinking: None,
+            parts: None,
+            model: "mute".to_owned(),
+            finish: Finish::Calls,
+        };
+        Answer { utterance, usage: None, call_items: Vec::new() }
+    }
+
+    #[test]
+    fn policy_is_asked_about_every_call_before_anything_starts() {
+        let ids = IdSource::seeded(1);
+        let parameters = json!({"type": "object", "properties": {}});
+        let costly = || Costly(GateSpec::new("costly", "Costs.", parameters.clone()));
+        let cantrip = Cantrip::builder()
+            .crystal(ScriptedCrystal::new("scripted/none", Script::new([])))
+            .gate(builtin::done())
+            .gate(builtin::echo())
+            .gate(costly())
+            .ward("max_turns", 3)
+            .build()
+            .expect("sound");
+        let now = Now { monotonic: Instant::from_origin(Duration::from_secs(1)), wall: Timestamp::EPOCH };
+        let content = Content::from("go");
+        let facts = CastFacts {
+            run: ids.next(now.wall),
+            entity: ids.next(now.wall),
+            cast: ids.next(now.wall),
+            circle: cantrip.circle().clone(),
+            medium: CastMedium(Arc::new(Conversation)),
+            parks: false,
+            askable: false,
+            about: Intent::New(RecordValue::Inline { inline: content.clone() }),
+            intent: content,
+            environment: None,
+            cancelled: Vec::new(),
+            scope: String::new(),
+            cantrip: cantrip.clone(),
+        };
+        let mut machine = Machine::new(Arc::new(facts), empty_history(&cantrip, None));
+        let world = StepContext {
+            now,
+            ids: &ids,
+            words: &Mute,
+            tokens_left: None,
+            money_left: None,
+            funds: Funds::NoLedger,
+            elapsed: Duration::ZERO,
+        };
+        let calls = [("echo", json!({"text": 1})), ("costly", json!({})), ("done", json!({"answer": 2}))];
+        let mut told = Vec::new();
+        let mut started = Vec::new();
+        loop {
+            let what = match machine.next(&world).expect("coherent") {
+                Effect::Authorize(calls) => {
+                    told.push(format!("authorize {}", numbers(calls.iter().map(|asked| asked.call.number()))));
+                    Input::Authorized(Vec::new())
+                }
+                Effect::Reserve(worst) => {
+                    let calls = numbers(worst.iter().map(|worst| worst.call.number()));
+                    told.push(format!("reserve {calls}"));
+                    Input::Reserved
+                }
+                Effect::Append { events, .. } => {
+                    for (_, event) in events {
+                        if let Event::Started(start) = event {
+                            started.push((start.call_id.number(), start.reservation_id.is_some()));
+                        }
+                    }
+                    continue;
+                }
+                Effect::Ask(_) => Input::Answered(said(&calls)),
+                Effect::Execute(works) => {
+                    told.push(format!("execute {}", numbers(works.iter().map(|work| work.number))));
+                    let worked = works.iter().map(|work| CallOutcome {
+                        number: work.number,
+                        reply: ReplyMark::from(codes::GATE_OK.any()),
+                        result: json!(2),
+                        data: Map::new(),
+                        duration_ms: 0,
+                        changes: Vec::new(),
+                        bodies: Vec::new(),
+                        cost: None,
+                        correlation: None,
+                        doubt: None,
+                        unbegun: false,
+                        clock: now.wall,
+                        score: None,
+                    });
+                    Input::CallsDone(worked.collect())
+                }
+                Effect::Finish => break,
+                other @ (Effect::Summarise(_)
+                | Effect::Sleep(_)
+                | Effect::Spawn(_)
+                | Effect::RunProgram(_)
+                | Effect::ResumeProgram { .. }
+                | Effect::CancelProgram
+                | Effect::WaitApproval { .. }
+                | Effect::Prepare(_)
+                | Effect::Park { .. }) => panic!("{other:?}"),
+            };
+            machine.handle_input(what, &world).expect("coherent");
+        }
+        assert_eq!(
+            told,
+            [
+                "authorize 0",
+                "reserve 0",
+                "authorize 1",
+                "execute 1",
+                "authorize 2",
+                "execute 2",
+                "authorize 3",
+                "execute 3",
+            ]
+        );
+        assert_eq!(started, [(2, false)], "where nobody keeps a ledger nothing is reserved");
+    }
+
+    fn numbers(calls: impl Iterator<Item = u32>) -> String {
+        calls.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+    }
+}

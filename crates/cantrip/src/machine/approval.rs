@@ -1,0 +1,290 @@
+//! A person's say: what is asked, until when, and what came back.
+
+use std::time::Duration;
+
+use cantrip_canon::{ApprovalId, Hash, Money, Timestamp};
+use cantrip_circle::ApprovalReason;
+use cantrip_circle::gate::ProtectedChange;
+use cantrip_loom::{CallId, Caller, Error, Event, RecordValue};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{
+    ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalSnapshot, ApprovalState, ApprovalVerdict, CallKey,
+    Decision, Operation, ReasonCode,
+};
+use serde_json::{Map, Value, json};
+
+use super::calls::PendingCall;
+use super::{Effect, Machine, Phase, StepContext};
+use crate::limits::APPROVAL_EXPIRES_SECONDS;
+
+pub(super) const APPROVAL_SECONDS: u64 = APPROVAL_EXPIRES_SECONDS;
+
+/// What records of these kinds are called. They have no type of their own until policy has.
+pub(crate) const REQUESTED: &str = "approval.requested";
+pub(crate) const DECIDED: &str = "approval.decided";
+
+/// A call that a person was asked about.
+#[derive(Debug, Clone)]
+pub(super) struct Approval {
+    id: String,
+    expires_at: Timestamp,
+    decided: Option<ApprovalResult>,
+    /// What it is recognised by, where a ledger keeps it.
+    subject: Option<Hash>,
+    /// What it may cost, in micros.
+    cost: i64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ApprovalResult {
+    Approved,
+    Refused {
+        actor: String,
+        reason: String,
+    },
+    /// Nobody said anything in time.
+    Expired,
+}
+
+impl ApprovalResult {
+    /// What an entity reads where a person did not say yes.
+    pub(super) fn refusal(self, subject: String) -> Refusal {
+        match self {
+            Self::Refused { actor, reason } => codes::approval_refused(actor, subject, reason).into(),
+            Self::Approved | Self::Expired => codes::no_decision(subject, APPROVAL_SECONDS).into(),
+        }
+    }
+}
+
+/// What a person is about to be asked.
+#[derive(Debug)]
+pub(super) struct ApprovalNeeded {
+    asked: ApprovalSubject,
+    reasons: Vec<ApprovalReason>,
+    policy: Option<PolicyApproval>,
+}
+
+#[derive(Debug)]
+enum ApprovalSubject {
+    Call(PendingCall),
+    /// A request to a crystal, and what of it is worth knowing.
+    Request(CallId, Value),
+}
+
+/// What policy said that wants a person.
+#[derive(Debug)]
+struct PolicyApproval {
+    gate: String,
+    kind: ApprovalKind,
+    subject: Hash,
+    code: ReasonCode,
+    cost: Option<Money>,
+}
+
+impl ApprovalNeeded {
+    pub(super) fn for_call(asks: PendingCall, reasons: Vec<ApprovalReason>) -> Self {
+        Self { asked: ApprovalSubject::Call(asks), reasons, policy: None }
+    }
+
+    pub(super) fn for_request(call: CallId, args: Value) -> Self {
+        Self { asked: ApprovalSubject::Request(call, args), reasons: Vec::new(), policy: None }
+    }
+
+    /// Under an authorization: the approval is kept in its ledger.
+    pub(super) fn policy(
+        mut self,
+        gate: String,
+        kind: ApprovalKind,
+        subject: Hash,
+        code: ReasonCode,
+        cost: Option<Money>,
+    ) -> Self {
+        self.policy = Some(PolicyApproval { gate, kind, subject, code, cost });
+        self
+    }
+}
+
+impl Machine {
+    pub(super) fn verdict_on(&self, number: u32) -> Option<ApprovalResult> {
+        let Phase::Acting(group) = &self.phase else { return None };
+        self.approvals.get(&group.call_id(number))?.decided.clone()
+    }
+
+    /// The same of a request that was denied because of what a person said, or did not say.
+    pub(super) fn verdict_on_request(&self, call: CallId, decision: &Decision) -> Option<ApprovalResult> {
+        let code = decision.reason_code.as_str();
+        let said = ["policy_denied.approval_refused", "policy_denied.approval_expired"].contains(&code);
+        self.approvals.get(&call).filter(|_| said)?.decided.clone()
+    }
+
+    /// The approval that a hold for this call counts against, where a ledger keeps it.
+    pub(super) fn approval_id(&self, call: CallId) -> Option<ApprovalId> {
+        let asked = self.approvals.get(&call)?;
+        asked.subject.and_then(|_| asked.id.parse().ok())
+    }
+
+    /// The approval of a call that costs nothing, as policy sees it.
+    pub(super) fn approval_on(&self, number: u32) -> Option<ApprovalSnapshot> {
+        let Phase::Acting(group) = &self.phase else { return None };
+        let asked = self.approvals.get(&group.call_id(number))?;
+        Some(ApprovalSnapshot {
+            approval_id: asked.id.clone(),
+            state: match &asked.decided {
+                None => ApprovalState::Pending,
+                Some(ApprovalResult::Approved) => ApprovalState::Approved,
+                Some(ApprovalResult::Refused { .. }) => ApprovalState::Refused,
+                Some(ApprovalResult::Expired) => ApprovalState::Expired,
+            },
+            subject_hash: asked.subject?,
+            granted: (asked.decided == Some(ApprovalResult::Approved)).then_some(asked.cost),
+            spent: 0,
+            reserved: 0,
+            expires_at: asked.expires_at,
+        })
+    }
+
+    /// Asks, once; until there is an answer the run waits. A question that nobody answered in time is over.
+    pub(super) fn request_approval(
+        &mut self,
+        waits: ApprovalNeeded,
+        world: &StepContext<'_>,
+    ) -> Result<Option<Effect>, Error> {
+        let call = match &waits.asked {
+            ApprovalSubject::Call(asks) => self.open_group()?.call_id(asks.number),
+            ApprovalSubject::Request(call, _) => *call,
+        };
+        if self.expire(call, world)? {
+            return Ok(None);
+        }
+        let asked = self.approvals.get(&call).filter(|asked| asked.decided.is_none()).map(|asked| asked.id.clone());
+        let approval = match asked {
+            Some(asked) => asked,
+            None => self.ask_person(&waits, call, world)?,
+        };
+        Ok(Some(Effect::WaitApproval { approval, call }))
+    }
+
+    /// A question that nobody answered in time is over. Says whether there was one.
+    pub(super) fn expire(&mut self, call: CallId, world: &StepContext<'_>) -> Result<bool, Error> {
+        let now = world.now.wall;
+        let open = |asked: &&Approval| asked.decided.is_none() && asked.expires_at <= now;
+        let Some(asked) = self.approvals.get(&call).filter(open).cloned() else { return Ok(false) };
+        let payload = object(json!({"approval_id": asked.id, "decision": "expired"}));
+        if let (Some(_), Ok(approval)) = (asked.subject, asked.id.parse()) {
+            let verdict = ApprovalVerdict::Expired;
+            let expired = ApprovalDecision { approval, verdict, by: "cantrip".to_owned(), reason: None, at: now };
+            self.money.push(Operation::DecideApproval(expired));
+        }
+        self.draft(Event::Other { kind: DECIDED.to_owned(), payload }, world)?;
+        Ok(true)
+    }
+
+    fn ask_person(&mut self, waits: &ApprovalNeeded, call: CallId, world: &StepContext<'_>) -> Result<String, Error> {
+        let now = world.now.wall;
+        let id: ApprovalId = world.ids.next(now);
+        let expires_at = now.after(Duration::from_secs(APPROVAL_SECONDS));
+        let (gate, args) = match &waits.asked {
+            ApprovalSubject::Call(asks) => (cantrip_circle::gate::canonical_name(&asks.gate).to_owned(), asks.args()),
+            ApprovalSubject::Request(_, args) => (String::new(), args.clone()),
+        };
+        let gate = waits.policy.as_ref().map_or(gate, |judged| judged.gate.clone());
+        let args = RecordValue::new(args, &mut self.bodies)?;
+        let mut reasons: Vec<Value> = waits.reasons.iter().map(reason_to_json).collect();
+        let mut payload = object(json!({
+            "approval_id": id.to_string(),
+            "call_id": call.to_string(),
+            "cast_id": self.facts.cast.to_string(),
+            "gate": gate,
+            "args": cantrip_canon::json::to_value(&args)?,
+            "expires_at": expires_at.to_string(),
+        }));
+        if let (Some(judged), Some(payer)) = (&waits.policy, world.payer()) {
+            reasons.push(super::admission::reason_code_json(&judged.code));
+            let cost = judged.cost.unwrap_or(Money::zero(payer.currency));
+            payload.extend(object(json!({
+                "kind": judged.kind, "authorization_id": payer.authorization, "subject_hash": judged.subject,
+                "cost": judged.cost, "reason_code": judged.code,
+            })));
+            self.money.push(Operation::AskApproval(ApprovalRequest {
+                approval: id,
+                authorization: payer.authorization,
+                run: self.facts.run,
+                call: CallKey::new(call.to_string()).ok(),
+                kind: judged.kind,
+                subject_hash: judged.subject,
+                requested: cost,
+                by: self.facts.entity.to_string(),
+                at: now,
+                expires_at,
+            }));
+        }
+        payload.insert("reasons".to_owned(), Value::Array(reasons));
+        self.draft(Event::Other { kind: REQUESTED.to_owned(), payload }, world)?;
+        Ok(id.to_string())
+    }
+
+    /// The questions that nobody has answered, where a ledger keeps them: a cast that is over asks nothing.
+    pub(crate) fn open_approvals(&self) -> Vec<ApprovalId> {
+        let open = self.approvals.values().filter(|asked| asked.decided.is_none() && asked.subject.is_some());
+        open.filter_map(|asked| asked.id.parse().ok()).collect()
+    }
+
+    /// What records of these kinds say about a call.
+    pub(super) fn apply_approval(&mut self, kind: &str, at: Timestamp, payload: &Map<String, Value>) {
+        let text = |key: &str| payload.get(key).and_then(Value::as_str);
+        let Some(id) = text("approval_id") else { return };
+        match kind {
+            REQUESTED => {
+                let expires_at = text("expires_at").and_then(|at| at.parse().ok());
+                let expires_at = expires_at.unwrap_or_else(|| at.after(Duration::from_secs(APPROVAL_SECONDS)));
+                let Some(call): Option<CallId> = text("call_id").and_then(|call| call.parse().ok()) else { return };
+                let cost: Option<Money> =
+                    payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
+                let subject = text("subject_hash").and_then(|hash| hash.parse().ok());
+                let cost = cost.map_or(0, Money::micros);
+                let asked = Approval { id: id.to_owned(), expires_at, decided: None, subject, cost };
+                self.approvals.insert(call, asked);
+                // Whoever goes on asks for the same turn.
+                if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase)
+                {
+                    asking.asked_about(turn);
+                }
+            }
+            DECIDED => {
+                let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == id) else { return };
+                let decided = match text("decision") {
+                    // Whoever decides after the time has decided nothing.
+                    _ if at >= asked.expires_at => ApprovalResult::Expired,
+                    Some("approved") => ApprovalResult::Approved,
+                    Some("expired") => ApprovalResult::Expired,
+                    Some(_) | None => ApprovalResult::Refused {
+                        actor: text("actor").unwrap_or("someone").to_owned(),
+                        reason: text("reason").unwrap_or("no reason was given").to_owned(),
+                    },
+                };
+                // The first decision stands.
+                asked.decided.get_or_insert(decided);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why a person is asked, as the record tells whoever shows it.
+fn reason_to_json(reason: &ApprovalReason) -> Value {
+    match reason {
+        ApprovalReason::Required => json!({"ward": "require_approval"}),
+        ApprovalReason::Trifecta { touched, toml, remedy } => {
+            json!({"ward": "trifecta", "touched": touched, "toml": toml, "remedy": remedy})
+        }
+        ApprovalReason::Protected(ProtectedChange { path, reason: why }) => json!({"path": path, "danger": why}),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}

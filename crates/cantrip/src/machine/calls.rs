@@ -1,0 +1,518 @@
+//! Steps 9 to 11: what an utterance asks for, call by call.
+
+use std::sync::Arc;
+
+use cantrip_canon::EntityId;
+use cantrip_circle::gate::Identity;
+use cantrip_circle::limits::TOGETHER_MAX;
+use cantrip_circle::medium::CallTarget;
+use cantrip_circle::{
+    ApprovalReason, CallArguments, CallRequest as Asking, CallerState, Decision, Delegation, Effect as Decided, Labels,
+    Permit,
+};
+use cantrip_loom::{
+    CallId, CallStarted, CallWork as Working, Closing, Error, Event, GateCallRequest, RecordValue, TurnClosed,
+};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, Value};
+
+use super::admission::{AdmissionEntry, CallPath, needs_no_record};
+use super::group::RequestedCall;
+use super::money::HoldDraft as Paid;
+use super::{CallTask, CallTaskKind, ChildSpec, Effect, Machine, SpawnRequest, StepContext};
+
+/// One call on its way through the checks.
+#[derive(Debug, Clone)]
+pub(super) struct PendingCall {
+    pub number: u32,
+    /// As it was written.
+    pub gate: String,
+    pub given: CallArguments,
+    pub tool_call_id: Option<String>,
+    /// Its records have to say what it asks for: its utterance does not.
+    pub spelled: bool,
+}
+
+impl PendingCall {
+    pub(super) fn args(&self) -> Value {
+        match &self.given {
+            CallArguments::Tool(value) => value.clone(),
+            CallArguments::Code(Ok(arguments)) => Value::Object(arguments.clone()),
+            CallArguments::Code(Err(_)) => Value::Object(Map::new()),
+        }
+    }
+}
+
+/// What a call reads whose arguments its crystal was not allowed to finish.
+fn cut_off_refusal(gate: &str) -> Refusal {
+    let detail = "your answer was cut off there, at the limit of its output tokens; write less in one answer";
+    codes::unparsable(format!("arguments of {gate}"), "the end", detail).into()
+}
+
+/// What the circle's checks came to, and why it wants a person to be asked first.
+pub(super) struct CheckedCall {
+    way: CallPath,
+    reasons: Vec<ApprovalReason>,
+}
+
+impl CheckedCall {
+    /// It only reads, costs nothing and asks nobody: its neighbours may run with it.
+    fn can_run_in_parallel(&self) -> bool {
+        match &self.way {
+            CallPath::Enter(permit) => {
+                self.reasons.is_empty() && permit.gate().spec().is_read_only() && self.way.cost().is_none()
+            }
+            CallPath::Refused(_) | CallPath::Done(_) | CallPath::Delegate(_) => false,
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn act(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        if let Some(effect) = self.cast_predict(world)? {
+            return Ok(Some(effect));
+        }
+        let facts = Arc::clone(&self.facts);
+        let halted = self.halt;
+        if halted.is_some() {
+            // What was about to begin does not.
+            self.entering = None;
+            self.waits = None;
+        } else if self.entering.is_some() {
+            return self.step_admission(world);
+        } else if let Some(waits) = self.waits.take() {
+            return self.request_approval(waits, world);
+        }
+        let group = self.open_group()?;
+        if group.program.is_some() {
+            return self.step_program(world);
+        }
+        let over = group.cursor >= group.length() || (group.done.is_some() && !facts.circle.medium().is_code());
+        if let Some(reason) = halted {
+            // What was started elsewhere and is cut off here must still be settled.
+            return match group.first_stale() {
+                Some(number) if !self.delegates(number)? => {
+                    self.refuse_stale_call(number, super::halt_of(reason, facts.circle.wards()).refusal()).map(Some)
+                }
+                Some(number) => self.resume_delegation(number, world).map(Some),
+                None => self.close(world),
+            };
+        }
+        if over {
+            return self.close(world);
+        }
+        let Some(call) = group.said.calls.get(group.cursor).cloned() else {
+            let source = group.fenced.clone().unwrap_or_default();
+            return self.start_program(source, None).map(Some);
+        };
+        let taken = match group.is_cut_call(group.cursor) {
+            true => CallTarget::Refused(cut_off_refusal(&call.gate)),
+            false => facts.medium.0.interpret(&facts.circle, &call),
+        };
+        match taken {
+            CallTarget::Gate(_) => self.next_batch(world),
+            CallTarget::Program(source) => self.start_program(source, Some(call.tool_call_id)).map(Some),
+            CallTarget::Refused(refusal) => {
+                let number = group.number;
+                if group.is_settled(number) {
+                    group.cursor += 1;
+                    group.number += 1;
+                    return Ok(None);
+                }
+                let asks = PendingCall {
+                    number,
+                    gate: call.gate,
+                    given: CallArguments::Tool(call.args),
+                    tool_call_id: Some(call.tool_call_id),
+                    spelled: true,
+                };
+                self.refuse(&asks, refusal).map(|work| Some(Effect::Execute(vec![work])))
+            }
+        }
+    }
+
+    fn delegates(&mut self, number: u32) -> Result<bool, Error> {
+        Ok(match self.open_group()?.stale_call(number) {
+            Some((_, Working::Delegation { .. }, _)) => true,
+            Some((_, Working::Gate | Working::Verifier, _)) | None => false,
+        })
+    }
+
+    /// The next calls that may run at once: neighbours that only read, or one that does not.
+    fn next_batch(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        let mut touched = self.touched.clone();
+        let group = self.open_group()?;
+        while group.cursor < group.said.calls.len() && group.is_settled(group.number) {
+            group.cursor += 1;
+            group.number += 1;
+        }
+        let (said, first, from) = (Arc::clone(&group.said), group.number, group.cursor);
+        let (mut entries, mut again) = (Vec::new(), Vec::new());
+        let mut together = 0;
+        for (number, call) in (first..).zip(&said.calls[from..]) {
+            if self.open_group()?.stale_call(number).is_some() {
+                if !entries.is_empty() || again.len() == TOGETHER_MAX {
+                    break;
+                }
+                if self.delegates(number)? {
+                    if again.is_empty() {
+                        return self.resume_delegation(number, world).map(Some);
+                    }
+                    break;
+                }
+                again.push(number);
+                continue;
+            }
+            let place = from + usize::try_from(number - first).unwrap_or(usize::MAX);
+            if !again.is_empty() || self.open_group()?.is_settled(number) || self.open_group()?.is_cut_call(place) {
+                break;
+            }
+            let asks = self.pending_call(number, call);
+            let examined = self.check_call(&asks, &touched, world);
+            if let CallPath::Refused(_) = examined.way {
+                entries.push(AdmissionEntry::new(asks, examined.way, Vec::new(), touched.clone()));
+            } else if examined.can_run_in_parallel() {
+                if together == TOGETHER_MAX {
+                    break;
+                }
+                together += 1;
+                let before = touched.clone();
+                if let CallPath::Enter(permit) = &examined.way {
+                    touched.take(&permit.gate().spec().labels);
+                }
+                entries.push(AdmissionEntry::new(asks, examined.way, Vec::new(), before));
+            } else {
+                if entries.is_empty() {
+                    self.alone(asks, examined, touched);
+                    return Ok(None);
+                }
+                break;
+            }
+        }
+        if !again.is_empty() {
+            return self.repeat_calls(again, world);
+        }
+        if !entries.is_empty() {
+            self.admit_calls(entries);
+        }
+        Ok(None)
+    }
+
+    fn pending_call(&self, number: u32, call: &cantrip_loom::GateCall) -> PendingCall {
+        PendingCall {
+            number,
+            gate: call.gate.clone(),
+            given: CallArguments::Tool(call.args.clone()),
+            tool_call_id: Some(call.tool_call_id.clone()),
+            spelled: cantrip_circle::gate::canonical_name(&call.gate) != call.gate,
+        }
+    }
+
+    /// What is carried out by itself.
+    pub(super) fn alone(&mut self, asks: PendingCall, examined: CheckedCall, touched: Labels) {
+        self.admit_calls(vec![AdmissionEntry::new(asks, examined.way, examined.reasons, touched)]);
+    }
+
+    /// Name, arguments, schema, wards, approval: the circle's order. Where policy is kept, it is policy that denies what
+    /// would join the three labels and nobody can be asked about.
+    pub(super) fn check_call(&self, asks: &PendingCall, touched: &Labels, world: &StepContext<'_>) -> CheckedCall {
+        let standing = CallerState {
+            calls: u64::from(asks.number.saturating_sub(1)),
+            touched: touched.clone(),
+            children: self.children,
+            can_ask_person: self.facts.askable || world.funds.is_counted(),
+        };
+        let asked = Asking { gate: &asks.gate, arguments: asks.given.clone() };
+        let (effect, reasons) = match self.facts.circle.decide(asked, &standing) {
+            Decision::Refused(refusal) => return CheckedCall { way: CallPath::Refused(refusal), reasons: Vec::new() },
+            Decision::Allowed(effect) => (effect, Vec::new()),
+            Decision::NeedsApproval { reasons, then } => (then, reasons),
+        };
+        let way = match effect {
+            Decided::Execute(permit) => CallPath::Enter(permit),
+            Decided::Done { answer } => CallPath::Done(answer),
+            Decided::Delegate(delegation) => CallPath::Delegate(delegation),
+        };
+        CheckedCall { way, reasons }
+    }
+
+    pub(super) fn call_task(
+        &mut self,
+        number: u32,
+        gate: &str,
+        tool_call_id: Option<String>,
+        kind: CallTaskKind,
+    ) -> Result<CallTask, Error> {
+        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
+        let group = self.open_group()?;
+        let (call_id, turn_id) = (group.call_id(number), group.turn);
+        Ok(CallTask {
+            number,
+            gate: gate.to_owned(),
+            identity: Identity { run_id, entity_id, turn_id, call_id, tool_call_id },
+            idempotency_key: None,
+            kind,
+        })
+    }
+
+    /// What the records of a call have to say about it.
+    fn asked_for(&mut self, asks: &PendingCall, gate: &str, args: Value) -> Result<Option<GateCallRequest>, Error> {
+        if !asks.spelled {
+            return Ok(None);
+        }
+        let args = RecordValue::new(args, &mut self.bodies)?;
+        Ok(Some(GateCallRequest { gate: gate.to_owned(), args, tool_call_id: asks.tool_call_id.clone() }))
+    }
+
+    fn spell(&mut self, asks: &PendingCall, gate: &str, args: Value) -> Result<(), Error> {
+        if asks.spelled {
+            let spelled = RequestedCall { gate: gate.to_owned(), args, tool_call_id: asks.tool_call_id.clone() };
+            self.open_group()?.spelled.insert(asks.number, spelled);
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, asks: &PendingCall, refusal: Refusal) -> Result<CallTask, Error> {
+        let gate = cantrip_circle::gate::canonical_name(&asks.gate).to_owned();
+        self.spell(asks, &gate, asks.args())?;
+        self.call_task(asks.number, &gate, asks.tool_call_id.clone(), CallTaskKind::Refuse(refusal))
+    }
+
+    pub(super) fn enter(
+        &mut self,
+        asks: &PendingCall,
+        permit: Permit,
+        held: Option<Paid>,
+        world: &StepContext<'_>,
+    ) -> Result<CallTask, Error> {
+        let gate = permit.gate().name().to_owned();
+        let args = Value::Object(permit.arguments().clone());
+        let mut key = None;
+        if needs_no_record(&permit) {
+            self.spell(asks, &gate, args)?;
+        } else {
+            let asked = self.asked_for(asks, &gate, args)?;
+            let call_id = self.open_group()?.call_id(asks.number);
+            // Who is paid is given the key of the payment.
+            key = Some(held.as_ref().map_or_else(|| call_id.to_string(), |held| held.provider_key.as_str().to_owned()));
+            let (reservation_id, operation) = held.map(|held| (held.reservation, held.operation)).unzip();
+            self.money.extend(operation);
+            let started =
+                CallStarted { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id };
+            self.draft(started, world)?;
+        }
+        let mut work = self.call_task(asks.number, &gate, asks.tool_call_id.clone(), CallTaskKind::Enter(permit))?;
+        work.idempotency_key = key;
+        Ok(work)
+    }
+
+    /// `done`: the answer is checked by the verifier, if there is one, and then ends the cast.
+    pub(super) fn handle_done(
+        &mut self,
+        asks: &PendingCall,
+        answer: Value,
+        world: &StepContext<'_>,
+    ) -> Result<CallTask, Error> {
+        let args = Value::Object(Map::from_iter([("answer".to_owned(), answer.clone())]));
+        let kind = if self.facts.cantrip.verifier().is_some() {
+            let asked = self.asked_for(asks, "done", args)?;
+            let call_id = self.open_group()?.call_id(asks.number);
+            let started =
+                CallStarted { call_id, work: Working::Verifier, asked, idempotency_key: None, reservation_id: None };
+            self.draft(started, world)?;
+            CallTaskKind::Verify(answer)
+        } else {
+            self.spell(asks, "done", args)?;
+            CallTaskKind::Answer(codes::gate_ok("done").value(answer))
+        };
+        self.call_task(asks.number, "done", asks.tool_call_id.clone(), kind)
+    }
+
+    /// Step 11: the turn so far is closed, and the children are there, in one step.
+    pub(super) fn delegate(
+        &mut self,
+        asks: &PendingCall,
+        delegation: Delegation,
+        world: &StepContext<'_>,
+    ) -> Result<Effect, Error> {
+        let call = self.open_group()?.call_id(asks.number);
+        let children = match self.child_specs(call, &delegation) {
+            Ok(children) => children,
+            Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
+        };
+        let entities = children.iter().map(|child| child.entity).collect();
+        self.seal(asks, &delegation, entities, children, world)
+    }
+
+    /// Closes the turn so far, with a call that spawns these entities. In a second run they are not cast again.
+    pub(super) fn seal(
+        &mut self,
+        asks: &PendingCall,
+        delegation: &Delegation,
+        entities: Vec<EntityId>,
+        mut children: Vec<ChildSpec>,
+        world: &StepContext<'_>,
+    ) -> Result<Effect, Error> {
+        let asked = self.asked_for(asks, &delegation.gate, Value::Object(delegation.arguments.clone()))?;
+        let group = self.open_group()?;
+        let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
+        // What programs before it gave belongs to the turn that they ran in.
+        let outputs = group.outputs.clone();
+        let identity = Identity {
+            run_id: self.facts.run,
+            entity_id: self.facts.entity,
+            turn_id: turn,
+            call_id: call,
+            tool_call_id: asks.tool_call_id.clone(),
+        };
+        let work = Working::Delegation { children: entities };
+        self.draft(CallStarted { call_id: call, work, asked, idempotency_key: None, reservation_id: None }, world)?;
+        let sealed = TurnClosed {
+            turn_id: turn,
+            closing: Closing::Sealed { call, next: world.ids.next(world.now.wall) },
+            duration_ms: super::millis_up(world.now.monotonic.since(since)),
+            outputs: if outputs.is_empty() { None } else { Some(self.held(outputs)?) },
+            snapshot: None,
+        };
+        self.draft(sealed, world)?;
+        let touched = self.touched.clone();
+        for child in &mut children {
+            let cast = world.ids.next(world.now.wall);
+            child.cast = Some(cast);
+            let (scope, cap) = self.child_scope(child, cast, world);
+            child.scope = Some(scope.clone());
+            self.money.extend(cap);
+            let records: Vec<Event> = child.records(turn, cast, scope, &touched, &mut self.bodies)?;
+            for record in records {
+                self.draft(record, world)?;
+            }
+        }
+        Ok(Effect::Spawn(SpawnRequest { parent: turn, gate: delegation.gate.clone(), identity, children }))
+    }
+
+    fn child_specs(&self, call: CallId, delegation: &Delegation) -> Result<Vec<ChildSpec>, Refusal> {
+        let children = (0..).zip(&delegation.children);
+        let born = children.map(|(index, child)| ChildSpec::for_call(call, index, child.clone(), &self.facts.cantrip));
+        let born: Vec<ChildSpec> = born.collect::<Result<_, _>>()?;
+        let unserved = |child: &&ChildSpec| child.cantrip.medium(child.child.circle.medium()).is_none();
+        match born.iter().find(unserved) {
+            Some(child) => {
+                let medium = child.child.circle.medium().as_str();
+                Err(codes::sandbox_unavailable(medium, "nothing serves it here").into())
+            }
+            None => Ok(born),
+        }
+    }
+
+    /// What becomes of a delegation that was started before: its children are gone on with.
+    pub(super) fn resume_delegation(&mut self, number: u32, _: &StepContext<'_>) -> Result<Effect, Error> {
+        let again = self.decide_again(number, Labels::none())?.map(|(effect, _)| effect);
+        let call = self.open_group()?.call_id(number);
+        let tool_call_id = self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
+        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
+        let parent = self.parent;
+        match (again, parent) {
+            (Some(Decided::Delegate(delegation)), Some(_)) if delegation.predict.is_some() => {
+                self.prepare_again(number, delegation)
+            }
+            (Some(Decided::Delegate(delegation)), Some(parent)) => match self.child_specs(call, &delegation) {
+                Ok(children) => {
+                    let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
+                    Ok(Effect::Spawn(SpawnRequest { parent, gate: delegation.gate, identity, children }))
+                }
+                Err(refusal) => self.refuse_stale_call(number, refusal),
+            },
+            (Some(Decided::Delegate(_) | Decided::Execute(_) | Decided::Done { .. }) | None, _) => {
+                let gate = self.stale_gate(number)?;
+                self.refuse_stale_call(number, codes::outcome_unknown(gate).into())
+            }
+        }
+    }
+
+    /// Calls that were started before and have no answer. Those that are made again are judged again: what allowed them may
+    /// have been taken back since.
+    pub(super) fn repeat_calls(&mut self, numbers: Vec<u32>, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
+        let mut entries = Vec::new();
+        for number in numbers.iter().copied().filter(|_| world.funds.is_counted()) {
+            let judged =
+                self.open_group()?.decisions.contains_key(&number) || self.open_group()?.reservation(number).is_some();
+            if judged {
+                continue;
+            }
+            let touched = self.touched.clone();
+            let (Some(asks), Some((Decided::Execute(permit), reasons))) =
+                (self.stale_pending_call(number)?, self.decide_again(number, touched.clone())?)
+            else {
+                continue;
+            };
+            if permit.gate().spec().is_idempotent() {
+                entries.push(AdmissionEntry::new(asks, CallPath::Enter(permit), reasons, touched));
+            }
+        }
+        if !entries.is_empty() {
+            self.readmit_calls(entries, numbers);
+            return Ok(None);
+        }
+        let works = numbers.into_iter().map(|number| self.resume_call(number)).collect::<Result<_, _>>()?;
+        Ok(Some(Effect::Execute(works)))
+    }
+
+    /// What a call asked for that was started before.
+    fn stale_pending_call(&mut self, number: u32) -> Result<Option<PendingCall>, Error> {
+        let code = self.facts.circle.medium().is_code();
+        let Some((call, _, _)) = self.open_group()?.stale_call(number) else { return Ok(None) };
+        let given = match (code, call.args.clone()) {
+            (true, Value::Object(arguments)) => CallArguments::Code(Ok(arguments)),
+            (_, args) => CallArguments::Tool(args),
+        };
+        let (gate, tool_call_id) = (call.gate.clone(), call.tool_call_id.clone());
+        Ok(Some(PendingCall { number, gate, given, tool_call_id, spelled: false }))
+    }
+
+    /// What becomes of a call that was started before and has no answer.
+    pub(super) fn resume_call(&mut self, number: u32) -> Result<CallTask, Error> {
+        let again = self.decide_again(number, Labels::none())?.map(|(effect, _)| effect);
+        let gate = self.stale_gate(number)?;
+        let (key, tool_call_id) = match self.open_group()?.stale_call(number) {
+            Some((call, _, key)) => (key.cloned(), call.tool_call_id.clone()),
+            None => (None, None),
+        };
+        // What was paid for is called again only where its hold was kept.
+        let paid = self.open_group()?.reservation(number).cloned();
+        let kept = paid.is_none_or(|reservation| self.adopted.contains(&reservation));
+        let kind = match again {
+            Some(Decided::Execute(permit)) if kept && permit.gate().spec().is_idempotent() => {
+                CallTaskKind::Enter(permit)
+            }
+            Some(Decided::Done { answer }) => CallTaskKind::Verify(answer),
+            Some(Decided::Execute(_) | Decided::Delegate(_)) | None => {
+                CallTaskKind::Refuse(codes::outcome_unknown(gate.as_str()).into())
+            }
+        };
+        let mut work = self.call_task(number, &gate, tool_call_id, kind)?;
+        work.idempotency_key = key;
+        Ok(work)
+    }
+
+    pub(super) fn refuse_stale_call(&mut self, number: u32, refusal: Refusal) -> Result<Effect, Error> {
+        let gate = self.stale_gate(number)?;
+        Ok(Effect::Execute(vec![self.call_task(number, &gate, None, CallTaskKind::Refuse(refusal))?]))
+    }
+
+    fn stale_gate(&mut self, number: u32) -> Result<String, Error> {
+        let fault = self.incoherent("started", "it is not there");
+        self.open_group()?.calls.get(&number).map(|call| call.gate.clone()).ok_or(fault)
+    }
+
+    /// The effect that was allowed when a call was started, decided again, and why a person has to be asked about it: the
+    /// circle decides the same way each time.
+    fn decide_again(&mut self, number: u32, touched: Labels) -> Result<Option<(Decided, Vec<ApprovalReason>)>, Error> {
+        let Some(asks) = self.stale_pending_call(number)? else { return Ok(None) };
+        let standing = CallerState { calls: 0, touched, can_ask_person: true, children: 0 };
+        Ok(match self.facts.circle.decide(Asking { gate: &asks.gate, arguments: asks.given }, &standing) {
+            Decision::Refused(_) => None,
+            Decision::Allowed(effect) => Some((effect, Vec::new())),
+            Decision::NeedsApproval { then, reasons } => Some((then, reasons)),
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! What the journals of a thread say beyond its turns.
+
+use std::collections::HashMap;
+
+use cantrip_canon::{EntityId, Hash, TurnId};
+use cantrip_circle::{Labels, Wards};
+use cantrip_loom::{Caller, Error, Event, Record, TruncationReason, Turn};
+
+use crate::driver::TokenBudget;
+use crate::journal::RecordEntities;
+
+/// What a second run has to be told, because it depends on others of the tree.
+#[derive(Debug, Default)]
+pub(super) struct JournalFacts {
+    /// Of the list that each accepted request was sent with.
+    pub digests: HashMap<TurnId, Hash>,
+    /// What each child had touched when it ended.
+    pub kin: HashMap<EntityId, Labels>,
+    /// What token limits left when the request of a turn was measured, at most; when the turn was opened; and when a
+    /// turn was closed, at least. Others of the tree are charged in between, so a verdict lies within these bounds.
+    asked: HashMap<TurnId, Option<u64>>,
+    opened: HashMap<TurnId, Option<u64>>,
+    closed: HashMap<TurnId, Option<u64>>,
+}
+
+impl JournalFacts {
+    /// Takes in the journal of one run.
+    pub(super) fn add_journal(&mut self, records: &[Record]) -> Result<(), Error> {
+        let tokens = TokenBudget::default();
+        let mut owners = RecordEntities::default();
+        let mut parents = HashMap::new();
+        // As of the last record of each entity.
+        let mut left: HashMap<EntityId, Option<u64>> = HashMap::new();
+        for record in records {
+            let event = record.event()?;
+            let Some(entity) = owners.entity_of(&event) else { continue };
+            match &event {
+                Event::Entity(made) => {
+                    parents.insert(entity, owners.parent(made));
+                }
+                Event::Cast(cast) => {
+                    let limit = Wards::parse(&cast.wards).ok().and_then(|wards| wards.max_tokens);
+                    tokens.enter(entity, parents.get(&entity).copied().flatten(), limit);
+                }
+                Event::Attempt(attempt) => {
+                    if let Caller::Turn(turn) = attempt.call_id.caller() {
+                        // The last one is the one that was accepted.
+                        self.digests.insert(turn, attempt.request_digest);
+                        self.asked.insert(turn, left.get(&entity).copied().flatten());
+                    }
+                }
+                Event::Opened(opened) => {
+                    tokens.charge(entity, opened.usage.total_tokens());
+                    self.opened.insert(opened.turn_id, tokens.left(entity));
+                }
+                Event::Settled(settled) => {
+                    if let Some(usage) = &settled.usage {
+                        tokens.charge(entity, usage.total_tokens());
+                    }
+                }
+                Event::Turn(closed) => {
+                    self.closed.insert(closed.turn_id, tokens.left(entity));
+                }
+                Event::Root(_)
+                | Event::Started(_)
+                | Event::Fold(_)
+                | Event::Parked(_)
+                | Event::End(_)
+                | Event::Failed(_)
+                | Event::Reward(_)
+                | Event::Other { .. } => {}
+            }
+            left.insert(entity, tokens.left(entity));
+        }
+        Ok(())
+    }
+
+    /// What the token limits left while a group was asked for, or while its turn `closing` was closed.
+    pub(super) fn tokens_left(&self, holder: &Turn, closing: &Turn, said: bool) -> Option<u64> {
+        let of = |map: &HashMap<TurnId, Option<u64>>, turn: &Turn| map.get(&turn.id).copied().flatten();
+        let cut = closing.truncation().is_some_and(|(reason, _)| reason == TruncationReason::MaxTokens);
+        match (said, cut) {
+            (false, _) => of(&self.asked, holder),
+            (true, true) => of(&self.closed, closing),
+            (true, false) => of(&self.opened, holder),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is there before anyone has written a spell: the built-in one, and what a new one starts from.
+
+use std::path::PathBuf;
+
+use cantrip_circle::shell::Shell;
+use cantrip_reply::{Refusal, codes};
+
+use super::read::name_fault;
+use super::{Spell, SpellFault};
+
+/// The spell that is cast where none is named. Its folder is the project's.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// The built-in spell over this folder, with this crystal; with a shell where bubblewrap is there to cage it.
+pub fn default_spell(folder: impl Into<PathBuf>, crystal: &str) -> Result<Spell, SpellFault> {
+    let folder = folder.into();
+    let mut text = DEFAULT.replace("scripted/default.yaml", crystal);
+    // A shell is offered where it can be caged, and a person is asked before each of its commands.
+    if Shell::over(&folder).check_available().is_ok() {
+        text = text.replace("[wards]", "[gates.shell]\n\n[wards]");
+        text = text.replace("[\"write\", \"edit\"]", "[\"write\", \"edit\", \"shell\"]");
+    }
+    Spell::read(&text, "default.toml", folder)
+}
+
+/// A file to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewFile {
+    /// Beside each other, in the folder of choice.
+    pub name: String,
+    pub text: String,
+}
+
+/// What `cantrip new NAME` writes: a spell that runs at once, without a key, and the script it speaks with.
+///
+/// ```
+/// # use cantrip::spell::{Spell, fresh};
+/// let files = fresh("analyst").unwrap();
+/// assert_eq!(files[0].name, "analyst.toml");
+/// assert!(Spell::read(&files[0].text, "analyst.toml", ".").is_ok());
+/// ```
+pub fn new_spell_files(name: &str) -> Result<Vec<NewFile>, Refusal> {
+    if let Some(rule) = name_fault(name) {
+        return Err(codes::config_invalid("new", "NAME", rule).into());
+    }
+    let spell = include_str!("fresh.toml").replace("NAME", name);
+    let script = include_str!("fresh.yaml").replace("NAME", name);
+    Ok(vec![
+        NewFile { name: format!("{name}.toml"), text: spell },
+        NewFile { name: format!("{name}.script.yaml"), text: script },
+    ])
+}

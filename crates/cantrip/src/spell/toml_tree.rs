@@ -1,0 +1,233 @@
+//! From TOML to a tree that knows its lines.
+//!
+//! `serde` over the TOML was the alternative: it stops at the first fault, and what it says about a wrong type names
+//! Rust's types. Whoever writes a spell is told everything at once, with lines.
+
+use cantrip_crystal::tree::{Key, Node, NodeValue};
+use serde_json::Number;
+use toml::de::{DeTable, DeValue};
+
+use super::{Fault, Issue};
+use crate::limits::SPELL_BYTES_MAX;
+
+/// Reads a spell's text; what is no TOML is told with its place.
+pub(super) fn read(text: &str) -> Result<Node, Fault> {
+    if text.len() > SPELL_BYTES_MAX {
+        let detail = format!("it has {} bytes, the limit is {SPELL_BYTES_MAX}", text.len());
+        return Err(Fault::Text { position: "its end".to_owned(), detail });
+    }
+    let lines = LineIndex::of(text);
+    match DeTable::parse(text) {
+        Ok(table) => Ok(lines.table(table.span().start, table.get_ref())),
+        Err(error) => {
+            let position =
+                error.span().map_or_else(|| "its beginning".to_owned(), |span| lines.place(text, span.start));
+            Err(Fault::Text { position, detail: error.message().to_owned() })
+        }
+    }
+}
+
+/// Where lines begin.
+struct LineIndex(Vec<usize>);
+
+impl LineIndex {
+    fn of(text: &str) -> Self {
+        Self(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
+    }
+
+    /// Counted from 1.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|start| *start <= at)
+    }
+
+    fn place(&self, text: &str, at: usize) -> String {
+        let line = self.line(at);
+        let start = self.0.get(line - 1).copied().unwrap_or(0);
+        let column = text.get(start..at).map_or(0, |before| before.chars().count()) + 1;
+        format!("line {line}, column {column}")
+    }
+
+    /// Its entries in the order of the text: the reader's map is sorted.
+    fn table(&self, at: usize, table: &DeTable<'_>) -> Node {
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let entries = entries.into_iter().map(|(key, value)| {
+            let written = Key { line: self.line(key.span().start), text: key.get_ref().to_string() };
+            let mut node = self.node(value.span().start, value.get_ref());
+            // A table of its own header begins there; one made of dotted keys has no better place than its key.
+            if let NodeValue::Map(_) = node.shape {
+                node.line = written.line;
+            }
+            (written, node)
+        });
+        Node { line: self.line(at), shape: NodeValue::Map(entries.collect()) }
+    }
+
+    fn node(&self, at: usize, value: &DeValue<'_>) -> Node {
+        let shape = match value {
+            DeValue::String(text) => NodeValue::Text(text.to_string()),
+            DeValue::Boolean(flag) => NodeValue::Bool(*flag),
+            DeValue::Integer(digits) => match i64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()) {
+                Ok(number) => NodeValue::Number(number.into()),
+                Err(_) => NodeValue::Text(digits.as_str().to_owned()),
+            },
+            DeValue::Float(digits) => {
+                let number = digits.as_str().replace('_', "").parse().ok().and_then(Number::from_f64);
+                // Infinities are no values of a spell; as a text they are of the wrong type everywhere.
+                number.map_or_else(|| NodeValue::Text(digits.as_str().to_owned()), NodeValue::Number)
+            }
+            DeValue::Datetime(time) => NodeValue::Text(time.to_string()),
+            DeValue::Array(items) => {
+                NodeValue::List(items.iter().map(|item| self.node(item.span().start, item.get_ref())).collect())
+            }
+            DeValue::Table(table) => return self.table(at, table),
+        };
+        Node { line: self.line(at), shape }
+    }
+}
+
+/// A table of a spell, read key by key; what does not fit is noted.
+pub(super) struct Table<'a> {
+    /// Its dotted name; empty for the spell itself.
+    path: String,
+    pub(super) line: usize,
+    entries: &'a [(Key, Node)],
+}
+
+/// What is wrong, collected.
+#[derive(Debug, Default)]
+pub(super) struct Issues(pub(super) Vec<Issue>);
+
+impl Issues {
+    pub(super) fn note(&mut self, line: usize, key: impl Into<String>, rule: impl Into<String>) {
+        self.0.push(Issue { line, key: key.into(), rule: rule.into() });
+    }
+}
+
+/// What a key takes, and how that is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyFormat(pub(super) &'static str, pub(super) &'static str);
+
+impl<'a> Table<'a> {
+    pub(super) fn of(path: impl Into<String>, node: &'a Node, issues: &mut Issues) -> Option<Self> {
+        let path = path.into();
+        match &node.shape {
+            NodeValue::Map(entries) => Some(Self { path, line: node.line, entries }),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
+                let rule = format!("this is {}, where a table belongs: write [{path}] and its keys below", node.noun());
+                issues.note(node.line, path, rule);
+                None
+            }
+        }
+    }
+
+    pub(super) fn key(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a Key, &'a Node)> {
+        self.entries.iter().map(|(key, node)| (key, node))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
+        self.entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
+    }
+
+    /// Refuses every key but these.
+    pub(super) fn only(&self, known: &[&str], issues: &mut Issues) {
+        for (key, _) in self.entries {
+            if !known.contains(&key.text.as_str()) {
+                let shown: String = key.text.chars().take(64).collect();
+                issues.note(key.line, self.key(&shown), format!("unknown key{}", suggestion(&key.text, known)));
+            }
+        }
+    }
+
+    fn misfit<T>(&self, name: &str, node: &Node, takes: KeyFormat, issues: &mut Issues) -> Option<T> {
+        let KeyFormat(wanted, example) = takes;
+        let rule = format!("this is {}, where {wanted} belongs, as in {name} = {example}", noun(node));
+        issues.note(node.line, self.key(name), rule);
+        None
+    }
+
+    pub(super) fn text(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<&'a str> {
+        let node = self.get(name)?;
+        match &node.shape {
+            NodeValue::Text(text) => Some(text),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => {
+                self.misfit(name, node, KeyFormat("a text", example), issues)
+            }
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str, issues: &mut Issues) -> Option<bool> {
+        let node = self.get(name)?;
+        match node.shape {
+            NodeValue::Bool(flag) => Some(flag),
+            NodeValue::Null | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => {
+                self.misfit(name, node, KeyFormat("true or false", "true"), issues)
+            }
+        }
+    }
+
+    pub(super) fn number(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<f64> {
+        let node = self.get(name)?;
+        let number = match &node.shape {
+            NodeValue::Number(number) => number.as_f64(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
+        };
+        number.or_else(|| self.misfit(name, node, KeyFormat("a number", example), issues))
+    }
+
+    pub(super) fn whole(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<u64> {
+        let node = self.get(name)?;
+        let number = match &node.shape {
+            NodeValue::Number(number) => number.as_u64(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
+        };
+        number.or_else(|| self.misfit(name, node, KeyFormat("a whole number from 0 on", example), issues))
+    }
+
+    /// One text, or a list of texts.
+    pub(super) fn texts(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<Vec<String>> {
+        let node = self.get(name)?;
+        let texts = match &node.shape {
+            NodeValue::Text(text) => Some(vec![text.clone()]),
+            NodeValue::List(items) => items.iter().map(text_of).collect(),
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Map(_) => None,
+        };
+        texts.or_else(|| self.misfit(name, node, KeyFormat("a list of texts", example), issues))
+    }
+
+    pub(super) fn table(&self, name: &str, issues: &mut Issues) -> Option<Table<'a>> {
+        Table::of(self.key(name), self.get(name)?, issues)
+    }
+}
+
+fn text_of(node: &Node) -> Option<String> {
+    match &node.shape {
+        NodeValue::Text(text) => Some(text.clone()),
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
+    }
+}
+
+/// What a node is, in TOML's words.
+fn noun(node: &Node) -> &'static str {
+    match node.shape {
+        NodeValue::Map(_) => "a table",
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
+            node.noun()
+        }
+    }
+}
+
+/// `; did you mean x?` if something known is near enough.
+pub(super) fn suggestion(written: &str, known: &[&str]) -> String {
+    let near = |known: &str| strsim::damerau_levenshtein(written, known);
+    match known.iter().copied().min_by_key(|known| near(known)) {
+        Some(nearest) if near(nearest) <= (written.chars().count() / 3).max(2) => {
+            format!("; did you mean {nearest}?")
+        }
+        Some(_) | None => format!("; known are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,211 @@
+//! Which of the three dangers has an entity touched?
+//!
+//! A label counts from the moment its gate is entered, whatever that answers, and what a child has touched is its
+//! parent's when the child ends. That a gate was entered is told by the record of its start and by nothing else: a call
+//! that was refused has a record too. So the journal is asked, but only where the turns alone leave a doubt; reading all
+//! of it for every fork would cost a long thread as much again.
+
+use std::collections::{HashMap, HashSet};
+
+use cantrip_canon::{EntityId, RunId, TurnId};
+use cantrip_circle::{Circle, Labels};
+use cantrip_loom::{
+    Bodies, CallId, CallWork, Caller, Error, Event, GateRecord, Journal, Record, Seq, Settlement, Thread, Utterance,
+    render,
+};
+use futures_util::TryStreamExt;
+
+use crate::driver::{EntityLog, Runtime};
+use crate::journal::entity_logs;
+use crate::resume::RuntimeError;
+
+/// What each entity of a run has touched, as far as its records go, with its children that ended. Every gate of a child
+/// is one of its parents', so one circle knows all of them.
+pub(crate) fn labels_by_entity(
+    logs: &HashMap<EntityId, EntityLog>,
+    circle: &Circle,
+    bodies: &dyn Bodies,
+) -> Result<HashMap<EntityId, Labels>, Error> {
+    let mut own = HashMap::new();
+    let mut children: HashMap<EntityId, Vec<EntityId>> = HashMap::new();
+    for (entity, log) in logs {
+        let (touched, ended) = of_log(log, circle, bodies)?;
+        own.insert(*entity, touched);
+        children.insert(*entity, ended);
+    }
+    let with_children = |entity: &EntityId| {
+        let mut touched = Labels::none();
+        let (mut met, mut next) = (HashSet::new(), vec![*entity]);
+        while let Some(entity) = next.pop() {
+            if met.insert(entity) {
+                touched.take(own.get(&entity).unwrap_or(&Labels::none()));
+                next.extend(children.get(&entity).into_iter().flatten());
+            }
+        }
+        (*entity, touched)
+    };
+    Ok(logs.keys().map(with_children).collect())
+}
+
+/// The calls that were paid for, have no answer and are made again: with the same key that changes nothing more.
+pub(crate) fn repeated_calls(
+    logs: &HashMap<EntityId, EntityLog>,
+    circle: &Circle,
+    bodies: &dyn Bodies,
+) -> Result<HashSet<CallId>, Error> {
+    let mut again = HashSet::new();
+    for log in logs.values() {
+        let mut said: Option<(TurnId, Utterance)> = None;
+        for (_, event) in &log.events {
+            if let Event::Opened(opened) = event {
+                said = Some((opened.turn_id, opened.utterance.load(bodies)?));
+            }
+            let Event::Started(started) = event else { continue };
+            let gate = match &started.asked {
+                Some(asked) => Some(asked.gate.as_str()),
+                None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
+            };
+            let idempotent = gate.and_then(|gate| circle.gate(gate)).is_some_and(|gate| gate.spec().is_idempotent());
+            if started.reservation_id.is_some() && idempotent {
+                again.insert(started.call_id);
+            }
+        }
+    }
+    Ok(again)
+}
+
+/// What an entity has touched itself, and its children whose call is settled.
+fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labels, Vec<EntityId>), Error> {
+    let given = log.entity.as_ref().map(|entity| entity.labels.as_slice()).unwrap_or_default();
+    let mut touched: Labels = given.iter().filter_map(|label| label.parse().ok()).collect();
+    let mut ended = Vec::new();
+    let mut said: Option<(TurnId, Utterance)> = None;
+    for (_, event) in &log.events {
+        match event {
+            Event::Opened(opened) => said = Some((opened.turn_id, opened.utterance.load(bodies)?)),
+            Event::Started(started) => match &started.work {
+                CallWork::Gate => {
+                    let gate = match &started.asked {
+                        Some(asked) => Some(asked.gate.as_str()),
+                        None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
+                    };
+                    if let Some(gate) = gate.and_then(|gate| circle.gate(gate)) {
+                        touched.take(&gate.spec().labels);
+                    }
+                }
+                CallWork::Verifier | CallWork::Delegation { .. } => {}
+            },
+            Event::Settled(settled) => ended.extend(settled.children.iter().map(|child| child.entity_id)),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+    }
+    Ok((touched, ended))
+}
+
+/// The gate that a call of this utterance names.
+fn gate_of_call((turn, said): &(TurnId, Utterance), call: CallId) -> Option<&str> {
+    if call.caller() != Caller::Turn(*turn) {
+        return None;
+    }
+    let place = usize::try_from(call.number()).ok()?.checked_sub(1)?;
+    said.calls.get(place).map(|call| call.gate.as_str())
+}
+
+/// What the turns alone say about their calls.
+#[derive(Default)]
+struct KnownLabels {
+    /// Touched without a doubt.
+    touched: Labels,
+    /// Something else may have been.
+    doubtful: bool,
+}
+
+impl KnownLabels {
+    fn of(records: &[&GateRecord], circle: &Circle) -> Self {
+        let mut known = Self::default();
+        let labels = |record: &GateRecord| circle.gate(&record.gate).map(|gate| gate.spec().labels.clone());
+        for record in records.iter().filter(|record| !record.is_error()) {
+            if let Settlement::Settled(_) = record.settlement {
+                known.touched.take(&labels(record).unwrap_or_default());
+            }
+        }
+        let more = |labels: &Labels| known.touched.with(labels) != known.touched;
+        let doubtful = |record: &GateRecord| match &record.settlement {
+            Settlement::Delegated => false,
+            Settlement::Settled(settled) => {
+                let refused = record.is_error() && labels(record).is_some_and(|labels| more(&labels));
+                refused || (!settled.children.is_empty() && more(&circle.labels()))
+            }
+        };
+        known.doubtful = records.iter().any(|record| doubtful(record));
+        known
+    }
+}
+
+impl Runtime {
+    /// What an entity has touched that stands at the end of this thread, beyond what it was given at its beginning.
+    pub(crate) async fn touched(&self, circle: &Circle, thread: &Thread) -> Result<Labels, RuntimeError> {
+        let own = render::own_turns(thread);
+        let records: Vec<&GateRecord> = own.iter().flat_map(|turn| &turn.gate_calls).collect();
+        let KnownLabels { mut touched, doubtful } = KnownLabels::of(&records, circle);
+        if !doubtful {
+            return Ok(touched);
+        }
+        let casts: HashSet<_> = own.iter().map(|turn| turn.cast_id).collect();
+        let mut runs: Vec<RunId> = Vec::new();
+        for cast in thread.casts.iter().filter(|cast| casts.contains(&cast.cast.cast_id)) {
+            if !runs.contains(&cast.run_id) {
+                runs.push(cast.run_id);
+            }
+        }
+        for run in runs {
+            let journal: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+            let logs = entity_logs(&journal)?;
+            let kin = labels_by_entity(&logs, circle, &self.load_bodies(&logs).await?)?;
+            let started: HashSet<CallId> = logs.values().flat_map(entered_calls).collect();
+            for record in &records {
+                if let Some(gate) = circle.gate(&record.gate).filter(|_| started.contains(&record.call_id)) {
+                    touched.take(&gate.spec().labels);
+                }
+                if let Settlement::Settled(settled) = &record.settlement {
+                    for labels in settled.children.iter().filter_map(|child| kin.get(&child.entity_id)) {
+                        touched.take(labels);
+                    }
+                }
+            }
+        }
+        Ok(touched)
+    }
+}
+
+/// The calls of a log whose gates were entered.
+fn entered_calls(log: &EntityLog) -> Vec<CallId> {
+    let started = log.events.iter().filter_map(|(_, event)| match event {
+        Event::Started(started) if started.work == CallWork::Gate => Some(started.call_id),
+        Event::Started(_)
+        | Event::Root(_)
+        | Event::Entity(_)
+        | Event::Cast(_)
+        | Event::Attempt(_)
+        | Event::Opened(_)
+        | Event::Settled(_)
+        | Event::Turn(_)
+        | Event::Fold(_)
+        | Event::Parked(_)
+        | Event::End(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => None,
+    });
+    started.collect()
+}

@@ -1,0 +1,132 @@
+//! Who notices that a sandbox thread does not come back.
+//!
+//! While somebody waits for a program, a thread of its own looks at the sandbox threads a few times a second. A thread
+//! that is seen in the same slice again and again, and that has used the processor meanwhile, is stuck in one native
+//! call; one that was only not given the processor, on a busy machine or a stopped process, is not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::host::{WorkerHandle, WorkerPool, locked};
+use crate::limits;
+
+/// How often the threads are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(limits::SLICE_MS_MAX);
+/// How long a thread may be in one slice.
+const STUCK: Duration = Duration::from_millis(limits::STUCK_MS_MAX);
+
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    waiters: Arc<Waiters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How many wait for a program.
+#[derive(Debug, Default)]
+struct Waiters {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    closed: bool,
+}
+
+/// One who waits.
+#[derive(Debug)]
+struct Waiting(Arc<Waiters>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        locked(&self.0.state).waiting -= 1;
+    }
+}
+
+impl Watchdog {
+    pub(super) fn start(lanes: Arc<WorkerPool>) -> std::io::Result<Self> {
+        let waiters = Arc::new(Waiters::default());
+        let own = Arc::clone(&waiters);
+        let thread = thread::Builder::new().name("sandbox-watch".into()).spawn(move || own.watch(&lanes))?;
+        Ok(Self { waiters, thread: Some(thread) })
+    }
+
+    /// Somebody waits for a program from here on, until this is dropped.
+    pub(super) fn guard(&self) -> impl Sized + Send + use<> {
+        let mut state = locked(&self.waiters.state);
+        state.waiting += 1;
+        if state.waiting == 1 {
+            self.waiters.changed.notify_one();
+        }
+        Waiting(Arc::clone(&self.waiters))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        locked(&self.waiters.state).closed = true;
+        self.waiters.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The slice that a thread was first seen in, how often since, and what it had used of the processor then.
+struct Sighting {
+    since: u64,
+    looks: u64,
+    used: Option<Duration>,
+}
+
+impl Waiters {
+    fn watch(&self, lanes: &WorkerPool) {
+        let mut sightings = HashMap::new();
+        let mut state = locked(&self.state);
+        while !state.closed {
+            if state.waiting == 0 {
+                sightings.clear();
+                state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                continue;
+            }
+            let (next, pause) =
+                self.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = next;
+            if pause.timed_out() && !state.closed {
+                drop(state);
+                look(&lanes.all(), &mut sightings);
+                state = locked(&self.state);
+            }
+        }
+    }
+}
+
+fn look(lanes: &[WorkerHandle], sightings: &mut HashMap<usize, Sighting>) {
+    for (place, lane) in lanes.iter().enumerate() {
+        let since = lane.gauge.busy_since();
+        match sightings.get_mut(&place) {
+            _ if since == 0 => {
+                sightings.remove(&place);
+            }
+            Some(seen) if seen.since == since => {
+                seen.looks += 1;
+                let watched = Duration::from_millis(seen.looks * limits::SLICE_MS_MAX);
+                let used = used(lane, seen.used).unwrap_or(watched);
+                if watched >= STUCK && used >= STUCK / 2 {
+                    lane.gauge.abandon(since, used);
+                }
+            }
+            Some(_) | None => {
+                sightings.insert(place, Sighting { since, looks: 0, used: lane.gauge.used() });
+            }
+        }
+    }
+}
+
+/// What a thread has used of the processor since it was first seen in its slice, where that can be known.
+fn used(lane: &WorkerHandle, before: Option<Duration>) -> Option<Duration> {
+    Some(lane.gauge.used()?.saturating_sub(before?))
+}

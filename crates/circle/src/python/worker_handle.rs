@@ -1,0 +1,281 @@
+//! The way to a place where sessions live: a thread of this process, or a worker process.
+//!
+//! A place does one thing at a time and answers in order. A thread shares the fate of its process: whatever the
+//! interpreter does that cannot be caught, such as running out of stack or asking for more memory than there is, ends
+//! everything. A worker may die of any of it. What it was doing then is answered by how it died, and everything else
+//! that lived in it is gone through no fault of its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, BufReader, BufWriter};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command as Start, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::memory::OUT_OF_MEMORY;
+use super::meter::CancelledSessions;
+use super::session_host::SessionHost;
+use super::wire::{self, Command, Limit, Message, PROTOCOL};
+use crate::limits;
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkerError {
+    /// The place is no more, and this had no part in it.
+    Gone,
+    /// It took the place with it.
+    Crashed,
+    /// It took the place with it by passing this limit where nobody could stop it.
+    Spent(Limit),
+}
+
+/// What a question is answered with.
+pub(super) type WorkerReply = Result<Message, WorkerError>;
+
+/// How long a question may take, and what it has passed when it takes longer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestTimeout {
+    pub time: Duration,
+    pub limit: Limit,
+}
+
+/// The way to one place.
+pub(super) trait WorkerHandle: Send + Sync + fmt::Debug {
+    /// Answered once, in the order of asking, also when the place ends.
+    fn ask(&self, command: Command, patience: RequestTimeout, reply: oneshot::Sender<WorkerReply>);
+
+    /// Nobody waits for these.
+    fn send(&self, command: Command);
+
+    fn is_alive(&self) -> bool;
+
+    /// Sessions that live there.
+    fn sessions(&self) -> &AtomicUsize;
+}
+
+/// A thread of this process.
+#[derive(Debug)]
+pub(super) struct WorkerThread {
+    commands: mpsc::Sender<(Command, Option<oneshot::Sender<WorkerReply>>)>,
+    cancelled: CancelledSessions,
+    sessions: AtomicUsize,
+}
+
+impl WorkerThread {
+    pub(super) fn start() -> io::Result<Self> {
+        let (commands, taken) = mpsc::channel::<(Command, Option<oneshot::Sender<WorkerReply>>)>();
+        let cancelled = CancelledSessions::default();
+        let mut keeper = SessionHost::new(cancelled.clone(), false);
+        // Nobody joins it: it ends with its last lane, or with the slice that runs then.
+        thread::Builder::new().name("python".to_owned()).stack_size(limits::PYTHON_STACK_BYTES).spawn(move || {
+            for (command, reply) in taken {
+                let message = keeper.handle(command);
+                if let (Some(message), Some(reply)) = (message, reply) {
+                    let _ = reply.send(Ok(message));
+                }
+            }
+        })?;
+        Ok(Self { commands, cancelled, sessions: AtomicUsize::new(0) })
+    }
+}
+
+impl WorkerHandle for WorkerThread {
+    fn ask(&self, command: Command, _: RequestTimeout, reply: oneshot::Sender<WorkerReply>) {
+        if let Err(mpsc::SendError((_, Some(reply)))) = self.commands.send((command, Some(reply))) {
+            let _ = reply.send(Err(WorkerError::Gone));
+        }
+    }
+
+    fn send(&self, command: Command) {
+        if let Command::Cancel { id } = command {
+            self.cancelled.insert(id);
+        }
+        let _ = self.commands.send((command, None));
+    }
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    fn sessions(&self) -> &AtomicUsize {
+        &self.sessions
+    }
+}
+
+/// A worker process.
+#[derive(Debug)]
+pub(super) struct WorkerProcess {
+    errands: mpsc::Sender<QueuedRequest>,
+    minded: Arc<WorkerState>,
+}
+
+type QueuedRequest = (Command, Option<(RequestTimeout, oneshot::Sender<WorkerReply>)>);
+
+/// What the threads that mind a worker share.
+#[derive(Debug, Default)]
+struct WorkerState {
+    ended: AtomicBool,
+    sessions: AtomicUsize,
+    waiting: Mutex<PendingRequests>,
+}
+
+#[derive(Debug, Default)]
+struct PendingRequests {
+    queue: VecDeque<(RequestTimeout, oneshot::Sender<WorkerReply>)>,
+    /// Since when the first of them is being answered.
+    since: Option<Instant>,
+    /// It was killed because the first of them took too long.
+    late: Option<Limit>,
+}
+
+impl PendingRequests {
+    fn due(&self) -> Option<Instant> {
+        let (patience, _) = self.queue.front()?;
+        self.since?.checked_add(patience.time)
+    }
+}
+
+impl WorkerState {
+    fn waiting(&self) -> MutexGuard<'_, PendingRequests> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkerProcess {
+    /// Starts a worker. `said` hears once whether it is one of ours.
+    pub(super) fn start(program: &Path, said: mpsc::Sender<bool>) -> io::Result<Self> {
+        let mut child = Start::new(program)
+            .args(["worker", "--python"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // It needs nothing of ours, and what it does not have it cannot lose.
+            .env_clear()
+            .current_dir("/")
+            .spawn()?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a worker without pipes"));
+        };
+        let minded = Arc::new(WorkerState::default());
+        let child = Arc::new(Mutex::new(child));
+        let (errands, taken) = mpsc::channel();
+        let (of, minding) = (Arc::clone(&minded), Arc::clone(&child));
+        thread::Builder::new().name("python-ask".to_owned()).spawn(move || ask(to, &taken, &of, &minding))?;
+        let of = Arc::clone(&minded);
+        thread::Builder::new().name("python-hear".to_owned()).spawn(move || read_replies(from, &said, &of, &child))?;
+        Ok(Self { errands, minded })
+    }
+}
+
+impl WorkerHandle for WorkerProcess {
+    fn ask(&self, command: Command, patience: RequestTimeout, reply: oneshot::Sender<WorkerReply>) {
+        if let Err(mpsc::SendError((_, Some((_, reply))))) = self.errands.send((command, Some((patience, reply)))) {
+            let _ = reply.send(Err(WorkerError::Gone));
+        }
+    }
+
+    fn send(&self, command: Command) {
+        let _ = self.errands.send((command, None));
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.minded.ended.load(Ordering::Acquire)
+    }
+
+    fn sessions(&self) -> &AtomicUsize {
+        &self.minded.sessions
+    }
+}
+
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands questions to the worker, and kills it when one of them takes too long.
+fn ask(to: ChildStdin, taken: &mpsc::Receiver<QueuedRequest>, minded: &WorkerState, child: &Mutex<Child>) {
+    let mut to = BufWriter::new(to);
+    loop {
+        let due = minded.waiting().due();
+        let errand = match due {
+            Some(due) => taken.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => taken.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+        };
+        match errand {
+            Ok((command, awaited)) => {
+                let mut waiting = minded.waiting();
+                if minded.ended.load(Ordering::Acquire) {
+                    if let Some((_, reply)) = awaited {
+                        let _ = reply.send(Err(WorkerError::Gone));
+                    }
+                    continue;
+                }
+                if let Some(awaited) = awaited {
+                    waiting.queue.push_back(awaited);
+                    waiting.since.get_or_insert_with(Instant::now);
+                }
+                drop(waiting);
+                // Whoever hears it end tells everyone who waits.
+                let _ = wire::write(&mut to, &command);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let mut waiting = minded.waiting();
+                if waiting.due().is_some_and(|due| due <= Instant::now()) && waiting.late.is_none() {
+                    waiting.late = waiting.queue.front().map(|(patience, _)| patience.limit);
+                    waiting.since = None;
+                    drop(waiting);
+                    let _ = lock(child).kill();
+                }
+            }
+            // Nobody can ask any more; without its input the worker ends.
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Hears the worker's answers, to its end.
+fn read_replies(from: ChildStdout, said: &mpsc::Sender<bool>, minded: &WorkerState, child: &Mutex<Child>) {
+    let mut from = BufReader::new(from);
+    let greeted = match wire::read::<Message>(&mut from) {
+        Ok(Some(Message::Hello { protocol, dump_version, counts })) => {
+            protocol == PROTOCOL && dump_version == monty::DUMP_VERSION && counts
+        }
+        Ok(_) | Err(_) => false,
+    };
+    let _ = said.send(greeted);
+    while greeted && let Ok(Some(message)) = wire::read::<Message>(&mut from) {
+        let mut waiting = minded.waiting();
+        let Some((_, reply)) = waiting.queue.pop_front() else { break };
+        waiting.since = (!waiting.queue.is_empty()).then(Instant::now);
+        drop(waiting);
+        let _ = reply.send(Ok(message));
+    }
+    let status = {
+        let mut child = lock(child);
+        // It has said its last; one that goes on regardless is none of ours.
+        let _ = child.kill();
+        child.wait()
+    };
+    let mut waiting = minded.waiting();
+    minded.ended.store(true, Ordering::Release);
+    let mut fate = error_of(status.ok(), waiting.late);
+    for (_, reply) in waiting.queue.drain(..) {
+        let _ = reply.send(Err(fate));
+        fate = WorkerError::Gone;
+    }
+}
+
+/// What the question that was being answered has come to.
+fn error_of(status: Option<ExitStatus>, late: Option<Limit>) -> WorkerError {
+    let signal = status.and_then(|status| status.signal());
+    match late {
+        Some(limit) => WorkerError::Spent(limit),
+        None if signal == Some(OUT_OF_MEMORY.as_raw()) => WorkerError::Spent(Limit::Memory),
+        None => WorkerError::Crashed,
+    }
+}

@@ -1,0 +1,209 @@
+//! The spells that can be cast by name from outside: those that lie around, found again at every look, and the built-in one.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use cantrip::canon::EntityId;
+use cantrip::circle::gate::builtin::{self, AskError, Human, Question};
+use cantrip::circle::gate::{AnyGate, Identity};
+use cantrip::crystal::ModelName;
+use cantrip::loom::{CantripId, Loom};
+use cantrip::spell::Spell;
+use cantrip::{Cantrip, store_refusal};
+use cantrip_ds::Predictor;
+use cantrip_reply::{Refusal, codes};
+use cantrip_serve::{SpellCatalog, SpellSummary};
+use cantrip_service::{GateRoots, Service};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::choice;
+use crate::models;
+use crate::origin::{self, SpellQuery};
+use crate::predict;
+use crate::spells::{self, Source};
+use crate::store::Store;
+
+/// By file, with when that was changed last.
+type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;
+
+/// What the files around a folder offer. A spell that is cast twice is built once, unless its file has changed; and an
+/// entity is gone on with by the very cantrip it was cast with, where this process made it.
+#[derive(Clone)]
+pub(crate) struct FileSpellCatalog {
+    store: Arc<Store>,
+    here: PathBuf,
+    /// Who is asked by entities that ask.
+    asks: AnyGate,
+    /// The spell that is offered first.
+    first: Option<String>,
+    built: Arc<Mutex<Built>>,
+    made: Arc<Mutex<HashMap<CantripId, Cantrip>>>,
+}
+
+/// Whoever comes in by a door that nobody can be asked through.
+struct NoHuman;
+
+impl Human for NoHuman {
+    async fn ask(&self, _: Option<&Identity>, _: Question) -> Result<String, AskError> {
+        let reason = "nobody can be asked where it was cast from".to_owned();
+        Err(AskError::Refused { actor: "nobody".to_owned(), reason })
+    }
+}
+
+impl FileSpellCatalog {
+    /// Over the folder this process was started in; nobody is asked.
+    pub(crate) fn new(store: Arc<Store>) -> Result<Self, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let asks = builtin::ask_human(NoHuman);
+        Ok(Self { store, here, asks, first: None, built: Arc::default(), made: Arc::default() })
+    }
+
+    /// The same, where this one is asked.
+    pub(crate) fn with_human(self, human: impl Human) -> Self {
+        Self { asks: builtin::ask_human(human), ..self }
+    }
+
+    /// The same, with this spell before the others.
+    pub(crate) fn with_first_spell(self, first: Option<String>) -> Self {
+        Self { first, ..self }
+    }
+
+    /// The same over another folder.
+    pub(crate) fn for_folder(&self, here: &Path) -> Self {
+        Self { here: here.to_owned(), ..self.clone() }
+    }
+
+    fn load_file(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
+        let changed = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
+        let known = self.built.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
+        if let Some((at, cantrip)) = known
+            && at == changed
+        {
+            return Ok(cantrip);
+        }
+        let cantrip = self.build_and_note(&Source::File(path.clone()))?;
+        self.built.lock().unwrap_or_else(PoisonError::into_inner).insert(path, (changed, cantrip.clone()));
+        Ok(cantrip)
+    }
+
+    /// One whose tape is played from the beginning: a tape is played once.
+    fn rebuild_file(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
+        let source = Source::File(path);
+        let cantrip = spells::build_asking(&source.read(None)?, &self.store.loom, self.asks.clone())?;
+        origin::note(&self.store, &cantrip, &source);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(cantrip.id(), cantrip.clone());
+        Ok(cantrip)
+    }
+
+    async fn built_in(&self) -> Result<Cantrip, Refusal> {
+        let crystal = choice::crystal(&self.here, choice::Who::Cast).await?;
+        self.build_and_note(&Source::built_in(&self.here, crystal, None))
+    }
+
+    fn build_and_note(&self, source: &Source) -> Result<Cantrip, Refusal> {
+        let cantrip = spells::build_asking(&source.read(None)?, &self.store.loom, self.asks.clone())?;
+        origin::note(&self.store, &cantrip, source);
+        Ok(self.intern(cantrip))
+    }
+
+    /// The one that was made first stands for all that are equal to it.
+    fn intern(&self, cantrip: Cantrip) -> Cantrip {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(cantrip.id()).or_insert(cantrip).clone()
+    }
+
+    async fn cantrip_for_entity(&self, entity: EntityId) -> Result<Cantrip, Refusal> {
+        let view = self.store.loom.entity(entity).await.map_err(|error| store_refusal(&error))?;
+        let id = view.entity.cantrip_id;
+        if let Some(made) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Ok(made.clone());
+        }
+        let found = origin::exact_of_entity(&self.store, entity, SpellQuery::default()).await?;
+        // It was made to ask at the terminal; the same can be made to ask here, unless it is carved out of another.
+        let asking = spells::build_asking(&found.spell, &self.store.loom, self.asks.clone())?;
+        Ok(self.intern(if asking.id() == id { asking } else { found.cantrip }))
+    }
+
+    /// The spells around, the first of each name.
+    fn available_spells(&self) -> Vec<(PathBuf, Spell)> {
+        let mut offered: Vec<(PathBuf, Spell)> = Vec::new();
+        for (path, spell) in spells::around_of(&self.here) {
+            if !offered.iter().any(|(_, known)| known.name == spell.name) {
+                offered.push((path, spell));
+            }
+        }
+        offered.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+        offered
+    }
+}
+
+/// The name of the built-in spell, unless a file has taken it.
+pub(crate) const BUILT_IN: &str = "default";
+
+impl SpellCatalog for FileSpellCatalog {
+    fn spells(&self) -> Vec<SpellSummary> {
+        let card = |(_, spell): (PathBuf, Spell)| {
+            let (crystal, medium) = (spell.crystal.to_string(), spell.medium.to_string());
+            SpellSummary { name: spell.name, crystal, medium, about: String::new() }
+        };
+        let mut cards: Vec<SpellSummary> = self.available_spells().into_iter().map(card).collect();
+        if !cards.iter().any(|card| card.name == BUILT_IN) {
+            let crystal = "the one whose key is found".to_owned();
+            let about = "reads this project, and writes where a person allows it".to_owned();
+            let (name, medium) = (BUILT_IN.to_owned(), "javascript".to_owned());
+            cards.push(SpellSummary { name, crystal, medium, about });
+        }
+        if let Some(at) = cards.iter().position(|card| Some(&card.name) == self.first.as_ref()) {
+            cards[..=at].rotate_right(1);
+        }
+        cards
+    }
+
+    fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        async move {
+            match self.available_spells().into_iter().find(|(_, known)| known.name == spell) {
+                Some((path, spell)) if matches!(spell.crystal, ModelName::Scripted { .. }) => self.rebuild_file(path),
+                Some((path, _)) => self.load_file(path),
+                None if spell == BUILT_IN => self.built_in().await,
+                None => {
+                    let hint = "put its file into ./spells where the server was started";
+                    Err(codes::not_found("spell", spell).data(json!({ "hint": hint })).into())
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn crystals(&self) -> Result<Value, Refusal> {
+        models::list_json()
+    }
+
+    fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+        self.cantrip_for_entity(entity).boxed()
+    }
+
+    fn roots(&self, spell: &str) -> Vec<(String, PathBuf)> {
+        let found = self.available_spells().into_iter().find(|(_, known)| known.name == spell);
+        match found {
+            Some((_, spell)) => GateRoots::from_spell(&spell).all().collect(),
+            None => {
+                let Source::BuiltIn { folder, .. } = Source::built_in(&self.here, ModelName::Human, None) else {
+                    return Vec::new();
+                };
+                ["read", "list", "search", "write", "edit"].map(|gate| (gate.to_owned(), folder.clone())).into()
+            }
+        }
+    }
+
+    fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        async move {
+            let unless = choice::crystal(&self.here, choice::Who::Predict).await;
+            Ok(service.predictor(predict::crystals(Some(unless)), predict::traces(&self.store)?))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,278 @@
+//! What came back, event by event.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Maker, Usage};
+use serde_json::{Value, json};
+
+use crate::assembler::{AnswerEnd, Assembler};
+use crate::block_order::BlockOrder;
+use crate::http::{ReadAnswer, Step, message, parse_json};
+use crate::limits::ANSWER_CALLS_MAX;
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the events of one answer.
+pub(super) struct AnswerReader<'a> {
+    assembler: Assembler<'a>,
+    maker: &'a Maker,
+    model: String,
+    finish: Option<Finish>,
+    usage: Option<Counted>,
+    order: BlockOrder,
+    /// The blocks that have not ended, by their index.
+    open: BTreeMap<u64, Open>,
+}
+
+enum Open {
+    Text,
+    Call,
+    /// What was thought, with its signature, as it grows.
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// What cannot be read here, and is over with its start.
+    Opaque,
+}
+
+/// What the provider counted. Its words for input leave out what the cache gave.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    input: u64,
+    written: u64,
+    read: u64,
+    output: u64,
+}
+
+impl<'a> AnswerReader<'a> {
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
+        Self {
+            assembler: said,
+            maker,
+            model: model.to_owned(),
+            finish: None,
+            usage: None,
+            order: BlockOrder::default(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn start(&mut self, index: u64, block: &Value) -> Result<(), Cause> {
+        if self.open.len() > ANSWER_CALLS_MAX {
+            return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "blocks" });
+        }
+        let open = match block["type"].as_str() {
+            Some("text") => {
+                self.assembler.end_block();
+                self.text(block["text"].as_str().unwrap_or_default())?;
+                Open::Text
+            }
+            Some("tool_use") => {
+                self.order.call(self.assembler.calls());
+                self.assembler.call(index, block["id"].as_str(), block["name"].as_str())?;
+                // Whole where it is not streamed; where it is, this is an empty object that the deltas replace.
+                if let Some(input) = block["input"].as_object().filter(|input| !input.is_empty()) {
+                    self.assembler.arguments_so_far(index, &Value::Object(input.clone()).to_string())?;
+                }
+                Open::Call
+            }
+            Some("thinking") => {
+                self.assembler.end_block();
+                let own = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
+                let (text, signature) = (own("thinking"), own("signature"));
+                self.assembler.thinking(&text)?;
+                Open::Thinking { text, signature }
+            }
+            Some("redacted_thinking") => {
+                self.order.own(block.clone())?;
+                Open::Opaque
+            }
+            // What the server did by itself, or what is newer than this.
+            Some(_) | None => Open::Opaque,
+        };
+        self.open.insert(index, open);
+        Ok(())
+    }
+
+    fn text(&mut self, piece: &str) -> Result<(), Cause> {
+        self.order.text(piece);
+        self.assembler.text(piece)
+    }
+
+    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), Cause> {
+        let piece = |key: &str| delta[key].as_str().unwrap_or_default();
+        match (delta["type"].as_str(), self.open.get_mut(&index)) {
+            (Some("text_delta"), Some(Open::Text)) => self.text(piece("text")),
+            (Some("input_json_delta"), Some(Open::Call)) => self.assembler.arguments(index, piece("partial_json")),
+            (Some("thinking_delta"), Some(Open::Thinking { text, .. })) => {
+                text.push_str(piece("thinking"));
+                self.assembler.thinking(piece("thinking"))
+            }
+            (Some("signature_delta"), Some(Open::Thinking { signature, .. })) => {
+                signature.push_str(piece("signature"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(&mut self, index: u64) -> Result<(), Cause> {
+        match self.open.remove(&index) {
+            Some(Open::Call) => self.assembler.end_call(index),
+            Some(Open::Thinking { text, signature }) => {
+                self.assembler.end_block();
+                // Without its signature it is not taken back.
+                match signature.is_empty() {
+                    true => Ok(()),
+                    false => self.order.own(json!({"type": "thinking", "thinking": text, "signature": signature})),
+                }
+            }
+            Some(Open::Text) => {
+                self.assembler.end_block();
+                Ok(())
+            }
+            Some(Open::Opaque) | None => Ok(()),
+        }
+    }
+
+    /// Counts are cumulative: what is said last replaces what was said before.
+    fn count(&mut self, usage: &Value) {
+        let Some(usage) = usage.as_object() else { return };
+        let mut counted = self.usage.unwrap_or_default();
+        let places = [
+            ("input_tokens", &mut counted.input),
+            ("cache_creation_input_tokens", &mut counted.written),
+            ("cache_read_input_tokens", &mut counted.read),
+            ("output_tokens", &mut counted.output),
+        ];
+        for (key, place) in places {
+            if let Some(count) = usage.get(key).and_then(Value::as_u64) {
+                *place = count;
+            }
+        }
+        self.usage = Some(counted);
+    }
+
+    fn model(&mut self, message: &Value) {
+        if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+    }
+
+    fn set_finish(&mut self, reason: &Value) {
+        if let Some(reason) = reason.as_str() {
+            self.finish = Some(parse_finish(reason));
+        }
+    }
+}
+
+impl ReadAnswer for AnswerReader<'_> {
+    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
+        let event = parse_json(data)?;
+        let index = event["index"].as_u64().unwrap_or(0);
+        match event["type"].as_str() {
+            Some("message_start") => {
+                self.model(&event["message"]);
+                self.count(&event["message"]["usage"]);
+            }
+            Some("content_block_start") => self.start(index, &event["content_block"])?,
+            Some("content_block_delta") => self.delta(index, &event["delta"])?,
+            Some("content_block_stop") => self.stop(index)?,
+            Some("message_delta") => {
+                self.set_finish(&event["delta"]["stop_reason"]);
+                self.count(&event["usage"]);
+            }
+            Some("message_stop") => return Ok(Step::End),
+            Some("error") => return Err(stream_error(&event["error"])),
+            Some(_) | None => {}
+        }
+        Ok(Step::More)
+    }
+
+    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
+        if body["type"] == "error" {
+            return Err(stream_error(&body["error"]));
+        }
+        self.model(body);
+        self.count(&body["usage"]);
+        for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
+            self.start(index, block)?;
+            self.stop(index)?;
+        }
+        self.set_finish(&body["stop_reason"]);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let parts = self.order.parts(self.maker);
+        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage.map(usage), parts })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, |counted| Charge::Reported(usage(counted))))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        error_cause(status, body.get("error").unwrap_or(body), retry_after)
+    }
+}
+
+fn usage(counted: Counted) -> Usage {
+    let Counted { input, written, read, output } = counted;
+    Usage {
+        prompt_tokens: input.saturating_add(written).saturating_add(read),
+        completion_tokens: output,
+        cached_tokens: read,
+        reasoning_tokens: None,
+        cache_write_tokens: Some(written),
+    }
+}
+
+fn parse_finish(reason: &str) -> Finish {
+    match reason {
+        "end_turn" => Finish::Stop,
+        "tool_use" => Finish::Calls,
+        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+        "refusal" => Finish::Refusal,
+        other => Finish::Other(other.chars().take(64).collect()),
+    }
+}
+
+/// This provider's own number for what is 503 everywhere else, and is asked again as that.
+const OVERLOADED: u16 = 529;
+const UNAVAILABLE: u16 = 503;
+
+/// An error inside a stream that began well: its type stands for the status it would have had.
+fn stream_error(error: &Value) -> Cause {
+    let status = match error["type"].as_str() {
+        Some("invalid_request_error") => 400,
+        Some("authentication_error") => 401,
+        Some("billing_error") => 402,
+        Some("permission_error") => 403,
+        Some("not_found_error") => 404,
+        Some("request_too_large") => 413,
+        Some("rate_limit_error") => 429,
+        Some("timeout_error") => 504,
+        Some("overloaded_error") => OVERLOADED,
+        Some("api_error") => 500,
+        Some(_) | None => return Cause::Broken { detail: message(error).into() },
+    };
+    error_cause(status, error, None)
+}
+
+fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    let detail = message(error);
+    // There is no word for it but the sentence: "prompt is too long: 205000 tokens > 200000 maximum".
+    if status == 400
+        && let Some(counts) = detail.split_once("prompt is too long").map(|(_, counts)| counts)
+    {
+        let mut numbers = counts.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+        return Cause::ContextTooLong { tokens: numbers.next(), window: numbers.next() };
+    }
+    let status = if status == OVERLOADED { UNAVAILABLE } else { status };
+    Cause::Status { status, detail: detail.into(), retry_after }
+}

@@ -1,0 +1,186 @@
+//! What came back, chunk by chunk.
+
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Maker, Usage};
+use serde_json::Value;
+
+use crate::assembler::{AnswerEnd, Assembler};
+use crate::block_order::BlockOrder;
+use crate::http::{ReadAnswer, Step, message, parse_json};
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the chunks of one answer. There is no end mark: a stream has ended well once it said why.
+pub(super) struct AnswerReader<'a> {
+    assembler: Assembler<'a>,
+    maker: &'a Maker,
+    model: String,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+    order: BlockOrder,
+}
+
+impl<'a> AnswerReader<'a> {
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
+        Self {
+            assembler: said,
+            maker,
+            model: model.to_owned(),
+            finish: None,
+            usage: None,
+            order: BlockOrder::default(),
+        }
+    }
+
+    fn chunk(&mut self, chunk: &Value) -> Result<(), Cause> {
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+            return Err(match status.filter(|status| (400..600).contains(status)) {
+                Some(status) => error_cause(status, error, None),
+                None => Cause::Broken { detail: message(error).into() },
+            });
+        }
+        self.usage = usage(&chunk["usageMetadata"]).or(self.usage);
+        if let Some(model) = chunk["modelVersion"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(reason) = chunk["promptFeedback"]["blockReason"].as_str() {
+            return Err(Cause::Refused { reason: format!("the prompt was blocked: {reason}").into() });
+        }
+        let candidate = &chunk["candidates"][0];
+        for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
+            self.part(part)?;
+        }
+        if let Some(reason) = candidate["finishReason"].as_str() {
+            self.finish = Some(parse_finish(reason, candidate)?);
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: &Value) -> Result<(), Cause> {
+        let signature = part.get("thoughtSignature").filter(|signature| signature.is_string());
+        if let Some(call) = part.get("functionCall") {
+            self.call(call)?;
+            return signature.map_or(Ok(()), |signature| self.order.attach("thoughtSignature", signature));
+        }
+        let text = part["text"].as_str().unwrap_or_default();
+        match (part["thought"] == true, signature) {
+            (true, None) => self.assembler.thinking(text),
+            (true, Some(_)) => {
+                self.order.own(part.clone())?;
+                self.assembler.thinking(text)
+            }
+            (false, None) => {
+                self.order.text(text);
+                self.assembler.text(text)
+            }
+            // On a part without anything to stand on, it is given back as it came.
+            (false, Some(_)) if text.is_empty() => self.order.own(part.clone()),
+            (false, Some(signature)) => {
+                self.order.text_with(text, "thoughtSignature", signature)?;
+                self.assembler.text(text)
+            }
+        }
+    }
+
+    /// A call comes whole.
+    fn call(&mut self, call: &Value) -> Result<(), Cause> {
+        let number = self.assembler.calls();
+        let key = number as u64;
+        self.order.call(number);
+        self.assembler.call(key, call["id"].as_str().filter(|id| !id.is_empty()), call["name"].as_str())?;
+        if let Some(args) = call.get("args").filter(|args| !args.is_null()) {
+            self.assembler.arguments_so_far(key, &args.to_string())?;
+        }
+        self.assembler.end_call(key)
+    }
+}
+
+impl ReadAnswer for AnswerReader<'_> {
+    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
+        self.chunk(&parse_json(data)?).map(|()| Step::More)
+    }
+
+    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
+        match body {
+            // Without the query that asks for events, a stream is one array of its chunks.
+            Value::Array(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => self.chunk(body),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let parts = self.order.parts(self.maker);
+        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage, parts })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        // An error of a stream comes in an array too.
+        let body = body.get(0).unwrap_or(body);
+        error_cause(status, body.get("error").unwrap_or(body), retry_after)
+    }
+}
+
+fn parse_finish(reason: &str, candidate: &Value) -> Result<Finish, Cause> {
+    Ok(match reason {
+        "STOP" => Finish::Stop,
+        "MAX_TOKENS" => Finish::Length,
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
+            Finish::Refusal
+        }
+        // The model wrote a call that its provider could not read. Asked again, it may write it better.
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
+            let detail = candidate["finishMessage"].as_str().unwrap_or(reason);
+            return Err(Cause::Broken { detail: detail.into() });
+        }
+        other => Finish::Other(other.chars().take(64).collect::<String>().to_lowercase()),
+    })
+}
+
+/// The counts of an answer are those of its text and of its thoughts, told apart.
+fn usage(usage: &Value) -> Option<Usage> {
+    let count = |key: &str| usage[key].as_u64();
+    let prompt = count("promptTokenCount")?;
+    let thoughts = count("thoughtsTokenCount");
+    Some(Usage {
+        prompt_tokens: prompt.saturating_add(count("toolUsePromptTokenCount").unwrap_or(0)),
+        completion_tokens: count("candidatesTokenCount").unwrap_or(0).saturating_add(thoughts.unwrap_or(0)),
+        cached_tokens: count("cachedContentTokenCount").unwrap_or(0),
+        reasoning_tokens: thoughts,
+        cache_write_tokens: None,
+    })
+}
+
+fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    let detail = message(error);
+    // There is no word for it but the sentence, which has both counts: "The input token count (1200000) exceeds the
+    // maximum number of tokens allowed (1048576)."
+    if status == 400 && detail.contains("input token count") {
+        let mut numbers = detail.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+        return Cause::ContextTooLong { tokens: numbers.next(), window: numbers.next() };
+    }
+    // A bad key is a bad request here; only its reason tells.
+    let mut details = error["details"].as_array().into_iter().flatten();
+    let status = match details.clone().any(|detail| detail["reason"] == "API_KEY_INVALID") {
+        true => 401,
+        false => status,
+    };
+    let delay = details.find_map(|detail| seconds(detail["retryDelay"].as_str()?));
+    Cause::Status { status, detail: detail.into(), retry_after: retry_after.or(delay) }
+}
+
+/// A duration as JSON has it here: seconds, with a fraction perhaps, and an `s`.
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
+}

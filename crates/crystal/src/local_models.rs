@@ -1,0 +1,183 @@
+//! Is there a model on this machine? Servers that people run beside themselves are asked at their usual addresses.
+
+use std::time::Duration;
+
+use cantrip_canon::Secret;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde_json::Value;
+use url::Url;
+
+use crate::http::read_bounded;
+use crate::limits::{LISTED_MODELS_MAX, NEARBY_BYTES_MAX, NEARBY_MS_MAX, SERVER_LIST_MS_MAX};
+use crate::{Access, ModelName, NamedEndpoint, Provider, Wire};
+
+/// Where LM Studio, llama.cpp and vLLM listen unless told otherwise.
+pub const LOCAL_ADDRESSES: [&str; 3] =
+    ["http://localhost:1234/v1", "http://localhost:8080/v1", "http://localhost:8000/v1"];
+
+/// The first model that a server on this machine offers: Ollama at its address, then whoever speaks as OpenAI does at
+/// one of these. All are asked at once and each has a moment to answer, so a machine without any costs that moment.
+pub async fn find_local_model(ollama: Option<&Url>, others: &[Url]) -> Option<ModelName> {
+    let client = client(Reach::ThisMachine).ok()?;
+    let home = Url::parse(Provider::Ollama.default_url()).ok();
+    let asked = futures_util::future::join(
+        async { served_by_ollama(&client, ollama.or(home.as_ref())?).await },
+        futures_util::future::join_all(others.iter().map(|base| first_model(&client, base))),
+    );
+    let (ollama, others) = asked.await;
+    ollama.or_else(|| others.into_iter().flatten().next())
+}
+
+/// Why a server did not tell its models.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelListError {
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("it refuses the key, or wants one ({0})")]
+    KeyRefused(u16),
+    #[error("it answers, but not with a list of models ({0})")]
+    Strange(String),
+}
+
+/// The models that a provider says it has, asked with its key at its address.
+pub async fn models_of_provider(provider: Provider, access: &Access) -> Result<Vec<String>, ModelListError> {
+    let Ok(home) = Url::parse(provider.default_url()) else {
+        return Err(ModelListError::Strange("no address".to_owned()));
+    };
+    let base = access.base.as_ref().unwrap_or(&home);
+    let ends_in_v1 = base.path().trim_end_matches('/').ends_with("/v1");
+    let (path, keyed) = match provider {
+        Provider::Anthropic if ends_in_v1 => ("models", "x-api-key"),
+        Provider::Anthropic => ("v1/models", "x-api-key"),
+        Provider::Gemini => ("models", "x-goog-api-key"),
+        Provider::OpenAi | Provider::OpenRouter => ("models", "authorization"),
+        Provider::Ollama if ends_in_v1 => ("models", "authorization"),
+        Provider::Ollama => ("api/tags", "authorization"),
+    };
+    fetch_models(base, path, &[keyed], access.key.as_ref()).await
+}
+
+/// The models that an endpoint says it has. Its key, if there is one, is sent only where the server wants one.
+pub async fn models_of_endpoint(
+    endpoint: &NamedEndpoint,
+    key: Option<&Secret<String>>,
+) -> Result<Vec<String>, ModelListError> {
+    let path = match endpoint.wire {
+        Wire::Messages if !endpoint.url.path().trim_end_matches('/').ends_with("/v1") => "v1/models",
+        Wire::Chat | Wire::Responses | Wire::Messages => "models",
+    };
+    let headers: &[&'static str] = match endpoint.wire {
+        Wire::Chat | Wire::Responses => &["authorization"],
+        Wire::Messages => &["authorization", "x-api-key"],
+    };
+    if endpoint.is_local() {
+        match fetch_models(&endpoint.url, path, headers, None).await {
+            Err(ModelListError::KeyRefused(_)) if key.is_some() => {}
+            told => return told,
+        }
+    }
+    fetch_models(&endpoint.url, path, headers, key).await
+}
+
+/// Where a question goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    ThisMachine,
+    Anywhere,
+}
+
+fn client(reach: Reach) -> Result<reqwest::Client, reqwest::Error> {
+    // Whoever embeds this may have chosen another provider of cryptography before; then that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    match reach {
+        // A machine does not ask its neighbours about itself.
+        Reach::ThisMachine => builder.no_proxy().timeout(Duration::from_millis(NEARBY_MS_MAX)).build(),
+        Reach::Anywhere => builder.timeout(Duration::from_millis(SERVER_LIST_MS_MAX)).build(),
+    }
+}
+
+/// Asks for a list of models at `path` below `base`, with the key in these headers.
+async fn fetch_models(
+    base: &Url,
+    path: &str,
+    headers: &[&'static str],
+    key: Option<&Secret<String>>,
+) -> Result<Vec<String>, ModelListError> {
+    let strange = |what: &str| ModelListError::Strange(what.to_owned());
+    let address = join_url(base, path).ok_or_else(|| strange("its address has no path"))?;
+    let mut sent = HeaderMap::new();
+    for (name, key) in headers.iter().filter_map(|name| Some((*name, key?))) {
+        let before = if name == "authorization" { "Bearer " } else { "" };
+        let mut value = HeaderValue::try_from(format!("{before}{}", key.expose()))
+            .map_err(|_| strange("its key has characters that no header can carry"))?;
+        value.set_sensitive(true);
+        sent.insert(name, value);
+    }
+    if headers.contains(&"x-api-key") {
+        sent.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    }
+    let client = client(Reach::Anywhere).map_err(|error| strange(&error.to_string()))?;
+    let response = client.get(address).headers(sent).send().await.map_err(|error| {
+        ModelListError::Unreachable(if error.is_timeout() {
+            format!("no answer within {SERVER_LIST_MS_MAX} ms")
+        } else if error.is_connect() {
+            "no connection".to_owned()
+        } else {
+            "the connection failed".to_owned()
+        })
+    })?;
+    match response.status() {
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            let text = read_bounded(response, NEARBY_BYTES_MAX).await.unwrap_or_default();
+            // Anything else that guards a port would say it in words of its own, and must not be offered a key.
+            match serde_json::from_str::<Value>(&text).is_ok_and(|told| told.get("error").is_some()) {
+                true => Err(ModelListError::KeyRefused(status.as_u16())),
+                false => Err(strange(&format!("status {}", status.as_u16()))),
+            }
+        }
+        status if !status.is_success() => Err(strange(&format!("status {}", status.as_u16()))),
+        _ => {
+            let text = read_bounded(response, NEARBY_BYTES_MAX).await.map_err(|_| strange("the list is too long"))?;
+            let told: Value = serde_json::from_str(&text).map_err(|_| strange("no JSON"))?;
+            let list = ["/data", "/models"].into_iter().find_map(|at| told.pointer(at)?.as_array());
+            let list = list.or_else(|| told.as_array()).ok_or_else(|| strange("no list"))?;
+            // In Gemini's and Ollama's lists they go by `name`.
+            let ids = list.iter().filter_map(|model| model["id"].as_str().or_else(|| model["name"].as_str()));
+            let names = ids.filter(|id| !id.chars().any(char::is_control));
+            Ok(names.map(|id| id.trim_start_matches("models/").to_owned()).take(LISTED_MODELS_MAX).collect())
+        }
+    }
+}
+
+async fn served_by_ollama(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
+    let told = fetch_json(client, join_url(base, "api/tags")?).await?;
+    let model = told.pointer("/models/0/name")?.as_str()?;
+    parse_model_name(&format!("{}/{model}", Provider::Ollama.as_str()))
+}
+
+async fn first_model(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
+    let told = fetch_json(client, join_url(base, "models")?).await?;
+    let model = told.pointer("/data/0/id")?.as_str()?;
+    parse_model_name(&format!("local/{model}@{base}"))
+}
+
+/// What a stranger says its model is called may be no name at all.
+fn parse_model_name(text: &str) -> Option<ModelName> {
+    text.parse().ok()
+}
+
+async fn fetch_json(client: &reqwest::Client, address: Url) -> Option<Value> {
+    let response = client.get(address).send().await.ok()?;
+    if !response.status().is_success() {
+        return None;
+    }
+    serde_json::from_str(&read_bounded(response, NEARBY_BYTES_MAX).await.ok()?).ok()
+}
+
+fn join_url(base: &Url, path: &str) -> Option<Url> {
+    let mut address = base.clone();
+    address.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
+    Some(address)
+}

@@ -1,0 +1,80 @@
+//! A predict that an entity asks for inside its cast.
+//!
+//! The loop casts it below the calling turn, in the caller's run: what it costs is reserved under the caller's budget, and
+//! policy is asked with each of its requests. So there is no question to policy of its own before it begins, as a predict
+//! outside of a cast has.
+
+use std::sync::Arc;
+
+use cantrip::canon::json::to_value;
+use cantrip::loom::{Content, Contracts, Event, Journal, Seq};
+use cantrip::reply::{Refusal, codes};
+use cantrip::{PredictPreparer, PredictRequest, PreparedPredict};
+use cantrip_contract::Strategy;
+use futures_util::TryStreamExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value, json};
+
+use crate::observer::{OPENED, PredictObserver};
+use crate::predict::{CheckedRequest, PredictOptions, Predictor, ReadyPredict, refuse_store_error};
+use crate::programs::ProgramSpec;
+use crate::settings::{Budget, request_hash};
+
+impl PredictPreparer for Predictor {
+    fn prepare(&self, asked: PredictRequest) -> BoxFuture<'_, Result<PreparedPredict, Refusal>> {
+        Box::pin(async move {
+            let ready =
+                if asked.resumed { self.reopen_nested(&asked).await? } else { self.begin_nested(&asked).await? };
+            let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
+            let (strategy, how) = (filing.strategy, filing.asked.clone());
+            let made = ProgramSpec { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &how };
+            let (cantrip, context) = self.build_cantrip(made, strategy, crystal, &input, asked.max_depth)?;
+            let attempts = match strategy {
+                Strategy::Direct => Some(u64::from(how.repair_attempts) + 1),
+                Strategy::RlmLite => None,
+            };
+            let (intent, clerk) = (Content::from(rendered.user.as_str()), Arc::new(PredictObserver(Arc::new(filing))));
+            Ok(PreparedPredict { cantrip, intent, context, clerk, attempts })
+        })
+    }
+}
+
+impl Predictor {
+    /// A predict that nobody asked for before.
+    async fn begin_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
+        let started = self.clock().now();
+        let signature = self.catalog().signature(&self.catalog().resolve_name(&asked.signature).await?).await?;
+        let owner = asked.owner.as_str().to_owned();
+        let (run_id, thread) = (Some(asked.run.to_string()), Some(asked.caller));
+        let how = PredictOptions { owner, run_id, thread, ..PredictOptions::default() };
+        let budget = Budget::resolve(&how, signature.program())?;
+        signature.check_input(&asked.input)?;
+        let (input, body) = (asked.input.clone(), Self::input_body(&asked.input)?);
+        let request_hash = request_hash(signature.id(), &input, &how, budget)?;
+        let drawing = CheckedRequest { signature, input, body, request_hash, budget, started };
+        let mut ready = self.prepare_request(drawing, &how, Some(&asked.crystal)).await?;
+        ready.filing.caller = Some(json!({
+            "run_id": asked.run, "thread_id": asked.caller, "turn_id": asked.turn, "call_id": asked.call,
+        }));
+        Ok(ready)
+    }
+
+    /// One that another process began, as the records of the caller's run tell it.
+    async fn reopen_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
+        let mut records = self.runtime().loom().read(asked.run, Seq::START);
+        let entity = to_value(&asked.entity).unwrap_or_default();
+        let mut told: Option<Map<String, Value>> = None;
+        while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
+            let Event::Other { kind, payload } = record.event().map_err(refuse_store_error)? else { continue };
+            if kind == OPENED && payload.get("entity_id") == Some(&entity) {
+                told = Some(payload);
+                break;
+            }
+        }
+        let missing = || Refusal::from(codes::outcome_unknown("predict"));
+        let told = told.ok_or_else(missing)?;
+        let predict = told.get("predict_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let row = self.runtime().loom().predict(predict.ok_or_else(missing)?).await.map_err(refuse_store_error)?;
+        self.rebuild_request(row, &told, self.clock().now(), Some(&asked.crystal)).await
+    }
+}

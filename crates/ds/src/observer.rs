@@ -1,0 +1,392 @@
+//! What a predict leaves beside its records: its row when it opens; its end, its trace and its receipt when it closes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cantrip::canon::json::{canonical, to_value};
+use cantrip::canon::{Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
+use cantrip::loom::{
+    Body, Ending, Event, RecordValue, RunKind, Tally, TruncationReason, Usage, receipt_status, record_value_hash,
+};
+use cantrip::reply::codes;
+use cantrip::{CastEnd, CastEndKind, ExtraWrites, RunObserver, RunStart};
+use cantrip_contract::{
+    BudgetPart, CompiledId, ContractRow, Hashes, Kind, PolicyPart, PredictEnd, PredictRow, Purpose, Receipt,
+    ReceiptDraft, SignatureId, Status, Strategy, TimingPart,
+};
+use serde_json::{Map, Value, json};
+
+use crate::settings::{PredictSettings, PredictStart};
+use crate::trace::{TraceArchive, TraceMode};
+
+/// Everything that is known of a predict before it opens.
+pub(crate) struct PredictContext {
+    pub predict: PredictId,
+    pub signature: SignatureId,
+    pub strategy: Strategy,
+    pub artifact: CompiledId,
+    pub hashes: Hashes,
+    /// The canonical text of the input.
+    pub input: Body,
+    pub request_hash: Hash,
+    pub key: Option<String>,
+    pub purpose: Purpose,
+    pub owner: String,
+    pub asked: PredictSettings,
+    pub began: PredictStart,
+    /// When this process began with it.
+    pub started: Now,
+    pub clock: Arc<dyn Clock>,
+    pub traces: TraceArchive,
+    /// What the model is told, for a full trace.
+    pub prompt: Value,
+    /// The call of a cast that asked for it; none for a predict of its own.
+    pub caller: Option<Value>,
+    pub observations: Mutex<Observations>,
+}
+
+/// What was noted while it went on.
+#[derive(Debug, Default)]
+pub(crate) struct Observations {
+    /// Of its turns, for its trace.
+    steps: Vec<Value>,
+    /// What was used and said so far: all that a receipt can tell of a predict without an end.
+    usage: Usage,
+    utterances: u64,
+    /// What a person was asked and has not decided, since when; and how long they took for the rest.
+    asked: HashMap<String, Timestamp>,
+    waited: Duration,
+}
+
+impl Observations {
+    /// Counts the time that people take.
+    fn count_wait(&mut self, at: Timestamp, kind: &str, payload: &Map<String, Value>) {
+        let Some(approval) = payload.get("approval_id").and_then(Value::as_str) else { return };
+        match kind {
+            "approval.requested" => {
+                self.asked.insert(approval.to_owned(), at);
+            }
+            "approval.decided" => {
+                let since = self.asked.remove(approval);
+                let millis = since.map_or(0, |since| at.unix_millis() - since.unix_millis());
+                self.waited += Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The record that a predict opens with.
+pub(crate) const OPENED: &str = "predict.opened";
+
+/// Keeps the papers of one predict.
+#[derive(Clone)]
+pub(crate) struct PredictObserver(pub Arc<PredictContext>);
+
+impl PredictContext {
+    pub(crate) fn row(&self, opens: &RunStart, key: Option<String>, end: Option<PredictEnd>) -> PredictRow {
+        PredictRow {
+            predict_id: self.predict,
+            run_id: opens.run,
+            owner: self.owner.clone(),
+            signature_id: self.signature.clone(),
+            compiled_id: self.artifact.clone(),
+            params_hash: self.input.hash(),
+            request_hash: self.request_hash,
+            idempotency_key: key,
+            purpose: self.purpose,
+            thread_id: opens.entity,
+            lease_epoch: opens.epoch,
+            opened_at: opens.at,
+            end,
+        }
+    }
+
+    fn latency(&self) -> u64 {
+        let passed = self.clock.now().monotonic.since(self.started.monotonic);
+        u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A receipt of it that says only what was known beforehand.
+    pub(crate) fn receipt(&self, opens: &RunStart, status: Status, error_code: Option<String>) -> Receipt {
+        Receipt {
+            v: 1,
+            kind: "receipt".to_owned(),
+            receipt_kind: Kind::Predict,
+            predict_id: Some(self.predict),
+            purpose: Some(self.purpose),
+            run_id: opens.run,
+            seq: 0,
+            prev_hash: None,
+            loom_id: Some(opens.loom),
+            thread_id: opens.entity,
+            last_turn_id: None,
+            status,
+            error_code,
+            signature_id: Some(self.signature.clone()),
+            strategy_id: Some(self.strategy),
+            compiled_id: Some(self.artifact.clone()),
+            catalog_version: Some(self.began.catalog_version),
+            schema_hash: Some(self.hashes.schema_hash),
+            prompt_hash: Some(self.hashes.prompt_hash),
+            program_hash: Some(self.hashes.program_hash),
+            params_hash: Some(self.input.hash()),
+            output_hash: None,
+            model: cantrip_contract::ModelPart::default(),
+            policy: self.began.policy.clone(),
+            decisions_hash: bytes_hash(b"[]"),
+            budget: BudgetPart::default(),
+            timing: TimingPart {
+                started_at: self.began.started_at,
+                completed_at: opens.at,
+                latency_ms: self.latency(),
+                waited_ms: 0,
+            },
+            trace_ref: None,
+            trace_hash: None,
+            trace_storage: None,
+            trace_artifact_uri: None,
+        }
+    }
+}
+
+fn other_event(kind: &str, payload: Value) -> Event {
+    let payload = match payload {
+        Value::Object(payload) => payload,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    };
+    Event::Other { kind: kind.to_owned(), payload }
+}
+
+/// The code a predict ends with that its cast did not terminate. Of `direct.v1` the turns are one question and its
+/// repairs: when they are used up no output fits.
+fn truncation_code(strategy: Strategy, reason: TruncationReason, told: Option<String>) -> Option<String> {
+    match (strategy, reason) {
+        (Strategy::Direct, TruncationReason::MaxTurns) => Some(codes::OUTPUT_SCHEMA.any().as_str().to_owned()),
+        (Strategy::Direct | Strategy::RlmLite, _) => told,
+    }
+}
+
+impl RunObserver for PredictObserver {
+    fn kind(&self) -> RunKind {
+        RunKind::Predict
+    }
+
+    fn on_start(&self, opens: &RunStart) -> ExtraWrites {
+        let filing = &self.0;
+        let row = filing.row(opens, filing.key.clone(), None);
+        let mut told = json!({
+            "v": 1, "predict_id": filing.predict, "signature_id": filing.signature, "compiled_id": filing.artifact,
+            "params_hash": filing.input.hash(), "request_hash": filing.request_hash, "purpose": filing.purpose,
+            "structured_mode": filing.asked.structured_mode.as_str(), "asked": to_value(&filing.asked).unwrap_or_default(),
+            "began": to_value(&filing.began).unwrap_or_default(),
+        });
+        if let Some(caller) = &filing.caller {
+            told["entity_id"] = json!(opens.entity);
+            told["caller"] = caller.clone();
+        }
+        ExtraWrites {
+            records: vec![other_event(OPENED, told)],
+            rows: vec![ContractRow::Predict(Box::new(row))],
+            bodies: vec![filing.input.clone()],
+        }
+    }
+
+    fn on_record(&self, at: Timestamp, event: &Event, bodies: &[Body]) {
+        let filing = &self.0;
+        let mut noted = filing.observations();
+        if let Event::Opened(opened) = event {
+            noted.usage = noted.usage.plus(&opened.usage);
+            noted.utterances += 1;
+        } else if let Event::Settled(settled) = event
+            && let Some(usage) = &settled.usage
+        {
+            noted.usage = noted.usage.plus(usage);
+        } else if let Event::Other { kind, payload } = event {
+            noted.count_wait(at, kind, payload);
+        }
+        if filing.asked.trace == TraceMode::Off {
+            return;
+        }
+        let full = filing.asked.trace == TraceMode::Full;
+        let said = |held: &RecordValue<cantrip::loom::Utterance>| match held {
+            RecordValue::Inline { inline } => to_value(inline).unwrap_or_default(),
+            RecordValue::Body(body) => {
+                let found = bodies.iter().find(|new| new.hash() == body.hash);
+                found.and_then(|body| serde_json::from_slice(body.bytes()).ok()).unwrap_or_default()
+            }
+        };
+        let note = match event {
+            Event::Opened(opened) => {
+                let mut note = json!({
+                    "kind": "answer", "turn_id": opened.turn_id, "at": at, "attempt": opened.attempt,
+                    "usage": opened.usage, "utterance_hash": record_value_hash(&opened.utterance),
+                });
+                if full {
+                    note["utterance"] = said(&opened.utterance);
+                }
+                note
+            }
+            Event::Settled(settled) => json!({
+                "kind": "call", "call_id": settled.call_id, "at": at, "code": settled.reply.code,
+                "result_hash": record_value_hash(&settled.result),
+            }),
+            Event::End(end) => json!({"kind": "end", "at": at, "turns": end.turns, "usage": end.usage}),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => return,
+        };
+        noted.steps.push(note);
+    }
+
+    fn on_end(&self, closes: &CastEnd<'_>) -> ExtraWrites {
+        let filing = &self.0;
+        let all: Vec<&Tally> = closes.tallies.all().map(|(_, tally)| tally).collect();
+        let model_calls: u64 = all.iter().map(|tally| tally.model_calls).sum();
+        let ReceiptOutcome { status, error_code, output_hash, bodies } = filing.outcome(closes.closing, model_calls);
+        let opens =
+            RunStart { run: closes.run, loom: closes.loom, entity: Some(closes.tally.entity), epoch: 0, at: closes.at };
+        let mut receipt = filing.receipt(&opens, status, error_code.clone());
+        receipt.timing.waited_ms = u64::try_from(filing.observations().waited.as_millis()).unwrap_or(u64::MAX);
+        receipt.timing.latency_ms = receipt.timing.latency_ms.max(closes.latency_ms);
+        receipt.last_turn_id = match closes.closing {
+            CastEndKind::Ended(end) => end.leaf,
+            CastEndKind::Failed(_) => None,
+        };
+        receipt.output_hash = output_hash;
+        receipt.model = closes.model.clone();
+        receipt.model.structured_mode = Some(filing.asked.structured_mode.as_str().to_owned());
+        receipt.decisions_hash = closes.tally.decisions_hash();
+        if let Some(refused) = &closes.refused {
+            let chosen = filing.began.policy.clone();
+            receipt.policy = PolicyPart {
+                artifact_variant: chosen.artifact_variant,
+                canary_percent: chosen.canary_percent,
+                rollout_bucket: chosen.rollout_bucket,
+                rollout_seed: chosen.rollout_seed,
+                pointer_version: chosen.pointer_version,
+                ..refused.clone()
+            };
+        }
+        let ends = || all.iter().filter_map(|tally| tally.end.as_ref());
+        let (usage, utterances) = match closes.closing {
+            CastEndKind::Ended(end) => {
+                let usage = ends().fold(Usage::default(), |sum, end| sum.plus(&end.usage));
+                (usage, end.utterances)
+            }
+            CastEndKind::Failed(_) => {
+                let noted = filing.observations();
+                (noted.usage, noted.utterances)
+            }
+        };
+        receipt.budget = BudgetPart {
+            unpriced: ends().any(|end| end.uncosted > 0),
+            input_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            output_tokens: usage.completion_tokens,
+            model_calls,
+            iterations: utterances,
+            sub_calls: closes.tally.sub_calls,
+            repairs: match filing.strategy {
+                Strategy::Direct => utterances.saturating_sub(1),
+                Strategy::RlmLite => 0,
+            },
+            ..BudgetPart::default()
+        };
+        let mut rows = vec![ContractRow::PredictEnded {
+            predict_id: filing.predict,
+            end: PredictEnd { status, output_hash, at: closes.at },
+        }];
+        if let Some(row) = filing.trace_row(closes, status) {
+            receipt.trace_ref = Some(row.trace_ref.clone());
+            receipt.trace_hash = Some(row.trace_hash);
+            receipt.trace_storage = to_value(&row.storage).ok().and_then(|word| word.as_str().map(str::to_owned));
+            receipt.trace_artifact_uri.clone_from(&row.uri);
+            rows.push(ContractRow::Trace(Box::new(row)));
+        }
+        let reservations = all.iter().flat_map(|tally| tally.reservations.iter().map(ToString::to_string)).collect();
+        rows.push(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), reservations))));
+        let told = json!({
+            "v": 1, "predict_id": filing.predict, "status": status, "error_code": error_code,
+            "output_hash": output_hash,
+        });
+        // Inside a cast the run goes on, and that record would end it: the end of the child's cast says it there.
+        let records = match filing.caller {
+            None => vec![other_event("predict.closed", told)],
+            Some(_) => Vec::new(),
+        };
+        ExtraWrites { records, rows, bodies }
+    }
+}
+
+/// What a predict came to.
+struct ReceiptOutcome {
+    status: Status,
+    error_code: Option<String>,
+    output_hash: Option<Hash>,
+    /// The output, where nothing else keeps it.
+    bodies: Vec<Body>,
+}
+
+impl PredictContext {
+    fn observations(&self) -> MutexGuard<'_, Observations> {
+        self.observations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcome(&self, closing: CastEndKind<'_>, model_calls: u64) -> ReceiptOutcome {
+        let end = match closing {
+            CastEndKind::Ended(end) => end,
+            CastEndKind::Failed(fault) => {
+                let error_code = Some(fault.mark.code.clone());
+                return ReceiptOutcome { status: Status::Failed, error_code, output_hash: None, bodies: Vec::new() };
+            }
+        };
+        let (mut status, mut error_code) = receipt_status(end);
+        let mut bodies = Vec::new();
+        let output_hash = match &end.ending {
+            Ending::Terminated { result, .. } => {
+                if let RecordValue::Inline { inline } = result
+                    && let Some(body) = canonical(inline).ok().and_then(|text| Body::new(text.into_bytes()).ok())
+                {
+                    bodies.push(body);
+                }
+                record_value_hash(result)
+            }
+            Ending::Truncated { reason, .. } => {
+                // Nobody was asked anything: what it met was a refusal.
+                let refused = matches!(reason, TruncationReason::MaxCost | TruncationReason::PolicyDenied);
+                if refused && model_calls == 0 {
+                    status = Status::Denied;
+                }
+                error_code = truncation_code(self.strategy, *reason, error_code);
+                None
+            }
+        };
+        ReceiptOutcome { status, error_code, output_hash, bodies }
+    }
+
+    fn trace_row(&self, closes: &CastEnd<'_>, status: Status) -> Option<cantrip_contract::TraceRow> {
+        if self.asked.trace == TraceMode::Off {
+            return None;
+        }
+        let steps = std::mem::take(&mut self.observations().steps);
+        let mut payload = json!({
+            "v": 1, "kind": "trace", "predict_id": self.predict, "signature_id": self.signature,
+            "compiled_id": self.artifact, "strategy": self.strategy, "thread_id": closes.tally.entity, "status": status,
+            "steps": steps,
+        });
+        if self.asked.trace == TraceMode::Full {
+            payload["prompt"] = self.prompt.clone();
+        }
+        self.traces.row(payload, closes.run, self.predict, closes.at)
+    }
+}

@@ -1,0 +1,239 @@
+//! Where does a run stand, by its records?
+
+use std::collections::BTreeMap;
+
+use cantrip_service::cantrip::canon::{CastId, EntityId, RunId};
+use cantrip_service::cantrip::loom::{
+    CostTotal, EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, RunKind, Seq, TruncationReason, Usage,
+};
+use cantrip_service::cantrip::reply::{AnyCode, codes};
+use serde_json::{Map, Value, json};
+
+/// What the records of a run say about it as a whole, up to the last one taken.
+#[derive(Debug)]
+pub(super) struct RunStatus {
+    run: RunId,
+    root: Option<EntityId>,
+    root_cast: Option<CastId>,
+    /// A predict is over when it is closed, not when its cast is: what comes out of that is looked at first.
+    predicts: bool,
+    /// How the cast of a predict answered.
+    answered: Option<EndedBy>,
+    /// Calls that wait for a person, as they were asked for.
+    approvals: BTreeMap<String, Map<String, Value>>,
+    parked: Option<ParkReason>,
+    ended: Option<RunEnding>,
+    usage: Usage,
+    spent: CostTotal,
+}
+
+#[derive(Debug, Clone)]
+struct RunEnding {
+    state: &'static str,
+    reason: Option<String>,
+    reply: ReplyMark,
+    answered_by: Option<EndedBy>,
+}
+
+/// What a record did to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    /// It stands otherwise now.
+    State,
+    /// It is over.
+    Over,
+}
+
+impl RunStatus {
+    pub(super) fn new(run: RunId) -> Self {
+        Self {
+            run,
+            root: None,
+            root_cast: None,
+            predicts: false,
+            answered: None,
+            approvals: BTreeMap::new(),
+            parked: None,
+            ended: None,
+            usage: Usage::default(),
+            spent: CostTotal::default(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// How its root answered.
+    pub(super) fn answered_by(&self) -> Option<EndedBy> {
+        self.ended.as_ref()?.answered_by
+    }
+
+    pub(super) fn take(&mut self, record: &Record, event: &Event) -> Result<Change, Error> {
+        let first = record.seq == Seq::new(1);
+        if let Some(opening) = record.opening()? {
+            self.root = opening.entity_id;
+            self.predicts = opening.kind == RunKind::Predict;
+        }
+        let before = (self.state(), self.approvals.len(), self.parked);
+        // Whoever goes on with it writes something.
+        let annotates = record.kind.annotates();
+        if !annotates {
+            self.parked = None;
+        }
+        match event {
+            Event::Cast(cast) if Some(cast.entity_id) == self.root => self.root_cast = Some(cast.cast_id),
+            Event::Opened(opened) => {
+                self.usage = self.usage.plus(&opened.usage);
+                self.spent.add(opened.cost);
+            }
+            Event::Settled(settled) => {
+                if let Some(usage) = &settled.usage {
+                    self.usage = self.usage.plus(usage);
+                }
+                if settled.cost.is_some() {
+                    self.spent.add(settled.cost);
+                }
+            }
+            Event::Parked(parked) => self.parked = Some(parked.reason),
+            Event::End(end) if Some(end.cast_id) == self.root_cast => {
+                let ended = ended(&end.ending);
+                if self.predicts {
+                    self.answered = ended.answered_by;
+                } else {
+                    self.ended = Some(ended);
+                }
+            }
+            Event::Failed(failed) => {
+                let reply = failed.error.mark.clone();
+                self.ended = Some(RunEnding { state: "failed", reason: None, reply, answered_by: None });
+            }
+            Event::Other { kind, payload } => self.other(kind, payload),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::End(_)
+            | Event::Reward(_) => {
+                // A run that failed is gone on with.
+                if !annotates && self.ended.as_ref().is_some_and(|ended| ended.state == "failed") {
+                    self.ended = None;
+                }
+            }
+        }
+        let after = (self.state(), self.approvals.len(), self.parked);
+        Ok(if self.is_over() && (before != after) {
+            Change::Over
+        } else if before != after || first {
+            Change::State
+        } else {
+            Change::None
+        })
+    }
+
+    fn other(&mut self, kind: &str, payload: &Map<String, Value>) {
+        let approval = || payload.get("approval_id").and_then(Value::as_str).map(str::to_owned);
+        match kind {
+            "approval.requested" => {
+                if let Some(id) = approval() {
+                    self.approvals.insert(id, payload.clone());
+                }
+            }
+            "approval.decided" => {
+                if let Some(id) = approval() {
+                    self.approvals.remove(&id);
+                }
+            }
+            "predict.closed" => {
+                let succeeded = payload.get("status").and_then(Value::as_str) == Some("succeeded");
+                let (state, code) =
+                    if succeeded { ("terminated", codes::PREDICTED.any()) } else { ("failed", codes::CRASH.any()) };
+                let code = payload
+                    .get("code")
+                    .and_then(Value::as_str)
+                    .and_then(|code| AnyCode::parse(code).ok())
+                    .unwrap_or(code);
+                let answered_by = self.answered.filter(|_| succeeded);
+                self.ended = Some(RunEnding { state, reason: None, reply: mark(code), answered_by });
+            }
+            _ => {}
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match &self.ended {
+            Some(ended) => ended.state,
+            None if self.parked.is_some_and(ParkReason::needs_resume) || !self.approvals.is_empty() => "waiting",
+            None => "running",
+        }
+    }
+
+    /// All of it, as a viewer is told.
+    pub(super) fn to_json(&self, answer: Option<String>) -> Value {
+        let mut told = json!({"runId": self.run, "state": self.state()});
+        let reason = match (&self.ended, self.parked) {
+            (Some(ended), _) => ended.reason.clone(),
+            (None, Some(ParkReason::CrystalUnavailable)) => Some("crystal_unavailable".to_owned()),
+            (None, Some(ParkReason::Interrupted)) => Some("interrupted".to_owned()),
+            (None, Some(ParkReason::HandedBack)) => Some("handed_back".to_owned()),
+            (None, Some(ParkReason::NoProgress)) => Some("no_progress".to_owned()),
+            (None, None) if !self.approvals.is_empty() => Some("approval".to_owned()),
+            (None, None) => None,
+        };
+        if let Some(reason) = reason {
+            told["reason"] = reason.into();
+        }
+        if let Some(ended) = &self.ended {
+            told["reply"] = json!(ended.reply);
+        } else if let Some((id, asked)) = self.approvals.first_key_value() {
+            told["approval"] = json!({
+                "approvalId": id, "gate": asked.get("gate"), "args": asked.get("args"),
+                "reasons": asked.get("reasons"), "expiresAt": asked.get("expires_at"), "waiting": self.approvals.len(),
+            });
+        }
+        told["usage"] = json!({
+            "inputTokens": self.usage.prompt_tokens, "outputTokens": self.usage.completion_tokens,
+            "cacheReadInputTokens": self.usage.cached_tokens,
+        });
+        if let Some(cost) = self.spent.cost() {
+            told["cost"] = json!(cost);
+        }
+        if let Some(answer) = answer {
+            told["answerItemId"] = answer.into();
+        }
+        told
+    }
+}
+
+fn mark(code: AnyCode) -> ReplyMark {
+    ReplyMark { reply_type: code.reply_type(), code: code.to_string() }
+}
+
+fn ended<V>(ending: &Ending<V>) -> RunEnding {
+    match ending {
+        Ending::Terminated { ended_by, .. } => RunEnding {
+            state: "terminated",
+            reason: None,
+            reply: mark(codes::TERMINATED.any()),
+            answered_by: Some(*ended_by),
+        },
+        Ending::Truncated { reason, error, .. } => {
+            let code = match reason {
+                TruncationReason::MaxTurns
+                | TruncationReason::Timeout
+                | TruncationReason::MaxTokens
+                | TruncationReason::MaxCost => codes::WARD_REACHED.any(),
+                TruncationReason::LoopDetected => codes::LOOP_DETECTED.any(),
+                TruncationReason::Cancelled | TruncationReason::ParentTerminated => codes::ENDED_FROM_OUTSIDE.any(),
+                TruncationReason::CrystalError => codes::CRASH.any(),
+                TruncationReason::PolicyDenied => codes::NOT_AUTHORIZED.any(),
+            };
+            let reply = error.as_ref().map_or_else(|| mark(code), |fault| fault.mark.clone());
+            RunEnding { state: "truncated", reason: Some(reason.as_str().to_owned()), reply, answered_by: None }
+        }
+    }
+}

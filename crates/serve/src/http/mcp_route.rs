@@ -1,0 +1,26 @@
+//! The server for agents, behind the same door as everything else. Its answers are the protocol's own, so it stands beside
+//! the table of routes and not in the page that describes them.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use axum::response::IntoResponse;
+
+use super::HttpServer;
+use super::answer::Answer;
+use super::extractors::{Caller, read_body};
+
+pub(super) const PATH: &str = "/mcp";
+
+/// Who asks was found out before; a body that is too long or too slow never reaches the protocol.
+pub(super) async fn serve_mcp(State(http): State<HttpServer>, caller: Caller, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let bytes = match read_body(&http, &parts, body).await {
+        Ok(bytes) => bytes,
+        Err(answer) => return answer.into_response(),
+    };
+    match http.0.agents.handle(&caller.owner, Request::from_parts(parts, bytes)).await {
+        Ok(response) => response,
+        Err(refusal) => Answer::of(http.refusal_reply(refusal).await).into_response(),
+    }
+}

@@ -1,0 +1,154 @@
+//! What the server itself is asked: whether it lives, what can be cast, what a code means.
+
+use axum::extract::State;
+use axum::http::HeaderName;
+use axum::http::header::CONTENT_TYPE;
+use cantrip_service::cantrip::reply::{AnyCode, Call, GuardedReply, codes, registry};
+use serde_json::{Map, Value, json};
+
+use super::HttpServer;
+use super::answer::Answer;
+use super::extractors::Caller;
+use super::routes::{ResponseKind, Routes};
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.doc("get_health", "Say that the server lives.", ResponseKind::Envelope, &[200]);
+    routes.get(super::admit::HEALTH, health, about);
+    let about = routes.doc("list_codes", "List every reply code.", ResponseKind::Envelope, &[200]);
+    routes.get("/v1/codes", all_codes, about);
+    let about = routes.doc("list_crystals", "List the crystals that are known.", ResponseKind::Envelope, &[200]);
+    routes.get("/v1/crystals", crystals, about);
+    let about = routes.doc("list_spells", "List the spells that can be cast by name.", ResponseKind::Envelope, &[200]);
+    routes.get("/v1/spells", spells, about);
+    let about = routes.doc(
+        "get_metrics",
+        "Tell what is counted, as Prometheus reads it.",
+        ResponseKind::Text("text/plain"),
+        &[200],
+    );
+    routes.get("/metrics", metrics, about);
+    let about = routes.doc("get_openapi", "This page.", ResponseKind::Text("application/json"), &[200]);
+    routes.get("/openapi.json", openapi_page, about);
+}
+
+async fn health(State(http): State<HttpServer>) -> Answer {
+    http.guard().call(Call::surface("health"), |rb| async { rb.success(codes::ok("health")) }).await.into()
+}
+
+async fn all_codes(State(http): State<HttpServer>, _: Caller) -> Answer {
+    let told = || {
+        let rows: Vec<_> = AnyCode::all().map(|code| code.row()).collect();
+        codes::ok("codes").data(json!({"version": registry::registry().version})).data(json!({"codes": rows}))
+    };
+    http.guard().call(Call::surface("codes"), |rb| async { rb.success(told()) }).await.into()
+}
+
+async fn crystals(State(http): State<HttpServer>, _: Caller) -> Answer {
+    let known = http.house().spell_catalog().crystals();
+    let guarded: GuardedReply = http
+        .guard()
+        .call(Call::surface("crystals"), |rb| async {
+            match known {
+                Ok(known) => rb.success(codes::read("crystals").value(known)),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        })
+        .await;
+    guarded.into()
+}
+
+async fn spells(State(http): State<HttpServer>, _: Caller) -> Answer {
+    let cards = http.house().spell_catalog().spells();
+    let filled = codes::read("spells").value(json!({"items": cards}));
+    http.guard().call(Call::surface("spells"), |rb| async { rb.success(filled) }).await.into()
+}
+
+async fn metrics(State(http): State<HttpServer>, _: Caller) -> ([(HeaderName, &'static str); 1], String) {
+    let kind = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    ([kind], http.house().broadcaster().metrics().render(http.house().active_runs(), http.feeds_open()))
+}
+
+async fn openapi_page(_: Caller) -> axum::Json<Value> {
+    axum::Json(super::openapi())
+}
+
+/// The page that describes these routes.
+pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -> Value {
+    schemas.insert("Envelope".to_owned(), envelope());
+    let refused = json!({
+        "description": "a refusal: what is wrong, by its code, and what to do about it",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Envelope"}}},
+    });
+    let text = json!({"type": "string"});
+    let error = json!({
+        "type": "object",
+        "required": ["message", "type", "param", "code"],
+        "properties": {"message": text, "type": text, "param": {"type": "null"}, "code": text},
+    });
+    let elsewhere = json!({
+        "description": "a refusal in OpenAI's shape",
+        "content": {"application/json": {"schema": {
+            "type": "object", "required": ["error"], "additionalProperties": false, "properties": {"error": error},
+        }}},
+    });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Cantrip",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": ABOUT,
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        // Wherever it was read from.
+        "servers": [{"url": "/", "description": "the server that this page comes from"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {"refused": refused, "refused_as_openai_does": elsewhere},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        // Loopback needs no token.
+        "security": [{}, {"bearer": []}],
+    })
+}
+
+const ABOUT: &str = "Every answer but a feed, the metrics, this page and the two routes in OpenAI's shape is an \
+envelope: `status`, `reply_type`, `code`, `message`, `data`, `meta`, `error`. Act on `code`; `GET /v1/codes` lists them all.\n\n\
+In the feed `/v1/runs/{id}/events` an upsert carries the whole state of its item: keep a map from `itemId` to the last one, \
+and forget what you hold of a turn when it is started again. The `toolArguments` of a `tool_call` with status `create` may be \
+empty or partial: only a later upsert of the item is final about them. A turn that failed ends in `turn_error`, whose code and message \
+are, in this order: those of the response's own error event; those of the error that its end carries; else the reason it \
+finished with, or `RESPONSE_ERROR`.";
+
+fn envelope() -> Value {
+    let text = json!({"type": "string"});
+    json!({
+        "type": "object",
+        "description": "The one shape of every answer.",
+        "required": ["status", "reply_type", "code", "message", "data", "meta", "error"],
+        "additionalProperties": false,
+        "properties": {
+            "status": {"enum": ["success", "invalid", "denied", "error"]},
+            "reply_type": {"enum": ["S", "I", "D", "E"]},
+            "code": {"type": "string", "pattern": "^(WA|EN|CT|MCP)-[A-Z]+-[SIDE]-[0-9]{3}$"},
+            "message": text,
+            "data": {"type": "object"},
+            "meta": {
+                "type": "object",
+                "required": ["trace_id", "duration_ms"],
+                "properties": {"trace_id": text, "duration_ms": {"type": "integer", "minimum": 0}},
+            },
+            "error": {
+                "oneOf": [{"type": "null"}, {
+                    "type": "object",
+                    "required": ["code", "message", "retry"],
+                    "properties": {
+                        "code": text,
+                        "message": text,
+                        "retry": {"enum": ["fix_and_retry", "ask_scope", "wait", "stop"]},
+                    },
+                }],
+            },
+        },
+    })
+}

@@ -1,0 +1,382 @@
+//! The house that every surface opens onto: the service of each owner, the spells, and whoever follows a run.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
+use cantrip_service::cantrip::loom::{Actor, Journal, RunKind};
+use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes, current_context, with_context};
+use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, Runtime};
+use cantrip_service::contracts::Predictor;
+use cantrip_service::{CastRequest, ForkRequest, Service};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::broadcaster::RunBroadcaster;
+use crate::http::Bearer;
+use crate::limits::{GO_ON_LOOK_MS, GO_ON_MS, PARKING_LOOK_MS, PARKING_MS};
+use crate::spell_catalog::SpellCatalog;
+
+/// One store, its spells and those who follow what is cast. Cheap to clone; all clones are the same house.
+///
+/// What it begins runs as a task of its own: a caller that goes away changes nothing, unless it cancels.
+#[derive(Clone)]
+pub struct SpellHost(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    broadcaster: RunBroadcaster,
+    spell_catalog: Arc<dyn SpellCatalog>,
+    services: Mutex<HashMap<Actor, Service>>,
+    /// What ends the runs that are under way here.
+    under_way: Mutex<HashMap<RunId, Cancel>>,
+}
+
+impl fmt::Debug for SpellHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpellHost").field("runtime", &self.0.runtime).finish_non_exhaustive()
+    }
+}
+
+/// What goes on with a run: the cantrip it was cast with, or the maker of predicts.
+enum Resumable {
+    Cast(Box<Cantrip>),
+    Predict(Box<Predictor>),
+}
+
+/// A cast that was begun, or that was refused before anything was written.
+#[derive(Debug)]
+#[must_use = "wait for its reply, or let it run"]
+pub struct StartedCast {
+    /// None if nothing was begun: the reply says why, and is there already.
+    pub run: Option<RunId>,
+    pub cancel: Cancel,
+    reply: JoinHandle<CastReply>,
+}
+
+impl StartedCast {
+    /// What it came to. Dropping this while it waits changes nothing for the run.
+    pub async fn reply(self) -> CastReply {
+        match self.reply.await {
+            Ok(reply) => reply,
+            Err(stopped) => resume_unwind(stopped.into_panic()),
+        }
+    }
+}
+
+impl SpellHost {
+    /// Opens a house over a store's runtime. The runtime should be askable where an approval can be given later.
+    pub fn open(runtime: Runtime, grimoire: impl SpellCatalog + 'static) -> Self {
+        let hub = RunBroadcaster::default();
+        Self(Arc::new(Inner {
+            runtime: runtime.with_watcher(hub.clone()),
+            broadcaster: hub,
+            spell_catalog: Arc::new(grimoire),
+            services: Mutex::default(),
+            under_way: Mutex::default(),
+        }))
+    }
+
+    /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand. The
+    /// [`local_owner`] one, who has the store in hand anyway, sees everything; every other only what is its own.
+    pub fn service(&self, owner: &Actor) -> Service {
+        let mut services = self.0.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || {
+            let whole = Service::new(self.0.runtime.clone());
+            if *owner == local_owner() { whole } else { whole.for_owner(owner.clone()) }
+        };
+        services.entry(owner.clone()).or_insert_with(made).clone()
+    }
+
+    /// What whoever has this token can ask for.
+    pub(crate) fn service_of(&self, bearer: &Bearer) -> Service {
+        let service = self.service(&bearer.owner);
+        if bearer.operates { service.as_operator() } else { service }
+    }
+
+    pub fn spell_catalog(&self) -> &dyn SpellCatalog {
+        &*self.0.spell_catalog
+    }
+
+    pub fn broadcaster(&self) -> &RunBroadcaster {
+        &self.0.broadcaster
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<RunId, Cancel>> {
+        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands every run that is under way here back: it rests where it can go on, its lease is free, and whoever serves next
+    /// goes on with it.
+    pub fn release_all(&self) {
+        for cancel in self.under_way().values() {
+            cancel.hand_back();
+        }
+    }
+
+    /// Asks every run that is under way here to rest until someone goes on with it, and waits until they do, for as long as
+    /// may be.
+    pub async fn park_all(&self) {
+        for cancel in self.under_way().values() {
+            cancel.park();
+        }
+        let patience = Instant::now() + Duration::from_millis(PARKING_MS);
+        while self.active_runs() > 0 && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(PARKING_LOOK_MS)).await;
+        }
+    }
+
+    /// How many runs are under way here.
+    pub fn active_runs(&self) -> usize {
+        self.under_way().len()
+    }
+
+    /// Casts a spell.
+    pub async fn cast(&self, owner: &Actor, spell: &str, ask: CastRequest) -> StartedCast {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
+        let (house, service, spell) = (self.clone(), self.service(owner), spell.to_owned());
+        self.begin(run, cancel, async move {
+            match house.spell_catalog().cantrip(&spell).await {
+                Ok(cantrip) => service.cast(&cantrip, CastRequest { run: Some(run), ..ask }).await,
+                Err(refusal) => refused_cast(&service, "cast", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Casts a cantrip whose entity lives on: what is sent to it later finds it as it was left.
+    pub async fn cast_live(&self, owner: &Actor, cantrip: Cantrip, ask: CastRequest) -> StartedCast {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
+        let service = self.service(owner);
+        self.begin(run, cancel, async move { service.cast_live(&cantrip, CastRequest { run: Some(run), ..ask }).await })
+            .await
+    }
+
+    /// Sends something to an entity; one that is not at hand is taken up from the loom first.
+    pub async fn send(&self, owner: &Actor, entity: EntityId, ask: CastRequest) -> StartedCast {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
+        let (house, service) = (self.clone(), self.service(owner));
+        self.begin(run, cancel, async move {
+            let found = match service.own_entity(entity).await {
+                Ok(_) => house.spell_catalog().cantrip_of_entity(entity).await,
+                Err(refusal) => Err(refusal),
+            };
+            let cantrip = match found {
+                Ok(cantrip) => cantrip,
+                Err(refusal) => return refused_cast(&service, "send", refusal).await,
+            };
+            let taken = service.reattach_entity(&cantrip, entity).await;
+            if !taken.reply.reply_type().is_success() {
+                return CastReply { guarded: taken, outcome: None, run: None, entity: None };
+            }
+            service.send(entity, CastRequest { run: Some(run), ..ask }).await
+        })
+        .await
+    }
+
+    /// Branches off behind a turn.
+    pub async fn fork(&self, owner: &Actor, at: TurnId, branch: ForkRequest) -> StartedCast {
+        let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.new_run_id()), branch.cancel.clone());
+        let (house, service) = (self.clone(), self.service(owner));
+        self.begin(run, cancel, async move {
+            let found = match service.own_turn(at).await {
+                Ok(turn) => house.spell_catalog().cantrip_of_entity(turn.entity_id).await,
+                Err(refusal) => Err(refusal),
+            };
+            match found {
+                Ok(cantrip) => service.fork(&cantrip, at, ForkRequest { run: Some(run), ..branch }).await,
+                Err(refusal) => refused_cast(&service, "fork", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Branches off behind a turn, as this cantrip: it need not be the one that the turn is of.
+    pub async fn fork_with(&self, owner: &Actor, cantrip: Cantrip, at: TurnId, branch: ForkRequest) -> StartedCast {
+        let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.new_run_id()), branch.cancel.clone());
+        let service = self.service(owner);
+        let branch = ForkRequest { run: Some(run), ..branch };
+        self.begin(run, cancel, async move { service.fork(&cantrip, at, branch).await }).await
+    }
+
+    /// Goes on with a run that waits, or whose process is gone.
+    pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> StartedCast {
+        let (house, service, ends) = (self.clone(), self.service(owner), cancel.clone());
+        if self.under_way().contains_key(&run) {
+            let busy = codes::busy("run", run.to_string(), "this process");
+            return finished_cast(Ok(refused_cast(&service, "resume", busy.into()).await), cancel);
+        }
+        self.begin(run, cancel, async move {
+            match house.resumable(&service, run).await {
+                Ok(Resumable::Cast(cantrip)) => service.resume(&cantrip, run, &ends).await,
+                Ok(Resumable::Predict(predictor)) => {
+                    let guarded = predictor.resume(run, &ends).await.guarded;
+                    CastReply { guarded, outcome: None, run: Some(run), entity: None }
+                }
+                Err(refusal) => refused_cast(&service, "resume", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// What it takes to go on with a run.
+    async fn resumable(&self, service: &Service, run: RunId) -> Result<Resumable, Refusal> {
+        match service.own_run(run).await?.kind {
+            RunKind::Predict => Ok(Resumable::Predict(Box::new(self.spell_catalog().predictor(service).await?))),
+            RunKind::Cast | RunKind::Summon | RunKind::Job => {
+                Ok(Resumable::Cast(Box::new(self.cantrip_of(service, run).await?)))
+            }
+        }
+    }
+
+    /// Goes on with a run that was cut off: a run of its own, of the same entity under the same intent.
+    pub async fn continue_run(
+        &self,
+        owner: &Actor,
+        run: RunId,
+        continuing: ContinueOptions,
+        cancel: Cancel,
+    ) -> StartedCast {
+        let (house, service, next) = (self.clone(), self.service(owner), self.0.runtime.new_run_id());
+        let continuing = continuing.as_run(next).cancelled_by(&cancel);
+        self.begin(next, cancel, async move {
+            match house.cantrip_of(&service, run).await {
+                Ok(cantrip) => service.continue_run(&cantrip, run, continuing).await,
+                Err(refusal) => refused_cast(&service, "continue", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Makes an entity of a spell that waits to be sent something.
+    pub async fn summon(&self, owner: &Actor, spell: &str, context: Option<Value>) -> GuardedReply {
+        let service = self.service(owner);
+        match self.spell_catalog().cantrip(spell).await {
+            Ok(cantrip) => service.summon(&cantrip, context).await,
+            Err(refusal) => refused_cast(&service, "summon", refusal).await.guarded,
+        }
+    }
+
+    /// A person has decided about a call of a run: once it rests and nobody else has to decide, it goes on by itself.
+    /// Returns at once.
+    pub fn resume_after_decision(&self, owner: &Actor, run: RunId) {
+        self.resume_when_idle(owner, run, move |service: Service| async move {
+            service.pending(run).await.is_ok_and(|pending| pending.is_empty())
+        });
+    }
+
+    /// A run was asked to end: one that waits does so when someone goes on with it. Returns at once.
+    pub fn resume_after_cancel(&self, owner: &Actor, run: RunId) {
+        self.resume_when_idle(owner, run, |_| std::future::ready(true));
+    }
+
+    /// Goes on with a run once it rests, if then it may.
+    fn resume_when_idle<M>(&self, owner: &Actor, run: RunId, may: impl FnOnce(Service) -> M + Send + 'static)
+    where
+        M: Future<Output = bool> + Send,
+    {
+        let (house, owner) = (self.clone(), owner.clone());
+        tokio::spawn(async move {
+            let service = house.service(&owner);
+            let rests =
+                tokio::time::timeout(Duration::from_millis(GO_ON_MS), house.wait_until_idle(&service, run)).await;
+            if rests.unwrap_or(false) && may(service).await {
+                let reply = house.resume(&owner, run, Cancel::new()).await.reply().await;
+                tracing::debug!(%run, code = %reply.reply().code(), "a run went on");
+            }
+        });
+    }
+
+    /// Returns when nobody works on a run; whether it can be gone on with. One that another process works on is its.
+    async fn wait_until_idle(&self, service: &Service, run: RunId) -> bool {
+        loop {
+            let live = service.own_run(run).await.is_ok_and(|view| view.state.is_live());
+            if !live {
+                return false;
+            }
+            if !self.under_way().contains_key(&run) {
+                return matches!(self.0.runtime.loom().holder(run).await, Ok(None));
+            }
+            tokio::time::sleep(Duration::from_millis(GO_ON_LOOK_MS)).await;
+        }
+    }
+
+    async fn cantrip_of(&self, service: &Service, run: RunId) -> Result<cantrip_service::cantrip::Cantrip, Refusal> {
+        let view = service.own_run(run).await?;
+        let nothing = || Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast"));
+        self.spell_catalog().cantrip_of_entity(view.entity_id.ok_or_else(nothing)?).await
+    }
+
+    /// Runs it as a task and returns once it is on record, or over.
+    async fn begin(
+        &self,
+        run: RunId,
+        cancel: Cancel,
+        work: impl Future<Output = CastReply> + Send + 'static,
+    ) -> StartedCast {
+        let begins = self.0.broadcaster.on_first_event(run);
+        self.under_way().insert(run, cancel.clone());
+        let house = self.clone();
+        let task = async move {
+            let ended = RunGuard { house, run };
+            let reply = work.await;
+            ended.house.broadcaster().metrics().count_finished_cast(&reply);
+            drop(ended);
+            reply
+        };
+        // Whoever asked is above it in the trace, though not in the task.
+        let mut task = tokio::spawn(with_context(current_context(), Box::pin(task)));
+        tokio::select! {
+            biased;
+            told = begins => match told {
+                Ok(()) => StartedCast { run: Some(run), cancel, reply: task },
+                // It came to rest unseen.
+                Err(_) => finished_cast(task.await, cancel),
+            },
+            reply = &mut task => finished_cast(reply, cancel),
+        }
+    }
+}
+
+/// Who runs the house.
+pub fn local_owner() -> Actor {
+    Actor::new("local").expect("a short name")
+}
+
+/// A cast that is over already.
+fn finished_cast(reply: Result<CastReply, tokio::task::JoinError>, cancel: Cancel) -> StartedCast {
+    let run = reply.as_ref().ok().and_then(|reply| reply.run);
+    let reply = tokio::spawn(async move {
+        match reply {
+            Ok(reply) => reply,
+            Err(stopped) => resume_unwind(stopped.into_panic()),
+        }
+    });
+    StartedCast { run, cancel, reply }
+}
+
+/// Lets go of a run however its task ends.
+struct RunGuard {
+    house: SpellHost,
+    run: RunId,
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        self.house.0.broadcaster.end_run(self.run);
+        self.house.under_way().remove(&self.run);
+    }
+}
+
+async fn refused_cast(service: &Service, name: &str, refusal: Refusal) -> CastReply {
+    let guarded = service.runtime().guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
+    CastReply { guarded, outcome: None, run: None, entity: None }
+}

@@ -1,0 +1,540 @@
+//! A part of the tree, gathered from rows.
+//!
+//! Whoever judges a step or shows a view gathers what it is about: index rows, the steps they name, and the bodies that
+//! those name. The projection of the loom does the rest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, Timestamp, TurnId, bytes_hash};
+use cantrip_loom::{
+    Bodies, CantripId, CastPart, Dependency, EntityPart, Error, Event, FoldPart, Intent, Projection, Record,
+    RecordedEvent, Reward, RootPart, TurnPart,
+};
+
+use crate::connection::DbConnection;
+use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places};
+use crate::failure::StoreFault;
+use crate::rows::{
+    FIRST_OF_CAST, FIRST_OF_ENTITY, PathSegment, RunRow, TurnRow, check_not_pruned, entity_at, place, records, run,
+    steps, wrong_record_kind,
+};
+use crate::value::{Value, values};
+
+/// The part of the tree that was gathered.
+#[derive(Debug, Default)]
+pub(crate) struct PartialTree {
+    pub tree: Projection,
+    pub entity_keys: HashMap<EntityId, i64>,
+    pub cast_keys: HashMap<CastId, i64>,
+    bodies: HashMap<Hash, Arc<[u8]>>,
+    wanted: BTreeSet<Hash>,
+}
+
+impl Bodies for PartialTree {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
+        self.bodies.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
+    }
+}
+
+/// Only a cantrip is asked for by loom.
+const ANY_LOOM: LoomId = LoomId::from_bytes([0; 16]);
+
+impl PartialTree {
+    fn read_event(&mut self, record: &Record) -> Result<RecordedEvent, Error> {
+        let told = RecordedEvent::read(record)?;
+        self.wanted.extend(told.event.body_hashes());
+        Ok(told)
+    }
+
+    /// What a record of a live run rests on.
+    pub(crate) async fn load_dependency(
+        &mut self,
+        link: &mut DbConnection,
+        loom: LoomId,
+        needed: Dependency,
+    ) -> Result<(), StoreFault> {
+        if self.tree.contains(loom, needed) {
+            return Ok(());
+        }
+        match needed {
+            Dependency::Cantrip(cantrip) => self.roots(link, loom, Some(cantrip)).await,
+            Dependency::Turn(turn) => self.turns(link, &[turn]).await,
+            Dependency::Cast(cast) => {
+                self.casts(link, &[cast]).await?;
+                self.entities_of_casts(link, &[cast]).await
+            }
+            Dependency::Entity(entity) => self.entities(link, &[entity]).await,
+        }?;
+        self.runs_of_live_casts(link, needed).await
+    }
+
+    /// Whether an entity may be cast again depends on how the run of its live cast stands.
+    async fn runs_of_live_casts(&mut self, link: &mut DbConnection, needed: Dependency) -> Result<(), StoreFault> {
+        let live = match needed {
+            Dependency::Entity(entity) => self.tree.entity(entity).ok().and_then(|view| view.casts.last().copied()),
+            Dependency::Cast(cast) => Some(cast),
+            Dependency::Cantrip(_) | Dependency::Turn(_) => None,
+        };
+        let Some(live) = live else { return Ok(()) };
+        self.casts(link, &[live]).await?;
+        let sql = "SELECT r.run_id FROM casts c JOIN runs r ON r.run_key = c.run_key WHERE c.cast_id = ?1";
+        for mut row in link.query(sql, values![live]).await? {
+            let id = row.id()?;
+            if self.tree.run_part(id).is_none()
+                && let Some(row) = run(link, id).await?
+            {
+                self.tree.insert_run(row.part);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn entities_of_casts(
+        &mut self,
+        link: &mut DbConnection,
+        casts: &[CastId],
+    ) -> Result<(), StoreFault> {
+        let sql = format!(
+            "SELECT n.entity_id FROM casts c JOIN entities n ON n.entity_key = c.entity_key WHERE c.cast_id IN ({})",
+            crate::dialect::LIST
+        );
+        let rows = link.query_in_list(&sql, &[], casts.iter().map(|cast| Value::from(*cast))).await?;
+        let ids: Result<Vec<EntityId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
+        self.entities(link, &ids?).await
+    }
+
+    /// The cantrips of a loom, or one of them.
+    pub(crate) async fn roots(
+        &mut self,
+        link: &mut DbConnection,
+        loom: LoomId,
+        only: Option<CantripId>,
+    ) -> Result<(), StoreFault> {
+        let sql = format!(
+            "SELECT o.seq, {COLUMNS} FROM roots o JOIN looms l ON l.loom_key = o.loom_key \
+             JOIN run_events e ON e.run_key = o.run_key AND e.seq = o.step_seq {BEFORE} \
+             WHERE l.loom_id = ?1 AND o.cantrip_id = coalesce(?2, o.cantrip_id) ORDER BY o.root_key"
+        );
+        for mut row in link.query(&sql, values![loom, only.map(|cantrip| cantrip.to_string())]).await? {
+            let seq = row.count()?;
+            let stored = StoredStep::read(&mut row)?;
+            let record = stored.record(seq)?;
+            match self.read_event(record)? {
+                RecordedEvent { at, event: Event::Root(root), .. } => {
+                    self.tree.insert_root(RootPart { loom_id: loom, root: Arc::new(root), at });
+                }
+                RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Entities, with the names of their casts.
+    pub(crate) async fn entities(&mut self, link: &mut DbConnection, ids: &[EntityId]) -> Result<(), StoreFault> {
+        let news = ids.iter().filter(|id| !self.tree.contains(ANY_LOOM, Dependency::Entity(**id)));
+        let list: Vec<Value> = news.map(|id| Value::from(*id)).collect();
+        let sql = format!(
+            "SELECT n.entity_key, l.loom_id, n.seq, f.sequence, n.origin, t.turn_id, t.sequence, {COLUMNS} \
+             FROM entities n JOIN looms l ON l.loom_key = n.loom_key \
+             JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq {BEFORE} \
+             LEFT JOIN turns f ON f.turn_id = n.origin_id \
+             LEFT JOIN turns t ON t.entity_key = n.entity_key \
+               AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
+             WHERE n.entity_id IN ({})",
+            crate::dialect::LIST
+        );
+        let mut parts: BTreeMap<i64, EntityPart> = BTreeMap::new();
+        for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
+            let (key, loom_id, seq, above) = (row.int()?, row.id()?, row.count()?, row.count_or_null()?);
+            let (origin, leaf, sequence) = (row.text()?, row.id_or_null()?, row.count_or_null()?);
+            let stored = StoredStep::read(&mut row)?;
+            let record = stored.record(seq)?;
+            let RecordedEvent { at, event: Event::Entity(entity), .. } = self.read_event(record)? else {
+                return Err(wrong_record_kind(record.run, record.seq).into());
+            };
+            let from = above.filter(|_| origin == "fork").unwrap_or(0);
+            let part = EntityPart {
+                entity,
+                loom_id,
+                run_id: record.run,
+                at,
+                casts: Vec::new(),
+                leaf,
+                sequence: sequence.unwrap_or(from),
+                live_cast: None,
+                folds_before: place(&stored),
+            };
+            parts.insert(key, part);
+        }
+        if parts.len() < list.len() {
+            let told = format!(
+                "SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({})",
+                crate::dialect::LIST
+            );
+            let found: BTreeSet<EntityId> = parts.values().map(|part| part.entity.entity_id).collect();
+            check_not_pruned(link, &told, list, |id| !found.contains(&id)).await?;
+        }
+        let sql = format!(
+            "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({}) \
+             ORDER BY cast_key",
+            crate::dialect::LIST
+        );
+        for mut row in link.query_in_list(&sql, &[], parts.keys().map(|key| Value::from(*key))).await? {
+            let (of, key, cast): (_, _, CastId) = (row.int()?, row.int()?, row.id()?);
+            let (ended, given_up) = (row.int_or_null()?.is_some(), row.flag()?);
+            self.cast_keys.insert(cast, key);
+            if let Some(part) = parts.get_mut(&of) {
+                part.casts.push(cast);
+                part.live_cast = (!ended && !given_up).then_some(cast);
+            }
+        }
+        for (key, part) in parts {
+            self.entity_keys.insert(part.entity.entity_id, key);
+            self.tree.insert_entity(part);
+        }
+        Ok(())
+    }
+
+    /// Casts, with those whose intents they go on under.
+    pub(crate) async fn casts(&mut self, link: &mut DbConnection, ids: &[CastId]) -> Result<(), StoreFault> {
+        let mut asked: Vec<CastId> = ids.to_vec();
+        loop {
+            asked.retain(|id| !self.tree.contains(ANY_LOOM, Dependency::Cast(*id)));
+            if asked.is_empty() {
+                return Ok(());
+            }
+            let wanted = asked.clone();
+            let list: Vec<Value> = asked.iter().map(|id| Value::from(*id)).collect();
+            let sql = format!(
+                "SELECT c.cast_id, c.end_seq, {COLUMNS} FROM casts c \
+                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.end_step_seq {BEFORE} WHERE c.cast_id IN ({})",
+                crate::dialect::LIST
+            );
+            let mut ends = HashMap::new();
+            for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
+                let (cast, seq): (CastId, _) = (row.id()?, row.count()?);
+                let stored = StoredStep::read(&mut row)?;
+                let record = stored.record(seq)?;
+                let Event::End(end) = self.read_event(record)?.event else {
+                    return Err(wrong_record_kind(record.run, record.seq).into());
+                };
+                ends.insert(cast, end);
+            }
+            let sql = format!(
+                "SELECT c.cast_key, c.seq, c.end_seq, c.given_up, t.turn_id, {COLUMNS} FROM casts c \
+                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.step_seq {BEFORE} \
+                 LEFT JOIN turns t ON t.entity_key = c.entity_key AND t.cast_key = c.cast_key \
+                   AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = c.entity_key) \
+                 WHERE c.cast_id IN ({})",
+                crate::dialect::LIST
+            );
+            asked.clear();
+            for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
+                let (key, seq, ended) = (row.int()?, row.count()?, row.int_or_null()?.is_some());
+                let (given_up, last_turn) = (row.flag()?, row.id_or_null()?);
+                let stored = StoredStep::read(&mut row)?;
+                let record = stored.record(seq)?;
+                let RecordedEvent { at, event: Event::Cast(cast), .. } = self.read_event(record)? else {
+                    return Err(wrong_record_kind(record.run, record.seq).into());
+                };
+                if let Intent::Of(earlier) = &cast.intent {
+                    asked.push(*earlier);
+                }
+                let end = ends.remove(&cast.cast_id);
+                if ended != end.is_some() {
+                    let told = format!(
+                        "SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({})",
+                        crate::dialect::LIST
+                    );
+                    check_not_pruned(link, &told, vec![cast.cast_id.into()], |_: CastId| true).await?;
+                }
+                self.cast_keys.insert(cast.cast_id, key);
+                self.tree.insert_cast(CastPart { run_id: record.run, at, last_turn, end, given_up, cast });
+            }
+            let told =
+                format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({})", crate::dialect::LIST);
+            let (tree, held) = (&self.tree, |tree: &Projection, id| tree.contains(ANY_LOOM, Dependency::Cast(id)));
+            if !wanted.iter().all(|id| held(tree, *id)) {
+                check_not_pruned(link, &told, list, |id| !held(tree, id)).await?;
+            }
+        }
+    }
+
+    /// Closed turns, with the entities and casts they belong to. Those that are not there are left out.
+    pub(crate) async fn turns(&mut self, link: &mut DbConnection, ids: &[TurnId]) -> Result<(), StoreFault> {
+        let mut rows: Vec<TurnRow> = Vec::new();
+        let mut asked: Vec<TurnId> = ids.to_vec();
+        // A continuation shows what its first turn was asked.
+        while !asked.is_empty() {
+            let sql = format!(
+                "SELECT t.turn_key, t.turn_id, t.sequence, t.holder_id, t.first, t.places, l.loom_id, n.entity_id, \
+                   n.origin_id, c.cast_id, c.run_key, p.turn_id \
+                 FROM turns t JOIN looms l ON l.loom_key = t.loom_key JOIN entities n ON n.entity_key = t.entity_key \
+                 JOIN casts c ON c.cast_key = t.cast_key \
+                 LEFT JOIN turns p ON p.entity_key = t.entity_key AND p.sequence = t.sequence - 1 \
+                 WHERE t.turn_id IN ({})",
+                crate::dialect::LIST
+            );
+            let found = link.query_in_list(&sql, &[], asked.drain(..).map(Value::from)).await?;
+            let mut holders = BTreeSet::new();
+            for row in found {
+                let row = TurnRow::read(row)?;
+                holders.extend(row.holder);
+                rows.push(row);
+            }
+            let known: BTreeSet<TurnId> = rows.iter().map(|row| row.id).collect();
+            asked.extend(holders.difference(&known).copied());
+        }
+        let mut places: BTreeMap<i64, BTreeSet<u64>> = BTreeMap::new();
+        for row in &rows {
+            places.entry(row.run_key).or_default().extend(row.places.iter().map(|place| place.0));
+        }
+        let steps = steps(link, &places).await?;
+        let mut rewards = self.rewards(link, rows.iter().map(|row| row.id)).await?;
+        let entities: BTreeSet<EntityId> = rows.iter().map(|row| row.entity_id).collect();
+        let casts: BTreeSet<CastId> = rows.iter().map(|row| row.cast_id).collect();
+        self.entities(link, &entities.into_iter().collect::<Vec<_>>()).await?;
+        self.casts(link, &casts.into_iter().collect::<Vec<_>>()).await?;
+        for row in rows {
+            let mut told = Vec::with_capacity(row.places.len());
+            for place in &row.places {
+                told.push(self.read_event(records(&steps, row.run_key, *place)?)?);
+            }
+            self.tree.insert_turn(TurnPart {
+                id: row.id,
+                parent: row.parent,
+                loom_id: row.loom_id,
+                entity_id: row.entity_id,
+                cast_id: row.cast_id,
+                sequence: row.sequence,
+                holder: row.holder.unwrap_or(row.id),
+                first_of_cast: row.first & FIRST_OF_CAST != 0,
+                first_of_entity: row.first & FIRST_OF_ENTITY != 0,
+                events: told,
+                rewards: rewards.remove(&row.id).unwrap_or_default(),
+                place: u64::try_from(row.key).unwrap_or(0),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The rewards of turns, oldest first.
+    pub(crate) async fn rewards(
+        &mut self,
+        link: &mut DbConnection,
+        turns: impl Iterator<Item = TurnId>,
+    ) -> Result<HashMap<TurnId, Vec<(Timestamp, Reward)>>, StoreFault> {
+        let sql = format!(
+            "SELECT w.turn_id, w.seq, {COLUMNS} FROM rewards w \
+             JOIN run_events e ON e.run_key = w.run_key AND e.seq = w.step_seq {BEFORE} \
+             WHERE w.turn_id IN ({}) ORDER BY w.reward_key",
+            crate::dialect::LIST
+        );
+        let mut found: HashMap<TurnId, Vec<(Timestamp, Reward)>> = HashMap::new();
+        for mut row in link.query_in_list(&sql, &[], turns.map(Value::from)).await? {
+            let (turn, seq): (TurnId, _) = (row.id()?, row.count()?);
+            let stored = StoredStep::read(&mut row)?;
+            let record = stored.record(seq)?;
+            match self.read_event(record)? {
+                RecordedEvent { at, event: Event::Reward(reward), .. } => {
+                    found.entry(turn).or_default().push((at, reward))
+                }
+                RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The folds that hold for a path, oldest first: those of its entities, back to where the last one that was not
+    /// forked began, after a turn of the path.
+    pub(crate) async fn folds(
+        &mut self,
+        link: &mut DbConnection,
+        path: &[PathSegment],
+    ) -> Result<Vec<FoldPart>, StoreFault> {
+        let mut lineage: BTreeMap<i64, u64> = BTreeMap::new();
+        let mut turns: BTreeSet<TurnId> = BTreeSet::new();
+        // What an entity folded after another had branched off from it is no view of that one.
+        let mut until = u64::MAX;
+        let mut since = u64::MAX;
+        for stretch in path {
+            since = since.min(stretch.from);
+            lineage.insert(stretch.entity_key, until);
+            turns.extend(&stretch.turns);
+            if !stretch.forked {
+                break;
+            }
+            until = until.min(stretch.made);
+        }
+        let sql = format!(
+            "SELECT f.entity_key, f.after_id, f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
+             JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
+             WHERE w.sequence >= ?1 AND f.entity_key IN ({}) ORDER BY f.fold_key",
+            crate::dialect::LIST
+        );
+        let mut found = Vec::new();
+        for mut row in link.query_in_list(&sql, values![since], lineage.keys().map(|key| Value::from(*key))).await? {
+            let (of, after, seq) = (row.int()?, row.id()?, row.count()?);
+            if turns.contains(&after) {
+                let stored = StoredStep::read(&mut row)?;
+                let place = place(&stored);
+                if lineage.get(&of).is_none_or(|until| place >= *until) {
+                    continue;
+                }
+                let record = stored.record(seq)?;
+                match self.read_event(record)? {
+                    RecordedEvent { at, event: Event::Fold(fold), .. } => found.push(FoldPart { fold, at, place }),
+                    RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
+                }
+            }
+        }
+        found.sort_by_key(|fold| fold.place);
+        Ok(found)
+    }
+
+    /// The last of those folds, looked for from the turn's entity upwards: what an entity folds after it branched off comes
+    /// after all that it shares with others.
+    pub(crate) async fn last_fold(
+        &mut self,
+        link: &mut DbConnection,
+        turn: TurnId,
+    ) -> Result<Option<FoldPart>, StoreFault> {
+        let mut until = u64::MAX;
+        let mut next = turn;
+        loop {
+            let Some(at) = entity_at(link, next).await? else {
+                return Err(Error::NotFound { kind: "turn", id: next.to_string() }.into());
+            };
+            // What an entity folded after another had branched off from it is no view of that one.
+            let sql = format!(
+                "SELECT f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
+                 JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
+                 WHERE f.entity_key = ?1 AND w.sequence <= ?2 AND e.place < ?3 ORDER BY f.fold_key DESC LIMIT 1"
+            );
+            let until_key = i64::try_from(until).unwrap_or(i64::MAX);
+            if let Some(mut row) =
+                link.query(&sql, values![at.entity_key, at.sequence, until_key]).await?.into_iter().next()
+            {
+                let seq = row.count()?;
+                let stored = StoredStep::read(&mut row)?;
+                let place = place(&stored);
+                let record = stored.record(seq)?;
+                return match self.read_event(record)? {
+                    RecordedEvent { at, event: Event::Fold(fold), .. } => Ok(Some(FoldPart { fold, at, place })),
+                    RecordedEvent { seq, .. } => Err(wrong_record_kind(record.run, seq).into()),
+                };
+            }
+            match at.forked_from {
+                Some(turn) => (next, until) = (turn, until.min(at.made)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Forgets what is over, and the keys of it.
+    pub(crate) fn trim(&mut self) {
+        self.tree.trim();
+        let Self { tree, entity_keys, cast_keys, .. } = self;
+        entity_keys.retain(|entity, _| tree.contains(ANY_LOOM, Dependency::Entity(*entity)));
+        cast_keys.retain(|cast, _| tree.contains(ANY_LOOM, Dependency::Cast(*cast)));
+        self.bodies.clear();
+        self.wanted.clear();
+    }
+
+    /// What can be seen of what was gathered. The bodies that it is known to need are read at once; one that it turns out
+    /// to need is read then, and only what is not there, or not what its name says, is found altered.
+    pub(crate) async fn render<T>(
+        &mut self,
+        link: &mut DbConnection,
+        view: impl Fn(&Projection, &dyn Bodies) -> Result<T, Error>,
+    ) -> Result<T, StoreFault> {
+        let mut looked_for = BTreeSet::new();
+        loop {
+            self.load_bodies(link).await?;
+            match view(&self.tree, self) {
+                Err(Error::BodyAltered(hash)) if looked_for.insert(hash) => {
+                    self.wanted.insert(hash);
+                }
+                shown => return Ok(shown?),
+            }
+        }
+    }
+
+    async fn load_bodies(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
+        let wanted = std::mem::take(&mut self.wanted);
+        let list = wanted.into_iter().filter(|hash| !self.bodies.contains_key(hash)).map(Value::from);
+        let list: Vec<Value> = list.collect();
+        let sql = format!("SELECT body_hash, bytes FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
+        for mut row in link.query_in_list(&sql, &[], list).await? {
+            let (hash, bytes) = (row.hash()?, row.blob()?);
+            if bytes_hash(&bytes) == hash {
+                self.bodies.insert(hash, bytes.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a run has under way: its live casts with their entities, and what is open of their turns. Gives the rows in
+    /// which that stands.
+    pub(crate) async fn load_open_turns(
+        &mut self,
+        link: &mut DbConnection,
+        row: &RunRow,
+    ) -> Result<BTreeSet<u64>, StoreFault> {
+        self.tree.insert_run(row.part.clone());
+        let sql = "SELECT c.cast_id, c.step_seq, n.entity_id, n.entity_key FROM casts c \
+                   JOIN entities n ON n.entity_key = c.entity_key \
+                   WHERE c.run_key = ?1 AND c.end_seq IS NULL AND c.given_up = 0 ORDER BY c.cast_key";
+        let mut live = Vec::new();
+        for mut found in link.query(sql, values![row.key]).await? {
+            let at: (CastId, u64, EntityId, i64) = (found.id()?, found.count()?, found.id()?, found.int()?);
+            live.push(at);
+        }
+        let casts: Vec<CastId> = live.iter().map(|at| at.0).collect();
+        let entities: Vec<EntityId> = live.iter().map(|at| at.2).collect();
+        self.casts(link, &casts).await?;
+        self.entities(link, &entities).await?;
+        let leaves: Vec<TurnId> =
+            entities.iter().filter_map(|entity| self.tree.entity(*entity).ok().and_then(|view| view.leaf)).collect();
+        self.turns(link, &leaves).await?;
+        // Rows of groups that go on behind a sealed turn, and the first one behind what is closed.
+        let mut kept: BTreeSet<u64> = BTreeSet::new();
+        let mut from: Option<u64> = None;
+        for (cast, begun, entity, key) in live {
+            let leaf = self.tree.entity(entity).ok().and_then(|view| view.leaf);
+            let own = leaf.and_then(|leaf| self.tree.turn_part(leaf)).filter(|part| part.cast_id == cast);
+            let start = match own {
+                None => begun,
+                Some(leaf) => {
+                    let sql = "SELECT t.places, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence >= \
+                               (SELECT h.sequence FROM turns h WHERE h.turn_id = ?2)";
+                    for mut found in link.query(sql, values![key, leaf.holder]).await? {
+                        kept.extend(decode_places(&found.text()?)?.into_iter().map(|place| place.0));
+                    }
+                    self.tree.reopen_sealed(entity);
+                    self.tree.places(leaf.id).and_then(|places| places.last()).map_or(begun, |last| last.get())
+                }
+            };
+            from = Some(from.map_or(start, |from| from.min(start)));
+        }
+        let Some(from) = from else { return Ok(BTreeSet::new()) };
+        let sql =
+            format!("SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq >= ?2 ORDER BY e.seq");
+        let mut behind = Vec::new();
+        for mut found in link.query(&sql, values![row.key, from]).await? {
+            let stored = StoredStep::read(&mut found)?;
+            kept.remove(&stored.seq.get());
+            behind.push(stored);
+        }
+        let earlier = steps(link, &BTreeMap::from([(row.key, kept)])).await?;
+        let mut all: Vec<&StoredStep> = earlier.values().chain(&behind).collect();
+        all.sort_by_key(|stored| stored.seq);
+        for stored in &all {
+            for record in &stored.records {
+                self.tree.restore_open(record)?;
+            }
+        }
+        Ok(all.iter().map(|stored| stored.seq.get()).collect())
+    }
+}
