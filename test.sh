@@ -197,8 +197,8 @@ cargo run --quiet --package cantrip-reply --features testing --example code_cove
   "$CANTRIP_PROVOKED" crates/reply/codes-not-yet-provoked.txt
 
 step "benches run"
-cargo run --quiet --release --package cantrip-bench --no-default-features -- stream
-if [ "${1:-}" = --long ]; then cargo run --quiet --release --package cantrip-bench -- stream fold store; fi
+cargo run --quiet --profile dist --package cantrip-bench --no-default-features -- stream
+if [ "${1:-}" = --long ]; then cargo run --quiet --profile dist --package cantrip-bench -- stream fold store; fi
 
 end_step
 printf '\n== all green\n'

@@ -1,5 +1,5 @@
 //! Our side of the comparison with other runtimes: the same workloads as `bench/peers/*.py`, and the same answer, one line
-//! of JSON. `bench/run` calls it; `cargo run --release -p cantrip-bench --bin alongside -- loop turns=200` does too.
+//! of JSON. `bench/run` calls it; `cargo run --profile dist -p cantrip-bench --bin alongside -- loop turns=200` does too.
 //!
 //! The crystal is scripted like the models of the peers: it makes the body that an OpenAI-compatible provider would be sent,
 //! with the code that sends it there, and calls a tool that gives a kilobyte until its turns are over.

@@ -64,11 +64,11 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn usage() -> String {
-    let mut usage = String::from("Usage: cargo run --release -p cantrip-bench -- NAME...\n\nBenches:\n");
+    let mut usage = String::from("Usage: cargo run --profile dist -p cantrip-bench -- NAME...\n\nBenches:\n");
     for bench in BENCHES {
         usage += &format!("  {:<8} {}\n", bench.name, bench.about);
     }
-    usage + "\nExamples:\n  cargo run --release -p cantrip-bench -- stream\n"
+    usage + "\nExamples:\n  cargo run --profile dist -p cantrip-bench -- stream\n"
 }
 
 fn main() -> ExitCode {

@@ -41,9 +41,9 @@ const MARKER: &str = "[REDACTED]";
 /// use cantrip_canon::Redactor;
 ///
 /// let redactor = Redactor::with_secrets(["correct horse battery"]);
-/// assert_eq!(redactor.text("it was correct horse battery."), "it was [REDACTED].");
-/// assert_eq!(redactor.text("Authorization: Bearer 7f3a9c0de18b42aa"), "Authorization: Bearer [REDACTED]");
-/// assert_eq!(redactor.text("commit 3f786850e387550fdab836ed7e6dc881de23001b"), "commit 3f786850e387550fdab836ed7e6dc881de23001b");
+/// assert_eq!(redactor.redact_text("it was correct horse battery."), "it was [REDACTED].");
+/// assert_eq!(redactor.redact_text("Authorization: Bearer 7f3a9c0de18b42aa"), "Authorization: Bearer [REDACTED]");
+/// assert_eq!(redactor.redact_text("commit 3f786850e387550fdab836ed7e6dc881de23001b"), "commit 3f786850e387550fdab836ed7e6dc881de23001b");
 /// ```
 #[derive(Clone, Default)]
 pub struct Redactor {
@@ -90,7 +90,7 @@ impl Redactor {
     /// use cantrip_canon::Redactor;
     ///
     /// let shared = Redactor::default().personal_data(true);
-    /// assert_eq!(shared.text("ada@example.org, +44 20 7946 0018"), "[REDACTED], [REDACTED]");
+    /// assert_eq!(shared.redact_text("ada@example.org, +44 20 7946 0018"), "[REDACTED], [REDACTED]");
     /// ```
     #[must_use]
     pub fn personal_data(mut self, taken_out: bool) -> Self {
@@ -104,8 +104,8 @@ impl Redactor {
     /// use cantrip_canon::Redactor;
     ///
     /// let redactor = Redactor::default();
-    /// assert_eq!(redactor.text("postgres://ada:hunter2@db/x"), "postgres://ada:[REDACTED]@db/x");
-    /// assert_eq!(redactor.text("risk-free"), "risk-free");
+    /// assert_eq!(redactor.redact_text("postgres://ada:hunter2@db/x"), "postgres://ada:[REDACTED]@db/x");
+    /// assert_eq!(redactor.redact_text("risk-free"), "risk-free");
     /// ```
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut current = Cow::Borrowed(text);
@@ -127,7 +127,7 @@ impl Redactor {
     /// use cantrip_canon::Redactor;
     /// use serde_json::json;
     ///
-    /// let redacted = Redactor::default().value(&json!({
+    /// let redacted = Redactor::default().redact_value(&json!({
     ///     "apiKey": "k1", "credentials": {"user": "ada", "tries": 3}, "page_token": "p2", "note": "fine",
     /// }));
     /// assert_eq!(redacted, json!({

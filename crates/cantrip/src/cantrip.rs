@@ -34,11 +34,11 @@ use crate::list::{Frame, TokenEstimator};
 /// ```
 /// use cantrip::{Call, Cantrip};
 /// use cantrip_circle::gate::builtin;
-/// use cantrip_crystal::{Response, Script, Scripted};
+/// use cantrip_crystal::{Response, Script, ScriptedCrystal};
 ///
 /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
 /// let cantrip = Cantrip::builder()
-///     .crystal(Scripted::new("scripted/three", script))
+///     .crystal(ScriptedCrystal::new("scripted/three", script))
 ///     .call(Call::new().system_prompt("You count."))
 ///     .gate(builtin::done())
 ///     .ward("max_turns", 5)
@@ -385,9 +385,9 @@ impl Cantrip {
 /// The id of the loom with this name: the same in every process, so a spell cast anywhere on one store is in one loom.
 ///
 /// ```
-/// # use cantrip::loom_named;
-/// assert_eq!(loom_named("analyst"), loom_named("analyst"));
-/// assert_ne!(loom_named("analyst"), loom_named("writer"));
+/// # use cantrip::loom_id_for;
+/// assert_eq!(loom_id_for("analyst"), loom_id_for("analyst"));
+/// assert_ne!(loom_id_for("analyst"), loom_id_for("writer"));
 /// ```
 pub fn loom_id_for(name: &str) -> LoomId {
     let hash = stable_hash(&json!({"v": 1, "kind": "loom", "name": name}));
@@ -572,7 +572,7 @@ impl CantripBuilder {
     ///
     /// ```
     /// use cantrip::Cantrip;
-    /// use cantrip::crystal::{Response, Script, Scripted};
+    /// use cantrip::crystal::{Response, Script, ScriptedCrystal};
     /// use cantrip::gates::done;
     ///
     /// #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -583,7 +583,7 @@ impl CantripBuilder {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// let says = |words| Response::call("c1", "done", serde_json::json!({"answer": {"words": words}}));
     /// let script = Script::new([says("many".into()), says(serde_json::json!(3))]);
-    /// let cantrip = Cantrip::builder().crystal(Scripted::new("scripted/three", script)).gate(done());
+    /// let cantrip = Cantrip::builder().crystal(ScriptedCrystal::new("scripted/three", script)).gate(done());
     /// let cantrip = cantrip.answer::<Report>().ward("max_turns", 5).build().unwrap();
     /// let report: Report = cantrip.cast("how many words?").await.answer_as().unwrap();
     /// assert_eq!(report.words, 3);

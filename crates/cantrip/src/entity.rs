@@ -107,12 +107,12 @@ impl Cantrip {
     /// ```
     /// use cantrip::Cantrip;
     /// use cantrip_circle::gate::builtin;
-    /// use cantrip_crystal::{Response, Script, Scripted};
+    /// use cantrip_crystal::{Response, Script, ScriptedCrystal};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
     /// let cantrip = Cantrip::builder()
-    ///     .crystal(Scripted::new("scripted/three", script))
+    ///     .crystal(ScriptedCrystal::new("scripted/three", script))
     ///     .gate(builtin::done())
     ///     .ward("max_turns", 5)
     ///     .build()

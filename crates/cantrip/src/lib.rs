@@ -64,10 +64,10 @@ pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 /// }
 ///
 /// let book = Arc::new(vec![("loom".to_owned(), "where turns are woven".to_owned())]);
-/// # use cantrip::{Cantrip, circle::gate::builtin, crystal::{Response, Script, Scripted}};
+/// # use cantrip::{Cantrip, circle::gate::builtin, crystal::{Response, Script, ScriptedCrystal}};
 /// # let script = Script::new([Response::text("")]);
 /// let builder = Cantrip::builder().gate(look_up(book)).gate(builtin::done());
-/// # let built = builder.crystal(Scripted::new("scripted/none", script)).ward("max_turns", 1).build().unwrap();
+/// # let built = builder.crystal(ScriptedCrystal::new("scripted/none", script)).ward("max_turns", 1).build().unwrap();
 /// # let definition = &built.circle().definitions()[0];
 /// # assert_eq!(definition.name, "look_up");
 /// # assert_eq!(definition.parameters["required"], serde_json::json!(["word"]));

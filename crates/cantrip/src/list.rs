@@ -7,19 +7,19 @@
 //! renderings differ by a space.
 //!
 //! ```
-//! # use cantrip::list::{Beginning, Frame, View};
+//! # use cantrip::list::{CastStart, Frame, MessageList};
 //! # use cantrip_canon::IdSource;
-//! # use cantrip_loom::{Content, Held, Intent};
-//! let mut view = View::new(Frame::new("scripted/count.yaml", "conversation").prompted("You count."));
+//! # use cantrip_loom::{Content, RecordValue, Intent};
+//! let mut list = MessageList::new(Frame::new("scripted/count.yaml", "conversation").prompted("You count."));
 //! let intent = Content::from("how many words?");
-//! view.begin(Beginning {
+//! list.begin(CastStart {
 //!     cast: IdSource::seeded(1).next(cantrip_canon::Timestamp::EPOCH),
-//!     intent: &Intent::New(Held::Inline { inline: intent.clone() }),
+//!     intent: &Intent::New(RecordValue::Inline { inline: intent.clone() }),
 //!     content: &intent,
 //!     environment: None,
 //!     cancelled: &[],
 //! });
-//! assert_eq!(view.request().unwrap().len(), 2);
+//! assert_eq!(list.request().unwrap().len(), 2);
 //! ```
 
 mod folded;

@@ -124,13 +124,13 @@ impl Cantrip {
     /// ```
     /// use cantrip::Cantrip;
     /// use cantrip::circle::gate::builtin;
-    /// use cantrip::crystal::{Response, Script, Scripted};
+    /// use cantrip::crystal::{Response, Script, ScriptedCrystal};
     /// use cantrip::stream::{Emission, Item};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
     /// let cantrip = Cantrip::builder()
-    ///     .crystal(Scripted::new("scripted/three", script))
+    ///     .crystal(ScriptedCrystal::new("scripted/three", script))
     ///     .gate(builtin::done())
     ///     .ward("max_turns", 5)
     ///     .build()

@@ -24,11 +24,11 @@ pub enum CallMode {
 /// Cuts the calls of an utterance, in order, into stretches whose calls run at once. Every call is in exactly one.
 ///
 /// ```
-/// use cantrip_circle::stretch::{Manner::*, stretches};
+/// use cantrip_circle::batch::{CallMode::*, parallel_batches};
 ///
-/// assert_eq!(stretches(&[Together, Refused, Together, Alone, Together]), [0..3, 3..4, 4..5]);
-/// assert_eq!(stretches(&[Together; 10]), [0..8, 8..10]);
-/// assert_eq!(stretches(&[Together, Waits, Together]), [0..2, 2..3]);
+/// assert_eq!(parallel_batches(&[Together, Refused, Together, Alone, Together]), [0..3, 3..4, 4..5]);
+/// assert_eq!(parallel_batches(&[Together; 10]), [0..8, 8..10]);
+/// assert_eq!(parallel_batches(&[Together, Waits, Together]), [0..2, 2..3]);
 /// ```
 pub fn parallel_batches(calls: &[CallMode]) -> Vec<Range<usize>> {
     let mut cut = Vec::new();

@@ -19,8 +19,8 @@ struct Block {
 /// use cantrip_circle::{MediumKind, fence};
 ///
 /// let said = "First:\n```js\nvar x = 1\n```\nthen\n```javascript\ndone(x)";
-/// assert_eq!(fence::program(MediumKind::Javascript, said).as_deref(), Some("var x = 1\ndone(x)"));
-/// assert_eq!(fence::program(MediumKind::Javascript, "just words"), None);
+/// assert_eq!(fence::extract_program(MediumKind::Javascript, said).as_deref(), Some("var x = 1\ndone(x)"));
+/// assert_eq!(fence::extract_program(MediumKind::Javascript, "just words"), None);
 /// ```
 pub fn extract_program(medium: MediumKind, text: &str) -> Option<String> {
     let names: &[&str] = match medium {

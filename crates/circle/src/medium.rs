@@ -123,9 +123,9 @@ pub struct SandboxOptions {
 /// medium says otherwise; the others it says itself.
 ///
 /// ```
-/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::medium::{CallTarget, Medium, Presentation, Sandbox, SandboxOptions};
 /// use cantrip_circle::{Circle, MediumKind};
-/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_loom::{GateCall, ToolMode};
 /// use cantrip_reply::Refusal;
 ///
 /// struct Quiet;
@@ -134,13 +134,13 @@ pub struct SandboxOptions {
 ///     fn kind(&self) -> MediumKind {
 ///         MediumKind::Human
 ///     }
-///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///     fn present(&self, _: &Circle, _: ToolMode) -> Presentation {
 ///         Presentation { tools: Vec::new(), text: None }
 ///     }
-///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
-///         Taken::Gate(call.args.clone())
+///     fn interpret(&self, _: &Circle, call: &GateCall) -> CallTarget {
+///         CallTarget::Gate(call.args.clone())
 ///     }
-///     fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+///     fn isolate(&self, _: &Circle, _: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
 ///         Ok(None)
 ///     }
 /// }
@@ -149,9 +149,9 @@ pub struct SandboxOptions {
 /// Who leaves a duty out has no medium:
 ///
 /// ```compile_fail,E0046
-/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::medium::{CallTarget, Medium, Presentation, Sandbox, SandboxOptions};
 /// use cantrip_circle::{Circle, MediumKind};
-/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_loom::{GateCall, ToolMode};
 /// use cantrip_reply::Refusal;
 ///
 /// struct Quiet;
@@ -160,11 +160,11 @@ pub struct SandboxOptions {
 ///     fn kind(&self) -> MediumKind {
 ///         MediumKind::Human
 ///     }
-///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///     fn present(&self, _: &Circle, _: ToolMode) -> Presentation {
 ///         Presentation { tools: Vec::new(), text: None }
 ///     }
-///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
-///         Taken::Gate(call.args.clone())
+///     fn interpret(&self, _: &Circle, call: &GateCall) -> CallTarget {
+///         CallTarget::Gate(call.args.clone())
 ///     }
 ///     // It does not isolate.
 /// }

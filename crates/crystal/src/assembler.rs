@@ -25,18 +25,18 @@ use crate::{Answer, Cause, Charge, EventSink, Failure, ItemEvent, ItemIds, Reque
 ///
 /// ```
 /// # use cantrip_canon::IdSource;
-/// # use cantrip_crystal::{Assembler, Caller, Ending, List, Request, Silence};
+/// # use cantrip_crystal::{Assembler, AnswerEnd, Caller, MessageLog, Request, NullSink};
 /// # use cantrip_loom::{CallId, Finish};
 /// # let ids = IdSource::seeded(1);
 /// # let now = cantrip_canon::Timestamp::EPOCH;
 /// # let caller = Caller { entity: ids.next(now), spawned_by: None, request: CallId::request(ids.next(now)) };
-/// let request = Request::new(caller, List::new().all());
-/// let mut said = Assembler::new("scripted/a.yaml", &request, &Silence);
+/// let request = Request::new(caller, MessageLog::new().all());
+/// let mut said = Assembler::new("scripted/a.yaml", &request, &NullSink);
 /// said.text("I look. ")?;
 /// said.call(0, Some("c1"), Some("read"))?;
 /// said.arguments(0, "{\"path\":")?;
 /// said.arguments(0, " \"a.txt\"}")?;
-/// let answer = said.finish(Ending::new("tape", Finish::Calls)).unwrap();
+/// let answer = said.finish(AnswerEnd::new("tape", Finish::Calls)).unwrap();
 /// assert_eq!(answer.utterance.content.as_deref(), Some("I look. "));
 /// assert_eq!(answer.utterance.calls[0].args["path"], "a.txt");
 /// # Ok::<(), cantrip_crystal::Cause>(())

@@ -5,15 +5,15 @@
 //! declaration is wrong.
 //!
 //! ```
-//! use cantrip_crystal::conformance::{Lesson, Subject};
-//! use cantrip_crystal::{AnyCrystal, Response, Script, Scripted};
+//! use cantrip_crystal::conformance::{Behaviour, Subject};
+//! use cantrip_crystal::{AnyCrystal, Response, Script, ScriptedCrystal};
 //!
 //! struct OneWord;
 //! impl Subject for OneWord {
-//!     const SKIPS: &[Lesson] = &[Lesson::Thinking, Lesson::Calls, Lesson::Broken, Lesson::Stuck];
-//!     async fn crystal(&self, lesson: Lesson) -> Option<AnyCrystal> {
+//!     const SKIPS: &[Behaviour] = &[Behaviour::Thinking, Behaviour::Calls, Behaviour::Broken, Behaviour::Stuck];
+//!     async fn crystal(&self, behaviour: Behaviour) -> Option<AnyCrystal> {
 //!         let script = Script::new([Response::text("hello there"), Response::text("again")]);
-//!         (lesson == Lesson::Text).then(|| AnyCrystal::new(Scripted::new("scripted/a.yaml", script)))
+//!         (behaviour == Behaviour::Text).then(|| AnyCrystal::new(ScriptedCrystal::new("scripted/a.yaml", script)))
 //!     }
 //! }
 //! cantrip_crystal::conformance!(one_word, OneWord);

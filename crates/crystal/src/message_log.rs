@@ -89,9 +89,9 @@ fn separate(text: &mut String, before: usize) {
 /// Reading takes no lock and a message that was read stays where it is, whatever is appended meanwhile.
 ///
 /// ```
-/// # use cantrip_crystal::List;
+/// # use cantrip_crystal::MessageLog;
 /// # use cantrip_loom::Message;
-/// let list = List::new();
+/// let list = MessageLog::new();
 /// list.push(Message::User { content: "count the words".into() });
 /// let asked = list.all();
 /// list.push(Message::User { content: "and the lines".into() });

@@ -67,13 +67,13 @@ impl RetryPolicy {
     /// cap, chosen by `chance`: many who failed together do not come back together.
     ///
     /// ```
-    /// # use cantrip_crystal::{Cause, Charge, Failure, Plan, Retry};
+    /// # use cantrip_crystal::{Cause, Charge, Failure, RetryDecision, RetryPolicy};
     /// # use std::time::Duration;
     /// let overloaded = Cause::Status { status: 503, detail: "busy".into(), retry_after: None };
     /// let failure = Failure::new("local/small@http://localhost", overloaded, Charge::Nothing);
-    /// let retry = Retry::default();
-    /// assert_eq!(retry.plan(&failure, 3, None, u64::MAX), Plan::Again(Duration::from_secs(4)));
-    /// assert_eq!(retry.plan(&failure, 6, None, 0), Plan::Unavailable);
+    /// let retry = RetryPolicy::default();
+    /// assert_eq!(retry.decide(&failure, 3, None, u64::MAX), RetryDecision::Again(Duration::from_secs(4)));
+    /// assert_eq!(retry.decide(&failure, 6, None, 0), RetryDecision::Unavailable);
     /// ```
     pub fn decide(&self, failure: &Failure, attempt: u32, left: Option<Duration>, chance: u64) -> RetryDecision {
         if !self.is_retryable(failure) {

@@ -4,10 +4,10 @@
 //! gets one test per case, and one more that fails if a case was left out.
 //!
 //! ```
-//! use cantrip_loom::Memory;
-//! use cantrip_loom_suite::Fleeting;
+//! use cantrip_loom::MemoryLoom;
+//! use cantrip_loom_suite::Ephemeral;
 //!
-//! cantrip_loom_suite::conformance!(memory, Fleeting::new(Memory::new()));
+//! cantrip_loom_suite::conformance!(memory, Ephemeral::new(MemoryLoom::new()));
 //! # fn main() {}
 //! ```
 

@@ -5,11 +5,11 @@ use cantrip_canon::Money;
 /// A sum of costs, and how many are not in it. A cost that nobody knows is counted, never guessed.
 ///
 /// ```
-/// # use cantrip_loom::Spent;
-/// let mut spent = Spent::default();
-/// spent.add(Some("0.25 USD".parse().unwrap()));
-/// spent.add(None);
-/// assert_eq!((spent.cost().unwrap().to_string(), spent.uncosted()), ("0.25 USD".to_owned(), 1));
+/// # use cantrip_loom::CostTotal;
+/// let mut total = CostTotal::default();
+/// total.add(Some("0.25 USD".parse().unwrap()));
+/// total.add(None);
+/// assert_eq!((total.cost().unwrap().to_string(), total.uncosted()), ("0.25 USD".to_owned(), 1));
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CostTotal {

@@ -19,9 +19,9 @@ use crate::{
 /// A loom in memory. It keeps contracts and a ledger, with `auth_local` in it.
 ///
 /// ```
-/// # use cantrip_loom::{Loom, Memory};
+/// # use cantrip_loom::{Loom, MemoryLoom};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let loom = Memory::new();
+/// let loom = MemoryLoom::new();
 /// assert!(loom.looms().await.unwrap().is_empty());
 /// # });
 /// ```

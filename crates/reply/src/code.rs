@@ -185,9 +185,9 @@ impl AnyCode {
     /// shape, layer, area, type, layer against type, registry.
     ///
     /// ```
-    /// # use cantrip_reply::{AnyCode, Fault, codes};
+    /// # use cantrip_reply::{AnyCode, CodeFaultKind, codes};
     /// assert_eq!(AnyCode::parse("WA-READ-I-001").unwrap(), codes::FILE_MISSING.any());
-    /// assert_eq!(AnyCode::parse("WA-READ-D-001").unwrap_err().fault(), Fault::Matrix);
+    /// assert_eq!(AnyCode::parse("WA-READ-D-001").unwrap_err().fault(), CodeFaultKind::Matrix);
     /// ```
     pub fn parse(text: &str) -> Result<Self, CodeFault> {
         match Parts::parse(text.as_bytes()) {

@@ -16,11 +16,11 @@ use crate::trace::{HEX_DIGITS, TraceId};
 /// ```
 /// # use cantrip_reply::TraceContext;
 /// let header = "00-0198f3c27d1e7a40b6c2f0d4a1e95b33-00f067aa0ba902b7-01";
-/// let context = TraceContext::read(header, Some("vendor=1")).unwrap();
+/// let context = TraceContext::parse(header, Some("vendor=1")).unwrap();
 /// assert_eq!(context.traceparent(), header);
 /// assert_eq!(context.trace_id().to_string(), "0198f3c27d1e7a40b6c2f0d4a1e95b33");
 /// assert_eq!(context.state(), Some("vendor=1"));
-/// assert_eq!(TraceContext::read("00-0198f3c27d1e7a40b6c2f0d4a1e95b33-0000000000000000-01", None), None);
+/// assert_eq!(TraceContext::parse("00-0198f3c27d1e7a40b6c2f0d4a1e95b33-0000000000000000-01", None), None);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {

@@ -15,7 +15,7 @@ use crate::context::TraceContext;
 ///
 /// ```
 /// # use cantrip_reply::TracedHosts;
-/// let hosts = TracedHosts::read("gateway.internal, *.example.org");
+/// let hosts = TracedHosts::parse("gateway.internal, *.example.org");
 /// assert!(hosts.include("gateway.internal") && hosts.include("a.example.org"));
 /// assert!(!hosts.include("example.org") && !hosts.include("badexample.org"));
 /// assert!(TracedHosts::default().include("127.0.0.1"), "this machine is always told");

@@ -40,20 +40,20 @@ pub use traces::{TraceContent, TraceName};
 ///
 /// ```
 /// use cantrip::circle::gate::builtin;
-/// use cantrip::crystal::{Response, Script, Scripted};
+/// use cantrip::crystal::{Response, Script, ScriptedCrystal};
 /// use cantrip::{Cantrip, Runtime};
-/// use cantrip_service::{Ask, Service};
+/// use cantrip_service::{CastRequest, Service};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
 /// let cantrip = Cantrip::builder()
-///     .crystal(Scripted::new("scripted/three", script))
+///     .crystal(ScriptedCrystal::new("scripted/three", script))
 ///     .gate(builtin::done())
 ///     .ward("max_turns", 5)
 ///     .build()
 ///     .unwrap();
 /// let service = Service::new(Runtime::in_memory());
-/// assert_eq!(service.cast(&cantrip, Ask::on("how many?")).await.answer(), Some(&serde_json::json!(3)));
+/// assert_eq!(service.cast(&cantrip, CastRequest::with_intent("how many?")).await.answer(), Some(&serde_json::json!(3)));
 /// # });
 /// ```
 #[derive(Clone)]

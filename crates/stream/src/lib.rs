@@ -29,7 +29,7 @@
 //! processor.tick(clock.now(), &mut out);
 //! let [Emission::Upsert(upsert)] = &out[..] else { panic!() };
 //! assert_eq!(serde_json::to_value(upsert).unwrap()["content"], "Hi");
-//! # Ok::<(), cantrip_stream::Fault>(())
+//! # Ok::<(), cantrip_stream::StreamFault>(())
 //! ```
 
 mod event;

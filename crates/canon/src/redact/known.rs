@@ -52,8 +52,8 @@ impl std::fmt::Debug for KnownSecrets {
 ///
 /// remember_secret("tr0ub4dor-and-3");
 /// let known = known_secrets().expect("one is known");
-/// assert_eq!(known.text("invalid key: tr0ub4dor-and-3"), "invalid key: [REDACTED]");
-/// assert_eq!(known.text("x-key=dHIwdWI0ZG9yLWFuZC0z"), "x-key=[REDACTED]");
+/// assert_eq!(known.redact_text("invalid key: tr0ub4dor-and-3"), "invalid key: [REDACTED]");
+/// assert_eq!(known.redact_text("x-key=dHIwdWI0ZG9yLWFuZC0z"), "x-key=[REDACTED]");
 /// ```
 pub fn remember_secret(secret: &str) {
     let secret = secret.trim();

@@ -11,10 +11,10 @@ use cantrip_reply::{Failure, ReplyDraft, codes};
 /// Walks a list message by message.
 ///
 /// ```
-/// # use cantrip::list::Pairing;
+/// # use cantrip::list::PairingCheck;
 /// # use cantrip_loom::Message;
 /// let result = Message::Tool { tool_call_id: "c1".into(), gate: "read".into(), content: "text".into() };
-/// assert!(Pairing::check([&result]).is_err());
+/// assert!(PairingCheck::check([&result]).is_err());
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct PairingCheck {

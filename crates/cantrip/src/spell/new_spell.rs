@@ -34,8 +34,8 @@ pub struct NewFile {
 /// What `cantrip new NAME` writes: a spell that runs at once, without a key, and the script it speaks with.
 ///
 /// ```
-/// # use cantrip::spell::{Spell, fresh};
-/// let files = fresh("analyst").unwrap();
+/// # use cantrip::spell::{Spell, new_spell_files};
+/// let files = new_spell_files("analyst").unwrap();
 /// assert_eq!(files[0].name, "analyst.toml");
 /// assert!(Spell::read(&files[0].text, "analyst.toml", ".").is_ok());
 /// ```

@@ -42,7 +42,7 @@ thread_local! {
 ///
 /// ```
 /// #[global_allocator]
-/// static ALLOCATOR: cantrip_circle::python::Counting = cantrip_circle::python::Counting;
+/// static ALLOCATOR: cantrip_circle::python::CountingAllocator = cantrip_circle::python::CountingAllocator;
 /// # assert!(cantrip_circle::python::is_counting());
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
