@@ -237,3 +237,28 @@ fn the_commit_hook_refuses_a_subject_of_more_than_72_characters() {
     let (passes, says) = commit_hook(&format!("{longest}b\n\n{body}\n"));
     assert!(!passes && says.contains("73 characters"), "{says}");
 }
+
+/// The functions and types that a page names with their files, as "`Type::function` in `path`".
+fn named_in(page: &str) -> Vec<(String, String)> {
+    let pair = regex::Regex::new(r"`([A-Za-z_:]+)`\s+in\s+`(crates/[^`]+\.rs)`").expect("a fixed pattern");
+    pair.captures_iter(page).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+}
+
+/// Whether a source defines the last part of a path such as `Type::function`.
+fn defines(source: &str, name: &str) -> bool {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let definition = format!(r"\b(fn|struct|enum|trait|type) {last}\b");
+    regex::Regex::new(&definition).expect("a name is a pattern").is_match(source)
+}
+
+#[test]
+fn every_function_of_the_walks_stands_in_the_file_that_is_named() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let named = named_in(&page);
+    assert!(named.len() >= 15, "only {} functions are named with their files", named.len());
+    for (name, path) in named {
+        let source = fs::read_to_string(root().join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(defines(&source, &name), "{path} does not define {name}");
+    }
+    assert!(!defines("let turn = close(turn);", "Machine::close"), "a use is no definition");
+}
