@@ -152,11 +152,11 @@ async fn over_http(client: &mut Client, path: &str, body: &str, count: usize) ->
     times
 }
 
-async fn in_process(house: &SpellHost, count: usize) -> Vec<Duration> {
+async fn in_process(host: &SpellHost, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
-        let reply = house.cast(&local_owner(), "brief", CastRequest::with_intent("go")).await.reply().await;
+        let reply = host.cast(&local_owner(), "brief", CastRequest::with_intent("go")).await.reply().await;
         times.push(start.elapsed());
         assert!(reply.answer().is_some(), "{:?}", reply.reply());
     }
@@ -164,11 +164,11 @@ async fn in_process(house: &SpellHost, count: usize) -> Vec<Duration> {
 }
 
 async fn measured(kept: &str, loom: AnyLoom) {
-    let house = SpellHost::open(Runtime::new(loom), OneSpellCatalog::new());
+    let host = SpellHost::open(Runtime::new(loom), OneSpellCatalog::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let served = listener.local_addr().expect("an address").to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let http = HttpServer::new(house.clone(), Options::default());
+    let http = HttpServer::new(host.clone(), Options::default());
     let serving = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
     let body = json!({"spell": "brief", "intent": "go", "wait": true}).to_string();
     let answer = Client::to(&served).await.ask("/v1/casts", &body).await;
@@ -183,7 +183,7 @@ async fn measured(kept: &str, loom: AnyLoom) {
         let share = ASKED / together;
         for counted in 0..=ROUNDS {
             round(&mut bare, to_floor.iter_mut().map(|client| over_http(client, "/", &body, share))).await;
-            round(&mut inside, (0..together).map(|_| in_process(&house, share))).await;
+            round(&mut inside, (0..together).map(|_| in_process(&host, share))).await;
             round(&mut outside, to_server.iter_mut().map(|client| over_http(client, "/v1/casts", &body, share))).await;
             if counted == 0 {
                 // The first one is for warming up.

@@ -47,7 +47,7 @@ fn concurrent(
     store: &Store,
     runtime: &tokio::runtime::Runtime,
     askers: usize,
-    purse: BudgetSharing,
+    funds: BudgetSharing,
     seeds: &mut u64,
 ) -> Duration {
     let first = *seeds;
@@ -55,7 +55,7 @@ fn concurrent(
     runtime.block_on(async {
         let mut shares: Vec<Vec<(Step, Step)>> = Vec::new();
         for n in 0..askers as u64 {
-            let authorization = match purse {
+            let authorization = match funds {
                 BudgetSharing::One if n > 0 => {
                     AuthorizationRef::Issued(AuthorizationId::from_parts(at(first), [9; 10]))
                 }
@@ -120,8 +120,8 @@ fn table(folder: &Path) {
             committed.push(server.time(2 * RESERVATIONS));
         }
         for (at, (_, store)) in stores.iter().enumerate() {
-            for (row, (askers, purse)) in contenders.iter().enumerate() {
-                taken[at][row].push(concurrent(store, &runtime, *askers, *purse, &mut seeds));
+            for (row, (askers, funds)) in contenders.iter().enumerate() {
+                taken[at][row].push(concurrent(store, &runtime, *askers, *funds, &mut seeds));
             }
         }
     }
@@ -138,10 +138,10 @@ fn table(folder: &Path) {
         row("floor: two Postgres transactions of one row each", committed, String::new());
     }
     for ((name, store), taken) in stores.iter().zip(taken) {
-        for ((askers, purse), times) in contenders.iter().zip(taken) {
+        for ((askers, funds), times) in contenders.iter().zip(taken) {
             let time = median(times);
             let own = if *name == "Postgres" { committed.unwrap_or(inserted) } else { inserted };
-            let shared = if *purse == BudgetSharing::Each { "a budget each" } else { "one budget" };
+            let shared = if *funds == BudgetSharing::Each { "a budget each" } else { "one budget" };
             let ratio = format!("{:.2} x its own transactions", over(time, own));
             row(&format!("{name}, {askers} at once, {shared}"), time, ratio);
         }

@@ -325,23 +325,23 @@ impl Episode {
         let run = match start {
             Start::Open { events, bodies } => {
                 let opening = RunOpening {
-                    kind: runtime.observer().map_or(RunKind::Cast, |clerk| clerk.kind()),
+                    kind: runtime.observer().map_or(RunKind::Cast, |observer| observer.kind()),
                     loom_id: loom,
                     owner: runtime.actor().clone(),
                     entity_id: Some(entity),
                     root_run_id: None,
                 };
-                let purse = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
-                let cap = purse.cap(&facts.scope, facts.circle.wards());
+                let funds = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
+                let cap = funds.cap(&facts.scope, facts.circle.wards());
                 let begins = FirstRecords { events, bodies, money: cap.into_iter().collect() };
-                Run::open(runtime.clone(), id, opening, trace, cancel, purse, begins).await?
+                Run::open(runtime.clone(), id, opening, trace, cancel, funds, begins).await?
             }
             Start::TakeOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
                 // Whoever goes on with it, it is its owner's, and its owner pays.
                 let runtime = runtime.with_actor(runtime.loom().run(id).await?.owner);
-                let purse = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
-                let mut run = Run::take_over(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
+                let funds = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
+                let mut run = Run::take_over(runtime.clone(), id, loom, trace, cancel, lease, funds).await?;
                 run.accounting.set_root(entity);
                 run.restore(logs, bodies);
                 let again = touched_labels::repeated_calls(&run.past, cantrip.circle(), &run.bodies)?;
@@ -361,11 +361,11 @@ impl Episode {
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
         let person = EntityInit { seed, context, worked, scope };
-        let mut seat = EntityDriver::new(Arc::clone(&run), *machine, environs, TreePosition::default(), person);
+        let mut driver = EntityDriver::new(Arc::clone(&run), *machine, environs, TreePosition::default(), person);
         if let Some(log) = run.past.get(&entity) {
-            seat.replay_events(&log.events);
+            driver.replay_events(&log.events);
         }
-        let (halting, cancel) = (seat.halting.clone(), run.cancel.clone());
+        let (halting, cancel) = (driver.halting.clone(), run.cancel.clone());
         if cancelled {
             halting.halt(TruncationReason::Cancelled);
         }
@@ -381,7 +381,7 @@ impl Episode {
         // What is wished is heard first: who ends a run before it goes on must not see it go on.
         let rest = tokio::select! { biased;
             never = wished => match never {},
-            rest = seat.drive() => rest?,
+            rest = driver.drive() => rest?,
             lost = run.heartbeat(&halting) => return Err(lost),
         };
         match rest {
@@ -397,7 +397,7 @@ impl Episode {
                     WaitReason::Approval { .. } | WaitReason::Crystal { .. } => (waiting, None),
                 };
                 let parked = reason.map(|reason| {
-                    let elapsed_ms = Some(millis(seat.elapsed()));
+                    let elapsed_ms = Some(millis(driver.elapsed()));
                     let (turn_id, error, detail) = (None, None, None);
                     let parked = CastParked { cast_id: cast, reason, turn_id, error, detail, elapsed_ms };
                     (run.runtime.now().wall, parked.into())
@@ -409,8 +409,8 @@ impl Episode {
                 for crystal in facts.cantrip.crystals() {
                     crystal.on_end(entity);
                 }
-                let rested = cast_result(&seat, loom);
-                let EntityDriver { machine, sandbox_state: environs, .. } = seat;
+                let rested = cast_result(&driver, loom);
+                let EntityDriver { machine, sandbox_state: environs, .. } = driver;
                 put(&left, EntityState { past: machine.into_history(), sandbox_state: environs });
                 rested
             }
@@ -429,8 +429,8 @@ fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, slot: &Slot<Out
 }
 
 /// How the cast ended, and the refusal it is answered with if it did not terminate.
-fn cast_result(seat: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError> {
-    let machine = &seat.machine;
+fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError> {
+    let machine = &driver.machine;
     let facts = machine.facts();
     let Some(end) = machine.end() else { return Err(RunError::Unpaid) };
     let mut data = json!({
@@ -439,7 +439,7 @@ fn cast_result(seat: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError
     if let Some(text) = machine.cut_text() {
         data["cut_text"] = text.into();
     }
-    let calls_denied = seat.run.calls_denied.load(Ordering::Relaxed);
+    let calls_denied = driver.run.calls_denied.load(Ordering::Relaxed);
     if calls_denied > 0 {
         data["calls_denied"] = json!(calls_denied);
     }

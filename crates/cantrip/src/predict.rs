@@ -54,7 +54,7 @@ pub struct PreparedPredict {
     /// The variables of its programs.
     pub context: Option<Value>,
     /// Writes its row and its receipt.
-    pub clerk: Arc<dyn RunObserver>,
+    pub observer: Arc<dyn RunObserver>,
     /// How many outputs it may try before it has failed; none where its turns are something else.
     pub attempts: Option<u64>,
 }

@@ -77,10 +77,10 @@ async fn gate_functions_are_called_with_their_arguments() {
         done("end"),
     ]);
     let cantrip = requiring(&crystal).gate(greet("Hello".into())).gate(quotient()).gate(refuse()).build().unwrap();
-    let house = memory();
-    let reply = house.cast(&cantrip, cantrip::CastOptions::on("go")).await;
+    let runtime = memory();
+    let reply = runtime.cast(&cantrip, cantrip::CastOptions::on("go")).await;
     assert_eq!(reply.answer(), Some(&json!("end")));
-    let woven = woven(&house, cantrip.loom_id()).await;
+    let woven = woven(&runtime, cantrip.loom_id()).await;
     let lines: Vec<_> = woven.lines().collect();
     assert_eq!(lines[0], r#"A1 greet="Hello Ada, Hello Ada""#);
     assert_eq!(lines[1], "A2 <A1 divide=3");
@@ -125,10 +125,10 @@ async fn wait(#[given] begun: Arc<tokio::sync::Notify>) -> Result<(), Refusal> {
 async fn a_live_cast_is_cancelled_from_outside_or_by_dropping_it() {
     let begun = Arc::new(tokio::sync::Notify::new());
     let crystal = || script([call("wait", json!({}))]);
-    let house = memory();
+    let runtime = memory();
     let cantrip = |crystal| -> Cantrip { requiring(&crystal).gate(wait(Arc::clone(&begun))).build().unwrap() };
 
-    let live = house.live(&cantrip(crystal()), cantrip::CastOptions::on("wait"));
+    let live = runtime.live(&cantrip(crystal()), cantrip::CastOptions::on("wait"));
     begun.notified().await;
     live.cancel().cancel();
     let reply = live.reply().await;
@@ -136,10 +136,10 @@ async fn a_live_cast_is_cancelled_from_outside_or_by_dropping_it() {
     assert_eq!(reply.reason(), Some(TruncationReason::Cancelled));
 
     let cantrip = cantrip(crystal());
-    let live = house.live(&cantrip, cantrip::CastOptions::on("wait again"));
+    let live = runtime.live(&cantrip, cantrip::CastOptions::on("wait again"));
     begun.notified().await;
     drop(live);
-    while !woven(&house, cantrip.loom_id()).await.ends_with("truncated cancelled") {
+    while !woven(&runtime, cantrip.loom_id()).await.ends_with("truncated cancelled") {
         tokio::task::yield_now().await;
     }
 }

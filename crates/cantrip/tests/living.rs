@@ -131,7 +131,7 @@ async fn neighbours_that_only_read_run_eight_at_once_and_a_writer_alone() {
 
 async fn steps_of(responses: Vec<Response>) -> u64 {
     let store = Dying::after(cantrip_loom::AnyLoom::new(cantrip_loom::MemoryLoom::new()), u64::MAX);
-    let runtime = support::house(store.clone());
+    let runtime = support::runtime_over(store.clone());
     let count = Count::default();
     let cantrip = support::requiring(&script(responses)).gate(counting("count", &count)).build().unwrap();
     let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;

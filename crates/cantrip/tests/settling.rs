@@ -499,14 +499,14 @@ async fn an_authorization_of_an_entity_pays_for_its_children_and_nothing_wider_s
     let entity = runtime.summon(&cantrip, None).await.unwrap();
     let id = entity.id();
     // Its own, with room for one.
-    let purse = grant(&runtime, "spender", |terms| {
+    let funds = grant(&runtime, "spender", |terms| {
         terms.max_total = Some(1_500_000);
         terms.scope.thread_id = Some(id.to_string());
     })
     .await;
     assert_eq!(entity.send("go").await.answer(), Some(&json!("over")));
     assert_eq!(shop.sold(), [7], "its child's purchase is paid by it");
-    let spent = runtime.loom().authorization(purse).await.unwrap().totals.spent;
+    let spent = runtime.loom().authorization(funds).await.unwrap().totals.spent;
     assert_eq!(spent, 1_000_000);
     assert_eq!(entity.send("go").await.answer(), Some(&json!("over")));
     assert_eq!(shop.sold(), [7], "it is used up, and nothing wider stands in");

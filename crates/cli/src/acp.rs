@@ -53,7 +53,7 @@ impl Acp {
     pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
         // Standard output is the editor's: what goes wrong before it is served is said beside it.
         let present = Present { json: false };
-        let (agent, house) = match self.agent(guard) {
+        let (agent, host) = match self.agent(guard) {
             Ok(agent) => agent,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("acp"), |rb| async { rb.refuse(refusal) }).await;
@@ -66,7 +66,7 @@ impl Acp {
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.message),
             () = interrupt::wait_for_end_signal() => {
-                house.park_all().await;
+                host.park_all().await;
                 Ok(())
             }
         };
@@ -90,10 +90,10 @@ impl Acp {
             return Err(codes::not_found("spell", self.spell.as_str()).into());
         }
         let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
-        let house = SpellHost::open(runtime, shelf.clone());
+        let host = SpellHost::open(runtime, shelf.clone());
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
         let drawer = SessionFiles { shelf, store, unwritten: Mutex::default() };
-        Ok((Agent::new(house.clone(), drawer, person, owner), house))
+        Ok((Agent::new(host.clone(), drawer, person, owner), host))
     }
 }
 

@@ -159,8 +159,8 @@ impl Cast {
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, self.budget, &store);
-        let house = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
-        let service = Service::new(house);
+        let runtime = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
+        let service = Service::new(runtime);
         let cancel = Cancel::new();
         let ask = CastRequest {
             context,

@@ -90,16 +90,16 @@ fn find_code(rb: ReplyBuilder, asked: &str) -> Reply {
     }
 }
 
-fn pay(rb: ReplyBuilder, asked: &str, purse: &str) -> Reply {
-    let (asked, purse): (Money, Money) = match (asked.parse(), purse.parse()) {
-        (Ok(asked), Ok(purse)) => (asked, purse),
+fn pay(rb: ReplyBuilder, asked: &str, funds: &str) -> Reply {
+    let (asked, funds): (Money, Money) = match (asked.parse(), funds.parse()) {
+        (Ok(asked), Ok(funds)) => (asked, funds),
         (Err(fault), _) | (_, Err(fault)) => {
             return rb.invalid(codes::unparsable("the amount", "its start", fault.to_string()));
         }
     };
-    match purse.minus(asked) {
+    match funds.minus(asked) {
         Ok(left) => rb.success(codes::gate_ok("pay").value(left)),
-        Err(_) => rb.denied(codes::budget_spent(asked, purse, "the purse")),
+        Err(_) => rb.denied(codes::budget_spent(asked, funds, "the purse")),
     }
 }
 

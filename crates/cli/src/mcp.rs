@@ -40,7 +40,7 @@ impl Mcp {
     pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
         // Standard output is the client's: what goes wrong before it is served is said beside it.
         let present = Present { json: false };
-        let (server, house) = match self.server(guard) {
+        let (server, host) = match self.server(guard) {
             Ok(server) => server,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("mcp"), |rb| async { rb.refuse(refusal) }).await;
@@ -53,7 +53,7 @@ impl Mcp {
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.to_string()),
             () = interrupt::wait_for_end_signal() => {
-                house.park_all().await;
+                host.park_all().await;
                 Ok(())
             }
         };
@@ -70,8 +70,8 @@ impl Mcp {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = Arc::new(store::open(self.store.as_deref(), &here)?);
         let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
-        let house = SpellHost::open(runtime, FileSpellCatalog::new(store)?);
+        let host = SpellHost::open(runtime, FileSpellCatalog::new(store)?);
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
-        Ok((McpServer::new(house.clone(), owner), house))
+        Ok((McpServer::new(host.clone(), owner), host))
     }
 }

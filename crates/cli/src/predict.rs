@@ -177,11 +177,11 @@ impl Predict {
     async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
-        let mut house = Viewer::new(OutputMode::Nothing).runtime(&store, guard);
+        let mut runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard);
         if !self.quiet && !present.json {
-            house = house.with_watcher(RetryLines);
+            runtime = runtime.with_watcher(RetryLines);
         }
-        let service = Service::new(house);
+        let service = Service::new(runtime);
         let prepared = self.prepare(&service, &store).await?;
         match &self.batch {
             Some(file) => self.predict_batch(guard, present, prepared, file).await,

@@ -30,21 +30,21 @@ pub(crate) async fn show_rollout(runtime: &Runtime, id: &SignatureId, text: &mut
     let clock = Arc::new(MachineClock::new());
     let given = move |_: Option<&str>| Ok(crystal.clone());
     let predictor = Predictor::new(runtime.clone(), given, TraceArchive::inline(), clock, ids);
-    let house = RolloutDemo { service, predictor, id: id.clone() };
+    let demo = RolloutDemo { service, predictor, id: id.clone() };
 
     let _ = writeln!(text, "{BOLD}Another prompt goes out by percent, and comes back in one command{BOLD:#}\n");
-    let written = house.service.catalog().signature(id).await.map_err(|refusal| refusal.code().to_string())?;
-    let (first, second) = (written.base_artifact().id(), house.second().await?);
+    let written = demo.service.catalog().signature(id).await.map_err(|refusal| refusal.code().to_string())?;
+    let (first, second) = (written.base_artifact().id(), demo.second().await?);
     let name = id.name();
     print_command(text, &format!("cantrip pointer set {name} {}", short(&first)));
-    let reply = house.repoint(RolloutAction::Set { artifact: first, seed: None }).await?;
+    let reply = demo.repoint(RolloutAction::Set { artifact: first, seed: None }).await?;
     print_reply(text, &reply);
     print_command(text, &format!("cantrip pointer canary {name} {} --percent {PERCENT}", short(&second)));
     let canary = Canary { artifact: second, percent: PERCENT };
-    let reply = house.repoint(RolloutAction::Canary(canary)).await?;
+    let reply = demo.repoint(RolloutAction::Canary(canary)).await?;
     print_reply(text, &reply);
 
-    let split = house.split().await?;
+    let split = demo.split().await?;
     let _ = writeln!(text, "    {DIM}of {CALLERS} callers {} get the canary{DIM:#}", split["canary"]);
     let caller = |side: &str| {
         let rows = split["rows"].as_array().into_iter().flatten();
@@ -53,14 +53,14 @@ pub(crate) async fn show_rollout(runtime: &Runtime, id: &SignatureId, text: &mut
     };
     let (on_trial, other) = (caller("canary")?, caller("primary")?);
     for key in [&on_trial, &other] {
-        let _ = writeln!(text, "    {DIM}{key:<8} is answered by the {}{DIM:#}", house.serving_side(key).await?);
+        let _ = writeln!(text, "    {DIM}{key:<8} is answered by the {}{DIM:#}", demo.serving_side(key).await?);
     }
 
     print_command(text, &format!("cantrip pointer rollback {name}"));
-    let reply = house.repoint(RolloutAction::Rollback { to: None }).await?;
+    let reply = demo.repoint(RolloutAction::Rollback { to: None }).await?;
     print_reply(text, &reply);
-    let _ = writeln!(text, "    {DIM}{on_trial:<8} is answered by the {}{DIM:#}", house.serving_side(&on_trial).await?);
-    let audits = house.service.pointer_audits(id.clone(), PageRequest::FIRST).await;
+    let _ = writeln!(text, "    {DIM}{on_trial:<8} is answered by the {}{DIM:#}", demo.serving_side(&on_trial).await?);
+    let audits = demo.service.pointer_audits(id.clone(), PageRequest::FIRST).await;
     let audits = audits.reply.value().and_then(|value| value["items"].as_array().cloned()).unwrap_or_default();
     let actions: Vec<&str> = audits.iter().filter_map(|audit| audit["action"].as_str()).collect();
     let _ = writeln!(text, "    {DIM}audits   {}{DIM:#}\n", actions.join(", "));

@@ -195,8 +195,8 @@ impl RunCommand {
         let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&found.spell, None, &store);
-        let house = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
-        let service = Service::new(house);
+        let runtime = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
+        let service = Service::new(runtime);
         let cancel = Cancel::new();
         let mut reply = match way {
             ResumeMode::Resumed => {

@@ -77,15 +77,15 @@ impl Serve {
         };
         let runtime = if address.ip().is_loopback() { runtime } else { runtime.for_remote_callers() };
         let runtime = crate::predict::with_predictor(&runtime, &store);
-        let house = SpellHost::open(runtime, FileSpellCatalog::new(Arc::clone(&store))?);
+        let host = SpellHost::open(runtime, FileSpellCatalog::new(Arc::clone(&store))?);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
         };
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let bound = listener.local_addr().map_err(unusable)?;
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
-        let looking = tokio::spawn(look_for_runs(house.clone(), store.is_shared, !self.no_resume));
-        let http = HttpServer::new(house, Options { tokens, ..Options::default() });
+        let looking = tokio::spawn(look_for_runs(host.clone(), store.is_shared, !self.no_resume));
+        let http = HttpServer::new(host, Options { tokens, ..Options::default() });
         let stop = async move {
             wait_for_stop_signal().await;
             // A run that is handed back from here on is for another server.
@@ -145,9 +145,9 @@ async fn wait_for_stop_signal() {
 
 /// Goes on with the runs that other processes handed back, or left behind when they were killed: now, and for as long as
 /// the server runs where other processes share its store.
-async fn look_for_runs(house: SpellHost, is_shared: bool, takes_up: bool) {
-    let service = house.service(&cantrip_serve::local_owner());
-    let takeover = Takeover::new(house, |owner| process::presence(owner) == Presence::Gone);
+async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
+    let service = host.service(&cantrip_serve::local_owner());
+    let takeover = Takeover::new(host, |owner| process::presence(owner) == Presence::Gone);
     let begun = async {
         takeover.release_dead_leases().await?;
         service.recover().await

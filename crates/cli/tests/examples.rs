@@ -99,8 +99,8 @@ fn no_spell_is_forgotten() {
 #[test]
 fn every_thread_of_every_example_replays_identically() {
     for example in examples() {
-        let house = House(tempfile::tempdir().expect("a folder"));
-        let turns = house.cast(&example);
+        let runtime = House(tempfile::tempdir().expect("a folder"));
+        let turns = runtime.cast(&example);
         // An entity's last turn names its thread.
         let mut threads = BTreeMap::new();
         for turn in &turns {
@@ -109,7 +109,7 @@ fn every_thread_of_every_example_replays_identically() {
         }
         assert_eq!(threads.len(), example.entities, "{}", example.spell);
         for (sequence, leaf) in threads.into_values() {
-            let same = house.envelope(&["loom", "replay", leaf], codes::VERIFIED.any());
+            let same = runtime.envelope(&["loom", "replay", leaf], codes::VERIFIED.any());
             assert_eq!(same["data"]["turns"], json!(sequence), "{}: {same}", example.spell);
         }
     }
@@ -133,9 +133,9 @@ fn every_turn_of_every_example_is_a_line_with_the_fields_of_the_specification() 
         "x",
     ];
     for example in examples() {
-        let house = House(tempfile::tempdir().expect("a folder"));
-        let turns = house.cast(&example);
-        let export = house.run(&["loom", "export"]);
+        let runtime = House(tempfile::tempdir().expect("a folder"));
+        let turns = runtime.cast(&example);
+        let export = runtime.run(&["loom", "export"]);
         let lines = String::from_utf8(export.stdout).expect("UTF-8");
         let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let ids = |turns: &[Value]| turns.iter().map(|turn| text(&turn["id"]).to_owned()).collect::<BTreeSet<_>>();

@@ -32,24 +32,24 @@ fn an_authorization_is_given_shown_and_taken_back() {
         &["authorize", "--total", "5.00 USD", "--per-day", "1.00 USD", "--agent", "analyst", "--model", "anthropic/*"],
         codes::CREATED.any(),
     );
-    let purse = id(&given["data"]["authorization_id"]).to_owned();
+    let funds = id(&given["data"]["authorization_id"]).to_owned();
     let listed = spend(&folder, &["ls"], codes::READ.any());
     let rows = listed["data"]["value"]["items"].as_array().unwrap();
     let ids: Vec<&Value> = rows.iter().map(|row| &row["id"]).collect();
-    assert_eq!(ids, [&json!("auth_local"), &json!(purse)]);
-    let shown = spend(&folder, &["show", &purse[..12]], codes::READ.any());
+    assert_eq!(ids, [&json!("auth_local"), &json!(funds)]);
+    let shown = spend(&folder, &["show", &funds[..12]], codes::READ.any());
     let terms = &shown["data"]["value"]["authorization"]["agreement"]["terms"];
     assert_eq!((&terms["mode"], &terms["max_total"]), (&json!("delegated_budget"), &json!(5_000_000)));
     assert_eq!(terms["constraints"], json!({"models_allow": ["anthropic/*"]}));
     assert_eq!(shown["data"]["value"]["remaining"], 5_000_000);
-    spend(&folder, &["revoke", &purse, "--because", "the month is over"], codes::CHANGED.any());
-    let told = spend(&folder, &["show", &purse], codes::READ.any());
+    spend(&folder, &["revoke", &funds, "--because", "the month is over"], codes::CHANGED.any());
+    let told = spend(&folder, &["show", &funds], codes::READ.any());
     let changes = told["data"]["value"]["agreements"].as_array().unwrap();
     assert_eq!(changes.len(), 2);
     assert_eq!(changes[1]["reason"], "the month is over");
-    let shown = folder.run(&["spend", "show", &purse, "--store", STORE]);
+    let shown = folder.run(&["spend", "show", &funds, "--store", STORE]);
     let text = stdout(&shown);
-    for part in [purse.as_str(), "revoked", "5.00 USD", "the month is over", "analyst"] {
+    for part in [funds.as_str(), "revoked", "5.00 USD", "the month is over", "analyst"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(stdout(&folder.run(&["spend", "ls", "--store", STORE])).contains("no total"));

@@ -33,8 +33,9 @@ impl PredictPreparer for Predictor {
                 Strategy::Direct => Some(u64::from(how.repair_attempts) + 1),
                 Strategy::RlmLite => None,
             };
-            let (intent, clerk) = (Content::from(rendered.user.as_str()), Arc::new(PredictObserver(Arc::new(filing))));
-            Ok(PreparedPredict { cantrip, intent, context, clerk, attempts })
+            let (intent, observer) =
+                (Content::from(rendered.user.as_str()), Arc::new(PredictObserver(Arc::new(filing))));
+            Ok(PreparedPredict { cantrip, intent, context, observer, attempts })
         })
     }
 }

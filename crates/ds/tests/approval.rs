@@ -35,12 +35,12 @@ async fn asked(predictor: &Predictor, how: PredictOptions) -> PredictReply {
 
 /// Says yes or no to everything that a run waits for.
 async fn decides(loom: &AnyLoom, run: RunId, approves: bool) -> usize {
-    let (house, ann) = (Runtime::new(loom.clone()), Actor::new("ann").unwrap());
-    let pending = house.pending(run).await.unwrap();
+    let (runtime, ann) = (Runtime::new(loom.clone()), Actor::new("ann").unwrap());
+    let pending = runtime.pending(run).await.unwrap();
     for call in &pending {
         let word =
             if approves { HumanDecision::approve(ann.clone()) } else { HumanDecision::refuse(ann.clone(), "too dear") };
-        assert_code(&house.decide(run, call.approval_id, word).await.reply, codes::CHANGED);
+        assert_code(&runtime.decide(run, call.approval_id, word).await.reply, codes::CHANGED);
     }
     pending.len()
 }

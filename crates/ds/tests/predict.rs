@@ -191,7 +191,7 @@ async fn what_it_cost_stands_in_its_receipt_and_adds_up() {
         let script = scripted([bad, done(json!({"text": "HEY"})).with_usage(used)]);
         let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, TraceArchive::inline());
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
-        let purse = grant(&loom, 1, |_| {}).await;
+        let funds = grant(&loom, 1, |_| {}).await;
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), PredictOptions::default()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let told = receipts(&loom).await.pop().unwrap();
@@ -199,7 +199,7 @@ async fn what_it_cost_stands_in_its_receipt_and_adds_up() {
         assert_eq!((budget.captured, budget.reservation_ids.len()), (2 * (310 + 240), 2));
         assert_eq!(budget.reserved, budget.captured + budget.released);
         assert_eq!((budget.input_tokens, budget.output_tokens), (620, 48));
-        let spent = loom.authorization(purse).await.unwrap();
+        let spent = loom.authorization(funds).await.unwrap();
         assert_eq!(spent.totals.spent as u64, budget.captured);
         assert_eq!(budget.remaining, spent.remaining());
         assert_eq!(told.policy.authorization_mode.as_deref(), Some("delegated_budget"));

@@ -465,8 +465,8 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse: AuthorizationId = weaver.id();
-    let purse = AuthorizationRef::Issued(purse);
+    let funds: AuthorizationId = weaver.id();
+    let funds = AuthorizationRef::Issued(funds);
     let terms = Terms {
         mode: AuthorizationMode::DelegatedBudget,
         max_total: Some(100_000),
@@ -474,7 +474,7 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
         ..Terms::local()
     };
     let (actor, reason) = ("local".to_owned(), "a case".to_owned());
-    let issue = Authorize { authorization: purse, terms, actor, reason, at: weaver.now() };
+    let issue = Authorize { authorization: funds, terms, actor, reason, at: weaver.now() };
     let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
     assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::START));
     let episode = weaver.cast("count").await;
@@ -482,7 +482,7 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
     for (n, actual) in [(1_u64, 12_900), (2, 25_000)] {
         let turn = weaver.id();
         let mut held = reserve(&mut weaver, &episode, turn, 1, 20_000);
-        held.hold.authorization = purse;
+        held.hold.authorization = funds;
         let (id, now) = (held.hold.id(), weaver.now());
         let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
             .record(weaver.draft(odd(n)))
@@ -516,7 +516,7 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
     assert_eq!(sums(&read[2]), (0, 0, 0, 0, None));
     assert_eq!(read[0].budget.reservation_ids, [ids[0].clone()]);
     let policy = &read[1].policy;
-    assert_eq!(policy.authorization_id, Some(purse.to_string()));
+    assert_eq!(policy.authorization_id, Some(funds.to_string()));
     assert_eq!(
         (policy.authorization_revision, policy.authorization_mode.as_deref()),
         (Some(1), Some("delegated_budget"))
@@ -541,19 +541,19 @@ pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
-    let purse: AuthorizationId = weaver.id();
-    let purse = AuthorizationRef::Issued(purse);
+    let funds: AuthorizationId = weaver.id();
+    let funds = AuthorizationRef::Issued(funds);
     let terms =
         Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(10), issued_at: at(0), ..Terms::local() };
     let (actor, reason) = ("local".to_owned(), "a case".to_owned());
-    let issue = Authorize { authorization: purse, terms, actor, reason, at: weaver.now() };
+    let issue = Authorize { authorization: funds, terms, actor, reason, at: weaver.now() };
     let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
     assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::START));
     let episode = weaver.cast("count").await;
     let (id, now): (PredictId, _) = (weaver.id(), weaver.now());
     let turn = weaver.id();
     let mut dear = reserve(&mut weaver, &episode, turn, 1, 11);
-    dear.hold.authorization = purse;
+    dear.hold.authorization = funds;
     let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
     let denied = PredictRow { end: Some(end), ..predict_row(&episode, id, &sort, None, now) };
     let mut step = Step::for_lease(weaver.step_id(), episode.lease.clone())

@@ -144,10 +144,10 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(10)).await;
+    let funds = authorize(&mut weaver, store, budget(10)).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
-    let dear = worst(&mut weaver, &episode, purse, turn, 11);
+    let dear = worst(&mut weaver, &episode, funds, turn, 11);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(asked(dear))
@@ -161,10 +161,10 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     assert_eq!(records[1].kind.as_str(), "policy.decision");
     let said = records[1].value().expect("a payload");
     assert_eq!(said["reason_code"], "policy_denied.budget_exhausted");
-    assert_eq!(said["authorization_id"], purse.to_string());
-    assert_eq!(totals(store, purse).await, (0, 0));
+    assert_eq!(said["authorization_id"], funds.to_string());
+    assert_eq!(totals(store, funds).await, (0, 0));
     // Its neighbours are not harmed, and the run goes on.
-    let fits = worst(&mut weaver, &episode, purse, turn, 10);
+    let fits = worst(&mut weaver, &episode, funds, turn, 10);
     assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, AppendOutcome::Committed(_)));
     assert_eq!(store.run(episode.run).await.expect("the run").state, RunState::Running);
     adds_up(store).await;
@@ -262,29 +262,29 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
-    let first = worst(&mut weaver, &episode, purse, one, 100);
+    let first = worst(&mut weaver, &episode, funds, one, 100);
     let (id, now) = (first.hold.id(), weaver.now());
     assert!(matches!(pay(&mut weaver, store, &episode, asked(first)).await, AppendOutcome::Committed(_)));
     // What settles makes room for what is asked for behind it.
-    let next = worst(&mut weaver, &episode, purse, two, 60);
+    let next = worst(&mut weaver, &episode, funds, two, 60);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(Operation::commit(id, usd(40), None, now))
         .money(asked(next.clone()));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
-    assert_eq!(totals(store, purse).await, (40, 60));
+    assert_eq!(totals(store, funds).await, (40, 60));
     // And two that fit alone do not fit together: the whole step is refused.
     let release = Operation::release(next.hold.id(), now);
-    let other = worst(&mut weaver, &episode, purse, three, 61);
+    let other = worst(&mut weaver, &episode, funds, three, 61);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(2)))
         .money(release)
         .money(asked(other));
     assert_eq!(reason(&append(store, step).await), "policy_denied.budget_exhausted");
-    assert_eq!(totals(store, purse).await, (40, 60), "what came before it is taken back");
+    assert_eq!(totals(store, funds).await, (40, 60), "what came before it is taken back");
     adds_up(store).await;
 }
 
@@ -294,28 +294,28 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let (episode, stranger) = (weaver.cast("count").await, weaver.cast("count").await);
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
-    let mine = worst(&mut weaver, &episode, purse, one, 60);
+    let mine = worst(&mut weaver, &episode, funds, one, 60);
     let (id, now) = (mine.hold.id(), weaver.now());
     assert!(matches!(pay(&mut weaver, store, &episode, asked(mine)).await, AppendOutcome::Committed(_)));
     let before = kinds(store, episode.run).await.len();
-    let next = worst(&mut weaver, &episode, purse, two, 60);
+    let next = worst(&mut weaver, &episode, funds, two, 60);
     let waiting = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
         .money(asked(next))
         .if_refused(weaver.draft(odd(2)));
     assert_eq!(append(store, waiting.clone()).await, AppendOutcome::Wait);
     assert_eq!(kinds(store, episode.run).await.len(), before, "nothing is written");
-    let theirs = worst(&mut weaver, &stranger, purse, three, 60);
+    let theirs = worst(&mut weaver, &stranger, funds, three, 60);
     let answer = pay(&mut weaver, store, &stranger, asked(theirs)).await;
     assert_eq!(reason(&answer), "policy_denied.budget_exhausted", "nobody waits for another tree");
     // An unknown outcome may never settle: nobody waits for it.
     let commit = Operation::commit(id, usd(40), None, now);
     assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
     assert!(matches!(append(store, waiting).await, AppendOutcome::Committed(_)), "there is room now");
-    assert_eq!(totals(store, purse).await, (40, 60));
+    assert_eq!(totals(store, funds).await, (40, 60));
     adds_up(store).await;
 }
 
@@ -325,19 +325,19 @@ pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) 
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(10 * 1_000 + 999)).await;
+    let funds = authorize(&mut weaver, store, budget(10 * 1_000 + 999)).await;
     let mut steps = Vec::new();
     for _ in 0..64 {
         let episode = weaver.cast("count").await;
         let turn = weaver.id();
-        let held = worst(&mut weaver, &episode, purse, turn, 1_000);
+        let held = worst(&mut weaver, &episode, funds, turn, 1_000);
         steps.push(Step::for_lease(weaver.step_id(), episode.lease.clone()).money(asked(held)));
     }
     let answers = join_all(steps.into_iter().map(|step| append(store, step))).await;
     let committed = answers.iter().filter(|answer| matches!(answer, AppendOutcome::Committed(_))).count();
     let refused = answers.iter().filter(|answer| reason(answer) == "policy_denied.budget_exhausted").count();
     assert_eq!((committed, refused), (10, 54));
-    assert_eq!(totals(store, purse).await, (0, 10_000));
+    assert_eq!(totals(store, funds).await, (0, 10_000));
     adds_up(store).await;
 }
 
@@ -385,19 +385,19 @@ pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subj
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
-    let held = worst(&mut weaver, &episode, purse, one, 90);
+    let held = worst(&mut weaver, &episode, funds, one, 90);
     let (id, now) = (held.hold.id(), weaver.now());
     assert!(matches!(pay(&mut weaver, store, &episode, asked(held)).await, AppendOutcome::Committed(_)));
     let commit = Operation::commit(id.clone(), usd(115), None, now);
     assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
-    assert_eq!(totals(store, purse).await, (115, 0));
-    assert_eq!(store.authorization(purse).await.expect("it is there").remaining(), Some(-15));
+    assert_eq!(totals(store, funds).await, (115, 0));
+    assert_eq!(store.authorization(funds).await.expect("it is there").remaining(), Some(-15));
     assert_eq!(store.reservation(id).await.expect("a row").row.overage_micros(), 25);
     assert_eq!(kinds(store, episode.run).await.last().map(String::as_str), Some("spend.overage"));
-    let next = worst(&mut weaver, &episode, purse, two, 1);
+    let next = worst(&mut weaver, &episode, funds, two, 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(next)).await), "policy_denied.budget_exhausted");
     adds_up(store).await;
 }
@@ -410,17 +410,17 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
     let mut weaver = LoomWriter::new(store);
     let local = store.authorization(AuthorizationRef::Local).await.expect("every store has it");
     assert_eq!(*local.terms(), Terms::local());
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let listed = store.authorizations(PageRequest::FIRST).await.expect("a list");
     let ids: Vec<AuthorizationRef> = listed.items.iter().map(|row| row.id).collect();
-    assert_eq!((ids, listed.next), (vec![AuthorizationRef::Local, purse], None));
+    assert_eq!((ids, listed.next), (vec![AuthorizationRef::Local, funds], None));
     let change = |weaver: &mut LoomWriter<'_, S::Store>, operation: Operation| {
         append(store, Step::outside_runs(weaver.step_id()).money(operation))
     };
     let revise = |expected_revision, total| {
         let (actor, reason) = ("local".to_owned(), "otherwise".to_owned());
         let terms = budget(total);
-        Operation::Revise(Box::new(Revise { authorization: purse, expected_revision, terms, actor, reason, at: at(9) }))
+        Operation::Revise(Box::new(Revise { authorization: funds, expected_revision, terms, actor, reason, at: at(9) }))
     };
     assert_eq!(change(&mut weaver, revise(1, 50)).await, AppendOutcome::Committed(Seq::START));
     assert_eq!(
@@ -434,20 +434,20 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
     ));
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
-    let dear = worst(&mut weaver, &episode, purse, one, 51);
+    let dear = worst(&mut weaver, &episode, funds, one, 51);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(dear)).await), "policy_denied.budget_exhausted");
-    let under_way = worst(&mut weaver, &episode, purse, one, 50);
+    let under_way = worst(&mut weaver, &episode, funds, one, 50);
     let (id, now) = (under_way.hold.id(), weaver.now());
     assert!(matches!(pay(&mut weaver, store, &episode, asked(under_way)).await, AppendOutcome::Committed(_)));
     let (actor, why) = ("local".to_owned(), "enough".to_owned());
-    let revoke = Revoke { authorization: purse, actor, reason: why, at: now };
+    let revoke = Revoke { authorization: funds, actor, reason: why, at: now };
     assert_eq!(change(&mut weaver, Operation::Revoke(revoke.clone())).await, AppendOutcome::Committed(Seq::START));
     assert_eq!(change(&mut weaver, Operation::Revoke(revoke)).await, AppendOutcome::Committed(Seq::START));
-    let next = worst(&mut weaver, &episode, purse, two, 1);
+    let next = worst(&mut weaver, &episode, funds, two, 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(next)).await), "policy_denied.authorization_revoked");
     let commit = Operation::commit(id, usd(45), None, now);
     assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)), "it was under way");
-    let history = store.agreements(purse).await.expect("a history");
+    let history = store.agreements(funds).await.expect("a history");
     let revisions: Vec<(u64, Option<i64>, bool)> =
         history.iter().map(|row| (row.revision, row.terms.max_total, row.terms.revoked_at.is_some())).collect();
     assert_eq!(revisions, [(1, Some(100), false), (2, Some(50), false), (3, Some(50), true)]);
@@ -540,16 +540,16 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
     }
     // At the limit it is allowed, and a new day is a new day.
     let terms = Terms { max_per_call: Some(10), max_per_day: Some(10), ..budget(20) };
-    let purse = authorize(&mut weaver, store, terms).await;
+    let funds = authorize(&mut weaver, store, terms).await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
-    let today = worst(&mut weaver, &episode, purse, turns[0], 10);
+    let today = worst(&mut weaver, &episode, funds, turns[0], 10);
     let settle = Operation::commit(today.hold.id(), usd(10), None, at(2 * 86_400_000));
     assert!(matches!(pay(&mut weaver, store, &episode, asked(today)).await, AppendOutcome::Committed(_)));
     assert!(matches!(pay(&mut weaver, store, &episode, settle).await, AppendOutcome::Committed(_)));
-    let more = worst(&mut weaver, &episode, purse, turns[1], 1);
+    let more = worst(&mut weaver, &episode, funds, turns[1], 1);
     assert_eq!(reason(&pay(&mut weaver, store, &episode, asked(more.clone())).await), "policy_denied.per_day_limit");
     let midnight: cantrip_canon::Timestamp = "2026-02-20T00:00:00.000Z".parse().expect("a time");
-    let mut tomorrow = worst(&mut weaver, &episode, purse, turns[2], 10);
+    let mut tomorrow = worst(&mut weaver, &episode, funds, turns[2], 10);
     (tomorrow.hold.at, tomorrow.hold.expires_at) = (midnight, midnight.after(Duration::from_secs(60)));
     assert!(matches!(pay(&mut weaver, store, &episode, asked(tomorrow)).await, AppendOutcome::Committed(_)));
     adds_up(store).await;
@@ -694,18 +694,18 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse =
+    let funds =
         authorize(&mut weaver, store, Terms { mode: AuthorizationMode::Interactive, max_total: None, ..budget(0) })
             .await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
-    let mut held = worst(&mut weaver, &episode, purse, turn, 20);
+    let mut held = worst(&mut weaver, &episode, funds, turn, 20);
     let answer = pay(&mut weaver, store, &episode, asked(held.clone())).await;
     assert_eq!(reason(&answer), "approval_required.interactive");
     let (approval, now): (ApprovalId, _) = (weaver.id(), weaver.now());
     let request = ApprovalRequest {
         approval,
-        authorization: purse,
+        authorization: funds,
         run: episode.run,
         call: Some(held.hold.call.clone()),
         kind: ApprovalKind::Spend,
@@ -722,7 +722,7 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
         .money(Operation::AskApproval(request));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(store.approval(approval).await.expect("an approval").state(), ApprovalState::Pending);
-    assert_eq!(totals(store, purse).await, (0, 0), "asking holds no money");
+    assert_eq!(totals(store, funds).await, (0, 0), "asking holds no money");
     let decide = |verdict| {
         let (by, reason) = ("user:1".to_owned(), None);
         Operation::DecideApproval(ApprovalDecision { approval, verdict, by, reason, at: now })
@@ -761,14 +761,14 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     for micros in [60, 41, 101] {
         let turn = weaver.id();
-        let held = worst(&mut weaver, &episode, purse, turn, micros);
+        let held = worst(&mut weaver, &episode, funds, turn, micros);
         let _ = pay(&mut weaver, store, &episode, asked(held)).await;
     }
-    let history = store.agreements(purse).await.expect("a history");
+    let history = store.agreements(funds).await.expect("a history");
     let decisions = store.decisions(episode.run).await.expect("decisions");
     let codes: Vec<&str> = decisions.iter().map(|decided| decided.decision.reason_code.as_str()).collect();
     assert_eq!(codes, ["policy_allowed.default", "policy_denied.budget_exhausted"], "who waits decided nothing");
@@ -789,10 +789,10 @@ pub(super) async fn the_ledger_survives_reopening<S: Subject>(subject: S) {
     }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let purse = authorize(&mut weaver, store, budget(100)).await;
+    let funds = authorize(&mut weaver, store, budget(100)).await;
     let episode = weaver.cast("count").await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
-    let held: Vec<Reserve> = turns.iter().map(|turn| worst(&mut weaver, &episode, purse, *turn, 20)).collect();
+    let held: Vec<Reserve> = turns.iter().map(|turn| worst(&mut weaver, &episode, funds, *turn, 20)).collect();
     let now = weaver.now();
     let settle = [
         Transition::Commit { actual: usd(15), provider_correlation_id: Some("ch_1".into()) },
@@ -809,14 +809,14 @@ pub(super) async fn the_ledger_survives_reopening<S: Subject>(subject: S) {
     for held in &held {
         rows.push(store.reservation(held.hold.id()).await.expect("a row"));
     }
-    let (row, history) = (store.authorization(purse).await, store.agreements(purse).await);
+    let (row, history) = (store.authorization(funds).await, store.agreements(funds).await);
     let (row, history) = (row.expect("a row"), history.expect("a history"));
     let Some(again) = subject.reopen().await else { return };
     let store = again.store();
     for (held, row) in held.iter().zip(rows) {
         assert_eq!(store.reservation(held.hold.id()).await.expect("a row"), row);
     }
-    assert_eq!(store.authorization(purse).await.expect("a row"), row);
-    assert_eq!(store.agreements(purse).await.expect("a history"), history);
+    assert_eq!(store.authorization(funds).await.expect("a row"), row);
+    assert_eq!(store.agreements(funds).await.expect("a history"), history);
     adds_up(store).await;
 }

@@ -70,12 +70,12 @@ impl StartedCast {
 
 impl SpellHost {
     /// Opens a house over a store's runtime. The runtime should be askable where an approval can be given later.
-    pub fn open(runtime: Runtime, grimoire: impl SpellCatalog + 'static) -> Self {
+    pub fn open(runtime: Runtime, catalog: impl SpellCatalog + 'static) -> Self {
         let hub = RunBroadcaster::default();
         Self(Arc::new(Inner {
             runtime: runtime.with_watcher(hub.clone()),
             broadcaster: hub,
-            spell_catalog: Arc::new(grimoire),
+            spell_catalog: Arc::new(catalog),
             services: Mutex::default(),
             under_way: Mutex::default(),
         }))
@@ -142,9 +142,9 @@ impl SpellHost {
     /// Casts a spell.
     pub async fn cast(&self, owner: &Actor, spell: &str, ask: CastRequest) -> StartedCast {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
-        let (house, service, spell) = (self.clone(), self.service(owner), spell.to_owned());
+        let (host, service, spell) = (self.clone(), self.service(owner), spell.to_owned());
         self.begin(run, cancel, async move {
-            match house.spell_catalog().cantrip(&spell).await {
+            match host.spell_catalog().cantrip(&spell).await {
                 Ok(cantrip) => service.cast(&cantrip, CastRequest { run: Some(run), ..ask }).await,
                 Err(refusal) => refused_cast(&service, "cast", refusal).await,
             }
@@ -163,10 +163,10 @@ impl SpellHost {
     /// Sends something to an entity; one that is not at hand is taken up from the loom first.
     pub async fn send(&self, owner: &Actor, entity: EntityId, ask: CastRequest) -> StartedCast {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
-        let (house, service) = (self.clone(), self.service(owner));
+        let (host, service) = (self.clone(), self.service(owner));
         self.begin(run, cancel, async move {
             let found = match service.own_entity(entity).await {
-                Ok(_) => house.spell_catalog().cantrip_of_entity(entity).await,
+                Ok(_) => host.spell_catalog().cantrip_of_entity(entity).await,
                 Err(refusal) => Err(refusal),
             };
             let cantrip = match found {
@@ -185,10 +185,10 @@ impl SpellHost {
     /// Branches off behind a turn.
     pub async fn fork(&self, owner: &Actor, at: TurnId, branch: ForkRequest) -> StartedCast {
         let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.new_run_id()), branch.cancel.clone());
-        let (house, service) = (self.clone(), self.service(owner));
+        let (host, service) = (self.clone(), self.service(owner));
         self.begin(run, cancel, async move {
             let found = match service.own_turn(at).await {
-                Ok(turn) => house.spell_catalog().cantrip_of_entity(turn.entity_id).await,
+                Ok(turn) => host.spell_catalog().cantrip_of_entity(turn.entity_id).await,
                 Err(refusal) => Err(refusal),
             };
             match found {
@@ -209,13 +209,13 @@ impl SpellHost {
 
     /// Goes on with a run that waits, or whose process is gone.
     pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> StartedCast {
-        let (house, service, ends) = (self.clone(), self.service(owner), cancel.clone());
+        let (host, service, ends) = (self.clone(), self.service(owner), cancel.clone());
         if self.under_way().contains_key(&run) {
             let busy = codes::busy("run", run.to_string(), "this process");
             return finished_cast(Ok(refused_cast(&service, "resume", busy.into()).await), cancel);
         }
         self.begin(run, cancel, async move {
-            match house.resumable(&service, run).await {
+            match host.resumable(&service, run).await {
                 Ok(Resumable::Cast(cantrip)) => service.resume(&cantrip, run, &ends).await,
                 Ok(Resumable::Predict(predictor)) => {
                     let guarded = predictor.resume(run, &ends).await.guarded;
@@ -245,10 +245,10 @@ impl SpellHost {
         continuing: ContinueOptions,
         cancel: Cancel,
     ) -> StartedCast {
-        let (house, service, next) = (self.clone(), self.service(owner), self.0.runtime.new_run_id());
+        let (host, service, next) = (self.clone(), self.service(owner), self.0.runtime.new_run_id());
         let continuing = continuing.as_run(next).cancelled_by(&cancel);
         self.begin(next, cancel, async move {
-            match house.cantrip_of(&service, run).await {
+            match host.cantrip_of(&service, run).await {
                 Ok(cantrip) => service.continue_run(&cantrip, run, continuing).await,
                 Err(refusal) => refused_cast(&service, "continue", refusal).await,
             }
@@ -283,13 +283,13 @@ impl SpellHost {
     where
         M: Future<Output = bool> + Send,
     {
-        let (house, owner) = (self.clone(), owner.clone());
+        let (host, owner) = (self.clone(), owner.clone());
         tokio::spawn(async move {
-            let service = house.service(&owner);
+            let service = host.service(&owner);
             let rests =
-                tokio::time::timeout(Duration::from_millis(GO_ON_MS), house.wait_until_idle(&service, run)).await;
+                tokio::time::timeout(Duration::from_millis(GO_ON_MS), host.wait_until_idle(&service, run)).await;
             if rests.unwrap_or(false) && may(service).await {
-                let reply = house.resume(&owner, run, Cancel::new()).await.reply().await;
+                let reply = host.resume(&owner, run, Cancel::new()).await.reply().await;
                 tracing::debug!(%run, code = %reply.reply().code(), "a run went on");
             }
         });
@@ -324,11 +324,11 @@ impl SpellHost {
     ) -> StartedCast {
         let begins = self.0.broadcaster.on_first_event(run);
         self.under_way().insert(run, cancel.clone());
-        let house = self.clone();
+        let host = self.clone();
         let task = async move {
-            let ended = RunGuard { house, run };
+            let ended = RunGuard { host, run };
             let reply = work.await;
-            ended.house.broadcaster().metrics().count_finished_cast(&reply);
+            ended.host.broadcaster().metrics().count_finished_cast(&reply);
             drop(ended);
             reply
         };
@@ -365,14 +365,14 @@ fn finished_cast(reply: Result<CastReply, tokio::task::JoinError>, cancel: Cance
 
 /// Lets go of a run however its task ends.
 struct RunGuard {
-    house: SpellHost,
+    host: SpellHost,
     run: RunId,
 }
 
 impl Drop for RunGuard {
     fn drop(&mut self) {
-        self.house.0.broadcaster.end_run(self.run);
-        self.house.under_way().remove(&self.run);
+        self.host.0.broadcaster.end_run(self.run);
+        self.host.under_way().remove(&self.run);
     }
 }
 

@@ -30,7 +30,7 @@ use crate::spell_host::{SpellHost, local_owner};
 
 /// Finds the runs that other processes left and goes on with them here.
 pub struct Takeover {
-    house: SpellHost,
+    host: SpellHost,
     /// Whether a lease's owner was a process of this machine that is there no more.
     is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
@@ -40,7 +40,7 @@ pub struct Takeover {
 
 impl std::fmt::Debug for Takeover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Takeover").field("house", &self.house).finish_non_exhaustive()
+        f.debug_struct("Takeover").field("house", &self.host).finish_non_exhaustive()
     }
 }
 
@@ -63,8 +63,8 @@ impl Attempts {
 impl Takeover {
     /// `is_gone` must say yes only of a process that certainly ended: one of another machine or another space of process
     /// numbers cannot be looked up, and its lease has to run out.
-    pub fn new(house: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
-        Self { house, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
+    pub fn new(host: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
+        Self { host, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
     }
 
     /// Looks for as long as it is polled. A look that fails is logged, and the next one tries again.
@@ -81,10 +81,10 @@ impl Takeover {
     /// how many were begun; they go on after it has returned.
     pub async fn scan_once(&self) -> Result<usize, Refusal> {
         self.release_dead_leases().await?;
-        let service = self.house.service(&local_owner());
+        let service = self.host.service(&local_owner());
         let found = service.orphans().await?;
         self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
-        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.house.active_runs());
+        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.host.active_runs());
         let mut due = self.separated(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
         due.truncate(free_places);
         let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
@@ -95,7 +95,7 @@ impl Takeover {
     /// in runs that were taken over since.
     pub async fn release_dead_leases(&self) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         for owner in loom.lease_owners().await.map_err(stored)? {
             if !(self.is_gone)(&owner) {
                 continue;
@@ -127,7 +127,7 @@ impl Takeover {
             RunKind::Summon | RunKind::Job => false,
         };
         let is_waiting = self.attempts().get(&run.run_id).is_some_and(|attempts| attempts.due > Instant::now());
-        is_kind && !is_waiting && !self.house.runtime().is_driving(run.run_id)
+        is_kind && !is_waiting && !self.host.runtime().is_driving(run.run_id)
     }
 
     /// Returns the runs to take up now: all but those that got nowhere before, and one of these if none is under way here.
@@ -157,10 +157,10 @@ impl Takeover {
     /// Whether the run that was driven alone has come to rest, or got further.
     async fn is_nobody_alone(&self) -> bool {
         let Some(alone) = *self.alone() else { return true };
-        if !self.house.runtime().is_driving(alone) {
+        if !self.host.runtime().is_driving(alone) {
             return true;
         }
-        match self.house.runtime().loom().run(alone).await {
+        match self.host.runtime().loom().run(alone).await {
             Ok(run) => self.take_ups_without_progress(&run).await == 0,
             Err(error) => {
                 tracing::warn!(run = %alone, %error, "a run that was taken up cannot be looked at");
@@ -175,7 +175,7 @@ impl Takeover {
         if run.epoch.get() <= TAKE_UPS_TOGETHER_MAX {
             return 0;
         }
-        match self.house.runtime().take_ups_without_progress(run).await {
+        match self.host.runtime().take_ups_without_progress(run).await {
             Ok(times) => times,
             Err(refusal) => {
                 tracing::warn!(run = %run.run_id, code = %refusal.code(), "the progress of a run cannot be read");
@@ -203,7 +203,7 @@ impl Takeover {
                 return false;
             }
         }
-        match self.house.runtime().park_without_progress(id, TAKE_UPS_WITHOUT_PROGRESS_MAX).await {
+        match self.host.runtime().park_without_progress(id, TAKE_UPS_WITHOUT_PROGRESS_MAX).await {
             Ok(None) => {}
             Ok(Some(fault)) => {
                 let (code, message) = (&fault.mark.code, &fault.message);
@@ -215,7 +215,7 @@ impl Takeover {
                 return false;
             }
         }
-        let begun = self.house.resume(&local_owner(), id, Cancel::new()).await;
+        let begun = self.host.resume(&local_owner(), id, Cancel::new()).await;
         let is_begun = begun.run.is_some();
         tokio::spawn(async move {
             let reply = begun.reply().await;
@@ -229,11 +229,11 @@ impl Takeover {
     async fn is_funded(&self, run: &RunView) -> Result<bool, Refusal> {
         let agent = match (run.kind, run.entity_id) {
             (RunKind::Cast, Some(entity)) => {
-                self.house.spell_catalog().cantrip_of_entity(entity).await?.name().map(str::to_owned)
+                self.host.spell_catalog().cantrip_of_entity(entity).await?.name().map(str::to_owned)
             }
             (RunKind::Cast | RunKind::Summon | RunKind::Predict | RunKind::Job, _) => None,
         };
-        self.house.service(&local_owner()).is_funded(run, agent).await
+        self.host.service(&local_owner()).is_funded(run, agent).await
     }
 }
 

@@ -1,5 +1,5 @@
 //! The suite of this room.
 
 mod conformance;
-mod house;
+mod host;
 mod http;

@@ -202,13 +202,13 @@ impl Journal for Store {
     }
 
     async fn wait_for_growth(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-        let mut tidings = self.notifier().subscribe(run);
+        let mut notifier = self.notifier().subscribe(run);
         loop {
             let newest = self.run(run).await?.newest;
             if newest > after {
                 return Ok(newest);
             }
-            tidings.changed().await.map_err(|_| Error::Stopped)?;
+            notifier.changed().await.map_err(|_| Error::Stopped)?;
         }
     }
 

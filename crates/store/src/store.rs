@@ -170,8 +170,8 @@ impl Store {
         store.orders = Some(orders);
         if shared {
             store.start_readers()?;
-            let (source, tidings, stop) = (store.source.read_only(), store.notifier.clone(), store.stop.clone());
-            store.start("store-watcher", move || watcher_loop(&source, &tidings, &stop))?;
+            let (source, notifier, stop) = (store.source.read_only(), store.notifier.clone(), store.stop.clone());
+            store.start("store-watcher", move || watcher_loop(&source, &notifier, &stop))?;
             if let Some(watcher) = store.threads.last() {
                 let _ = store.notifier.watcher.set(watcher.thread().clone());
             }
@@ -211,7 +211,7 @@ impl Store {
         let (orders, requests) = mpsc::channel(QUEUE_ORDERS_MAX);
         let (views, asked) = mpsc::channel::<View>(QUEUE_VIEWS_MAX);
         let (opened, whether) = blocking::sync_channel(1);
-        let (source, tidings) = (store.source.clone(), store.notifier.clone());
+        let (source, notifier) = (store.source.clone(), store.notifier.clone());
         store.start("store-postgres", move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -219,7 +219,7 @@ impl Store {
                 .enable_all()
                 .build();
             match runtime {
-                Ok(runtime) => runtime.block_on(serve_postgres(source, tidings, requests, asked, opened)),
+                Ok(runtime) => runtime.block_on(serve_postgres(source, notifier, requests, asked, opened)),
                 Err(error) => {
                     let cause = Failure { kind: FailureKind::Other, cause: error.into() };
                     let _ = opened.send(Err(cause.into_error("start", &source.display_name())));
@@ -382,11 +382,11 @@ async fn serve(writer: &mut Writer, group: Vec<Request>) {
 }
 
 /// Notices what other processes write to a file, while someone waits for it.
-fn watcher_loop(source: &StoreLocation, tidings: &RunNotifier, stop: &AtomicBool) {
+fn watcher_loop(source: &StoreLocation, notifier: &RunNotifier, stop: &AtomicBool) {
     let mut link: Option<DbConnection> = None;
     let mut version = None;
     while !stop.load(Ordering::Acquire) {
-        if !tidings.has_waiters() {
+        if !notifier.has_waiters() {
             version = None;
             thread::park();
             continue;
@@ -401,7 +401,7 @@ fn watcher_loop(source: &StoreLocation, tidings: &RunNotifier, stop: &AtomicBool
         // What was written before the first look may have gone unnoticed, and so may what cannot be looked at.
         if found.is_none() || version != found {
             version = found;
-            tidings.notify_all();
+            notifier.notify_all();
         }
         thread::park_timeout(Duration::from_millis(POLL_MS));
     }
@@ -410,7 +410,7 @@ fn watcher_loop(source: &StoreLocation, tidings: &RunNotifier, stop: &AtomicBool
 /// The life of a store in Postgres: until nobody can order anything any more.
 async fn serve_postgres(
     source: StoreLocation,
-    tidings: Arc<RunNotifier>,
+    notifier: Arc<RunNotifier>,
     mut requests: mpsc::Receiver<Request>,
     asked: mpsc::Receiver<View>,
     opened: blocking::SyncSender<Result<(), Error>>,
@@ -427,7 +427,7 @@ async fn serve_postgres(
             return;
         }
     };
-    let mut writer = Writer::new(source.clone(), link, tidings.clone());
+    let mut writer = Writer::new(source.clone(), link, notifier.clone());
     let asked = Arc::new(Mutex::new(asked));
     let mut others = tokio::task::JoinSet::new();
     for _ in 0..READERS_MAX {
@@ -442,7 +442,7 @@ async fn serve_postgres(
         });
     }
     if let StoreLocation::Postgres(address) = &source {
-        others.spawn(listener_loop((**address).clone(), tidings));
+        others.spawn(listener_loop((**address).clone(), notifier));
     }
     let _ = opened.send(Ok(()));
     let mut group = Vec::new();
@@ -454,25 +454,25 @@ async fn serve_postgres(
 
 /// Hears what other processes say on the channel; and whether they are heard or not, has those who wait look again from
 /// time to time.
-async fn listener_loop(address: Address, tidings: Arc<RunNotifier>) {
+async fn listener_loop(address: Address, notifier: Arc<RunNotifier>) {
     let poll = Duration::from_millis(POLL_MS);
     loop {
-        while !tidings.has_waiters() {
-            tidings.subscribed.notified().await;
+        while !notifier.has_waiters() {
+            notifier.subscribed.notified().await;
         }
         let mut heard = match postgres::listen(&address).await {
             Ok(heard) => heard.boxed(),
             // Nobody can be heard: the looks go on.
             Err(_) => futures_util::stream::pending().boxed(),
         };
-        tidings.notify_all();
+        notifier.notify_all();
         let mut looks = 0_u32;
-        while tidings.has_waiters() {
+        while notifier.has_waiters() {
             match tokio::time::timeout(poll, heard.next()).await {
-                Ok(Some(())) => tidings.notify_all(),
+                Ok(Some(())) => notifier.notify_all(),
                 Ok(None) => break,
                 Err(_) => {
-                    tidings.notify_all();
+                    notifier.notify_all();
                     looks += 1;
                     // A connection that died without a word is made anew now and then.
                     if looks > 100 {

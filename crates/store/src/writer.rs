@@ -78,8 +78,8 @@ pub(crate) struct Writer {
 type Answers = Vec<Result<WriteResponse, Error>>;
 
 impl Writer {
-    pub(crate) fn new(source: StoreLocation, link: DbConnection, tidings: Arc<RunNotifier>) -> Self {
-        Self { source, link: Some(link), cache: CommitCache::default(), notifier: tidings }
+    pub(crate) fn new(source: StoreLocation, link: DbConnection, notifier: Arc<RunNotifier>) -> Self {
+        Self { source, link: Some(link), cache: CommitCache::default(), notifier: notifier }
     }
 
     pub(crate) fn link(&mut self) -> Option<&mut DbConnection> {

@@ -26,7 +26,7 @@ on_both! {
 const FITS: i64 = 10;
 const EACH: i64 = 1_000;
 
-fn purse() -> AuthorizationRef {
+fn funds() -> AuthorizationRef {
     AuthorizationRef::Issued(AuthorizationId::from_parts(at(0), [7; 10]))
 }
 
@@ -34,7 +34,7 @@ async fn authorize(store: &Store, total: i64) {
     let terms =
         Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() };
     let (actor, reason) = ("local".to_owned(), "a test".to_owned());
-    let issue = Authorize { authorization: purse(), terms, actor, reason, at: at(0) };
+    let issue = Authorize { authorization: funds(), terms, actor, reason, at: at(0) };
     let step = Step::outside_runs(StepId::new("authorize").unwrap()).money(Operation::Authorize(Box::new(issue)));
     assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::START));
 }
@@ -42,7 +42,7 @@ async fn authorize(store: &Store, total: i64) {
 fn worst(weaver: &mut LoomWriter<'_, Store>, episode: &Episode, micros: i64) -> Reserve {
     let turn: TurnId = weaver.id();
     let mut worst = reserve(weaver, episode, turn, 1, micros);
-    worst.hold.authorization = purse();
+    worst.hold.authorization = funds();
     worst
 }
 
@@ -79,9 +79,9 @@ async fn let_in(store: &Store, steps: Vec<Step>) -> usize {
 }
 
 async fn full(store: &Store) {
-    let row = store.authorization(purse()).await.unwrap();
+    let row = store.authorization(funds()).await.unwrap();
     assert_eq!((row.totals.spent, row.totals.reserved), (0, FITS * EACH));
-    let wanted = ReservationFilter { authorization: Some(purse()), ..ReservationFilter::default() };
+    let wanted = ReservationFilter { authorization: Some(funds()), ..ReservationFilter::default() };
     assert_eq!(store.reservations(wanted, PageRequest::FIRST).await.unwrap().items.len() as i64, FITS);
     let findings = store.audit().await.unwrap();
     assert!(findings.is_balanced(), "{findings:#?}");
@@ -201,7 +201,7 @@ async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
     }))
     .await;
     assert!(waits.iter().sum::<u64>() > 0, "all do not fit where a third does");
-    let row = store.authorization(purse()).await.unwrap();
+    let row = store.authorization(funds()).await.unwrap();
     assert_eq!((row.totals.spent, row.totals.reserved), ((tasks * calls) as i64, 0));
     let findings = store.audit().await.unwrap();
     assert!(findings.is_balanced(), "{findings:#?}");

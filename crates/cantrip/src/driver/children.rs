@@ -41,8 +41,8 @@ impl EntityDriver {
             while running.len() < BATCH_TOGETHER_MAX
                 && let Some((index, child)) = queue.next()
             {
-                let seat = self.child_driver(child, spawning.parent, &scope)?;
-                running.spawn(drive_child(index, seat));
+                let driver = self.child_driver(child, spawning.parent, &scope)?;
+                running.spawn(drive_child(index, driver));
             }
             let Some(joined) = running.join_next().await else { break };
             let (index, rest) = match joined {
@@ -67,12 +67,12 @@ impl EntityDriver {
 
     fn child_driver(
         &self,
-        newborn: ChildSpec,
+        child_spec: ChildSpec,
         parent_turn: cantrip_canon::TurnId,
         above: &SpanScope,
     ) -> Result<EntityDriver, RunError> {
         let run = &self.run;
-        let ChildSpec { entity, spawned_by, child, cantrip, cast, scope } = newborn;
+        let ChildSpec { entity, spawned_by, child, cantrip, cast, scope } = child_spec;
         let log = run.past.get(&entity);
         let cantrip = match log.and_then(|log| log.entity.as_ref()) {
             Some(made) => cantrip.with_mode(made.mode),
@@ -143,11 +143,11 @@ impl EntityDriver {
         let about = CastSpan { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
         let scope = SpanScope::cast(&run.runtime, &about, SpanParent::Scope(above));
         let person = EntityInit { seed, context: child.context, worked, scope };
-        let mut seat = EntityDriver::new(Arc::clone(run), machine, SandboxState::default(), position, person);
+        let mut driver = EntityDriver::new(Arc::clone(run), machine, SandboxState::default(), position, person);
         if let Some(log) = log {
-            seat.replay_events(&log.events);
+            driver.replay_events(&log.events);
         }
-        Ok(seat)
+        Ok(driver)
     }
 }
 
@@ -173,18 +173,18 @@ impl EntityDriver {
 type ChildResult = (usize, Result<Result<ChildOutcome, WaitReason>, RunError>);
 
 /// A child to its end. The future is boxed: a child may have children of its own.
-fn drive_child(index: usize, mut seat: EntityDriver) -> std::pin::Pin<Box<dyn Future<Output = ChildResult> + Send>> {
+fn drive_child(index: usize, mut driver: EntityDriver) -> std::pin::Pin<Box<dyn Future<Output = ChildResult> + Send>> {
     Box::pin(async move {
-        let rest = seat.drive().await;
+        let rest = driver.drive().await;
         let grown = rest.map(|rest| match rest {
             DriveOutcome::Waiting(waiting) => Err(waiting),
             DriveOutcome::Ended => {
-                for crystal in seat.machine.facts().cantrip.crystals() {
-                    crystal.on_end(seat.entity());
+                for crystal in driver.machine.facts().cantrip.crystals() {
+                    crystal.on_end(driver.entity());
                 }
-                seat.run.tokens.leave(seat.entity());
-                let grown = child_outcome(&seat);
-                seat.end_cast_span(&grown);
+                driver.run.tokens.leave(driver.entity());
+                let grown = child_outcome(&driver);
+                driver.end_cast_span(&grown);
                 Ok(grown)
             }
         });
@@ -193,8 +193,8 @@ fn drive_child(index: usize, mut seat: EntityDriver) -> std::pin::Pin<Box<dyn Fu
 }
 
 /// What its parent has to know of a child that ended.
-fn child_outcome(seat: &EntityDriver) -> ChildOutcome {
-    let machine = &seat.machine;
+fn child_outcome(driver: &EntityDriver) -> ChildOutcome {
+    let machine = &driver.machine;
     let facts = machine.facts();
     let mut told = None;
     let (reply, answer): (ReplyMark, _) = match machine.end().map(|end| &end.ending) {
@@ -210,8 +210,9 @@ fn child_outcome(seat: &EntityDriver) -> ChildOutcome {
                 &serde_json::Value::Null,
             );
             let code = refusal.code();
-            let (guard, trace) = (seat.run.runtime.guard(), &seat.run.trace);
-            told = seat.answers_predict().then(|| GuardWording { guard, trace, what: "predict" }.render_fault(refusal));
+            let (guard, trace) = (driver.run.runtime.guard(), &driver.run.trace);
+            told =
+                driver.answers_predict().then(|| GuardWording { guard, trace, what: "predict" }.render_fault(refusal));
             (code.into(), Err((*reason, error.clone())))
         }
         None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),

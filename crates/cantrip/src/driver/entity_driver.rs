@@ -484,12 +484,12 @@ impl EntityDriver {
 
     /// Keeps the sandbox with the turn, where it has a snapshot that the records since the last one outweigh.
     async fn keep_snapshot(&mut self) {
-        let SandboxState { sandbox: Some(sandbox), snapshot_policy: scales, .. } = &mut self.sandbox_state else {
+        let SandboxState { sandbox: Some(sandbox), snapshot_policy, .. } = &mut self.sandbox_state else {
             return;
         };
-        if scales.is_due()
+        if snapshot_policy.is_due()
             && let Some(snapshot) = sandbox.snapshot().await
-            && let Some(body) = scales.snapshot_if_due(snapshot)
+            && let Some(body) = snapshot_policy.snapshot_if_due(snapshot)
         {
             self.machine.keep_snapshot(body);
         }
@@ -605,6 +605,6 @@ async fn prepare_predict(
     };
     let prepared = predicts.prepare(asked).await?;
     let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
-    run.accounting.add_observer(entity, facts.entity, Arc::clone(&prepared.clerk), past);
+    run.accounting.add_observer(entity, facts.entity, Arc::clone(&prepared.observer), past);
     Ok(Box::new(prepared))
 }

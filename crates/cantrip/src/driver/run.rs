@@ -259,7 +259,7 @@ impl Run {
         opening: RunOpening,
         trace: Trace,
         cancel: Cancel,
-        purse: RunFunds,
+        funds: RunFunds,
         begins: FirstRecords,
     ) -> Result<Self, RunError> {
         let FirstRecords { events, bodies, money } = begins;
@@ -267,7 +267,7 @@ impl Run {
         let (loom, entity) = (opening.loom_id, opening.entity_id);
         let expires_at = runtime.loom().lease_now(now).await?.after(Duration::from_millis(LEASE_MS));
         let lease = Lease::first(id, runtime.owner().clone(), expires_at);
-        let run = Self::take_over(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
+        let run = Self::take_over(runtime, id, loom, trace, cancel, lease.clone(), funds).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
         let mut roots = run.roots.lock().await;
@@ -300,15 +300,15 @@ impl Run {
         trace: Trace,
         cancel: Cancel,
         lease: Lease,
-        purse: RunFunds,
+        funds: RunFunds,
     ) -> Result<Self, RunError> {
         let known = match runtime.loom().roots(loom).await {
             Ok(roots) => roots.into_iter().map(|root| root.cantrip_id).collect(),
             Err(Error::NotFound { .. }) => HashSet::new(),
             Err(error) => return Err(error.into()),
         };
-        let (clerk, owner) = (runtime.observer().cloned(), runtime.actor().as_str().to_owned());
-        let office = RunAccounting::new(clerk, runtime.keeps_contracts().await?, loom, owner);
+        let (observer, owner) = (runtime.observer().cloned(), runtime.actor().as_str().to_owned());
+        let office = RunAccounting::new(observer, runtime.keeps_contracts().await?, loom, owner);
         Ok(Self {
             runtime,
             id,
@@ -318,7 +318,7 @@ impl Run {
             roots: tokio::sync::Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
-            funds: purse,
+            funds: funds,
             accounting: office,
             cancel,
             adopted: Arc::default(),

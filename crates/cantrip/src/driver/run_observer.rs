@@ -108,7 +108,7 @@ struct EntityModel {
 
 /// The papers of one run.
 pub(crate) struct RunAccounting {
-    clerk: Option<Arc<dyn RunObserver>>,
+    observer: Option<Arc<dyn RunObserver>>,
     /// Whether the store keeps receipts at all.
     keeps: bool,
     loom: LoomId,
@@ -145,8 +145,8 @@ impl Inner {
 }
 
 impl RunAccounting {
-    pub(crate) fn new(clerk: Option<Arc<dyn RunObserver>>, keeps: bool, loom: LoomId, owner: String) -> Self {
-        Self { clerk, keeps, loom, owner, inner: Mutex::default() }
+    pub(crate) fn new(observer: Option<Arc<dyn RunObserver>>, keeps: bool, loom: LoomId, owner: String) -> Self {
+        Self { observer, keeps, loom, owner, inner: Mutex::default() }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -154,7 +154,7 @@ impl RunAccounting {
     }
 
     pub(crate) fn start_writes(&self, opens: &RunStart) -> ExtraWrites {
-        self.clerk.as_ref().map_or_else(ExtraWrites::default, |clerk| clerk.on_start(opens))
+        self.observer.as_ref().map_or_else(ExtraWrites::default, |observer| observer.on_start(opens))
     }
 
     /// A predict is about to be cast, or gone on with: this one writes its papers. `past` are its records so far.
@@ -162,15 +162,15 @@ impl RunAccounting {
         &self,
         entity: EntityId,
         caller: EntityId,
-        clerk: Arc<dyn RunObserver>,
+        observer: Arc<dyn RunObserver>,
         past: &[(Timestamp, Event)],
     ) {
         for (at, event) in past {
-            clerk.on_record(*at, event, &[]);
+            observer.on_record(*at, event, &[]);
         }
         let mut inner = self.inner();
         inner.parents.insert(entity, caller);
-        inner.attended.insert(entity, clerk);
+        inner.attended.insert(entity, observer);
     }
 
     /// Records the caller of an entity in a resumed run.
@@ -192,9 +192,9 @@ impl RunAccounting {
         }
         for (at, event) in events {
             let Event::Cast(cast) = event else { continue };
-            let Some(clerk) = inner.attended.get(&cast.entity_id) else { continue };
+            let Some(observer) = inner.attended.get(&cast.entity_id) else { continue };
             let opens = RunStart { run, loom: self.loom, entity: Some(cast.entity_id), epoch, at: *at };
-            papers.add(clerk.on_start(&opens), cast.cast_id);
+            papers.add(observer.on_start(&opens), cast.cast_id);
         }
         papers
     }
@@ -233,12 +233,12 @@ impl RunAccounting {
             {
                 inner.parents.insert(made.entity_id, parent);
             }
-            if let Some(clerk) = &self.clerk {
-                clerk.on_record(at, event, bodies);
+            if let Some(observer) = &self.observer {
+                observer.on_record(at, event, bodies);
             } else if let Some(entity) = inner.tallies.entity_of_event(event)
-                && let Some(clerk) = inner.predict_of(entity).and_then(|predict| inner.attended.get(&predict))
+                && let Some(observer) = inner.predict_of(entity).and_then(|predict| inner.attended.get(&predict))
             {
-                clerk.on_record(at, event, bodies);
+                observer.on_record(at, event, bodies);
             }
         }
     }
@@ -306,16 +306,16 @@ impl RunAccounting {
             let predict = inner.predict_of(tally.entity);
             if let Some(predict) = predict {
                 // What the children of a predict did is in its own papers.
-                let Some(clerk) = inner.attended.get(&predict).filter(|_| predict == tally.entity) else { continue };
+                let Some(observer) = inner.attended.get(&predict).filter(|_| predict == tally.entity) else { continue };
                 let within = |entity: EntityId| inner.predict_of(entity) == Some(predict);
                 let tallies = &inner.tallies.for_entities(within);
                 let refused = inner.refused.clone().filter(|(of, _)| of.is_some_and(within)).map(|(_, part)| part);
                 let (loom, at) = (self.loom, *at);
                 let closes = CastEnd { run, loom, cast, closing, tally, tallies, model, refused, at, latency_ms };
-                papers.add(clerk.on_end(&closes), cast);
+                papers.add(observer.on_end(&closes), cast);
                 continue;
             }
-            match &self.clerk {
+            match &self.observer {
                 None => {
                     let place = ReceiptContext {
                         run,
@@ -331,12 +331,12 @@ impl RunAccounting {
                 }
                 // What its children did is in its own papers.
                 Some(_) if inner.root != Some(tally.entity) => {}
-                Some(clerk) => {
+                Some(observer) => {
                     let tallies = &inner.tallies;
                     let (loom, at) = (self.loom, *at);
                     let refused = inner.refused.clone().map(|(_, part)| part);
                     let closes = CastEnd { run, loom, cast, closing, tally, tallies, model, refused, at, latency_ms };
-                    let more = clerk.on_end(&closes);
+                    let more = observer.on_end(&closes);
                     papers.records.extend(more.records);
                     papers.rows.extend(more.rows);
                     papers.bodies.extend(more.bodies);

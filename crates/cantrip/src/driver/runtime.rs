@@ -46,7 +46,7 @@ struct Inner {
     idle: Arc<IdleSandboxes>,
     rebuild_cpu_max: Duration,
     /// Who keeps papers about its runs; without one every cast leaves a receipt.
-    clerk: Option<Arc<dyn RunObserver>>,
+    observer: Option<Arc<dyn RunObserver>>,
     /// Who knows signatures.
     predicts: Option<Arc<dyn PredictPreparer>>,
     /// Who pays for what is cast, where someone said so.
@@ -97,7 +97,7 @@ impl Runtime {
             tells_content: false,
             idle: Arc::new(IdleSandboxes::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
-            clerk: None,
+            observer: None,
             predicts: None,
             payer: None,
             open_beyond: false,
@@ -167,8 +167,8 @@ impl Runtime {
 
     /// The same house, in which someone keeps papers about what is cast.
     #[must_use]
-    pub fn with_observer(&self, clerk: impl RunObserver + 'static) -> Self {
-        self.with_change(|inner| inner.clerk = Some(Arc::new(clerk)))
+    pub fn with_observer(&self, observer: impl RunObserver + 'static) -> Self {
+        self.with_change(|inner| inner.observer = Some(Arc::new(observer)))
     }
 
     /// The same house, in which casts can ask signatures: the gate `predict` of a circle needs it.
@@ -209,7 +209,7 @@ impl Runtime {
     }
 
     pub(crate) fn observer(&self) -> Option<&Arc<dyn RunObserver>> {
-        self.0.clerk.as_ref()
+        self.0.observer.as_ref()
     }
 
     /// Whether its store keeps receipts.

@@ -20,7 +20,9 @@ use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 /// A house with this store. Ids and times repeat; time is the executor's.
-pub(crate) fn house(store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + 'static) -> Runtime {
+pub(crate) fn runtime_over(
+    store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + 'static,
+) -> Runtime {
     house_of(AnyLoom::new(store), 7)
 }
 
@@ -30,7 +32,7 @@ pub(crate) fn house_of(loom: AnyLoom, seed: u64) -> Runtime {
 }
 
 pub(crate) fn memory() -> Runtime {
-    house(MemoryLoom::new())
+    runtime_over(MemoryLoom::new())
 }
 
 pub(crate) fn script(responses: impl IntoIterator<Item = Response>) -> ScriptedCrystal {

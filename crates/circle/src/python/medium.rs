@@ -111,7 +111,7 @@ impl Medium for Python {
     fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         let SandboxOptions { seed, context } = isolation;
         let variables = context.map(|context| circle.variables(context, is_variable_name));
-        Ok(Some(Box::new(IdleSandbox { bound: self.kind(circle, seed), seat: None, variables })))
+        Ok(Some(Box::new(IdleSandbox { bound: self.kind(circle, seed), driver: None, variables })))
     }
 
     fn can_restore(&self, snapshot: &[u8]) -> bool {
@@ -126,9 +126,9 @@ impl Medium for Python {
     ) -> BoxFuture<'a, Option<Box<dyn Sandbox>>> {
         Box::pin(async move {
             let bound = self.kind(circle, isolation.seed);
-            let seat = bound.open(Some(snapshot.to_vec())).await.ok()?;
+            let driver = bound.open(Some(snapshot.to_vec())).await.ok()?;
             // What it was given when it began is among its variables.
-            Some(Box::new(IdleSandbox { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>)
+            Some(Box::new(IdleSandbox { bound, driver: Some(driver), variables: None }) as Box<dyn Sandbox>)
         })
     }
 }
@@ -218,10 +218,10 @@ struct SandboxSetup {
 
 impl SandboxSetup {
     async fn open(&self, snapshot: Option<Vec<u8>>) -> Result<SessionHandle, SandboxError> {
-        let mut seat = self.shared.assign_worker().ok_or(SandboxError::Overloaded)?;
-        let command = Command::Open { id: seat.id(), spec: self.spec.clone(), snapshot };
-        match seat.ask(command, RequestTimeout::move_all()).await {
-            Ok(Message::Opened(true)) => Ok(seat),
+        let mut driver = self.shared.assign_worker().ok_or(SandboxError::Overloaded)?;
+        let command = Command::Open { id: driver.id(), spec: self.spec.clone(), snapshot };
+        match driver.ask(command, RequestTimeout::move_all()).await {
+            Ok(Message::Opened(true)) => Ok(driver),
             Ok(_) | Err(WorkerError::Crashed | WorkerError::Spent(_)) => Err(SandboxError::Stopped),
             Err(WorkerError::Gone) => Err(SandboxError::Gone),
         }
@@ -246,13 +246,13 @@ const RESERVED: [&str; 37] = [
 /// A sandbox between two programs. It is built by its first one, which also finds the context.
 struct IdleSandbox {
     bound: Arc<SandboxSetup>,
-    seat: Option<SessionHandle>,
+    driver: Option<SessionHandle>,
     variables: Option<Map<String, Value>>,
 }
 
 impl fmt::Debug for IdleSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleSandbox").field("seat", &self.seat).finish_non_exhaustive()
+        f.debug_struct("IdleSandbox").field("seat", &self.driver).finish_non_exhaustive()
     }
 }
 
@@ -260,34 +260,34 @@ impl fmt::Debug for IdleSandbox {
 struct WaitingProgram {
     call: ProgramCall,
     bound: Arc<SandboxSetup>,
-    seat: SessionHandle,
+    driver: SessionHandle,
 }
 
 impl Sandbox for IdleSandbox {
     fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
-            let Self { bound, seat, variables } = *self;
+            let Self { bound, driver, variables } = *self;
             let Program { name: _, source, now } = program;
             if let Some((message, end)) = fault(&source) {
-                return Ok(invalid_program(message, end, Self { bound, seat, variables }));
+                return Ok(invalid_program(message, end, Self { bound, driver, variables }));
             }
-            let seat = match seat {
-                Some(seat) if seat.is_alive() => seat,
+            let driver = match driver {
+                Some(driver) if driver.is_alive() => driver,
                 Some(_) => return Err(SandboxError::Gone),
                 None => bound.open(None).await?,
             };
             let variables = variables.map(|variables| Value::Object(variables).to_string());
             let program = wire::Program { source, now_ms: now.unix_millis(), variables };
-            let command = Command::Run { id: seat.id(), program };
-            next_step(bound, seat, command).await
+            let command = Command::Run { id: driver.id(), program };
+            next_step(bound, driver, command).await
         })
     }
 
     fn snapshot(&mut self) -> BoxFuture<'_, Option<Arc<[u8]>>> {
         Box::pin(async move {
-            let seat = self.seat.as_mut()?;
-            let command = Command::Dump { id: seat.id() };
-            match seat.ask(command, RequestTimeout::move_all()).await {
+            let driver = self.driver.as_mut()?;
+            let command = Command::Dump { id: driver.id() };
+            match driver.ask(command, RequestTimeout::move_all()).await {
                 Ok(Message::Dumped(dumped)) => dumped.map(Into::into),
                 Ok(_) | Err(_) => None,
             }
@@ -316,9 +316,9 @@ impl PausedProgram for WaitingProgram {
 impl WaitingProgram {
     fn resume_with(self, answer: CallAnswer, now: Timestamp) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
-            let Self { call: _, bound, seat } = self;
-            let command = Command::Answer { id: seat.id(), answer, now_ms: now.unix_millis() };
-            next_step(bound, seat, command).await
+            let Self { call: _, bound, driver } = self;
+            let command = Command::Answer { id: driver.id(), answer, now_ms: now.unix_millis() };
+            next_step(bound, driver, command).await
         })
     }
 }
@@ -348,22 +348,22 @@ fn fault(source: &str) -> Option<(String, ProgramEnd)> {
 
 async fn next_step(
     bound: Arc<SandboxSetup>,
-    mut seat: SessionHandle,
+    mut driver: SessionHandle,
     command: Command,
 ) -> Result<ProgramEvent, SandboxError> {
-    match seat.ask(command, RequestTimeout::slice(&bound.spec.limits)).await {
+    match driver.ask(command, RequestTimeout::slice(&bound.spec.limits)).await {
         Ok(Message::Called { gate, passed }) => {
             let gate =
                 usize::try_from(gate).ok().and_then(|gate| bound.gates.get(gate)).ok_or(SandboxError::Stopped)?;
             let arguments = arguments_of(&gate.properties, passed).ok_or(SandboxError::Stopped)?;
             let call = ProgramCall { gate: gate.name.clone(), arguments };
-            Ok(ProgramEvent::Call(Box::new(WaitingProgram { call, bound, seat })))
+            Ok(ProgramEvent::Call(Box::new(WaitingProgram { call, bound, driver })))
         }
         Ok(Message::Finished(left)) => {
             let kept = !left.rolled_back();
             let end = end(&left, &bound.spec.limits);
-            let sandbox =
-                kept.then(|| Box::new(IdleSandbox { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>);
+            let sandbox = kept
+                .then(|| Box::new(IdleSandbox { bound, driver: Some(driver), variables: None }) as Box<dyn Sandbox>);
             let cpu = Duration::from_micros(left.cpu_us);
             Ok(ProgramEvent::Finished(FinishedProgram { output: output(left), end, cpu, sandbox }))
         }

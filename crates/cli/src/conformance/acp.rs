@@ -132,10 +132,10 @@ impl CaseEnvironment<'_> {
         seen: &mut CaseResults,
     ) -> Result<(), String> {
         let spell = OneSpell { name: self.name().to_owned(), cantrip };
-        let house = SpellHost::open(self.service.runtime().clone(), spell.clone());
+        let host = SpellHost::open(self.service.runtime().clone(), spell.clone());
         let owner = Actor::new("local").map_err(|fault| fault.to_string())?;
         let desk = MemorySessions { spell, sessions: Mutex::default() };
-        let agent = Agent::new(house, desk, EditorUser::default(), owner);
+        let agent = Agent::new(host, desk, EditorUser::default(), owner);
         let (editor, pipe) = tokio::io::duplex(ACP_PIPE_BYTES);
         let (from, to) = tokio::io::split(pipe);
         let folder = self.working_folder().map_err(|error| format!("the session has no folder: {error}"))?;

@@ -160,12 +160,12 @@ impl Conformance {
         if cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python)) {
             mediums.push(Arc::new(worker::python()?));
         }
-        let house = SuiteContext { store: Store::open(&self.store)?, mediums };
+        let suite = SuiteContext { store: Store::open(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
         for (number, case) in &cases {
             let name = format!("conformance-{number}-{:032x}", ids.next_bits(clock.now().wall));
-            let verdict = judge(case, &house, name).await;
+            let verdict = judge(case, &suite, name).await;
             tally.take(*number, case, verdict, present);
         }
         tally.close(present);
@@ -215,17 +215,17 @@ fn unreadable(faults: &[(String, Issue)]) -> ReplyDraft<Invalid> {
     codes::unparsable(file, position, detail).data(json!({"issues": issues, "count": faults.len()}))
 }
 
-async fn judge(case: &Case, house: &SuiteContext, name: String) -> Verdict {
+async fn judge(case: &Case, suite: &SuiteContext, name: String) -> Verdict {
     let runs = match &case.body {
         Body::Skipped(why) => return Verdict::Skipped((*why).to_owned()),
         Body::Runs(runs) => runs,
     };
-    if let Some(medium) = case.medium.filter(|medium| !house.serves(*medium)) {
+    if let Some(medium) = case.medium.filter(|medium| !suite.serves(*medium)) {
         return Verdict::Skipped(format!("nothing serves {} here", medium.as_str()));
     }
     let begun = Instant::now();
     let limit = Duration::from_millis(CASE_MS_MAX);
-    match tokio::time::timeout(limit, faults(runs, house, name)).await {
+    match tokio::time::timeout(limit, faults(runs, suite, name)).await {
         Ok(faults) if faults.is_empty() => Verdict::Passed(begun.elapsed()),
         Ok(faults) => Verdict::Failed(faults.join("; ")),
         Err(_) => Verdict::Failed(format!("not finished within {CASE_MS_MAX} ms")),
@@ -233,14 +233,14 @@ async fn judge(case: &Case, house: &SuiteContext, name: String) -> Verdict {
 }
 
 /// Everything in which a case differs from what it wants.
-async fn faults(runs: &Runs, house: &SuiteContext, name: String) -> Vec<String> {
-    match run_case(runs, house, name).await {
+async fn faults(runs: &Runs, suite: &SuiteContext, name: String) -> Vec<String> {
+    match run_case(runs, suite, name).await {
         Ok(faults) => faults,
         Err(fault) => vec![fault],
     }
 }
 
-async fn run_case(runs: &Runs, house: &SuiteContext, name: String) -> Result<Vec<String>, String> {
+async fn run_case(runs: &Runs, suite: &SuiteContext, name: String) -> Result<Vec<String>, String> {
     let Runs { setup, action, expect } = runs;
     let logged = expect.iter().any(|wanted| matches!(wanted, Expectation::LogsExclude(_))).then(LogBuffer::default);
     // One thread runs the executor, so what its tasks log goes here too.
@@ -248,7 +248,7 @@ async fn run_case(runs: &Runs, house: &SuiteContext, name: String) -> Result<Vec
         let to = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::TRACE);
         tracing::subscriber::set_default(to.with_writer(move || logged.clone()).finish())
     });
-    let mut world = CaseEnvironment::new(setup, house.store.loom(), &house.mediums, name).await?;
+    let mut world = CaseEnvironment::new(setup, suite.store.loom(), &suite.mediums, name).await?;
     let mut seen = CaseResults::default();
     let wants_error = expect.iter().any(|wanted| matches!(wanted, Expectation::Error(_)));
     for (at, step) in (1..).zip(&action.steps) {

@@ -49,7 +49,7 @@ use session::{SPELL, Session, Sessions};
 /// The agent. Cheap to clone; all clones are the same agent.
 #[derive(Clone)]
 pub struct Agent {
-    house: SpellHost,
+    host: SpellHost,
     desk: Arc<dyn SessionStore>,
     person: EditorUser,
     owner: Actor,
@@ -60,15 +60,15 @@ pub struct Agent {
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agent").field("house", &self.house).finish_non_exhaustive()
+        f.debug_struct("Agent").field("house", &self.host).finish_non_exhaustive()
     }
 }
 
 impl Agent {
     /// An agent in this house, for one owner. `person` is who the spells of the house ask.
-    pub fn new(house: SpellHost, desk: impl SessionStore + 'static, person: EditorUser, owner: Actor) -> Self {
+    pub fn new(host: SpellHost, desk: impl SessionStore + 'static, person: EditorUser, owner: Actor) -> Self {
         let (sessions, forms) = (Sessions::default(), Arc::default());
-        Self { house, desk: Arc::new(desk), person, owner, sessions, forms }
+        Self { host, desk: Arc::new(desk), person, owner, sessions, forms }
     }
 
     /// Serves one editor until it closes its end. Runs that are under way then are parked: they can be gone on with.
@@ -80,7 +80,7 @@ impl Agent {
         to: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), acp::Error> {
         let served = self.connection().connect_to(wire::lines(from, to)).await;
-        self.house.park_all().await;
+        self.host.park_all().await;
         served
     }
 
@@ -205,7 +205,7 @@ impl Agent {
     /// What the work gave, through the wrapper: one reply and one line in the log for each request.
     async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
         let mut given = None;
-        let guarded = self.house.runtime().guard().call(Call::surface(name), |rb| async {
+        let guarded = self.host.runtime().guard().call(Call::surface(name), |rb| async {
             match work.await {
                 Ok(value) => {
                     given = Some(value);
@@ -220,11 +220,11 @@ impl Agent {
 
     async fn open_session(&self, asked: NewSessionRequest) -> Result<NewSessionResponse, Refusal> {
         let folder = folder(&asked.cwd)?;
-        let grimoire = self.desk.spell_catalog(&folder)?;
-        let spell = grimoire.spells().into_iter().next().map(|card| card.name);
+        let catalog = self.desk.spell_catalog(&folder)?;
+        let spell = catalog.spells().into_iter().next().map(|card| card.name);
         let spell = spell.ok_or_else(|| codes::not_found("spell", folder.display().to_string()))?;
-        let first = self.house.runtime().new_run_id();
-        let session = Session { first, folder, grimoire, spell, entity: None, switched: false, busy: None };
+        let first = self.host.runtime().new_run_id();
+        let session = Session { first, folder, catalog, spell, entity: None, switched: false, busy: None };
         self.sessions.open(session.clone())?;
         warn_ignored_servers(asked.mcp_servers.len());
         Ok(NewSessionResponse::new(session.id()).modes(session.modes()).config_options(session.options()))
@@ -235,9 +235,9 @@ impl Agent {
         let first = session::parse_session_id(id)?;
         let noted = self.desk.load(first);
         let folder = folder(cwd)?;
-        let grimoire = self.desk.spell_catalog(&folder)?;
+        let catalog = self.desk.spell_catalog(&folder)?;
         let stored = |error| store_refusal(&error);
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         let entity = match noted.as_ref().and_then(|noted| noted.entity) {
             Some(entity) => entity,
             None => match loom.run(first).await {
@@ -250,11 +250,11 @@ impl Agent {
         let spell = match noted {
             Some(noted) => noted.spell,
             None => {
-                let cantrip = self.house.spell_catalog().cantrip_of_entity(entity).await?;
+                let cantrip = self.host.spell_catalog().cantrip_of_entity(entity).await?;
                 cantrip.name().unwrap_or("unnamed").to_owned()
             }
         };
-        let session = Session { first, folder, grimoire, spell, entity: Some(entity), switched: false, busy: None };
+        let session = Session { first, folder, catalog, spell, entity: Some(entity), switched: false, busy: None };
         self.sessions.open(session.clone())?;
         Ok(session)
     }
@@ -267,7 +267,7 @@ impl Agent {
         let session = self.find_session(&asked.session_id, &asked.cwd).await?;
         warn_ignored_servers(asked.mcp_servers.len());
         let stored = |error| store_refusal(&error);
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         if let Some(entity) = session.entity {
             let entity = loom.entity(entity).await.map_err(stored)?;
             let mut updates = match entity.leaf {
@@ -276,7 +276,7 @@ impl Agent {
                 }
                 None => Vec::new(),
             };
-            let left = self.house.runtime().cancelled_intents(&entity).await.map_err(stored)?;
+            let left = self.host.runtime().cancelled_intents(&entity).await.map_err(stored)?;
             updates.extend(thread_history::cancelled_updates(&left, &entity.entity.entity_id.to_string()));
             for update in updates {
                 // An editor that is gone by now needs nothing.
@@ -320,7 +320,7 @@ impl Agent {
 
     /// None if its loom is not this one any more.
     async fn session_info(&self, noted: &SessionRecord) -> Option<SessionInfo> {
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         let casts = loom.casts(noted.entity?).await.ok()?;
         let title = casts.first().map(|cast| title(&cast.intent.text()));
         let run = loom.run(casts.last()?.run_id).await.ok()?;
@@ -332,7 +332,7 @@ impl Agent {
         let session = self.sessions.close(&asked.session_id)?;
         if let Some(entity) = session.entity.filter(|_| session.busy.is_none()) {
             // It is taken up from the loom when it is needed again.
-            let disposed = self.house.service(&self.owner).dispose(entity).await;
+            let disposed = self.host.service(&self.owner).dispose(entity).await;
             tracing::debug!(code = %disposed.reply.code(), "the entity of a closed session is let go");
         }
         Ok(CloseSessionResponse::new())
@@ -340,7 +340,7 @@ impl Agent {
 
     /// Another spell answers from the next prompt on.
     async fn choose_spell(&self, id: &SessionId, spell: &str) -> Result<Session, Refusal> {
-        let known = self.sessions.find(id)?.grimoire.spells().into_iter().any(|card| card.name == spell);
+        let known = self.sessions.find(id)?.catalog.spells().into_iter().any(|card| card.name == spell);
         self.sessions.change(id, |session| {
             if session.spell == spell {
                 return Ok(session.clone());

@@ -79,16 +79,16 @@ impl Agent {
         }
         let run = match session.entity {
             None => session.first,
-            Some(_) => self.house.runtime().new_run_id(),
+            Some(_) => self.host.runtime().new_run_id(),
         };
         let _reached = self.person.connect_run(run, line.clone());
         let places = session.places();
         let (mut told, mut approvals) = (SessionUpdater::new(places.clone()), Approvals::default());
-        let mut events = self.house.broadcaster().follow(run);
+        let mut events = self.host.broadcaster().follow(run);
         let mut begun = match self.begin_cast(&session, run, &words, &cancel).await {
             Ok(begun) => begun,
             Err(error) => {
-                self.house.broadcaster().end_run(run);
+                self.host.broadcaster().end_run(run);
                 return Err(error.into());
             }
         };
@@ -116,8 +116,8 @@ impl Agent {
                 // Nobody wants to know any more: the call is never made, and the run ends.
                 cancel.cancel();
             }
-            events = self.house.broadcaster().follow(run);
-            begun = self.house.resume(&self.owner, run, cancel.clone()).await;
+            events = self.host.broadcaster().follow(run);
+            begun = self.host.resume(&self.owner, run, cancel.clone()).await;
         }
     }
 
@@ -130,13 +130,13 @@ impl Agent {
     ) -> Result<StartedCast, Refusal> {
         let ask = CastRequest { run: Some(run), cancel: cancel.clone(), ..CastRequest::with_intent(words) };
         let entity = match session.entity {
-            Some(entity) if !session.switched => return Ok(self.house.send(&self.owner, entity, ask).await),
+            Some(entity) if !session.switched => return Ok(self.host.send(&self.owner, entity, ask).await),
             other => other,
         };
-        let cantrip = session.grimoire.cantrip(&session.spell).await?;
+        let cantrip = session.catalog.cantrip(&session.spell).await?;
         let leaf = match entity {
             Some(entity) => {
-                let view = self.house.runtime().loom().entity(entity).await;
+                let view = self.host.runtime().loom().entity(entity).await;
                 view.map_err(|error| store_refusal(&error))?.leaf
             }
             None => None,
@@ -147,9 +147,9 @@ impl Agent {
                 let intent = Some(words.into());
                 let (run, cancel) = (Some(run), cancel.clone());
                 let branch = ForkRequest { intent, run, cancel, fresh: true, follows: entity };
-                self.house.fork_with(&self.owner, cantrip, leaf, branch).await
+                self.host.fork_with(&self.owner, cantrip, leaf, branch).await
             }
-            None => self.house.cast_live(&self.owner, cantrip, CastRequest { follows: entity, ..ask }).await,
+            None => self.host.cast_live(&self.owner, cantrip, CastRequest { follows: entity, ..ask }).await,
         })
     }
 
@@ -157,7 +157,7 @@ impl Agent {
     /// from what is on record.
     async fn settle_open_run(&self, entity: EntityId) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         let Some(cast) = loom.entity(entity).await.map_err(stored)?.casts.last().copied() else { return Ok(()) };
         let run = loom.cast(cast).await.map_err(stored)?.run_id;
         let state = loom.run(run).await.map_err(stored)?.state;
@@ -169,7 +169,7 @@ impl Agent {
             self.desk.release_run(run).await?;
             let ends = Cancel::new();
             ends.cancel();
-            let reply = self.house.resume(&self.owner, run, ends).await.reply().await;
+            let reply = self.host.resume(&self.owner, run, ends).await.reply().await;
             tracing::info!(%run, code = %reply.reply().code(), "a run that was left is ended before the next prompt");
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Agent {
     /// Notes who answers in the session from now on.
     async fn save_entity(&self, session: &Session, entity: EntityId) {
         // One that could not even be put on record answers nobody.
-        if self.house.runtime().loom().entity(entity).await.is_err() {
+        if self.host.runtime().loom().entity(entity).await.is_err() {
             return;
         }
         let noted = self.sessions.change(&session.id(), |session| {
@@ -203,7 +203,7 @@ impl Agent {
         approvals: &mut Approvals,
         cancel: &Cancel,
     ) -> Result<bool, PromptError> {
-        let service = self.house.service(&self.owner);
+        let service = self.host.service(&self.owner);
         let pending = service.pending(run).await?;
         for call in &pending {
             let said = tokio::select! {
@@ -239,7 +239,7 @@ impl Agent {
     /// How full the context is, and what the session has cost, where both are known.
     async fn usage(&self, reply: &CastReply) -> Option<SessionUpdate> {
         let entity = reply.entity.filter(|_| reply.outcome.is_some())?;
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         let view = loom.entity(entity).await.ok()?;
         let last = loom.turn(view.leaf?).await.ok()?;
         let size = view.entity.window?;

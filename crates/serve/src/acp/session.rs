@@ -26,7 +26,7 @@ pub(super) struct Session {
     /// Its name: the id of its first run, given out before that is cast.
     pub(super) first: RunId,
     pub(super) folder: PathBuf,
-    pub(super) grimoire: Arc<dyn SpellCatalog>,
+    pub(super) catalog: Arc<dyn SpellCatalog>,
     pub(super) spell: String,
     /// Who answers; nobody before the first prompt.
     pub(super) entity: Option<EntityId>,
@@ -51,7 +51,7 @@ impl Session {
     }
 
     pub(super) fn places(&self) -> CallPaths {
-        CallPaths { folder: self.folder.clone(), roots: self.grimoire.roots(&self.spell) }
+        CallPaths { folder: self.folder.clone(), roots: self.catalog.roots(&self.spell) }
     }
 
     /// The spells, for editors that have modes.
@@ -77,7 +77,7 @@ impl Session {
 
     /// A spell that is not around any more is still the one the session speaks with.
     fn spells(&self) -> Vec<SpellSummary> {
-        let mut cards = self.grimoire.spells();
+        let mut cards = self.catalog.spells();
         if !cards.iter().any(|card| card.name == self.spell) {
             let (crystal, medium, about) = (String::new(), String::new(), "no longer around".to_owned());
             cards.insert(0, SpellSummary { name: self.spell.clone(), crystal, medium, about });

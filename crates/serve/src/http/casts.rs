@@ -54,7 +54,7 @@ async fn cast(State(http): State<HttpServer>, caller: Caller, JsonBody(casting):
         Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
     let ask = CastRequest { context, budget, ..CastRequest::with_intent(intent) };
-    let begun = http.house().cast(&caller.owner, &spell, ask).await;
+    let begun = http.host().cast(&caller.owner, &spell, ask).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 

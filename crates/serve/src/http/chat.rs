@@ -166,10 +166,10 @@ async fn complete(
         Ok(intent) => intent,
         Err(refusal) => return Answer::of(http.refusal_reply(refusal).await).into_response(),
     };
-    let run = http.house().runtime().new_run_id();
-    let events = http.house().broadcaster().follow(run).filter(|_| completion.stream == Some(true));
+    let run = http.host().runtime().new_run_id();
+    let events = http.host().broadcaster().follow(run).filter(|_| completion.stream == Some(true));
     let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(intent) };
-    let begun = http.house().cast(&caller.owner, &completion.model, ask).await;
+    let begun = http.host().cast(&caller.owner, &completion.model, ask).await;
     let patience = CancelOnDrop { cancel: begun.cancel.clone(), over: false };
     let head = CompletionHead {
         id: format!("chatcmpl-{run}"),
@@ -268,7 +268,7 @@ fn complete_response(head: &CompletionHead, run: RunId, reply: CastReply) -> Res
 async fn models(State(http): State<HttpServer>, _: Caller) -> axum::Json<Value> {
     let model =
         |card: crate::SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
-    let data: Vec<Value> = http.house().spell_catalog().spells().into_iter().map(model).collect();
+    let data: Vec<Value> = http.host().spell_catalog().spells().into_iter().map(model).collect();
     axum::Json(json!({"object": "list", "data": data}))
 }
 

@@ -216,7 +216,7 @@ async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Resu
     if let Some(seconds) = asking.timeout_seconds {
         how.timeout = Duration::from_secs(seconds);
     }
-    let predictor = http.house().spell_catalog().predictor(&caller.service).await?;
+    let predictor = http.host().spell_catalog().predictor(&caller.service).await?;
     let input = asking.input;
     // Whoever goes away has asked all the same: it runs on, and its key finds it.
     let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });

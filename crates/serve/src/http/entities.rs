@@ -57,7 +57,7 @@ async fn summon(
     caller: Caller,
     JsonBody(Summoning { spell, context }): JsonBody<Summoning>,
 ) -> Answer {
-    http.house().summon(&caller.owner, &spell, context).await.into()
+    http.host().summon(&caller.owner, &spell, context).await.into()
 }
 
 async fn show(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
@@ -92,7 +92,7 @@ async fn send(
         Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
     let begun =
-        http.house().send(&caller.owner, entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
+        http.host().send(&caller.owner, entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 

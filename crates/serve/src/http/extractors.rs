@@ -34,7 +34,7 @@ impl FromRequestParts<HttpServer> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpServer) -> Result<Self, Answer> {
         match parts.extensions.get::<Bearer>() {
-            Some(bearer) => Ok(Self { owner: bearer.owner.clone(), service: http.house().service_of(bearer) }),
+            Some(bearer) => Ok(Self { owner: bearer.owner.clone(), service: http.host().service_of(bearer) }),
             // Nobody comes here without having been let in.
             None => Err(http.refusal_reply(codes::unauthenticated().into()).await.into()),
         }

@@ -139,7 +139,7 @@ async fn open_viewer_stream(
 ) -> Result<Response<Body>, Refusal> {
     let feed = Feed::of(http, caller, run).await?;
     let begin = begin(headers, from, feed.view.newest)?;
-    let mut view = http.house().broadcaster().feeds().open_cursor(http.house().runtime(), run);
+    let mut view = http.host().broadcaster().feeds().open_cursor(http.host().runtime(), run);
     if !view.wait_for_record(feed.view.newest).await {
         return Err(codes::store_failed("the records of the run cannot be read").into());
     }
@@ -251,7 +251,7 @@ async fn open_record_stream(
 ) -> Result<Response<Body>, Refusal> {
     let Feed { http, run, view, permit } = Feed::of(http, caller, run).await?;
     let begin = begin(headers, from, view.newest)?;
-    let oldest = oldest(http.house().runtime().loom(), run).await.map_err(|error| store_refusal(&error))?;
+    let oldest = oldest(http.host().runtime().loom(), run).await.map_err(|error| store_refusal(&error))?;
     let after = match begin {
         StartPosition::Start => Seq::new(oldest.get().saturating_sub(1)),
         StartPosition::Tail => view.newest,
@@ -262,7 +262,7 @@ async fn open_record_stream(
         StartPosition::After(cursor) => cursor,
     };
     let reading = RecordStream {
-        loom: http.house().runtime().loom().clone(),
+        loom: http.host().runtime().loom().clone(),
         run,
         after,
         read: Vec::new(),

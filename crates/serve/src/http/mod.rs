@@ -85,7 +85,7 @@ impl Default for Options {
 pub struct HttpServer(Arc<Inner>);
 
 struct Inner {
-    house: SpellHost,
+    host: SpellHost,
     /// What stands at `/mcp`.
     agents: McpEndpoint,
     options: Options,
@@ -101,16 +101,16 @@ impl fmt::Debug for HttpServer {
 }
 
 impl HttpServer {
-    pub fn new(house: SpellHost, options: Options) -> Self {
-        let agents = McpServer::new(house.clone(), local_owner()).http();
-        Self::with_mcp(house, options, agents)
+    pub fn new(host: SpellHost, options: Options) -> Self {
+        let agents = McpServer::new(host.clone(), local_owner()).http();
+        Self::with_mcp(host, options, agents)
     }
 
     /// The same with another server for agents at `/mcp`.
-    pub fn with_mcp(house: SpellHost, options: Options, agents: McpEndpoint) -> Self {
+    pub fn with_mcp(host: SpellHost, options: Options, agents: McpEndpoint) -> Self {
         Self(Arc::new(Inner {
             agents,
-            house,
+            host,
             options,
             under_way: Arc::new(Semaphore::new(REQUESTS_TOGETHER_MAX)),
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
@@ -130,7 +130,7 @@ impl HttpServer {
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
             stop.await;
-            self.house().release_all();
+            self.host().release_all();
             self.0.stopping.send_replace(true);
             self.wait_until_idle().await;
             // An agent whose run came to rest was told so by then.
@@ -146,20 +146,20 @@ impl HttpServer {
     /// Returns when nothing is under way any more, or when that takes too long: a lease that is not handed back expires.
     async fn wait_until_idle(&self) {
         let resting = async {
-            while self.house().active_runs() > 0 {
+            while self.host().active_runs() > 0 {
                 // One that began meanwhile is to rest as well.
-                self.house().release_all();
+                self.host().release_all();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            self.house().runtime().guard().wait_idle().await;
+            self.host().runtime().guard().wait_idle().await;
         };
         if tokio::time::timeout(self.options().shutdown, resting).await.is_err() {
-            tracing::warn!(runs = self.house().active_runs(), "runs did not come to rest in time");
+            tracing::warn!(runs = self.host().active_runs(), "runs did not come to rest in time");
         }
     }
 
-    fn house(&self) -> &SpellHost {
-        &self.0.house
+    fn host(&self) -> &SpellHost {
+        &self.0.host
     }
 
     fn options(&self) -> &Options {
@@ -167,7 +167,7 @@ impl HttpServer {
     }
 
     fn guard(&self) -> &Guard {
-        self.house().runtime().guard()
+        self.host().runtime().guard()
     }
 
     fn stopping(&self) -> watch::Receiver<bool> {

@@ -92,7 +92,7 @@ async fn turns(
 async fn cancel(State(http): State<HttpServer>, caller: Caller, PathId(run): PathId<RunId>) -> Answer {
     let guarded = caller.service.cancel(run, &caller.owner).await;
     if guarded.reply.reply_type().is_success() {
-        http.house().resume_after_cancel(&caller.owner, run);
+        http.host().resume_after_cancel(&caller.owner, run);
     }
     guarded.into()
 }
@@ -139,7 +139,7 @@ async fn approve(
         }
         last = Some(guarded);
     }
-    http.house().resume_after_decision(&caller.owner, run);
+    http.host().resume_after_decision(&caller.owner, run);
     match last {
         Some(guarded) => guarded.into(),
         None => http.run_refusal_reply(run, nothing_pending(run)).await.into(),
@@ -204,7 +204,7 @@ async fn fork(
         Surroundings::Fresh => true,
     };
     let branch = ForkRequest { intent: fork.intent.map(Into::into), fresh, ..ForkRequest::default() };
-    let begun = http.house().fork(&caller.owner, at, branch).await;
+    let begun = http.host().fork(&caller.owner, at, branch).await;
     started_or_finished(&http, &caller, begun, fork.wait).await
 }
 
@@ -237,7 +237,7 @@ async fn resume(
     PathId(run): PathId<RunId>,
     JsonBody(Resumption { wait }): JsonBody<Resumption>,
 ) -> Answer {
-    let begun = http.house().resume(&caller.owner, run, Cancel::new()).await;
+    let begun = http.host().resume(&caller.owner, run, Cancel::new()).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 
@@ -271,6 +271,6 @@ async fn continue_run(
     if let Some(budget) = budget {
         continuing = continuing.budget(budget);
     }
-    let begun = http.house().continue_run(&caller.owner, run, continuing, Cancel::new()).await;
+    let begun = http.host().continue_run(&caller.owner, run, continuing, Cancel::new()).await;
     started_or_finished(&http, &caller, begun, told.wait).await
 }

@@ -44,15 +44,15 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
         asked: tools::Cast,
     ) -> Result<CallToolResponse, Refusal> {
-        let run = self.house.runtime().new_run_id();
-        let events = self.house.broadcaster().follow(run);
+        let run = self.host.runtime().new_run_id();
+        let events = self.host.broadcaster().follow(run);
         let ask = CastRequest {
             context: asked.context,
             budget: money(asked.budget.as_deref())?,
             run: Some(run),
             ..CastRequest::with_intent(asked.intent)
         };
-        let begun = self.house.cast(&caller.owner, &asked.spell, ask).await;
+        let begun = self.host.cast(&caller.owner, &asked.spell, ask).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -64,10 +64,10 @@ impl McpServer {
     ) -> Result<CallToolResponse, Refusal> {
         let entity: EntityId = id("entity", &asked.entity)?;
         caller.service.own_entity(entity).await?;
-        let run = self.house.runtime().new_run_id();
-        let events = self.house.broadcaster().follow(run);
+        let run = self.host.runtime().new_run_id();
+        let events = self.host.broadcaster().follow(run);
         let begun = self
-            .house
+            .host
             .send(&caller.owner, entity, CastRequest { run: Some(run), ..CastRequest::with_intent(asked.intent) })
             .await;
         self.follow(caller, context, events, begun).await
@@ -89,8 +89,8 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
         run: RunId,
     ) -> Result<CallToolResponse, Refusal> {
-        let events = self.house.broadcaster().follow(run);
-        let begun = self.house.resume(&caller.owner, run, Cancel::new()).await;
+        let events = self.host.broadcaster().follow(run);
+        let begun = self.host.resume(&caller.owner, run, Cancel::new()).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -102,15 +102,15 @@ impl McpServer {
     ) -> Result<CallToolResponse, Refusal> {
         let at: TurnId = id("turn", &asked.turn)?;
         caller.service.own_turn(at).await?;
-        let run = self.house.runtime().new_run_id();
-        let events = self.house.broadcaster().follow(run);
+        let run = self.host.runtime().new_run_id();
+        let events = self.host.broadcaster().follow(run);
         let fresh = match asked.environment {
             tools::Surroundings::Restored => false,
             tools::Surroundings::Fresh => true,
         };
         let branch =
             ForkRequest { intent: asked.intent.map(Into::into), fresh, run: Some(run), ..ForkRequest::default() };
-        let begun = self.house.fork(&caller.owner, at, branch).await;
+        let begun = self.host.fork(&caller.owner, at, branch).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -143,7 +143,7 @@ impl McpServer {
             cancel: cancel.clone(),
             ..PredictOptions::default()
         };
-        let predictor = self.house.spell_catalog().predictor(&caller.service).await?;
+        let predictor = self.host.spell_catalog().predictor(&caller.service).await?;
         let predicting = predictor.predict(&signature, &asked.input, how);
         let mut predicting = std::pin::pin!(predicting);
         let reply = tokio::select! {

@@ -44,22 +44,22 @@ pub use endpoint::McpEndpoint;
 /// The server. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub struct McpServer {
-    house: SpellHost,
+    host: SpellHost,
     /// Who asks where the wire does not say.
     owner: Actor,
 }
 
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpServer").field("house", &self.house).field("owner", &self.owner).finish()
+        f.debug_struct("McpServer").field("house", &self.host).field("owner", &self.owner).finish()
     }
 }
 
 impl McpServer {
     /// A server in this house. `owner` is who asks over pipes; over HTTP it is whose token the request came with, if it
     /// carries one.
-    pub fn new(house: SpellHost, owner: Actor) -> Self {
-        Self { house, owner }
+    pub fn new(host: SpellHost, owner: Actor) -> Self {
+        Self { host, owner }
     }
 
     /// Serves one client until it closes its end. Nothing but the protocol is written to `to`.
@@ -68,7 +68,7 @@ impl McpServer {
         from: impl AsyncRead + Send + Unpin + 'static,
         to: impl AsyncWrite + Send + Unpin + 'static,
     ) -> io::Result<()> {
-        let house = self.house.clone();
+        let host = self.host.clone();
         let (pipes, closing) = wire::Wire::new(from, to).split();
         let running = match ServiceExt::serve(self, pipes).await {
             Ok(running) => running,
@@ -79,7 +79,7 @@ impl McpServer {
             }
         };
         let ended = running.waiting().await;
-        house.park_all().await;
+        host.park_all().await;
         closing.finish().await?;
         ended.map(drop).map_err(io::Error::other)
     }
@@ -94,8 +94,8 @@ impl McpServer {
         let parts = context.extensions.get::<Parts>();
         let carried = parts.and_then(|parts| parts.extensions.get::<Bearer>());
         let (owner, service) = match carried {
-            Some(bearer) => (bearer.owner.clone(), self.house.service_of(bearer)),
-            None => (self.owner.clone(), self.house.service(&self.owner)),
+            Some(bearer) => (bearer.owner.clone(), self.host.service_of(bearer)),
+            None => (self.owner.clone(), self.host.service(&self.owner)),
         };
         let header = |name: &str| parts.and_then(|parts| parts.headers.get(name)?.to_str().ok());
         // The request's own word counts: one connection may carry many.
@@ -114,7 +114,7 @@ impl McpServer {
         told: impl Future<Output = Result<T, Refusal>>,
     ) -> GuardedReply {
         let call = Call::surface(name.as_str()).trace_context(caller.trace.clone());
-        let guard = self.house.runtime().guard();
+        let guard = self.host.runtime().guard();
         let answered = guard.call(call, |rb| async {
             match told.await {
                 Ok(value) => rb.success(codes::read(name.as_str()).value(value.into())),
@@ -126,7 +126,7 @@ impl McpServer {
 
     async fn refusal_reply(&self, caller: &Caller, name: &str, refusal: Refusal) -> GuardedReply {
         let call = Call::surface(name).trace_context(caller.trace.clone());
-        self.house.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
+        self.host.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
     }
 
     async fn run_tool(
@@ -159,7 +159,7 @@ impl McpServer {
         let guarded = match name {
             ToolName::Spells => {
                 let _: tools::NoArguments = read(name, arguments)?;
-                let spells = json!({"items": self.house.spell_catalog().spells()});
+                let spells = json!({"items": self.host.spell_catalog().spells()});
                 self.read_reply(caller, name, async { Ok(spells) }).await
             }
             ToolName::Cast => return self.cast(caller, context, read(name, arguments)?).await,

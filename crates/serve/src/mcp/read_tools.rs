@@ -29,7 +29,7 @@ fn serialize_view(value: impl serde::Serialize) -> Result<Value, Refusal> {
 
 impl McpServer {
     fn runtime(&self) -> &Runtime {
-        self.house.runtime()
+        self.host.runtime()
     }
 
     pub(super) async fn runs(&self, caller: &Caller, asked: tools::Runs) -> Result<Value, Refusal> {

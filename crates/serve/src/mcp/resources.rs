@@ -66,7 +66,7 @@ impl McpServer {
         page: PageRequest,
     ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
         let stored = |error| store_refusal(&error);
-        let loom = self.house.runtime().loom();
+        let loom = self.host.runtime().loom();
         let runs = caller.service.own_latest_runs(None, page).await?;
         let mut resources = Vec::new();
         for run in runs.items {

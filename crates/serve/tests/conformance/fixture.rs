@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Fixture(Arc<Inner>);
 
 struct Inner {
-    house: SpellHost,
+    host: SpellHost,
     offered: Offered,
     /// The questions that were asked and are to be known again, and which round of its tool each was.
     asked: Mutex<HashMap<String, usize>>,
@@ -109,10 +109,10 @@ enum Changed {
 }
 
 impl Fixture {
-    pub(super) fn new(house: SpellHost) -> Self {
+    pub(super) fn new(host: SpellHost) -> Self {
         let offered = serde_json::from_str(include_str!("offered.json")).expect("what is offered can be read");
         Self(Arc::new(Inner {
-            house,
+            host,
             offered,
             asked: Mutex::default(),
             watched: Mutex::default(),
@@ -124,7 +124,7 @@ impl Fixture {
     /// A reply as the product makes it.
     async fn replied(&self, tool: &str, text: Option<String>) -> GuardedReply {
         let call = Call::surface(tool);
-        let guard = self.0.house.runtime().guard();
+        let guard = self.0.host.runtime().guard();
         match text {
             Some(text) => guard.call(call, |rb| async { rb.success(codes::read(tool).value(json!(text))) }).await,
             None => guard.call(call, |rb| async { rb.error(codes::io_failed("read", "it", "it never works")) }).await,
@@ -161,7 +161,7 @@ impl Fixture {
         };
         let next = if wanted(now).iter().all(is_told) { round + 1 } else { round };
         let Some(requests) = rounds.get(next) else { return Ok(None) };
-        let state = keeps.then(|| self.0.house.runtime().new_run_id().to_string());
+        let state = keeps.then(|| self.0.host.runtime().new_run_id().to_string());
         if let Some(state) = &state {
             asked.insert(state.clone(), next);
         }

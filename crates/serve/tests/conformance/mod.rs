@@ -21,12 +21,12 @@ use fixture::Fixture;
 async fn the_suite_finds_nothing_in_our_stack_that_is_not_listed() {
     let Some(suite) = Suite::installed() else { return };
     let loom = AnyLoom::new(MemoryLoom::new());
-    let house = SpellHost::open(Runtime::new(loom.clone()), Book::over(loom, &[]));
-    let door = McpEndpoint::new(Fixture::new(house.clone()));
+    let host = SpellHost::open(Runtime::new(loom.clone()), Book::over(loom, &[]));
+    let door = McpEndpoint::new(Fixture::new(host.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    let http = HttpServer::with_mcp(house, Options::default(), door);
+    let http = HttpServer::with_mcp(host, Options::default(), door);
     let served = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
     let found = tokio::task::spawn_blocking(move || REVISIONS.map(|revision| (revision, suite.run(&url, revision))));
     let listed = include_str!("listed.txt");

@@ -272,7 +272,7 @@ async fn returns_for_records(server: &Server) {
     }
     assert!(cuts >= 20, "it was cut {cuts} times");
     let run = run.parse().unwrap();
-    let stored: Vec<_> = server.house.runtime().loom().read(run, Seq::START).collect().await;
+    let stored: Vec<_> = server.host.runtime().loom().read(run, Seq::START).collect().await;
     assert_eq!(seen.len(), stored.len());
     for (place, (event, record)) in (1..).zip(seen.iter().zip(stored)) {
         let record = record.unwrap();

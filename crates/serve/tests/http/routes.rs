@@ -140,11 +140,11 @@ async fn the_server_says_what_it_has() {
 async fn a_server_that_stops_lets_its_runs_rest_and_hands_them_back() {
     let server = server().await;
     let run = server.cast("stuck").await;
-    let house = server.house.clone();
+    let host = server.host.clone();
     server.stop().await;
-    assert_eq!(house.active_runs(), 0);
+    assert_eq!(host.active_runs(), 0);
     let run = run.parse().unwrap();
-    assert!(house.runtime().loom().holder(run).await.unwrap().is_none(), "nobody holds it");
-    let orphans = house.service(&cantrip_serve::local_owner()).orphans().await.unwrap();
+    assert!(host.runtime().loom().holder(run).await.unwrap().is_none(), "nobody holds it");
+    let orphans = host.service(&cantrip_serve::local_owner()).orphans().await.unwrap();
     assert_eq!(orphans.iter().map(|view| view.run_id).collect::<Vec<_>>(), [run], "whoever looks for it goes on");
 }

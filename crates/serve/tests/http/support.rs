@@ -173,7 +173,7 @@ impl Place {
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    pub(super) house: SpellHost,
+    pub(super) host: SpellHost,
     pub(super) client: reqwest::Client,
     token: Option<String>,
     stop: Option<oneshot::Sender<()>>,
@@ -191,16 +191,16 @@ impl Server {
 
     pub(super) async fn of(runtime: Runtime, loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
         let runtime = runtime.with_approvals(true);
-        let house = SpellHost::open(runtime, Book::over(loom, more));
+        let host = SpellHost::open(runtime, Book::over(loom, more));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let http = HttpServer::new(house.clone(), options);
+        let http = HttpServer::new(host.clone(), options);
         let task = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
         // The client wants one even where nothing is encrypted; a second install changes nothing.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { address, house, client, token: None, stop: Some(stop), task }
+        Self { address, host, client, token: None, stop: Some(stop), task }
     }
 
     pub(super) fn with_token(mut self, token: &str) -> Self {

@@ -39,7 +39,7 @@ impl SpellCatalog for One {
     }
 }
 
-fn house() -> SpellHost {
+fn host() -> SpellHost {
     let script = Script::new([Response::call("c1", "done", json!({"answer": 3}))]);
     let cantrip = Cantrip::builder()
         .crystal(ScriptedCrystal::new("scripted/three", script))
@@ -56,23 +56,23 @@ fn owner() -> Actor {
 
 #[tokio::test]
 async fn a_cast_is_on_record_when_it_has_begun_and_answers_at_its_end() {
-    let house = house();
-    let begun = house.cast(&owner(), "three", CastRequest::with_intent("how many?")).await;
+    let host = host();
+    let begun = host.cast(&owner(), "three", CastRequest::with_intent("how many?")).await;
     let run = begun.run.expect("it has begun");
-    let view = house.runtime().loom().run(run).await.expect("it is on record");
+    let view = host.runtime().loom().run(run).await.expect("it is on record");
     assert_eq!(view.run_id, run);
     assert_eq!(begun.reply().await.answer(), Some(&json!(3)));
-    assert_eq!(house.runtime().loom().run(run).await.expect("on record").state, RunState::Terminated);
-    assert_eq!(house.active_runs(), 0);
+    assert_eq!(host.runtime().loom().run(run).await.expect("on record").state, RunState::Terminated);
+    assert_eq!(host.active_runs(), 0);
 }
 
 #[tokio::test]
 async fn who_follows_a_run_sees_its_events_until_it_rests() {
-    let house = house();
-    let run = house.runtime().new_run_id();
-    let mut events = house.broadcaster().follow(run).expect("there is room");
+    let host = host();
+    let run = host.runtime().new_run_id();
+    let mut events = host.broadcaster().follow(run).expect("there is room");
     let begun =
-        house.cast(&owner(), "three", CastRequest { run: Some(run), ..CastRequest::with_intent("how many?") }).await;
+        host.cast(&owner(), "three", CastRequest { run: Some(run), ..CastRequest::with_intent("how many?") }).await;
     assert_eq!(begun.run, Some(run));
     let mut kinds = Vec::new();
     while let Some(event) = events.recv().await {
@@ -84,10 +84,10 @@ async fn who_follows_a_run_sees_its_events_until_it_rests() {
 
 #[tokio::test]
 async fn what_cannot_begin_is_refused_without_a_run() {
-    let house = house();
-    let begun = house.cast(&owner(), "four", CastRequest::with_intent("how many?")).await;
+    let host = host();
+    let begun = host.cast(&owner(), "four", CastRequest::with_intent("how many?")).await;
     assert_eq!(begun.run, None);
     let reply = begun.reply().await;
     cantrip_reply::testing::assert_code(&reply.guarded.reply, codes::NOT_FOUND);
-    assert_eq!(house.active_runs(), 0);
+    assert_eq!(host.active_runs(), 0);
 }
