@@ -1,4 +1,4 @@
-//! The workspace keeps the rules of `rooms.toml`, and each rule can fail.
+//! The workspace follows the rules of `rooms.toml`, and each rule can fail.
 
 use std::process::Command;
 use std::{env, fs};
@@ -9,7 +9,7 @@ fn house() -> House {
     House::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent")
 }
 
-/// The packages of the workspace as cargo sees them, with what each needs outside its tests.
+/// The packages of the workspace as cargo reports them, with their dependencies outside tests.
 fn packages() -> Vec<Package> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -37,7 +37,7 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
-/// What is compiled into a room, without its tests and examples.
+/// The sources that are compiled into a crate, without its tests and examples.
 fn sources() -> Vec<Source> {
     let all = files_below("crates", "rs").expect("crates/ is readable");
     all.into_iter().filter(|source| source.path.split('/').nth(2) == Some("src")).collect()
@@ -122,10 +122,10 @@ fn a_module_with_unsafe_code_exists_and_argues_for_it() {
     }
 }
 
-/// What stands in a line of code for something that is not there.
+/// Texts in a line of code that mark a missing implementation.
 const STUBS: [&str; 5] = ["todo!(", "unimplemented!(", "not built yet", "not implemented", "not yet implemented"];
 
-/// The lines of a source that stand for something that is not there; examples in comments are left alone.
+/// Returns the lines of a source that mark a missing implementation; examples in comments are ignored.
 fn stubs(source: &Source) -> Vec<String> {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let is_stub = |line: &&str| STUBS.iter().any(|stub| line.contains(stub));
@@ -219,7 +219,7 @@ fn a_house_that_contradicts_itself_is_refused() {
     assert!(House::parse(upside_down).is_err());
 }
 
-/// Runs the commit hook on a message; returns whether it passes, and what it prints.
+/// Runs the commit hook on a message; returns true if it passes, and its output.
 fn commit_hook(message: &str) -> (bool, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("message");

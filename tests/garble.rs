@@ -1,8 +1,8 @@
-//! Input that is almost right: a sound text with a few places changed.
+//! Makes input that is almost valid: a valid text with a few changes.
 //!
-//! Bytes drawn at random are refused by the first look at them and show nothing of the rest of a reader. What finds a
-//! fault is a text that is sound up to some place: a piece cut out, doubled or moved, a word of the language where none
-//! belongs, a byte that is no text.
+//! Random bytes are refused by the first check and do not test the rest of a parser. Faults are found by a text that
+//! is valid up to some place: a piece cut out, doubled or moved, a word of the language where none belongs, a byte
+//! that is not text.
 
 use std::env;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
 
-/// The same `short` samples each time; with `PROPTEST_CASES` that many, other ones each time.
+/// The same `short` samples each time; with `PROPTEST_CASES` that many, and different ones each time.
 pub fn samples(short: u32) -> ProptestConfig {
     let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     match env::var_os("PROPTEST_CASES") {
@@ -44,7 +44,7 @@ enum Change {
         at: Index,
         byte: u8,
     },
-    /// Nothing comes after it.
+    /// The text ends here.
     End {
         at: Index,
     },
@@ -63,7 +63,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     vec(one, 1..6)
 }
 
-/// One of the samples with some changes; `words` are what may be put anywhere.
+/// One of the samples with some changes; `words` may be inserted anywhere.
 pub fn garbled(
     samples: &'static [&'static str],
     words: &'static [&'static str],
@@ -78,7 +78,7 @@ pub fn garbled(
     })
 }
 
-/// The same as text: what is none is replaced.
+/// The same as text: invalid bytes are replaced.
 pub fn garbled_text(
     samples: &'static [&'static str],
     words: &'static [&'static str],

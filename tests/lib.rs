@@ -1,9 +1,9 @@
-//! Which room may know what: the rules of `rooms.toml`, applied to manifests and sources.
+//! Which crate may depend on what? The rules of `rooms.toml`, applied to manifests and sources.
 //!
-//! The compiler keeps private things private, but it cannot see what was left out on purpose: that no SQL crate is
-//! in the loom, that nobody but a surface makes an envelope. So the absences are written down in `rooms.toml` and
-//! checked here, as a function from what a workspace holds to what is wrong with it; the tests feed it the real
-//! workspace, and broken ones to see that each rule can fail.
+//! The compiler keeps private items private, but it cannot see what is absent on purpose: no SQL crate in the loom, no
+//! envelope made outside a surface. So these absences are written down in `rooms.toml` and checked here, by a function
+//! from the content of a workspace to its faults. The tests pass it the real workspace, and broken ones to show that
+//! each rule can fail.
 
 pub mod garble;
 pub mod mcp_suite;
@@ -29,7 +29,7 @@ pub struct House {
     pub unsafe_modules: Vec<UnsafeModule>,
 }
 
-/// A room: a folder in `crates/`.
+/// A room: a crate in a folder of `crates/`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Room {
@@ -38,7 +38,7 @@ pub struct Room {
     pub forbids: Vec<String>,
 }
 
-/// A kind of knowledge that a room may be kept from.
+/// A kind of dependency or code that may be forbidden to a room.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Knowledge {
@@ -64,7 +64,7 @@ pub struct UnsafeModule {
     pub why: String,
 }
 
-/// A package of the workspace: its name and the packages it needs to run or to build, not those of its tests.
+/// A package of the workspace: its name and its dependencies to run or to build, without those of its tests.
 #[derive(Debug, Clone)]
 pub struct Package {
     pub name: String,
@@ -78,7 +78,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// Something a room knows or does that it must not.
+/// A rule that a place breaks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation {
     pub place: String,
@@ -92,7 +92,7 @@ impl fmt::Display for Violation {
 }
 
 impl House {
-    /// Reads `rooms.toml` and compares it with itself: every name it uses must be one it declares.
+    /// Parses `rooms.toml` and checks that every name it uses is declared.
     pub fn parse(text: &str) -> Result<Self, String> {
         let house: Self = toml::from_str(text).map_err(|fault| fault.to_string())?;
         let mut above = BTreeSet::new();
@@ -112,13 +112,13 @@ impl House {
         Ok(house)
     }
 
-    /// The room a package is, by its name: the library is `cantrip`, every other room `cantrip-<folder>`.
+    /// Returns the room of a package: the library is `cantrip`, every other room `cantrip-<folder>`.
     fn room_of(&self, package: &str) -> Option<&Room> {
         let name = if package == "cantrip" { package } else { package.strip_prefix("cantrip-")? };
         self.rooms.iter().find(|room| room.name == name)
     }
 
-    /// What is wrong with the manifests.
+    /// Returns the faults of the manifests.
     pub fn manifest_violations(&self, packages: &[Package]) -> Vec<Violation> {
         let mut found = Vec::new();
         for package in packages {
@@ -146,7 +146,7 @@ impl House {
         found
     }
 
-    /// What is wrong with the sources. Comments may say anything: lines that start with `//` are passed over.
+    /// Returns the faults of the sources. Comments may contain anything: lines that start with `//` are skipped.
     pub fn source_violations(&self, sources: &[Source]) -> Vec<Violation> {
         let mut found = Vec::new();
         for source in sources {
@@ -191,12 +191,12 @@ impl House {
 
 struct ReplyRule {
     pattern: &'static str,
-    /// Where it is allowed.
+    /// The rooms in which it is allowed.
     rooms: &'static [&'static str],
     why: &'static str,
 }
 
-/// What holds the reply system together beyond what its types can hold.
+/// The rules of the reply system that its types cannot enforce.
 const REPLY_RULES: &[ReplyRule] = &[
     ReplyRule {
         pattern: r"\bEnvelope::of\b",
@@ -250,7 +250,7 @@ pub fn root() -> PathBuf {
     tests.parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 
-/// All files with this ending below a folder of the workspace, in order; none if there is no such folder.
+/// Returns all files with this extension below a folder of the workspace, in order; none if there is no such folder.
 pub fn files_below(folder: &str, ending: &str) -> io::Result<Vec<Source>> {
     let (root, mut found) = (root(), Vec::new());
     let mut ahead = vec![root.join(folder)];

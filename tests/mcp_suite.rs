@@ -1,6 +1,6 @@
-//! The conformance suite of the Model Context Protocol, `@modelcontextprotocol/conformance`, and what it finds in a server.
-//! `./test.sh` installs it, with a Node that it runs on, and names the folder of the packages in
-//! `CANTRIP_TEST_MCP_CONFORMANCE`.
+//! Runs the conformance suite of the Model Context Protocol, `@modelcontextprotocol/conformance`, against a server.
+//! `./test.sh` installs it, with a Node that it runs on, and sets `CANTRIP_TEST_MCP_CONFORMANCE` to the folder of the
+//! packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-/// The revisions that have a set of requirements and are spoken here.
+/// The supported revisions that have a set of requirements.
 pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// The suite, installed.
+/// The installed suite.
 #[derive(Debug)]
 pub struct Suite {
     node: PathBuf,
     program: PathBuf,
 }
 
-/// How a check ended. One that is made several times ends as the worst of them did.
+/// The result of a check. A check that runs several times has the worst of its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Status {
@@ -38,12 +38,12 @@ struct Check {
     error_message: Option<String>,
 }
 
-/// What the suite found in a server, by scenario and check, with what it says of a check that was not passed.
+/// The results of the suite for a server, by scenario and check, with the message of a check that did not pass.
 #[derive(Debug, Default)]
 pub struct Found(BTreeMap<String, BTreeMap<String, (Status, String)>>);
 
 impl Suite {
-    /// None where it was not installed.
+    /// None if the suite is not installed.
     pub fn installed() -> Option<Self> {
         let named = std::env::var_os("CANTRIP_TEST_MCP_CONFORMANCE").filter(|path| !path.is_empty());
         let Some(packages) = named.map(PathBuf::from) else {
@@ -58,7 +58,7 @@ impl Suite {
     ///
     /// # Panics
     ///
-    /// Where it cannot be run, or leaves no results.
+    /// If the suite cannot be run, or leaves no results.
     pub fn run(&self, url: &str, revision: &str) -> Found {
         let results = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(&self.node);
@@ -78,7 +78,7 @@ impl Suite {
     }
 }
 
-/// A folder is named `server-SCENARIO-TIME`, and a time has this many characters.
+/// Returns the scenario of a folder. It is named `server-SCENARIO-TIME`, and the time has a fixed length.
 fn scenario(folder: &str) -> String {
     const TIME: usize = "-2026-01-02T03-04-05-678Z".len();
     let name = folder.strip_prefix("server-").unwrap_or(folder);
@@ -102,11 +102,11 @@ impl Found {
         self.0.keys().map(String::as_str)
     }
 
-    /// The same of these scenarios alone.
+    /// Keeps only these scenarios.
     ///
     /// # Panics
     ///
-    /// Where one of them was not run.
+    /// If one of them was not run.
     #[must_use]
     pub fn only(mut self, scenarios: &[&str]) -> Self {
         for wanted in scenarios {
@@ -116,8 +116,8 @@ impl Found {
         self
     }
 
-    /// Where this differs from what is listed, in words: checks that are not passed and not listed, and lines for checks
-    /// that are passed. A line of the list is `REVISION SCENARIO CHECK REASON`; `*` for the check is all of the scenario.
+    /// Returns the differences from the list: checks that did not pass and are not listed, and lines for checks that
+    /// passed. A line of the list is `REVISION SCENARIO CHECK REASON`; `*` as the check means the whole scenario.
     pub fn differs_from(&self, listed: &str, revision: &str) -> Vec<String> {
         let lines = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut expected = BTreeSet::new();

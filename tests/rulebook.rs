@@ -1,9 +1,10 @@
-//! What holds each rule: the rules of the specification and its acceptance cases, against the tests there are.
+//! Which tests cover each rule? Compares the rules of the specification and its acceptance cases with the existing
+//! tests.
 //!
-//! A list of rules beside a suite of tests says nothing about either: a test can be renamed, a case dropped, a rule
-//! added, and both still look whole. So `rules.toml` names for every rule what holds it and `acceptance.toml` the tests
-//! of every acceptance case, and this compares the two with the sources, as a function from what is there to what is
-//! wrong with it. That the tests named are the right ones is for a reader to judge; that they are there is judged here.
+//! A list of rules beside a test suite proves nothing: a test can be renamed, a case dropped, a rule added, and both
+//! still look complete. So `rules.toml` names the coverage of every rule and `acceptance.toml` the tests of every
+//! acceptance case, and this module compares both with the sources: a function from the content of the repository to
+//! its faults. A reader must judge that the named tests are the right ones; this module checks that they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,7 +15,7 @@ use serde::Deserialize;
 
 use crate::{Source, Violation};
 
-/// The rules there are: those of the specification, and those that were added to it. COMP-10 was not adopted.
+/// All rules: those of the specification, and those that were added to it. COMP-10 was not adopted.
 pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
     ("LOOP", &[1..=7]),
     ("CANTRIP", &[1..=3]),
@@ -30,14 +31,14 @@ pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
     ("PROD", &[1..=9]),
 ];
 
-/// How many acceptance cases of the loop there are: A1 and on.
+/// The number of acceptance cases of the loop, from A1 on.
 pub const ACCEPTANCE_CASES: u32 = 56;
 /// The acceptance cases of money and permission: D13 to D27.
 pub const MONEY_CASES: std::ops::RangeInclusive<u32> = 13..=27;
-/// Those of signatures, receipts, pointers and traces.
+/// The acceptance cases of signatures, receipts, pointers and traces.
 pub const CONTRACT_CASES: [u32; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 28, 29, 30, 31];
 
-/// What a part of an acceptance case may wait for.
+/// The features that a part of an acceptance case may wait for.
 pub const AWAITED: &[&str] = &["database", "ledger", "loop", "policy", "server", "python", "shell", "test"];
 
 /// The name of every rule, in order.
@@ -52,16 +53,16 @@ pub fn rule_ids() -> Vec<String> {
 pub struct Rulebook {
     #[serde(rename = "rule", default)]
     pub rules: BTreeMap<String, Held>,
-    /// Rules whose time has not come, each with the reason.
+    /// Rules that are not covered yet, each with the reason.
     #[serde(default)]
     pub exempt: BTreeMap<String, String>,
 }
 
-/// What holds one rule.
+/// The coverage of one rule.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// Cases of that rule stand in `tests/conformance`.
+    /// True if `tests/conformance` has cases of this rule.
     #[serde(default)]
     pub cases: bool,
     /// Acceptance cases, by name.
@@ -70,7 +71,7 @@ pub struct Held {
     /// Tests, as `<path>::<function>`.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// Examples that must not compile, as `<path>::<what they belong to>`.
+    /// Examples that must not compile, as `<path>::<item that they document>`.
     #[serde(default)]
     pub compile_fail: Vec<String>,
 }
@@ -86,12 +87,12 @@ pub struct AcceptanceCase {
     /// Tests, as `<path>::<function>`.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// What of the case no test shows yet, by what it waits for.
+    /// The parts of the case that no test covers yet, by the feature that they wait for.
     #[serde(default)]
     pub not_yet: BTreeMap<String, String>,
 }
 
-/// What the comparison looks at.
+/// The files that the rules are compared with.
 #[derive(Debug, Default)]
 pub struct Evidence {
     /// Files of conformance cases.
@@ -115,7 +116,7 @@ static ITEM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s*pub (?:const |async )*(?:struct|enum|trait|fn|type|macro) (?P<name>\w+)").expect("a fixed pattern")
 });
 
-/// The tests of a source: its test functions, and the cases of a suite that every implementation, or both dialects, run.
+/// The tests of a source: its test functions, and the cases of a suite that every implementation or both dialects run.
 fn tests_of(source: &Source) -> BTreeMap<&str, bool> {
     let functions = TEST.captures_iter(&source.text).map(|found| {
         let attributes = found.name("attributes").map_or("", |found| found.as_str());
@@ -164,7 +165,7 @@ impl<'a> Book<'a> {
         self.found.push(Violation { place: place.to_owned(), fault: fault.into() });
     }
 
-    /// How many of the named tests are there; the others are faults.
+    /// Returns the number of named tests that exist; each missing one is a fault.
     fn count(&mut self, place: &str, names: &[String]) -> usize {
         let (mut seen, mut there) = (BTreeSet::new(), 0);
         for name in names {
@@ -194,7 +195,7 @@ impl<'a> Book<'a> {
     }
 }
 
-/// What is wrong with the rules, the acceptance cases and the tests they name.
+/// Returns the faults of the rules, the acceptance cases and the tests that they name.
 pub fn violations(rulebook: &Rulebook, acceptance: &Acceptance, evidence: &Evidence) -> Vec<Violation> {
     let mut book = Book::of(evidence);
     let tested = acceptance_violations(acceptance, &mut book);
@@ -243,7 +244,7 @@ fn rule_violations(
     }
 }
 
-/// The acceptance cases that have tests.
+/// Checks the acceptance cases and returns those that have tests.
 fn acceptance_violations<'a>(acceptance: &'a Acceptance, book: &mut Book<'_>) -> BTreeSet<&'a str> {
     let money = MONEY_CASES.chain(CONTRACT_CASES).map(|number| format!("D{number}"));
     let known: BTreeSet<String> = (1..=ACCEPTANCE_CASES).map(|number| format!("A{number}")).chain(money).collect();
@@ -275,7 +276,7 @@ fn acceptance_violations<'a>(acceptance: &'a Acceptance, book: &mut Book<'_>) ->
     tested
 }
 
-/// The rules that the suite has cases of.
+/// Checks the suite and returns the rules that it has cases of.
 fn suite_violations<'a>(evidence: &'a Evidence, book: &mut Book<'_>) -> BTreeSet<&'a str> {
     let known: BTreeSet<String> = rule_ids().into_iter().collect();
     let mut said = BTreeSet::new();
@@ -295,7 +296,7 @@ fn suite_violations<'a>(evidence: &'a Evidence, book: &mut Book<'_>) -> BTreeSet
     said
 }
 
-/// What the specification's own table asks for and the rulebook does not name: `| LOOP-1 | .. | C A12 |`.
+/// Returns what the table of the specification requires and the rulebook does not name: `| LOOP-1 | .. | C A12 |`.
 pub fn unnamed(rulebook: &Rulebook, page: &str) -> Vec<Violation> {
     let row = Regex::new(r"(?m)^\| (?P<rules>[A-Z]+-[0-9]+(?:, [A-Z]+-[0-9]+)*) \|.*\| (?P<held>[^|]*) \|$");
     let row = row.expect("a fixed pattern");

@@ -1,4 +1,4 @@
-//! Every rule and every acceptance case is held by tests that are there, and each way of not being so is found.
+//! Every rule and every acceptance case has existing tests, and each kind of fault is found.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -36,7 +36,7 @@ fn every_rule_and_every_acceptance_case_is_held_by_tests_that_are_there() {
     assert_none(&violations(&rulebook(), &acceptance(), &evidence));
 }
 
-/// The documents the project implements, if they lie beside it.
+/// The documents that the project implements, if they are in a folder beside it.
 fn documents() -> Option<PathBuf> {
     let given = env::var_os("CANTRIP_DOCUMENTS").map(PathBuf::from);
     given.or_else(|| root().ancestors().map(|above| above.join("shared")).find(|path| path.join("spec").is_dir()))
@@ -94,7 +94,7 @@ fn text_of(folder: &Path, begins: &str) -> String {
     fs::read_to_string(paths.find(named).expect("the document is there")).expect("UTF-8")
 }
 
-/// A world in which everything is held, as small as can be: one test for all.
+/// The smallest rulebook in which everything is covered, with one test for all.
 struct Small {
     rulebook: Rulebook,
     acceptance: Acceptance,
@@ -137,7 +137,7 @@ impl Small {
         self.acceptance.get_mut(name).expect("a case")
     }
 
-    /// What is found after a change, as `place: fault`.
+    /// Returns the faults after a change, as `place: fault`.
     fn after(change: impl FnOnce(&mut Self)) -> Vec<String> {
         let mut small = Self::sound();
         change(&mut small);
@@ -159,7 +159,7 @@ fn a_rule_that_nothing_holds_is_found() {
     assert_eq!(found, ["COMP-9: nothing is said about it"]);
     let found = Small::after(|small| small.evidence.suite.clear());
     assert_eq!(found, ["LOOP-1: it has no case in tests/conformance", "LOOP-1: nothing holds it"]);
-    // An acceptance case that waits holds nothing yet.
+    // An acceptance case that still waits covers nothing.
     let found = Small::after(|small| {
         small.case("A20").tests.clear();
         small.case("A20").not_yet.insert("ledger".to_owned(), "all of it".to_owned());

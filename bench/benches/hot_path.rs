@@ -1,7 +1,8 @@
-//! The steps of a turn, one by one: `cargo bench -p cantrip-bench --bench hot_path`, with a name to choose some.
+//! Benchmarks of the single steps of a turn: `cargo bench -p cantrip-bench --bench hot_path`, with a name to choose
+//! some.
 //!
-//! Numbers of one machine, to be compared with those of the same machine before a change; what is claimed about speed are
-//! ratios, in the tables of `cantrip-bench`.
+//! The numbers are for one machine, to be compared with numbers of the same machine before a change. Published claims
+//! about speed are ratios, in the tables of `cantrip-bench`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn main() {
     divan::main();
 }
 
-/// A kilobyte, as a gate gives it.
+/// A result of a gate with one kilobyte.
 fn kilobyte(n: usize) -> String {
     format!("{n:020} {}", "the quick brown fox looks back; ".repeat(31))
 }
@@ -52,7 +53,7 @@ fn reply(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// From the crystal's arguments to the reply, through schema, wards and the safety wrapper.
+/// From the arguments of the crystal to the reply, through schema, wards and the safety wrapper.
 #[divan::bench]
 fn gate_call(bencher: Bencher<'_, '_>) {
     let (executor, runtime) = (executor(), Runtime::in_memory());
@@ -78,7 +79,7 @@ fn trace(runtime: &Runtime) -> Trace {
     found.into_inner().expect("nobody panicked").expect("the call ran")
 }
 
-/// A thousand words of one message, with the text counted and shown as it grows.
+/// One message of a thousand words, whose text is counted and shown as it grows.
 #[divan::bench]
 fn upserts_of_1000_deltas(bencher: Bencher<'_, '_>) {
     let at = Now { monotonic: Instant::from_origin(Duration::ZERO), wall: Timestamp::EPOCH };
@@ -105,7 +106,7 @@ fn upserts_of_1000_deltas(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// A list of so many turns, each of a call and a result of a kilobyte.
+/// A list of this many turns, each with a call and a result of a kilobyte.
 fn list(turns: usize) -> MessageLog {
     let list = MessageLog::new();
     list.push(Message::User { content: "go".into() });
@@ -133,7 +134,7 @@ fn wire() -> Compatible {
     Compatible::new("model", &"http://127.0.0.1:9/v1".parse().expect("an address"), None).expect("an endpoint")
 }
 
-/// The body of a request behind a thread that no request was made for yet.
+/// The body of the first request of a thread.
 #[divan::bench(args = [10, 100, 1_000])]
 fn body_of_a_new_thread(bencher: Bencher<'_, '_>, turns: usize) {
     let wire = wire();
@@ -158,7 +159,7 @@ async fn turn<L: Journal + Loom>(weaver: &mut LoomWriter<'_, L>, episode: &mut E
     weaver.turn(episode, "read", json!(said), Closing::Open).await;
 }
 
-/// Two steps of four records, at the end of a thread that grows by each.
+/// Two steps of four records each, at the end of a thread that grows with each.
 fn appended<L: Journal + Loom>(bencher: Bencher<'_, '_>, loom: &L) {
     let executor = executor();
     let mut weaver = LoomWriter::seeded(loom, 7);
@@ -172,7 +173,7 @@ fn turn_into_memory(bencher: Bencher<'_, '_>) {
     appended(bencher, &MemoryLoom::new());
 }
 
-/// SQLite without a disk: what our side of a durable turn takes.
+/// SQLite without a disk: the cost of our own code for a durable turn.
 #[divan::bench]
 fn turn_into_sqlite_in_memory(bencher: Bencher<'_, '_>) {
     appended(bencher, &Store::in_memory().expect("memory is there"));
@@ -182,7 +183,7 @@ fn sandboxes() -> Host {
     Threads { threads: 1 }.start().expect("a thread")
 }
 
-/// A JavaScript sandbox from nothing, with its first program.
+/// A new JavaScript sandbox with its first program.
 #[divan::bench]
 fn sandbox_and_first_program(bencher: Bencher<'_, '_>) {
     let (executor, host) = (executor(), sandboxes());

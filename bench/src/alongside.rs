@@ -1,8 +1,9 @@
-//! Our side of the comparison with other runtimes: the same workloads as `bench/peers/*.py`, and the same answer, one line
-//! of JSON. `bench/run` calls it; `cargo run --profile dist -p cantrip-bench --bin alongside -- loop turns=200` does too.
+//! Our side of the comparison with other runtimes: the same workloads as `bench/peers/*.py`, and the same output, one
+//! line of JSON. `bench/run` calls it; `cargo run --profile dist -p cantrip-bench --bin alongside -- loop turns=200` does
+//! too.
 //!
-//! The crystal is scripted like the models of the peers: it makes the body that an OpenAI-compatible provider would be sent,
-//! with the code that sends it there, and calls a tool that gives a kilobyte until its turns are over.
+//! The crystal is scripted like the models of the peers: it makes the request body for an OpenAI-compatible provider,
+//! with the code that would send it, and calls a tool that returns a kilobyte until its turns are over.
 
 #[path = "store/floor/sqlite.rs"]
 mod bare;
@@ -32,17 +33,17 @@ use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-/// As the binary has it.
+/// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: python::CountingAllocator = python::CountingAllocator;
 
-/// Turns of a cast before the one that counts.
+/// The warm-up turns of a cast.
 const WARM_TURNS: u64 = 2;
 
-/// What the tool gives turn by turn, made before the clock starts.
+/// The result of the tool for each turn, made before the clock starts.
 static RESULTS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// How often the tool was called.
+/// The number of calls of the tool.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Looks something up.
@@ -55,14 +56,14 @@ async fn look(
     RESULTS.get().and_then(|results| results.get(usize::try_from(n).ok()?)).cloned().unwrap_or_default()
 }
 
-/// What a [`Model`] says until its turns are over.
+/// The answers of a [`Model`] until its turns are over.
 #[derive(Clone, Copy)]
 enum Says {
     /// Calls of the tool.
     Calls,
-    /// Calls of the tool, without the body that would be sent: for what a turn costs apart from its bytes.
+    /// Calls of the tool, without making the request body: for the cost of a turn apart from its bytes.
     CallsUnsent,
-    /// Programs.
+    /// Programs in this medium.
     Code(MediumKind),
 }
 
@@ -71,7 +72,7 @@ struct Model {
     turns: u64,
     latency: Duration,
     says: Says,
-    /// When it was asked, for those who look.
+    /// The times of its requests, if a bench wants them.
     asked: Option<Arc<Mutex<Vec<Instant>>>>,
 }
 
@@ -86,7 +87,7 @@ impl Model {
         let at = request.utterances;
         let body = match self.says {
             Says::CallsUnsent => 0,
-            // A list that could not be written would be a fault of ours: the measurement must not go on.
+            // A list that cannot be written is our own fault: the measurement must stop.
             Says::Calls | Says::Code(_) => self.wire.body(request).expect("a list can be written").len(),
         };
         match self.says {
@@ -131,7 +132,7 @@ fn cantrip(model: Model) -> Cantrip {
         .expect("it is sound")
 }
 
-/// Time on the wall, and of all threads on a processor.
+/// The wall time, and the processor time of all threads.
 struct Clock(Instant, Duration);
 
 impl Clock {
@@ -144,7 +145,7 @@ impl Clock {
     }
 }
 
-/// What all threads of this process have had of processors, where the system tells (Linux).
+/// The processor time of all threads of this process, if the system reports it (Linux).
 fn processor() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let nanos = |task: std::fs::DirEntry| {
@@ -159,13 +160,13 @@ async fn cast(runtime: &Runtime, cantrip: &Cantrip) {
     assert!(cast.answer().is_some(), "{:?}", cast.reply());
 }
 
-/// Some turns that do not count: what is made once is made.
+/// Runs some warm-up turns, so that one-time work is done before the measurement.
 async fn warm(runtime: &Runtime, says: Says) {
     cast(runtime, &cantrip(Model::new(WARM_TURNS, Duration::ZERO, says))).await;
     CALLS.store(0, Ordering::Relaxed);
 }
 
-/// So many agents at once, each on its own thread.
+/// Runs this many agents concurrently, each on its own thread.
 async fn agents(runtime: &Runtime, model: Model, agents: usize) -> Value {
     let turns = model.turns * agents as u64;
     let cantrip = cantrip(model);
@@ -202,14 +203,14 @@ async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
     }
 }
 
-/// How long as many bytes take in bare transactions: two of one row for each turn, as it has two steps.
+/// The time for the same bytes in bare transactions: two of one row per turn, because a turn has two steps.
 fn bare_commits(folder: &Path, turns: u64, bytes: u64) -> f64 {
     let commits = usize::try_from(turns * 2).expect("short");
     let each = usize::try_from(bytes).expect("short") / commits;
     bare::Sqlite::new(&folder.join("bare.db"), each).time(commits).as_secs_f64()
 }
 
-/// The last request is the one that ends it.
+/// The last request of an agent ends its cast.
 async fn fleet(runtime: Runtime, turns: u64, count: usize, latency: Duration) -> Value {
     let took = agents(&runtime, Model::new(turns - 1, latency, Says::Calls), count).await;
     with(took, "ideal", (turns as f64 * latency.as_secs_f64()).into())
@@ -236,7 +237,7 @@ async fn fork(folder: &Path, turns: u64) -> Value {
     json!({"wall": wall, "cpu": cpu, "calls_again": CALLS.load(Ordering::Relaxed) - before})
 }
 
-/// Says one long text word by word.
+/// A crystal that sends one long text word by word.
 struct Talker(u64);
 
 impl Crystal for Talker {
@@ -255,7 +256,7 @@ impl Crystal for Talker {
     }
 }
 
-/// Turns what it sees into upserts, as every viewer does.
+/// Turns the events it sees into upserts, as every viewer does.
 struct Viewer {
     clock: MachineClock,
     seen: Arc<Mutex<(Processor, u64)>>,
@@ -270,7 +271,7 @@ impl Watcher for Viewer {
     }
 }
 
-/// A cast that says so many deltas in one item, watched: from the crystal to upserts.
+/// An observed cast with this many deltas in one item: from the crystal to upserts.
 async fn stream(deltas: u64) -> Value {
     let seen = Arc::new(Mutex::new((Processor::new(Options::default()), 0)));
     let runtime =

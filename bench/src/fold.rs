@@ -1,4 +1,4 @@
-//! What does a turn cost at the end of a long thread, next to one at its beginning?
+//! What does a turn cost at the end of a long thread, compared with one at its beginning?
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use serde_json::json;
 use crate::measure;
 
 const TURNS: u64 = 10_000;
-/// Turns that are timed together.
+/// The number of turns that are timed together.
 const STRETCH: u64 = 1_000;
 
-/// Echoes until its turns are over, and looks at the clock each time a stretch is.
+/// Echoes until its turns are over, and reads the clock after each group of turns.
 #[derive(Clone)]
 struct Worker {
     name: &'static str,
@@ -103,7 +103,7 @@ async fn measured() {
     }
 }
 
-/// What can be done with such a thread: fork it, and prove it.
+/// Measures operations on such a thread: forking it and verifying it.
 async fn at_the_end(runtime: &Runtime, cantrip: &Cantrip, leaf: cantrip::canon::TurnId) {
     let mut forks = Vec::new();
     for _ in 0..measure::ROUNDS {

@@ -1,9 +1,10 @@
-//! What does a cast cost over HTTP, beside the same cast in process?
+//! What does a cast cost over HTTP, compared with the same cast in process?
 //!
-//! One scripted cast of one turn, by three who take turns, batch by batch: in process, through the house that every surface
-//! asks; over HTTP, with the real surface on a real socket; and, as the floor, a route that reads a body of the same size and
-//! answers with as many bytes, asked by the same client. What HTTP adds to a cast is then to be seen beside what HTTP costs where
-//! nothing is done. Wall time, since what is waited for is the disk and the socket.
+//! One scripted cast of one turn, by three contenders that alternate batch by batch: in process, through the
+//! `SpellHost` that every surface uses; over HTTP, with the real surface on a real socket; and, as the floor, a route
+//! that reads a body of the same size and returns as many bytes, called by the same client. So the overhead of HTTP
+//! for a cast can be compared with the cost of HTTP without any work. Wall time, because the wait for the disk and the
+//! socket counts.
 
 use std::time::{Duration, Instant};
 
@@ -28,11 +29,11 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::store::{over, runtime};
 
 const ROUNDS: usize = 9;
-/// Casts of one contender in one round, shared among those who ask at once.
+/// The casts of one contender in one round, shared among the concurrent callers.
 const ASKED: usize = if cfg!(debug_assertions) { 32 } else { 256 };
 const TOGETHER: [usize; 2] = [1, 16];
 
-/// Answers every request alike.
+/// A crystal that answers every request with the same text.
 #[derive(Clone)]
 struct Brief;
 
@@ -47,7 +48,7 @@ impl Crystal for Brief {
     }
 }
 
-/// One spell.
+/// A catalog with one spell.
 struct OneSpellCatalog(Cantrip);
 
 impl OneSpellCatalog {
@@ -81,7 +82,7 @@ impl SpellCatalog for OneSpellCatalog {
     }
 }
 
-/// A connection that is kept.
+/// A connection that is kept open.
 struct Client(TcpStream);
 
 impl Client {
@@ -91,7 +92,7 @@ impl Client {
         Self(stream)
     }
 
-    /// Asks once, and reads the whole answer.
+    /// Sends one request and reads the whole response.
     async fn ask(&mut self, path: &str, body: &str) -> String {
         let request = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -114,7 +115,7 @@ impl Client {
     }
 }
 
-/// What one contender took: each request, and each round of them.
+/// The times of one contender: each request, and each round.
 #[derive(Default)]
 struct Latencies {
     each: Vec<Duration>,
@@ -122,7 +123,7 @@ struct Latencies {
 }
 
 impl Latencies {
-    /// The median and the 99th of a hundred.
+    /// The median and the 99th percentile.
     fn quantiles(&mut self) -> (Duration, Duration) {
         self.each.sort_unstable();
         (self.each[self.each.len() / 2], self.each[self.each.len() * 99 / 100])
@@ -134,7 +135,7 @@ impl Latencies {
     }
 }
 
-/// Has so many ask at once, each its share, and takes the time of each.
+/// Runs the callers concurrently and records the time of each request.
 async fn round<F: Future<Output = Vec<Duration>>>(taken: &mut Latencies, askers: impl IntoIterator<Item = F>) {
     let start = Instant::now();
     let each = join_all(askers).await;
@@ -186,7 +187,7 @@ async fn measured(kept: &str, loom: AnyLoom) {
             round(&mut inside, (0..together).map(|_| in_process(&host, share))).await;
             round(&mut outside, to_server.iter_mut().map(|client| over_http(client, "/v1/casts", &body, share))).await;
             if counted == 0 {
-                // The first one is for warming up.
+                // The first round is a warm-up.
                 (bare, inside, outside) = (Latencies::default(), Latencies::default(), Latencies::default());
             }
         }

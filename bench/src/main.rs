@@ -1,7 +1,8 @@
-//! Measured claims. Each bench prints a table of ratios against floors that were measured in the same run.
+//! Benchmarks. Each prints a table of ratios against floors that were measured in the same run.
 //!
-//! A bare number says as much about the machine and its neighbours as about the code; a ratio against something simple,
-//! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
+//! A bare number depends on the machine and its load as much as on the code. A ratio against something simple,
+//! measured on the same machine in the same minute, is comparable across machines. A benchmark is a module with a
+//! `run` and a line in `BENCHES`.
 
 #[cfg(feature = "rooms")]
 mod fold;
@@ -20,7 +21,7 @@ mod stream;
 
 use std::process::ExitCode;
 
-/// A bench by name: what it measures, and how.
+/// A benchmark: its name, its subject and its function.
 struct Bench {
     name: &'static str,
     about: &'static str,

@@ -1,9 +1,9 @@
-//! How long does each of these take, next to the others?
+//! How long does each contender take, compared with the others?
 //!
-//! The contenders take turns, round by round, so that a busy moment of the machine hits all of them; the median of the
-//! rounds is reported with the fastest and the slowest beside it. Running each to its end before the next was turned
-//! down: on a shared machine that compares moments, not code. For the same reason what counts is the time that the
-//! thread had a processor, where the system tells (Linux), and not the time on the wall.
+//! The contenders alternate, round by round, so that a busy moment of the machine affects all of them. The median of
+//! the rounds is reported with the fastest and the slowest beside it. Running each to its end before the next was
+//! turned down: on a shared machine that compares moments, not code. For the same reason the processor time of the
+//! thread is measured where the system reports it (Linux), and not the wall time.
 
 use std::fs;
 use std::hint::black_box;
@@ -27,18 +27,18 @@ impl Timing {
         format!("{:.2} ms ({:.2} to {:.2})", millis(self.median()), millis(fastest), millis(slowest))
     }
 
-    /// How many times as long as `floor` this took.
+    /// The ratio of this time to that of `floor`.
     pub(crate) fn over(&self, floor: &Timing) -> f64 {
         self.median().as_secs_f64() / floor.median().as_secs_f64()
     }
 
-    /// `count` things in this time, in millions a second.
+    /// The rate of `count` operations in this time, in millions per second.
     pub(crate) fn millions_a_second(&self, count: usize) -> f64 {
         count as f64 / self.median().as_secs_f64() / 1e6
     }
 }
 
-/// Times the contenders in turns, after a round that is not counted. Each returns something that depends on its work.
+/// Times the contenders alternately, after a warm-up round. Each returns a value that depends on its work.
 pub(crate) fn race<const N: usize>(contenders: [&dyn Fn() -> usize; N]) -> [Timing; N] {
     let mut times: [Vec<Duration>; N] = std::array::from_fn(|_| Vec::with_capacity(ROUNDS));
     for contender in contenders {
@@ -58,21 +58,21 @@ pub(crate) fn race<const N: usize>(contenders: [&dyn Fn() -> usize; N]) -> [Timi
     })
 }
 
-/// For how long this thread has had a processor. The system brings its books up to date when a thread yields.
+/// The processor time of this thread. The system updates its statistics when a thread yields.
 fn processor_time() -> Option<Duration> {
     thread::yield_now();
     let books = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     books.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// A reading of the time that is measured here, to be compared with another of the same thread.
+/// A reading of the measured time, to be compared with another reading of the same thread.
 #[cfg(feature = "rooms")]
 pub(crate) fn now() -> Duration {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     processor_time().unwrap_or_else(|| START.get_or_init(Instant::now).elapsed())
 }
 
-/// Which time is measured here.
+/// The kind of time that is measured.
 pub(crate) fn time_measured() -> &'static str {
     match processor_time() {
         Some(_) => "processor time of the one thread",

@@ -1,8 +1,8 @@
-//! What does a predict cost beside the cast it wraps, and how many receipts can be verified in a second?
+//! What does a predict cost compared with the cast it wraps, and how many receipts can be verified per second?
 //!
-//! Both ask the same scripted crystal once, on one SQLite file, in turns: a bare cast whose answer has a schema, and a
-//! predict of a signature with the same prompt, which is resolved, rendered, put to policy, traced and receipted. Wall time,
-//! since what is waited for is the disk.
+//! Both call the same scripted crystal once, on one SQLite file, alternately: a bare cast whose answer has a schema,
+//! and a predict of a signature with the same prompt, which is resolved, rendered, checked by policy, traced and
+//! receipted. Wall time, because the wait for the disk counts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ additionalProperties = false
 properties.text = { type = "string" }
 "#;
 
-/// Answers every request alike.
+/// A crystal that answers every request with the same text.
 #[derive(Clone)]
 struct Loud;
 
@@ -67,7 +67,7 @@ fn bare() -> Cantrip {
         .expect("it is sound")
 }
 
-/// The median and the 99th of a hundred.
+/// The median and the 99th percentile.
 fn quantiles(mut times: Vec<Duration>) -> (Duration, Duration) {
     times.sort_unstable();
     (times[times.len() / 2], times[times.len() * 99 / 100])

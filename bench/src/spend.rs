@@ -1,8 +1,8 @@
-//! How many reservations a second, where each has a budget of its own and where all want the same one?
+//! How many reservations per second are possible, with separate budgets and with one shared budget?
 //!
-//! A reservation is a step that holds money and one that settles it: policy is asked and counters are read and written in
-//! the transaction of each. The floor is measured beside it, on the same disk in the same minute: two bare transactions
-//! of one row each. Wall time, since what is waited for is the disk.
+//! A reservation is a step that holds money and a step that settles it: policy is evaluated, and counters are read and
+//! written, in the transaction of each. The floor is measured beside it, on the same disk in the same minute: two bare
+//! transactions of one row each. Wall time, because the wait for the disk counts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use futures_util::future::join_all;
 
 use crate::store::{floor, median, over, runtime, schema};
 
-/// Reservations that each row of the table makes, shared among those who ask.
+/// The reservations that each row of the table makes, shared among the callers.
 const RESERVATIONS: usize = 1_024;
 const ROUNDS: usize = 3;
-/// About what the rows of one step have together.
+/// The approximate size of the rows of one step.
 const BYTES: usize = 1_024;
 
-/// Whose money it is.
+/// The budgets of the callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BudgetSharing {
     One,
@@ -42,7 +42,7 @@ async fn authorized(store: &Store, n: u64) -> AuthorizationRef {
     authorization
 }
 
-/// How long `askers` take to reserve and settle their share.
+/// Returns the time that `askers` take to reserve and settle their share.
 fn concurrent(
     store: &Store,
     runtime: &tokio::runtime::Runtime,

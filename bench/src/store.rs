@@ -1,8 +1,8 @@
 //! What does it cost to make a turn durable, and how many bytes does it take?
 //!
-//! A turn is what the loop writes for one that calls a gate: two steps, four records, a result of 1 KiB. The floors are
-//! measured beside it, on the same disk in the same minute: one write of the same bytes that is flushed, and one SQLite
-//! transaction with a row of the same bytes. Wall time, since what is waited for is the disk.
+//! A turn here has the writes of a turn that calls a gate: two steps, four records, a result of 1 KiB. The floors are
+//! measured beside it, on the same disk in the same minute: one flushed write of the same bytes, and one SQLite
+//! transaction with a row of the same bytes. Wall time, because the wait for the disk counts.
 
 pub(crate) mod floor;
 
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::said::{RESULT_BYTES, noise, words};
 
-/// Turns that each row of the table makes durable, shared among its writers.
+/// The turns that each row of the table makes durable, shared among its writers.
 const TURNS: usize = 2_048;
 const ROUNDS: usize = 3;
 
@@ -26,12 +26,12 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
-/// What a gate gives: a kilobyte that no two turns share. What is stored is packed, so it matters what it is like.
+/// The kind of a gate's result: a kilobyte that no two turns share. Stored data is compressed, so the kind matters.
 #[derive(Clone, Copy)]
 enum Likeness {
-    /// Words of a language in no order, as in prose and logs.
+    /// Random words of a language, as in prose and logs.
     Words,
-    /// Letters and digits in no order, as in keys and packed files: nothing packs it.
+    /// Random letters and digits, as in keys and packed files: they cannot be compressed.
     Noise,
 }
 
@@ -60,7 +60,7 @@ async fn turn_like(weaver: &mut LoomWriter<'_, Store>, episode: &mut Episode, li
     weaver.turn(episode, "read", json!(said), Closing::Open).await;
 }
 
-/// How long `writers` take to make their share of [`TURNS`] durable.
+/// Returns the time that `writers` take to make their share of [`TURNS`] durable.
 fn concurrent(store: &Store, runtime: &tokio::runtime::Runtime, writers: usize, seeds: &mut u64) -> Duration {
     let first = *seeds;
     *seeds += writers as u64;
@@ -86,7 +86,7 @@ fn a_second(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
 
-/// The bytes that the records of a turn have, which is what a floor has to write for it: two steps.
+/// The bytes of the records of a turn, which a floor has to write too: two steps.
 fn bytes_of_a_turn() -> usize {
     let runtime = runtime();
     runtime.block_on(async {
@@ -129,7 +129,7 @@ fn throughput(folder: &Path, bytes: usize) {
     let mut taken = vec![vec![Vec::new(); writers.len()]; stores.len()];
     let mut seeds = 1_000;
     for _ in 0..ROUNDS {
-        // Two steps a turn: two flushes, two transactions.
+        // Two steps per turn: two flushes, two transactions.
         flushed.push(file.time(2 * TURNS));
         inserted.push(sqlite.time(2 * TURNS));
         if let Some(server) = &mut server {
@@ -184,7 +184,7 @@ pub(crate) fn schema() -> String {
     format!("bench_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What lies on the disk, once the log is carried over.
+/// Measures the bytes on the disk after the log was checkpointed.
 pub(crate) fn bytes() {
     let folder = tempfile::tempdir().expect("a folder to write in");
     let folder = folder.path();
@@ -205,7 +205,7 @@ pub(crate) fn bytes() {
     println!();
 }
 
-/// What so many turns take on the disk, and what was said in them.
+/// The bytes of this many turns on the disk, and the bytes of their content.
 fn size(folder: &Path, turns: u64, like: Likeness) -> (u64, u64) {
     let path = folder.join(format!("size-{turns}-{}.db", like as u8));
     let said = runtime().block_on(async {
@@ -218,7 +218,7 @@ fn size(folder: &Path, turns: u64, like: Likeness) -> (u64, u64) {
             turn_like(&mut weaver, &mut episode, like).await;
         }
         let thread = store.thread(episode.leaf.expect("a turn")).await.expect("readable");
-        // What the crystal said and what it was answered: not ids, times, numbers or hashes.
+        // The text of the crystal and the results: not ids, times, numbers or hashes.
         let said = |turn: &cantrip_loom::Turn| {
             let args = serde_json::to_string(&turn.gate_calls[0].args).map_or(0, |args| args.len());
             turn.utterance_text().len() + args + RESULT_BYTES
@@ -228,7 +228,7 @@ fn size(folder: &Path, turns: u64, like: Likeness) -> (u64, u64) {
     (carried_over(&path), said)
 }
 
-/// The bytes of a database whose log was carried over into its file, so that nothing of it lies beside.
+/// The size of a database after a checkpoint of its log into its file, so that no data is beside it.
 fn carried_over(path: &Path) -> u64 {
     let connection = rusqlite::Connection::open(path).expect("a database");
     let (busy, log): (i64, i64) = connection
@@ -238,7 +238,7 @@ fn carried_over(path: &Path) -> u64 {
     std::fs::metadata(path).expect("a file").len()
 }
 
-/// What a long thread does to the next turn, to a fork and to a look at its end.
+/// Measures the effect of a long thread on the next turn, on a fork and on a read of its end.
 fn lengths(folder: &Path) {
     let store = Store::sqlite(folder.join("long.db")).expect("a store");
     runtime().block_on(async {

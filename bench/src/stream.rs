@@ -1,8 +1,8 @@
 //! What does turning events into upserts cost?
 //!
-//! Two floors, measured in the same run: `push_str`, the text of every delta appended to a `String` and nothing else,
-//! which no processor can beat; and `recount`, the plain way to write one (see its module), which is what the shared
-//! segments and the running count are there to beat.
+//! Two floors, measured in the same run: `push_str` only appends the text of every delta to a `String`, which no
+//! processor can beat; `recount` is the plain way to write one (see its module), which the shared segments and the
+//! running count must beat.
 
 mod events;
 mod recount;
@@ -15,8 +15,8 @@ use cantrip_stream::{Emission, Options, Payload, Processor, StreamEvent};
 use self::recount::Recount;
 use crate::measure::{ROUNDS, Timing, race, time_measured};
 
-/// All events at one instant: no timer fires, and what is measured is the work per event. Emissions are dropped as they
-/// come, as they would be by a viewer who has drawn them.
+/// Processes all events at one instant: no timer fires, and only the work per event is measured. Emissions are dropped
+/// as they come, as by a viewer that has drawn them.
 fn processed(events: &[StreamEvent]) -> usize {
     let mut processor = Processor::new(Options::default());
     let (mut out, mut count) = (Vec::new(), 0);
@@ -28,7 +28,7 @@ fn processed(events: &[StreamEvent]) -> usize {
     count
 }
 
-/// The clock moves 40 ms with every event of each of the turns, and the caller looks when to wake after every event.
+/// The clock moves 40 ms with every event of each turn, and the caller reads the next deadline after every event.
 fn processed_in_time(events: &[StreamEvent], turns: usize) -> usize {
     let mut processor = Processor::new(Options::default());
     let mut out = Vec::new();

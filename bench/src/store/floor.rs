@@ -1,4 +1,4 @@
-//! The least that has to be done for the same bytes to be durable.
+//! The least work that makes the same bytes durable.
 
 mod sqlite;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use sqlite::Sqlite;
 
-/// A write that is flushed.
+/// A flushed write to a file.
 pub(crate) struct File {
     file: std::fs::File,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl File {
     }
 }
 
-/// A transaction with one row on a server.
+/// A transaction with one row on a PostgreSQL server.
 pub(crate) struct Postgres {
     runtime: tokio::runtime::Runtime,
     client: tokio_postgres::Client,

@@ -1,4 +1,4 @@
-//! The events that are measured, made before the clock starts.
+//! The measured events, made before the clock starts.
 
 use cantrip_stream::{
     Arguments, CallId, EventId, FinalCall, FinalItem, FinalOutput, ItemDelta, ItemDone, ItemId, ItemStart, ModelId,
@@ -69,7 +69,7 @@ impl Turn {
         self.event(Payload::ItemDone(ItemDone { item_id: item_id.clone(), final_item }))
     }
 
-    /// A message of so many one-word deltas, from start to done.
+    /// A message of this many one-word deltas, from start to done.
     fn message(&self, number: u64, deltas: usize, events: &mut Vec<StreamEvent>) {
         let item_id = self.item(number);
         events.push(self.start(&item_id));
@@ -104,7 +104,7 @@ pub(super) fn one_item(deltas: usize) -> Vec<StreamEvent> {
     short_items(deltas, deltas)
 }
 
-/// One turn in which so many deltas are messages of `length` deltas each.
+/// One turn whose deltas are split into messages of `length` deltas each.
 pub(super) fn short_items(deltas: usize, length: usize) -> Vec<StreamEvent> {
     let turn = Turn::new(0);
     let mut events = vec![turn.begin()];
@@ -129,7 +129,7 @@ pub(super) fn turns(count: usize) -> Vec<StreamEvent> {
     events
 }
 
-/// Turns that each stream one message, a delta of each in turn.
+/// Concurrent turns that each stream one message, with their deltas interleaved.
 pub(super) fn interleaved(turns: usize, deltas: usize) -> Vec<StreamEvent> {
     let lists: Vec<Vec<StreamEvent>> = (0..turns)
         .map(|number| {

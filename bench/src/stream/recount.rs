@@ -1,8 +1,7 @@
 //! The plain way to write an upsert processor: the text is a string, each delta counts its words anew, and each upsert
 //! has a copy.
 //!
-//! It knows what the measured events need and no more: no timers, no limits, no cancelling, no errors. That makes it a
-//! generous opponent.
+//! It handles only the measured events: no timers, no limits, no cancelling, no errors. So the comparison favours it.
 
 use std::collections::HashMap;
 
@@ -29,7 +28,7 @@ pub(super) struct Call {
     arguments: Arguments,
 }
 
-/// What a viewer would be sent.
+/// An emission for a viewer.
 #[expect(dead_code, reason = "it is made to be sent, and nobody sends it")]
 pub(super) enum Sent {
     Turn { turn_id: String, session_id: String },

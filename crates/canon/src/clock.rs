@@ -1,9 +1,9 @@
-//! What time is it, and who may ask? Time is a value that is passed in.
+//! How does code learn the time? Time is a value that is passed in.
 //!
 //! Reading the machine's clock wherever a time is needed was the alternative; every rule about time would then be
 //! tested by sleeping. One reading gives both kinds of time: a monotonic instant for timers and durations, and a wall
-//! time for what people and records read. They are different types, so a deadline can never be computed from a wall
-//! clock that someone sets back. The clock of the machine itself is not in this room: only a surface may read it.
+//! time for people and records. They are different types, so a deadline can never be computed from a wall clock that
+//! someone sets back. The clock of the machine itself is not in this crate: only a surface may read it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::from_str_visitor::FromStrVisitor;
 
-/// A monotonic reading, counted from an origin that only its own clock knows.
+/// A monotonic reading, measured from an origin that only its own clock knows.
 ///
 /// ```
 /// # use cantrip_canon::Instant;
@@ -29,17 +29,17 @@ use crate::from_str_visitor::FromStrVisitor;
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The instant that lies `since_origin` after the clock's origin.
+    /// The instant that is `since_origin` after the clock's origin.
     pub const fn from_origin(since_origin: Duration) -> Self {
         Self(since_origin)
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time from `earlier` to this instant; zero if this instant is not later.
     pub fn since(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The instant `by` later; the end of time if that lies beyond it.
+    /// Returns the instant `by` later; the last instant if the sum overflows.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(by))
@@ -48,7 +48,7 @@ impl Instant {
 
 /// A wall time in whole milliseconds, from 1970 to the end of the year 9999, UTC.
 ///
-/// Written and read as RFC 3339 with exactly three fractional digits and `Z`.
+/// Formatted and parsed as RFC 3339 with exactly three fractional digits and `Z`.
 ///
 /// ```
 /// # use cantrip_canon::Timestamp;
@@ -59,7 +59,7 @@ impl Instant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
-/// Why something is not a [`Timestamp`].
+/// The reason why a value is not a [`Timestamp`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimestampFault {
     #[error("{0:?} is not of the form 2026-02-19T02:00:00.000Z")]
@@ -84,12 +84,12 @@ impl Timestamp {
         }
     }
 
-    /// Milliseconds since the start of 1970.
+    /// The number of milliseconds since the start of 1970.
     pub const fn unix_millis(self) -> i64 {
         self.0 as i64
     }
 
-    /// The time `by` later, in whole milliseconds, and never beyond the last one.
+    /// Returns the time `by` later, in whole milliseconds, and never beyond the last timestamp.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
@@ -104,11 +104,11 @@ impl Timestamp {
     }
 }
 
-/// Dates without a zone: `jiff::Timestamp` ends a day before the year does, so that every zone can show it.
+/// A date without a zone: `jiff::Timestamp` ends a day before the year does, so that every zone can show it.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Every record and every event is dated, so the text is put together without a calendar of all eras: a test compares it
-/// with jiff's.
+/// Every record and every event has a timestamp, so the text is formatted without a general calendar. A test compares
+/// it with jiff's output.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (days, of_day) = (self.0 / DAY_MILLIS, self.0 % DAY_MILLIS);
@@ -135,20 +135,20 @@ impl fmt::Display for Timestamp {
 }
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1_000;
-/// Days of 400 years, after which the calendar repeats.
+/// The days in 400 years, after which the calendar repeats.
 const ERA_DAYS: u64 = 146_097;
-/// From the first of March of the year 0 to the start of 1970.
+/// The days from 1 March of the year 0 to the start of 1970.
 const BEFORE_EPOCH: u64 = 719_468;
 
-/// Year, month and day, so many days after the start of 1970. Years are counted from the first of March, so that the day
-/// that some lack is their last.
+/// Returns year, month and day for a number of days after the start of 1970. Years are counted from 1 March, so that
+/// the leap day is the last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let since = days + BEFORE_EPOCH;
     let (era, of_era) = (since / ERA_DAYS, since % ERA_DAYS);
-    // A day is missing every 4 years but not every 100, and yet every 400.
+    // Remove the leap days: one every 4 years, except every 100 years, but again every 400.
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / (ERA_DAYS - 1)) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
-    // Five months of 31, 30, 31, 30 and 31 days have 153, over and over.
+    // The months from March on repeat in groups of five with 31, 30, 31, 30 and 31 days: 153 days per group.
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
@@ -172,7 +172,7 @@ impl FromStr for Timestamp {
         let at: DateTime = text.trim_end_matches('Z').parse().map_err(|_| unreal())?;
         let millis = i64::try_from(at.duration_since(EPOCH).as_millis()).map_err(|_| unreal())?;
         let time = Self::from_unix_millis(millis)?;
-        // jiff reads the leap second :60 as :59; a time that does not print as it was written was not real.
+        // jiff parses the leap second :60 as :59. A time that does not format back to the same text is not a real time.
         if time.to_string() == text { Ok(time) } else { Err(unreal()) }
     }
 }
@@ -198,7 +198,7 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// Where the time comes from.
+/// The source of the time.
 ///
 /// * `monotonic` never decreases between two readings of one clock, whichever threads took them.
 /// * `wall` may jump in either direction; nothing may be ordered by it.
@@ -213,7 +213,7 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when a test moves it.
 ///
 /// ```
 /// # use cantrip_canon::{Clock, ManualClock, Timestamp};
@@ -230,12 +230,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `wall`.
+    /// A clock that starts at `wall`.
     pub fn starting(wall: Timestamp) -> Self {
         Self { now: Mutex::new(Now { monotonic: Instant::default(), wall }) }
     }
 
-    /// Moves both kinds of time on.
+    /// Advances both kinds of time.
     pub fn advance(&self, by: Duration) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.monotonic = now.monotonic.after(by);

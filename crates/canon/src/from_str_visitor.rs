@@ -1,4 +1,4 @@
-//! A value that is a text elsewhere, read without a copy of that text.
+//! Deserializes a value from its text form without copying the text.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
 
-/// Reads what `T` parses.
+/// A visitor that parses text with the `FromStr` of `T`.
 pub(crate) struct FromStrVisitor<T>(PhantomData<T>);
 
 impl<T> FromStrVisitor<T> {

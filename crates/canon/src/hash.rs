@@ -1,8 +1,8 @@
-//! Which bytes does a hash stand for? SHA-256 over the canonical text of a value, or over raw bytes, and its own
-//! name in front: `sha256:` and 64 lower-case digits.
+//! Which bytes does a hash cover? SHA-256 over the canonical text of a value, or over raw bytes. The text of a hash
+//! names its algorithm: `sha256:` and 64 lower-case digits.
 //!
-//! A hash is a type and not a string, so that a hash from outside is read once, at the edge, and two can only be
-//! compared whole. There is no second algorithm to choose: a prefix that is not `sha256:` is refused, not guessed.
+//! A hash is a type and not a string, so that a hash from outside is parsed once, at the edge, and two hashes can only
+//! be compared whole. There is no second algorithm to choose: a prefix that is not `sha256:` is refused, not guessed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; BYTES]);
 
-/// Why a text is not a [`Hash`](struct@Hash).
+/// The reason why a text is not a [`Hash`](struct@Hash).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HashFault {
     #[error("{0:?} is not a hash: sha256: and 64 digits of 0-9 and a-f")]
@@ -52,7 +52,7 @@ pub fn stable_hash(value: &Value) -> Result<Hash, WriteFault> {
     Ok(bytes_hash(canonical(value)?.as_bytes()))
 }
 
-/// The [`stable_hash`] of a typed value, without its tree.
+/// The [`stable_hash`] of a typed value, computed without building its JSON tree.
 ///
 /// ```
 /// use cantrip_canon::{stable_hash, stable_hash_of};
@@ -75,7 +75,7 @@ pub fn bytes_hash(bytes: &[u8]) -> Hash {
     Hash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-/// The hash of some bytes and the ones behind them, without putting them together.
+/// The hash of two byte strings one after the other, without concatenating them.
 ///
 /// ```
 /// use cantrip_canon::{bytes_hash, linked_hash};
@@ -90,7 +90,7 @@ pub fn linked_hash(bytes: &[u8], behind: &[u8]) -> Hash {
 }
 
 impl Hash {
-    /// The hash that these 32 bytes are, read back from where a hash was kept.
+    /// Makes a hash from 32 stored bytes.
     pub const fn from_bytes(bytes: [u8; BYTES]) -> Self {
         Self(bytes)
     }
@@ -100,15 +100,15 @@ impl Hash {
         &self.0
     }
 
-    /// The first so many hexadecimal digits, at most all 64, without `sha256:`. For ids that are cut from a hash;
-    /// the whole hash is kept beside them.
+    /// The first `digits` hexadecimal digits, at most all 64, without `sha256:`. For ids that are cut from a hash; the
+    /// whole hash is stored beside them.
     pub fn hex(&self, digits: usize) -> String {
         let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
         nibbles.take(digits).map(|nibble| char::from(DIGITS[usize::from(nibble)])).collect()
     }
 }
 
-/// Runs with the text of a hash, which lies on the stack.
+/// Calls `read` with the text of a hash, which is built on the stack.
 fn with_text<R>(hash: &Hash, read: impl FnOnce(&str) -> R) -> R {
     let mut text = [0; PREFIX.len() + 2 * BYTES];
     text[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());

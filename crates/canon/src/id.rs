@@ -1,12 +1,12 @@
-//! Which thing is meant, of which kind, and which came first?
+//! Which object does an id name, of which kind, and which was created first?
 //!
-//! Strings, or one id type for all, were the alternative: a turn's id would fit where a run's is asked for, and the
-//! mistake would be found by a query that finds nothing.
+//! Strings, or one id type for all kinds, were the alternative: the id of a turn would be accepted where the id of a
+//! run is expected, and only a query that finds nothing would show the mistake.
 //!
-//! An id is `<kind>_` and 26 characters of lower-case Crockford base32: 48 bits of wall time in milliseconds, then
-//! 80 bits of chance. Ids of one process sort in the order in which they were made, also within one millisecond and
-//! when the wall clock is set back. The kind is part of the type, so a turn's id does not fit where a run's is asked
-//! for, and parsing goes through the same door for text, JSON and rows read back.
+//! An id is `<kind>_` and 26 characters of lower-case Crockford base32: 48 bits of wall time in milliseconds, then 80
+//! random bits. Ids of one process sort in the order in which they were created, also within one millisecond and when
+//! the wall clock is set back. The kind is part of the type, so the id of a turn does not compile where the id of a
+//! run is expected. Text, JSON and stored rows go through the same parser.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,17 +19,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Timestamp;
 use crate::from_str_visitor::FromStrVisitor;
 
-/// A kind of thing that has ids.
+/// A kind of object that has ids.
 pub trait Kind: 'static {
-    /// What stands before the underscore.
+    /// The part of the id before the underscore.
     const PREFIX: &'static str;
-    /// What a person calls it.
+    /// The name of the kind for people.
     const NOUN: &'static str;
 }
 
 macro_rules! id_kinds {
     ($($(#[$doc:meta])* $kind:ident, $alias:ident = $prefix:literal, $noun:literal;)+) => {
-        /// The kinds of things that have ids; none of them has a value.
+        /// The kinds of objects that have ids. They are type parameters only; no value of them exists.
         pub mod kinds {
             $($(#[$doc])* #[derive(Debug)] pub enum $kind {})+
         }
@@ -73,7 +73,7 @@ id_kinds! {
     Retention, RetentionId = "ret", "retention";
 }
 
-/// The id of one thing of kind `K`.
+/// The id of one object of kind `K`.
 ///
 /// ```
 /// # use cantrip_canon::{TurnId, RunId};
@@ -93,7 +93,7 @@ pub struct Id<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// Why a text is not an id of the kind that was asked for.
+/// The reason why a text is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdFault {
     #[error("{text:?} is not the id of a {noun}: it must start with {prefix}_")]
@@ -105,7 +105,7 @@ pub enum IdFault {
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const DIGITS: usize = 26;
 const NO_DIGIT: u8 = u8::MAX;
-/// What each byte stands for as a digit.
+/// The digit value of each byte.
 const VALUES: [u8; 256] = {
     let mut values = [NO_DIGIT; 256];
     let mut value = 0;
@@ -119,7 +119,7 @@ const CHANCE_BITS: u32 = 80;
 const CHANCE_MASK: u128 = (1 << CHANCE_BITS) - 1;
 
 impl<K: Kind> Id<K> {
-    /// The id made of a time and 80 bits of chance. For ids that are derived from others; new ones come from an
+    /// Makes an id from a time and 80 random bits. For ids that are derived from others; new ids come from an
     /// [`IdSource`].
     pub fn from_parts(at: Timestamp, chance: [u8; 10]) -> Self {
         let chance = chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
@@ -130,7 +130,7 @@ impl<K: Kind> Id<K> {
         Self { bits: millis << CHANCE_BITS | chance & CHANCE_MASK, kind: PhantomData }
     }
 
-    /// Its 128 bits, which sort as its text does; for stores, where a text of 26 digits would be paid for in every row.
+    /// The 128 bits of the id, which sort like its text. For stores, where every row would pay for a text of 26 digits.
     pub const fn to_bytes(&self) -> [u8; 16] {
         self.bits.to_be_bytes()
     }
@@ -146,7 +146,7 @@ impl<K: Kind> Id<K> {
         Self { bits: u128::from_be_bytes(bytes), kind: PhantomData }
     }
 
-    /// When it was made, as far as the maker's wall clock knew.
+    /// The creation time, by the wall clock of the creator.
     pub fn made_at(&self) -> Timestamp {
         let millis = (self.bits >> CHANCE_BITS) as i64;
         // 48 bits reach beyond the year 9999, and a parsed id may hold any of them.
@@ -189,7 +189,7 @@ impl<K: Kind> FromStr for Id<K> {
             .and_then(|rest| rest.strip_prefix('_'))
             .ok_or_else(|| IdFault::Prefix { text: shown(), noun: K::NOUN, prefix: K::PREFIX })?;
         let form = || IdFault::Form { text: shown(), noun: K::NOUN, prefix: K::PREFIX };
-        // 26 digits hold 130 bits: the first may only be 0 to 7.
+        // 26 digits hold 130 bits, so the first digit may only be 0 to 7.
         if digits.len() != DIGITS || digits.as_bytes()[0] > b'7' {
             return Err(form());
         }
@@ -241,12 +241,12 @@ impl<'de, K: Kind> Deserialize<'de> for Id<K> {
     }
 }
 
-/// Where chance comes from. Fills the whole buffer, never blocks for long, never fails.
+/// A source of random bytes. It fills the whole buffer, never blocks for long and never fails.
 pub trait Entropy: Send + Sync {
     fn fill(&self, buffer: &mut [u8]);
 }
 
-/// Chance that repeats: the same seed gives the same bytes. For simulations and tests, never for secrets.
+/// Repeatable random bytes: the same seed gives the same bytes. For simulations and tests, never for secrets.
 #[derive(Debug)]
 pub struct SeededEntropy {
     state: Mutex<u64>,
@@ -272,10 +272,10 @@ impl Entropy for SeededEntropy {
     }
 }
 
-/// Makes ids. One per process, shared by all who need them.
+/// Creates ids. One per process, shared by all code that needs ids.
 ///
-/// * Unique and increasing: each value is greater than every one it gave before, whatever the wall clock does.
-/// * Takes the time from its caller, so a test that passes the time knows the id.
+/// * Unique and increasing: each id is greater than every earlier one, whatever the wall clock does.
+/// * The caller passes the time, so a test that passes the time knows the id.
 ///
 /// ```
 /// # use cantrip_canon::{IdSource, Timestamp, TurnId};
@@ -301,23 +301,23 @@ impl IdSource {
         Self { entropy: Box::new(entropy), last: Mutex::new(0) }
     }
 
-    /// A source that repeats: for simulations and tests.
+    /// A repeatable source, for simulations and tests.
     pub fn seeded(seed: u64) -> Self {
         Self::new(SeededEntropy::new(seed))
     }
 
-    /// A new id.
+    /// Creates a new id.
     pub fn next<K: Kind>(&self, at: Timestamp) -> Id<K> {
         Id { bits: self.next_bits(at), kind: PhantomData }
     }
 
-    /// 128 new bits, ordered by time like an id; for trace ids, whose written form is not ours to choose.
+    /// Creates 128 new bits, ordered by time like an id. For trace ids, whose text form is defined by another standard.
     pub fn next_bits(&self, at: Timestamp) -> u128 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut chance = [0; 10];
         let begins = Id::<kinds::Run>::from_parts(at, chance).bits;
-        // Within one millisecond, or behind a clock that was set back, the next value is the last one plus one, and
-        // chance, which is a call of the system, is not asked.
+        // Within one millisecond, or after the clock was set back, the next value is the last one plus one. Then no
+        // random bytes are read, which saves a system call.
         *last = if begins >> CHANCE_BITS > *last >> CHANCE_BITS {
             self.entropy.fill(&mut chance);
             Id::<kinds::Run>::from_parts(at, chance).bits

@@ -1,15 +1,16 @@
-//! JSON that means one thing: which texts may be hashed, and which bytes are hashed for them?
+//! Unambiguous JSON: which texts may be hashed, and which bytes are hashed for them?
 //!
-//! A hash is a promise that two parties read the same value, so a text that two readers could take differently is
-//! refused before it can be hashed: a key given twice, half a surrogate pair, an integer that a double cannot hold.
+//! A hash promises that two parties read the same value. So a text that two readers could interpret differently is
+//! refused before it can be hashed: a duplicate key, a lone surrogate, an integer that a double cannot hold.
 //! `serde_json` alone was the alternative. It keeps the last of two equal keys, writes NaN as `null` and leaves large
-//! integers to whoever reads next, each without a word; so reading and serialising are ours, and it keeps the
-//! `Value`. The canonical bytes (RFC 8785) are written here too, and held to those of `serde_json_canonicalizer`.
+//! integers to the next reader, each time without an error. So the reader and the serializer are our own, and only the
+//! type `Value` is from `serde_json`. The canonical bytes (RFC 8785) are written here too, and tests compare them with
+//! `serde_json_canonicalizer`.
 //!
-//! Three laws hold for every value that [`read`], [`read_foreign`] or [`to_value`] gave:
+//! Three laws hold for every value that [`read`], [`read_foreign`] or [`to_value`] returned:
 //!
-//! * [`canonical`] writes it.
-//! * Reading what [`canonical`] wrote gives the same value again.
+//! * [`canonical`] can write it.
+//! * Reading the output of [`canonical`] returns the same value again.
 //! * Two values are equal (`==`) if and only if their canonical texts are: `1`, `1.0` and `1e0` are one value.
 //!
 //! ```
@@ -39,19 +40,19 @@ pub use write::{WriteFault, WriteRule, canonical, to_value};
 
 use crate::limits::JSON_INTEGER_MAX;
 
-/// Why a double is no number of ours.
+/// The reason why a double is not a valid number here.
 enum NumberError {
     NotFinite,
     Inexact,
 }
 
-/// From here on RFC 8785 writes a whole number with an exponent.
+/// RFC 8785 writes whole numbers from this size on with an exponent.
 const EXPONENT_FROM: f64 = 1e21;
 
-/// The one form a double has here: a whole number within the exact range is an integer, so that equal numbers are
-/// equal values however they were written.
+/// The single representation of a double: a whole number within the exact range is an integer, so that equal numbers
+/// are equal values however they were written.
 ///
-/// Whole numbers between that range and `1e21` are unfit, because RFC 8785 writes them as integer literals: `1e16`
+/// Whole numbers between that range and `1e21` are refused, because RFC 8785 writes them as integer literals: `1e16`
 /// would be stored as `10000000000000000`, which the reader must refuse.
 fn number(double: f64) -> Result<Number, NumberError> {
     let whole = double.trunc() == double;
@@ -64,17 +65,17 @@ fn number(double: f64) -> Result<Number, NumberError> {
     }
 }
 
-/// The integer, if every JSON reader keeps it exact.
+/// Returns the integer if every JSON reader keeps it exact.
 fn integer<I: TryInto<i64>>(integer: I) -> Option<i64> {
     integer.try_into().ok().filter(|value| value.unsigned_abs() <= JSON_INTEGER_MAX)
 }
 
-/// One step of a JSON Pointer (RFC 6901), with its slash.
+/// One segment of a JSON Pointer (RFC 6901), escaped and with its slash.
 fn step(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Writes where a fault lies, without letting a key of a megabyte fill the log.
+/// Prints the path of a fault, truncated so that a key of a megabyte cannot fill the log.
 fn show_path(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
     const SHOWN_CHARS_MAX: usize = 256;
     match path.char_indices().nth(SHOWN_CHARS_MAX) {

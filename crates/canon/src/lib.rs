@@ -1,8 +1,8 @@
-//! Canon: the values every other room agrees on, byte for byte.
+//! Canon: the values that every other crate agrees on, byte for byte.
 //!
-//! Canonical JSON and its hash, typed ids, money, time as a value that is passed in, redaction.
-//! Nothing here knows what a turn or a gate is, reads a clock, or touches a disk: whoever needs the time or
-//! an id is handed a [`Clock`] and an [`IdSource`], so every rule above this room can be tested without sleeping.
+//! Canonical JSON and its hash, typed ids, money, time as a value that is passed in, redaction. This crate does not
+//! know turns or gates, reads no clock and touches no disk. Code that needs the time or an id gets a [`Clock`] and an
+//! [`IdSource`], so every rule in the crates above can be tested without sleeping.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! Which bounds are in force, and why are they what they are? This room's, and the table in which each declares its
-//! own.
+//! Which bounds apply, and why these values? This module has the bounds of this crate, and the macro with which every
+//! crate declares its own.
 //!
-//! Numbers where they are used were the alternative. A bound is written once instead, with the reason for its size,
-//! and is listed by `cantrip limits`; so no number can be in force that a reader cannot find.
+//! Numbers written where they are used were the alternative. Here a bound is written once, with the reason for its
+//! size, and `cantrip limits` lists it. So no number can apply that a reader cannot find.
 
-/// One bound, as `cantrip limits` shows it.
+/// One bound, as `cantrip limits` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     pub name: &'static str,
     pub value: u64,
     pub unit: &'static str,
-    /// Why it is there and what happens at it.
+    /// The reason for the bound, and what happens when it is reached.
     pub doc: &'static str,
 }
 
-/// Declares a room's bounds: one constant each, and `ALL`, the table of them.
+/// Declares the bounds of a crate: one constant each, and `ALL`, the table of them.
 ///
 /// ```
 /// cantrip_canon::limits! {
@@ -28,7 +28,7 @@ pub struct Limit {
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty = $value:expr, $unit:literal;)+) => {
         $($(#[doc = $doc])+ pub const $name: $kind = $value;)+
-        /// Every bound of this room, in the order of its source.
+        /// All bounds of this crate, in the order of the source.
         pub const ALL: &[$crate::Limit] = &[$($crate::Limit {
             name: stringify!($name),
             value: $name as u64,
@@ -39,16 +39,17 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Nesting of JSON that the strict reader follows; deeper text is refused with its path.
+    /// The maximum nesting depth of JSON that the strict reader accepts. Deeper text is refused with its path.
     JSON_DEPTH_MAX: usize = 128, "levels";
-    /// The largest integer that every JSON reader keeps exact (2^53 - 1); larger ones travel as strings.
+    /// The largest integer that every JSON reader keeps exact (2^53 - 1). Larger integers are sent as strings.
     JSON_INTEGER_MAX: u64 = (1 << 53) - 1, "";
-    /// The most micro-units an amount of money may have, so that it is exact in every JSON reader.
+    /// The maximum amount of money in micro-units, chosen so that every JSON reader keeps it exact.
     MONEY_MICROS_MAX: i64 = (1 << 53) - 1, "micros";
-    /// Secret values of the process shorter than this are not searched for: they would damage ordinary words.
+    /// The minimum length of a secret value of the process to be redacted. Shorter values would damage ordinary words.
     SECRET_BYTES_MIN: usize = 8, "bytes";
-    /// A string under the key `token` is a token from this length on, if it has no spaces.
+    /// The minimum length at which a string without spaces under the key `token` is redacted as a token.
     TOKEN_CHARS_MIN: usize = 16, "characters";
-    /// A text that still changes after being redacted so many times was made to; it is replaced whole.
+    /// The maximum number of redaction passes. A text that still changes after the last pass was crafted to do so and
+    /// is replaced as a whole.
     REDACT_PASSES_MAX: usize = 8, "passes";
 }

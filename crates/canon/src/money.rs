@@ -1,7 +1,8 @@
-//! How much, exactly? Whole micro-units of one currency, never a float, never converted, never clamped.
+//! How is an amount of money kept exact? As whole micro-units of one currency, never a float, never converted, never
+//! clamped.
 //!
-//! A decimal type was the alternative. It divides, and with division comes rounding, and with rounding the question of
-//! who pays for it; sums, differences and multiples of whole micro-units are exact, and nothing else is needed.
+//! A decimal type was the alternative. It divides, division needs rounding, and then it is not clear who pays for the
+//! rounding. Sums, differences and multiples of whole micro-units are exact, and nothing else is needed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::MONEY_MICROS_MAX;
 
-/// A currency's name: three to eight capital letters. There are no rates: amounts of two currencies never meet.
+/// The code of a currency: three to eight capital letters. There are no exchange rates: amounts of two currencies are
+/// never combined.
 ///
 /// ```
 /// # use cantrip_canon::Currency;
@@ -20,7 +22,7 @@ use crate::limits::MONEY_MICROS_MAX;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Currency {
-    /// Padded with zeros behind its letters.
+    /// The letters, padded with zeros at the end.
     letters: [u8; 8],
 }
 
@@ -81,7 +83,7 @@ impl From<Currency> for String {
 /// assert_eq!("0.00129 USD".parse::<Money>().unwrap().to_string(), "0.00129 USD");
 /// ```
 ///
-/// There are no operators: a sum that could overflow or mix currencies must be looked at.
+/// There are no operators: the caller must handle a sum that overflows or mixes currencies.
 ///
 /// ```compile_fail,E0369
 /// # use cantrip_canon::Money;
@@ -114,7 +116,7 @@ impl From<Money> for MoneyJson {
     }
 }
 
-/// Why an amount cannot be.
+/// The reason why an amount is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyFault {
     #[error("{0:?} is not an amount: write it like 0.50 USD, with at most six decimals")]
@@ -146,22 +148,22 @@ impl Money {
         self.currency
     }
 
-    /// The sum, if both are of one currency and it is within bounds.
+    /// Returns the sum, if both have the same currency and the sum is within bounds.
     pub fn plus(self, other: Self) -> Result<Self, MoneyFault> {
         Self::checked(i128::from(self.micros) + i128::from(other.same(self)?), self.currency)
     }
 
-    /// What is left when `other` is taken away, if anything or nothing is.
+    /// Returns the difference, if both have the same currency and the difference is not negative.
     pub fn minus(self, other: Self) -> Result<Self, MoneyFault> {
         Self::checked(i128::from(self.micros) - i128::from(other.same(self)?), self.currency)
     }
 
-    /// `self` taken so many times.
+    /// Returns the amount multiplied by `count`.
     pub fn times(self, count: u64) -> Result<Self, MoneyFault> {
         Self::checked(i128::from(self.micros) * i128::from(count), self.currency)
     }
 
-    /// By how many micros this exceeds `other`: negative where it does not.
+    /// Returns the number of micros by which this amount exceeds `other`; negative if it is smaller.
     pub fn excess_over(self, other: Self) -> Result<i64, MoneyFault> {
         Ok(self.micros - other.same(self)?)
     }

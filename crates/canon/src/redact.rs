@@ -1,14 +1,15 @@
-//! What must be taken out of a text before it leaves?
+//! Which parts of a text must be removed before the text leaves the process?
 //!
-//! Redaction stands at the edges (traces, exports, logs, errors, pages) and looks at content only: our own ids,
-//! hashes, codes and times are typed and never come here. It knows a secret in three ways: the process loaded it, it
-//! stands under a key such as `password`, or it has the form of a known kind of credential.
+//! Redaction happens at the edges (traces, exports, logs, errors, pages) and looks at content only: our own ids,
+//! hashes, codes and times are typed and are never redacted. It recognizes a secret in three ways: the process loaded
+//! it, it is the value of a key such as `password`, or it has the form of a known kind of credential.
 //!
-//! Measuring entropy was the alternative. It finds credentials of unknown form, but it cannot tell them from hashes
-//! and ids, and a log whose ids are blacked out is of no use; so a form is only searched for if ordinary text does
-//! not have it. What has no known form, was not loaded and stands under no such key is not found.
+//! Measuring entropy was the alternative. It finds credentials of unknown form, but it cannot distinguish them from
+//! hashes and ids, and a log with redacted ids is of no use. So a form is only searched for if ordinary text does not
+//! have it. A secret that has no known form, was not loaded and is not under such a key is not found.
 //!
-//! A text whose replacements go on uncovering new ones is replaced whole: the work is bounded, and nothing leaks.
+//! If each replacement in a text uncovers a new secret, the text is replaced whole after a fixed number of passes: the
+//! work is bounded, and nothing leaks.
 
 mod keys;
 mod known;
@@ -28,14 +29,14 @@ pub use known::{
 };
 use patterns::{PERSONAL, SECRETS};
 
-/// What stands in the place of what was taken out.
+/// The text that replaces a secret.
 const MARKER: &str = "[REDACTED]";
 
-/// Takes secrets, and personal data if asked to, out of texts and values.
+/// Removes secrets, and on request personal data, from texts and values.
 ///
-/// * Idempotent: what it gave, it gives back unchanged.
-/// * Lists, maps, numbers, booleans and nulls stay as they are, and so do keys, unless a key itself holds a secret.
-/// * Its `Debug` says how many secrets it knows, and nothing about them.
+/// * Idempotent: redacting its own output changes nothing.
+/// * Lists, maps, numbers, booleans and nulls stay unchanged, and so do keys, unless a key itself holds a secret.
+/// * Its `Debug` output shows the number of secrets that it knows, and nothing about them.
 ///
 /// ```
 /// use cantrip_canon::Redactor;
@@ -47,7 +48,7 @@ const MARKER: &str = "[REDACTED]";
 /// ```
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// What is searched for: each secret as it is and as a JSON string has it, none of them twice.
+    /// The texts to search for: each secret as it is and as it is escaped in a JSON string, without duplicates.
     secrets: Vec<String>,
     personal_data: bool,
 }
@@ -64,15 +65,15 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// A redactor that also replaces these values wherever they occur, as they are or escaped as in a JSON string.
     ///
-    /// White space around a value is not part of it (a key read from a file ends with a line feed). Values shorter
-    /// than [`SECRET_BYTES_MIN`] are left out: they would damage ordinary words. Where two overlap, all that they
-    /// cover goes.
+    /// White space around a value is not part of it (a key read from a file ends with a line feed). Values shorter than
+    /// [`SECRET_BYTES_MIN`] are left out: they would damage ordinary words. Where two secrets overlap, everything that
+    /// they cover is replaced.
     pub fn with_secrets(secrets: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let mut known = Vec::new();
         for secret in secrets {
             let secret: String = secret.into();
             let secret = secret.trim();
-            // A secret that is part of the marker cannot be taken out by writing the marker.
+            // If a secret is part of the marker, replacing it with the marker would not remove it.
             if secret.len() >= SECRET_BYTES_MIN && !MARKER.contains(secret) {
                 let quoted = Value::from(secret).to_string();
                 known.push(quoted[1..quoted.len() - 1].to_owned());
@@ -84,7 +85,7 @@ impl Redactor {
         Self { secrets: known, personal_data: false }
     }
 
-    /// Whether e-mail addresses, telephone numbers and what stands under keys such as `email` go too.
+    /// Sets whether e-mail addresses, telephone numbers and the values of keys such as `email` are removed too.
     ///
     /// ```
     /// use cantrip_canon::Redactor;
@@ -98,7 +99,7 @@ impl Redactor {
         self
     }
 
-    /// The text without secrets; borrowed if and only if nothing had to be replaced.
+    /// Returns the text without secrets; borrowed if and only if nothing was replaced.
     ///
     /// ```
     /// use cantrip_canon::Redactor;
@@ -109,7 +110,7 @@ impl Redactor {
     /// ```
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut current = Cow::Borrowed(text);
-        // What was taken out may have hidden the start of something else, so the result is looked at again.
+        // A replaced part may have hidden the start of another secret, so the result is searched again.
         for _ in 0..REDACT_PASSES_MAX {
             match self.pass(&current) {
                 Some(next) => current = Cow::Owned(next),
@@ -119,9 +120,9 @@ impl Redactor {
         Cow::Owned(MARKER.to_owned())
     }
 
-    /// The value without secrets, at any depth: strings under telling keys go whole, all others are treated as
-    /// [`text`](Self::redact_text), and so are the keys. A key that is thereby no longer unique gets a number, so that no
-    /// entry is lost.
+    /// Returns the value without secrets, at any depth. Strings under sensitive keys are replaced whole; all other
+    /// strings, and the keys, are redacted like [`text`](Self::redact_text). A key that is no longer unique after that
+    /// gets a number, so that no entry is lost.
     ///
     /// ```
     /// use cantrip_canon::Redactor;
@@ -166,7 +167,7 @@ impl Redactor {
         match trust {
             KeySensitivity::Plain => self.redact_text(text).into_owned(),
             KeySensitivity::Token => {
-                // Looked at before and after, because the spaces may have gone with a secret.
+                // Check before and after redaction, because the spaces may be inside a replaced secret.
                 let shown = self.redact_text(text);
                 if is_token(text) || is_token(&shown) { MARKER.to_owned() } else { shown.into_owned() }
             }
@@ -174,10 +175,10 @@ impl Redactor {
         }
     }
 
-    /// Looks once for everything; `None` if nothing had to be replaced.
+    /// Searches once for all secrets; `None` if nothing was replaced.
     fn pass(&self, text: &str) -> Option<String> {
-        // All kinds of secrets are looked for in the same text: if one were replaced first, the word that announces
-        // the next could go with it.
+        // All kinds of secrets are searched in the same text: if one kind were replaced first, the word that announces
+        // the next secret could be replaced with it.
         let mut secrets: Vec<Range<usize>> = self
             .secrets
             .iter()
@@ -196,7 +197,7 @@ impl Redactor {
     }
 }
 
-/// The text with the marker in the place of each span, or of all that overlap; `None` if it reads so already.
+/// Replaces each span, or each group of overlapping spans, with the marker; `None` if the text already reads so.
 fn replace(text: &str, mut spans: Vec<Range<usize>>) -> Option<String> {
     spans.sort_by_key(|span| span.start);
     spans.dedup_by(|later, earlier| {
@@ -221,7 +222,7 @@ fn replace(text: &str, mut spans: Vec<Range<usize>>) -> Option<String> {
     Some(replaced)
 }
 
-/// A value that is not to be seen: it has no `Display`, no `Serialize`, and its `Debug` says nothing.
+/// A value that must not be shown: it has no `Display` and no `Serialize`, and its `Debug` does not show the value.
 ///
 /// ```
 /// use cantrip_canon::Secret;
@@ -248,7 +249,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value itself. Whoever calls this answers for where it goes.
+    /// Returns the value itself. The caller is responsible for where it goes.
     pub const fn expose(&self) -> &T {
         &self.0
     }

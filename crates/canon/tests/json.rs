@@ -1,4 +1,4 @@
-//! Canonical JSON: its bytes, its hashes, and what it refuses to write.
+//! Tests of canonical JSON: its bytes, its hashes, and the values it refuses to write.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -40,7 +40,7 @@ const GOLDEN: &[(&str, &str, &str)] = &[
         "{\"\u{1f600}\":1,\"\u{fb33}\":2}",
         "2aa3f5086e32bb90ce39c508a6f40fd72e792684f130d0f3b896ea191368f1e3",
     ),
-    // Composed and decomposed are two values.
+    // Composed and decomposed characters are two different values.
     (r#""\u00e9""#, "\"\u{e9}\"", "f2886017e9c7abacf804b54d64787dce2b611c9544ba21f3affdd126a6e50086"),
     (r#""e\u0301""#, "\"e\u{301}\"", "3d68ce21f2899a475713cdbe7562ba9bdb6b1dfde8af1f221bdff4a0935b53b2"),
     (
@@ -64,7 +64,7 @@ const GOLDEN: &[(&str, &str, &str)] = &[
         r#"{"doc_key":"org_123:worker_456","payload":{"metadata":{"flags":["a","b","c"],"region":"us-central1"},"seq":99,"status":"running"},"topic":"runtime.codex_worker_summaries"}"#,
         "bf367b161129295cb3fab72a7eae88f8602207d4fc8fcf4510c4d5fa0bcb5317",
     ),
-    // A backslash and an n, and below it a real line feed.
+    // An escaped backslash and an n; the next case has a real line feed.
     (
         r#"{"message":"line\\nbreak","quote":"\"khala\"","path":"docs/sync/thoughts.md"}"#,
         r#"{"message":"line\\nbreak","path":"docs/sync/thoughts.md","quote":"\"khala\""}"#,
@@ -110,9 +110,9 @@ fn numbers_are_written_as_ecmascript_writes_them() {
         (f64::MAX, "1.7976931348623157e+308"),
         (-0.1, "-0.1"),
         (1.0 / 3.0, "0.3333333333333333"),
-        // Halfway between two shortest forms: the even one.
+        // Halfway between two shortest forms: the even one is chosen.
         (8_306_040_000_000_001.0 / 4.0, "2076510000000000.2"),
-        // A power of two, whose neighbours are not equally far away.
+        // A power of two: its neighbours are not equally far away.
         (2_f64.powi(-44), "5.684341886080802e-14"),
     ];
     for (double, text) in cases {
@@ -133,7 +133,7 @@ fn values_are_equal_exactly_if_their_canonical_texts_are() {
     }
 }
 
-/// A value of all kinds, without the whole numbers that are refused.
+/// A value of any kind, without the whole numbers that are refused.
 fn random_value(random: &mut Random, depth: usize) -> Value {
     match random.below(if depth == 0 { 6 } else { 8 }) {
         0 => Value::Null,
@@ -158,7 +158,7 @@ fn random_double(random: &mut Random) -> Number {
             0 => f64::from_bits(random.bits()),
             1 => random.below(1 << 20) as f64 / 8.0,
             2 => -(random.below(1 << 40) as f64) / 1e6,
-            // Around the places where ECMAScript changes the form of a number.
+            // Numbers near the limits where ECMAScript changes the format of a number.
             _ => (random.below(1 << 20) as f64).mul_add(1e-5, 1.0) * 10_f64.powi(random.between(0, 60) as i32 - 30),
         };
         let refused = double.trunc() == double && (9_007_199_254_740_992.0..1e21).contains(&double.abs());
@@ -171,7 +171,7 @@ fn random_double(random: &mut Random) -> Number {
 fn random_text(random: &mut Random) -> String {
     let length = random.below(6);
     let mut character = |_| {
-        // Every block that is escaped, sorted or encoded in its own way.
+        // Every block that is escaped, sorted or encoded differently.
         let (from, to) =
             [(0, 0x20), (0x20, 0x80), (0x80, 0x800), (0xe000, 0x10000), (0x10000, 0x110000)][random.below(5)];
         char::from_u32(random.between(from, to - 1) as u32).unwrap()
@@ -179,7 +179,7 @@ fn random_text(random: &mut Random) -> String {
     (0..length).map(&mut character).collect()
 }
 
-/// RFC 8785, written a second time from the text of the standard.
+/// A second implementation of RFC 8785, written from the text of the standard.
 mod second {
     use serde_json::{Number, Value};
 
@@ -246,8 +246,9 @@ mod second {
         format!("{sign}{body}")
     }
 
-    /// As few digits as round-trip, of those the closest, of two equally close ones the even one. Rust gives as few,
-    /// but of two equally close ones the larger; rounding to that many digits, it takes the even one.
+    /// The fewest digits that round-trip, of those the closest number, and of two equally close ones the even one.
+    /// Rust returns the fewest digits, but of two equally close numbers the larger one. When rounding to that many
+    /// digits, it returns the even one.
     fn shortest(double: f64) -> String {
         let short = format!("{double:e}");
         let decimals = short.split_once('e').unwrap().0.len().saturating_sub("1.".len());
@@ -296,7 +297,7 @@ fn integers_are_written_up_to_the_largest_exact_one_and_not_beyond() {
     }
 }
 
-/// RFC 8785 writes such doubles as integer literals, which no strict reader takes back.
+/// RFC 8785 writes such doubles as integer literals, which no strict reader accepts.
 #[test]
 fn whole_doubles_that_would_be_written_as_inexact_integers_are_refused() {
     for double in [9_007_199_254_740_992.0, 1e16, -1e20, 999_999_999_999_999_900_000.0] {

@@ -1,4 +1,5 @@
-//! The strict reader: what it refuses, where it says so, and that it agrees with `serde_json` about all the rest.
+//! Tests of the strict reader: the texts it refuses, the reported position, and its agreement with `serde_json`
+//! otherwise.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -107,7 +108,7 @@ fn bytes_that_are_not_utf_8_are_refused_where_they_stand() {
     let fault = json::read_bytes(b"[1,\n\"\xc3\xa9\xff\"]").unwrap_err();
     assert_eq!(fault.rule, ReadRule::NotUtf8);
     assert_eq!((fault.at.byte, fault.at.line, fault.at.column), (7, 2, 3));
-    // Half of a surrogate pair as bytes.
+    // A lone surrogate encoded as bytes.
     assert_eq!(json::read_bytes(b"\"\xed\xa0\x80\"").unwrap_err().rule, ReadRule::NotUtf8);
     assert_eq!(json::read_bytes("\"é\"".as_bytes()).unwrap(), json!("é"));
 }
@@ -147,7 +148,7 @@ fn a_fault_says_where_it_is_without_repeating_a_long_key() {
     assert!(fault.to_string().len() < 500);
 }
 
-/// Both take the text for the same value, or both refuse it, or ours refuses it for a rule that `serde_json` lacks.
+/// Both readers return the same value, or both refuse the text, or ours refuses it for a rule that `serde_json` lacks.
 fn agrees_with_serde_json(text: &str) -> Result<(), TestCaseError> {
     let theirs: Result<Value, _> = serde_json::from_str(text);
     match (json::read(text), theirs) {
@@ -178,7 +179,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Pieces of JSON, and pieces that nearly are.
+/// Pieces of JSON, and pieces that are almost JSON.
 const PIECES: &[&str] = &[
     "{",
     "}",
@@ -277,7 +278,7 @@ proptest! {
         object.insert("controls".to_owned(), controls.into_iter().map(char::from).collect::<String>().into());
         object.insert("double".to_owned(), Value::from(double));
         let value = Value::Object(object);
-        // Of two faults the one that is met first is told.
+        // If there are two faults, the first one found is reported; so only successes are compared.
         prop_assert_eq!(json::canonical_of(&value).ok(), json::canonical(&value).ok());
         if let Ok(text) = json::canonical(&value) {
             prop_assert_eq!(text, serde_json_canonicalizer::to_string(&value).unwrap());

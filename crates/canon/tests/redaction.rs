@@ -1,4 +1,4 @@
-//! What redaction takes out, and what it leaves of the text around it.
+//! Tests of the parts of a text that redaction removes, and of the text that it keeps.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -15,7 +15,7 @@ const ALPHANUMERIC: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 const URL_SAFE: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
 const DIGITS: &str = "0123456789";
 
-/// What a text holds, and the part of it that must go.
+/// A text, and the part of it that must be removed.
 type Drawn = (String, String);
 type Draw = fn(&mut Random) -> Drawn;
 
@@ -86,7 +86,7 @@ const KINDS: &[(&str, Draw)] = &[
     }),
     ("password in an address", |random| {
         let length = random.between(1, 30);
-        // No letters that the rest of the address has, so that finding one of them means a leak.
+        // Use no letters that the rest of the address has, so that finding one of them means a leak.
         let password = format!("Q{}", random.of("QWXYZ0123456789!$%^*()[]{}<>,;:+=~-", length));
         (format!("postgres://{}:{password}@db/{}", random.of(LOWER, 3), random.of(LOWER, 3)), password)
     }),
@@ -391,7 +391,7 @@ fn no_secret_can_be_read_from_debug_output() {
     assert!(!format!("{:?}", Some(Secret::new("tr0ub4dor&3"))).contains("tr0ub"));
 }
 
-/// A text of words, secrets, and what secrets are made of.
+/// A text of words, secrets and parts of secrets.
 fn random_text(random: &mut Random) -> String {
     const PIECES: &[&str] = &[
         "[REDACTED]",
@@ -471,7 +471,7 @@ fn what_was_redacted_is_redacted_no_further() {
     }
 }
 
-/// Everything but the content of strings.
+/// Returns the value with the content of its strings removed.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),

@@ -1,4 +1,4 @@
-//! What redaction leaves alone: the many things that look like secrets and are none, 100,000 of each.
+//! Tests that redaction leaves texts alone that look like secrets but are none, 100,000 of each kind.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -13,7 +13,7 @@ use common::Random;
 const LOWER: &str = "abcdefghijklmnopqrstuvwxyz";
 const DIGITS: &str = "0123456789";
 
-/// Draws 100,000 samples, a hundred to a text, one on each line; none of the texts may change. All patterns are on.
+/// Draws 100,000 samples, a hundred per text, one per line. None of the texts may change. All patterns are on.
 fn unchanged(seed: u64, mut sample: impl FnMut(&mut Random, &mut String)) {
     let mut random = Random::new(seed);
     let redactor = Redactor::default().personal_data(true);

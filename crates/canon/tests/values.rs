@@ -1,4 +1,4 @@
-//! Money, ids and times: what they accept, what they refuse, and the laws they keep.
+//! Tests of money, ids and times: accepted input, refused input, and their laws.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 

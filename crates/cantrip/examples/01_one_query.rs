@@ -1,6 +1,6 @@
-//! One question, one answer: a crystal, a ward, and nothing to act on.
+//! One question, one answer: a crystal, a ward, and no tools.
 //!
-//! A script stands in for the model in all of these examples, so they need no key and always say the same.
+//! A script replaces the model in all of these examples, so they need no key and always give the same answers.
 
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Call, Cantrip, gates};

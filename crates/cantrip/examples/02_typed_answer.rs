@@ -1,4 +1,5 @@
-//! A gate from a function, and an answer as a type: what does not fit it is sent back, and you never see it.
+//! A gate from a function, and an answer as a type: an answer that does not match is sent back to the model, and you
+//! never see it.
 
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gate, gates};
@@ -31,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a model might say: it counts, forgets half of the answer, and is told so.
+/// The responses of a model: it counts, forgets half of the answer, and is asked to correct it.
 fn script() -> Script {
     Script::new([
         Response::call("c1", "count_words", json!({"text": "once upon a loom"})),

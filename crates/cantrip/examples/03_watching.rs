@@ -1,4 +1,4 @@
-//! Seeing what happens while it happens: each upsert is the full state of one item.
+//! Watching a cast while it runs: each upsert is the full state of one item.
 
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::stream::{Emission, Item, Origin, Status};

@@ -1,4 +1,4 @@
-//! An entity that lives on: each send is a new cast of the same entity, and its variables are still there.
+//! An entity that stays alive: each send is a new cast of the same entity, and its variables are still there.
 
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};

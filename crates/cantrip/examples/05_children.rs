@@ -1,4 +1,4 @@
-//! A text larger than any context: it is a variable, and children read its parts at once.
+//! A text larger than any context window: it is a variable, and children read its parts concurrently.
 
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};

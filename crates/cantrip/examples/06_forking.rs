@@ -1,4 +1,4 @@
-//! The past as a place to go back to: read a loom, fork a thread in its middle, prove the rest by replay.
+//! Going back in history: read a loom, fork a thread in its middle, verify the rest by replay.
 
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};

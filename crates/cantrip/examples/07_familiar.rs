@@ -1,5 +1,5 @@
-//! A familiar: an entity that lives on, and casts whom it needs as it goes. Which children, with what call, gates and
-//! wards, it decides in code while it runs; none of them can hold more than it does.
+//! A familiar: an entity that stays alive and casts children when it needs them. It decides in code, while it runs,
+//! which children to cast and with what call, gates and wards; no child can have more than the familiar has.
 
 use std::sync::{Arc, Mutex};
 

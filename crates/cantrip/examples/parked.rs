@@ -1,8 +1,8 @@
-//! How much memory do entities take that wait to be sent something?
+//! How much memory do idle entities take?
 //!
-//! `cargo run --release -p cantrip --example parked -- 10000` summons so many in JavaScript, sends each of them one
-//! thing, keeps them all, and prints what the process has in memory then. Beyond [`cantrip::limits::IDLE_SANDBOXES_MAX`]
-//! those that have been idle for longest have given up their sandboxes.
+//! `cargo run --release -p cantrip --example parked -- 10000` summons this number of entities in JavaScript, sends each
+//! of them one intent, keeps them all, and prints the memory of the process. Beyond
+//! [`cantrip::limits::IDLE_SANDBOXES_MAX`] the entities that have been idle for longest have released their sandboxes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
 use cantrip_loom::MemoryLoom;
 
-/// Says the same program to everyone.
+/// A crystal that answers every request with the same program.
 struct Same;
 
 impl Crystal for Same {
@@ -29,7 +29,7 @@ impl Crystal for Same {
     }
 }
 
-/// A line of this process's account of itself, in KiB.
+/// Returns a line of this process's `/proc` status, in KiB.
 fn account(of: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with(of))?;

@@ -1,4 +1,4 @@
-//! A person decides about a call that waits.
+//! A person decides about a call that waits for approval.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::driver::{LoadedBodies, Runtime};
 use crate::machine::{DECIDED, REQUESTED};
 use crate::resume::RuntimeError;
 
-/// What a person says about a call that waits for them.
+/// The decision of a person about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "decide with it"]
 pub struct HumanDecision {
@@ -27,12 +27,12 @@ pub struct HumanDecision {
 }
 
 impl HumanDecision {
-    /// The call may be made, once.
+    /// Approves the call, once.
     pub fn approve(actor: Actor) -> Self {
         Self { actor, approved: true, reason: None }
     }
 
-    /// It may not, for this reason: the entity reads it.
+    /// Refuses the call for this reason, which the entity reads.
     pub fn refuse(actor: Actor, reason: impl Into<String>) -> Self {
         Self { actor, approved: false, reason: Some(reason.into()) }
     }
@@ -59,27 +59,27 @@ pub struct PendingApproval {
     pub approval_id: ApprovalId,
     pub gate: String,
     pub args: Value,
-    /// What it may cost, where it costs something.
+    /// The maximum cost of the call, if it costs something.
     pub cost: Option<Money>,
-    /// Why policy wants a person, where one is kept.
+    /// The reason why the policy requires a person, if there is a policy.
     pub reason_code: Option<String>,
-    /// Which wards ask, and what else whoever decides should know.
+    /// The wards that require approval, and further details for the decider.
     pub reasons: Value,
-    /// After this it is Denied.
+    /// The deadline of the decision. After it, the call is Denied.
     pub expires_at: Timestamp,
 }
 
-/// Something that a person was asked.
+/// A question to a person.
 struct ApprovalQuestion {
     approval_id: ApprovalId,
     payload: Map<String, Value>,
     decided: bool,
-    /// None where it cannot be read: then it is asked for as long as it takes.
+    /// `None` if the deadline cannot be read: then the question stays open.
     expires_at: Option<Timestamp>,
 }
 
 impl Runtime {
-    /// The calls of a run that wait for a person, in the order in which they were asked for.
+    /// Returns the calls of a run that wait for a person, in the order in which they were made.
     pub async fn pending(&self, run: RunId) -> Result<Vec<PendingApproval>, Refusal> {
         self.try_pending(run).await.map_err(RuntimeError::refusal)
     }
@@ -99,7 +99,7 @@ impl Runtime {
         Ok(pending)
     }
 
-    /// Everything that a person was asked in a run, in order.
+    /// Returns all questions to a person in a run, in order.
     async fn requests(&self, run: RunId) -> Result<Vec<ApprovalQuestion>, RuntimeError> {
         let mut requests: Vec<ApprovalQuestion> = Vec::new();
         let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
@@ -123,7 +123,7 @@ impl Runtime {
         Ok(requests)
     }
 
-    /// The arguments as they were asked for; long ones are bodies of their own.
+    /// Returns the arguments of the call as they were recorded; long ones are separate bodies.
     async fn load_args(&self, args: Option<&Value>) -> Result<Value, RuntimeError> {
         let held: Option<RecordValue<Value>> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
         let Some(held) = held else { return Ok(Value::Null) };
@@ -135,8 +135,8 @@ impl Runtime {
         Ok(held.load(&LoadedBodies(loaded))?)
     }
 
-    /// Notes what a person decided. It counts from now on, whoever has the run; the run itself goes on when it is
-    /// resumed. The first decision stands, and one that comes after the time to decide is none.
+    /// Records the decision of a person. It is valid from now on, whichever worker owns the run; the run itself
+    /// continues when it is resumed. The first decision counts, and a decision after the deadline is refused.
     pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: HumanDecision) -> GuardedReply {
         let call = Call::surface("decide").run(run);
         let decided = self.guard().call(call, |rb| async move {
@@ -153,7 +153,7 @@ impl Runtime {
         let wrong = |kind: &str, id: String, state: &str, wanted: &str| {
             RuntimeError::from(Refusal::from(codes::wrong_state(kind, id, state, "deciding", wanted)))
         };
-        // Who asks cannot answer: neither the entity, nor a child or gate of it in its name.
+        // The requester cannot decide: neither the entity, nor a child or gate in its name.
         if deciding.actor.as_str().parse::<EntityId>().is_ok() {
             let subject = format!("a decision of {}", deciding.actor.as_str());
             return Err(Refusal::from(codes::not_authorized(subject, "only a person decides")).into());
@@ -174,7 +174,7 @@ impl Runtime {
             Some(expires) if now >= expires => "expired",
             Some(_) | None => {
                 let event = Event::Other { kind: DECIDED.to_owned(), payload: deciding.payload(approval) };
-                // Of two who decide at once the store lets one in: both write the same step.
+                // If two people decide at the same time, the store accepts one: both write the same step.
                 let id = StepId::new(format!("decide-{approval}")).expect("a short name");
                 let mut step = Step::annotation(id, run).record(RecordDraft::new(now, event)?);
                 if payload.contains_key("subject_hash") {
@@ -192,7 +192,7 @@ impl Runtime {
         Err(wrong("approval", approval.to_string(), state, "one that is pending"))
     }
 
-    /// The same for the ledger: what was asked for is granted, or nothing is.
+    /// Returns the same decision for the ledger: it grants exactly what was requested, or nothing.
     async fn ledger_decision(
         &self,
         approval: ApprovalId,

@@ -1,14 +1,14 @@
-//! The call: what conditions a crystal before any intent arrives.
+//! The call: the settings that condition a crystal before any intent arrives.
 //!
-//! It is set when a cantrip is built and has no setter afterwards; another call is another cantrip. What changes from
-//! cast to cast (documents, data) belongs into the circle, where the entity reads it through gates.
+//! A call is set when a cantrip is built and has no setter afterwards; another call is another cantrip. Content that
+//! changes from cast to cast (documents, data) belongs into the circle, where the entity reads it through gates.
 
 use cantrip_canon::json;
 use cantrip_crystal::{Effort, Sampling, Thinking, ToolChoice};
 use cantrip_loom::Call as Recorded;
 use serde_json::{Map, Value};
 
-/// The conditioning of a crystal. The empty call says nothing and leaves everything to its defaults.
+/// The conditioning of a crystal. The empty call has no prompt and leaves all settings at their defaults.
 ///
 /// ```
 /// use cantrip::Call;
@@ -32,13 +32,13 @@ impl Call {
         Self::default()
     }
 
-    /// The first message of every request, verbatim. An empty one is none.
+    /// Sets the first message of every request, verbatim. An empty prompt counts as none.
     pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
         self.system_prompt = Some(prompt.into()).filter(|prompt| !prompt.is_empty());
         self
     }
 
-    /// How the next token is chosen.
+    /// Sets how the next token is chosen.
     pub fn sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
         self
@@ -49,37 +49,37 @@ impl Call {
         self
     }
 
-    /// How hard it should think; a model that cannot be told is not told.
+    /// Sets the thinking effort. It is not sent to a model without such a setting.
     pub fn effort(mut self, effort: Effort) -> Self {
         self.thinking.effort = Some(effort);
         self
     }
 
-    /// How many tokens it may think, where it takes such a number.
+    /// Sets the number of tokens for thinking, for models with such a setting.
     pub fn thinking_tokens(mut self, tokens: u32) -> Self {
         self.thinking.tokens = Some(tokens);
         self
     }
 
-    /// Whether an answer must call something; without it the medium decides.
+    /// Sets whether an answer must contain a call; without it the medium decides.
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = Some(choice);
         self
     }
 
-    /// Only `done` ends a cast; a text without a call does not.
+    /// Makes `done` the only way to end a cast; a text without a call does not end it.
     pub fn require_done_tool(mut self) -> Self {
         self.require_done_tool = true;
         self
     }
 
-    /// Tokens of one answer.
+    /// Sets the maximum number of tokens of one answer.
     pub fn max_tokens(mut self, tokens: u32) -> Self {
         self.max_tokens = Some(tokens);
         self
     }
 
-    /// The same call for a child that is told something else first; none is nothing.
+    /// Returns the call with another system prompt, for a child; none removes the prompt.
     pub(crate) fn with_prompt(&self, prompt: Option<String>) -> Self {
         Self { system_prompt: prompt.filter(|prompt| !prompt.is_empty()), ..self.clone() }
     }
@@ -104,12 +104,12 @@ impl Call {
         self.require_done_tool
     }
 
-    /// Tokens of one answer, if it says.
+    /// Returns the maximum number of tokens of one answer, if it is set.
     pub fn output_tokens(&self) -> Option<u32> {
         self.max_tokens
     }
 
-    /// As the root record keeps it: only what was said.
+    /// Returns the call for the root record: only the settings that were set.
     pub(crate) fn record(&self) -> Result<Recorded, json::WriteFault> {
         let mut settings = match json::to_value(&self.sampling)? {
             Value::Object(settings) => settings,

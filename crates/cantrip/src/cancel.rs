@@ -1,4 +1,4 @@
-//! A run is cancelled by someone who does not hold it: from another surface, or another process.
+//! How is a run cancelled by a caller that does not own it, from another surface or another process?
 
 use cantrip_canon::RunId;
 use cantrip_loom::{
@@ -11,18 +11,19 @@ use serde_json::{Map, Value};
 use crate::driver::Runtime;
 use crate::resume::RuntimeError;
 
-/// The kind of record by which a run is asked to end.
+/// The kind of record that requests the end of a run.
 const REQUESTED: &str = "cancel.requested";
 
-/// Whether one of these asks the run to end.
+/// Returns true if one of these records requests the end of the run.
 pub(crate) fn is_asked_for(records: &[Record]) -> bool {
     records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
 }
 
 impl Runtime {
-    /// Asks a run to end, whoever has it: one that is under way here ends at once, one of another process as soon as
-    /// that looks (within [`limits::CANCEL_LOOK_MS`](crate::limits::CANCEL_LOOK_MS)), one that waits when it is resumed.
-    /// The wish is on record, so it outlives every process. Asking again changes nothing.
+    /// Requests the end of a run, whichever worker owns it. A run that is driven here ends at once, a run of another
+    /// process as soon as that process checks (within [`limits::CANCEL_LOOK_MS`](crate::limits::CANCEL_LOOK_MS)), a
+    /// waiting run when it is resumed. The request is recorded, so it outlives every process. Repeating it has no
+    /// effect.
     pub async fn cancel(&self, run: RunId, actor: &Actor) -> GuardedReply {
         let call = Call::surface("cancel").run(run);
         let cancelled = self.guard().call(call, |rb| async move {
@@ -47,7 +48,7 @@ impl Runtime {
         let id = StepId::new("cancel").expect("a short name");
         let step = Step::annotation(id, run).record(RecordDraft::new(self.now().wall, event)?);
         match self.loom().append(step).await? {
-            // Someone asked before.
+            // A conflict means that the cancellation was already requested.
             AppendOutcome::Committed(_) | AppendOutcome::Conflict(Conflict::Step { .. }) => {}
             AppendOutcome::Refused(_)
             | AppendOutcome::Wait

@@ -1,8 +1,8 @@
 //! The cantrip: crystal, call and circle as one value that can be cast.
 //!
-//! Everything that could be wrong about it is found by [`Builder::build`], all at once; what comes out is frozen, cheap
-//! to clone and can be cast by many at the same time. It has no setters: its id is cut from the hash of what it is, and
-//! every thread in the loom names that id, so a cantrip that changed under its threads would make them lie.
+//! [`CantripBuilder::build`] finds every fault at once. The result is frozen, cheap to clone, and can be cast many
+//! times in parallel. It has no setters: its id is derived from the hash of its content, and every thread in the loom
+//! names that id. If a cantrip could change, the records of its threads would be wrong.
 
 mod fault;
 mod verify;
@@ -29,7 +29,7 @@ use crate::Call;
 use crate::fold::FoldOptions;
 use crate::list::{Frame, TokenEstimator};
 
-/// A spell that can be cast. Cheap to clone, and frozen.
+/// An agent definition that can be cast. Cheap to clone, and frozen.
 ///
 /// ```
 /// use cantrip::{Call, Cantrip};
@@ -53,7 +53,8 @@ pub struct Cantrip(Arc<Inner>);
 struct Inner {
     name: Option<String>,
     crystal: AnyCrystal,
-    /// Asked in the same turn, in this order, where the crystal and those before stay down.
+    /// The crystals that are asked in the same turn, in this order, if the crystal and those before them stay
+    /// unavailable.
     fallback: Vec<AnyCrystal>,
     crystals: BTreeMap<String, AnyCrystal>,
     call: Call,
@@ -63,7 +64,7 @@ struct Inner {
     summarises: Option<AnyCrystal>,
     retry: RetryPolicy,
     park: bool,
-    /// The crystal is offered no tools, whatever its profile says.
+    /// True if the crystal is offered no tools, whatever its profile says.
     fenced: bool,
     profile: Profile,
     price: Price,
@@ -87,22 +88,22 @@ impl Cantrip {
         CantripBuilder::default()
     }
 
-    /// Equal cantrips have one id, in every process.
+    /// Returns the id. Equal cantrips have the same id in every process.
     pub fn id(&self) -> CantripId {
         CantripId::cut(&self.0.hash)
     }
 
-    /// What the id is cut from.
+    /// Returns the hash that the id is derived from.
     pub fn hash(&self) -> Hash {
         self.0.hash
     }
 
-    /// The name of its spell, if it has one.
+    /// Returns the name of the spell, if the cantrip has one.
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
 
-    /// The loom that its casts are woven into: that of its name, or else its own.
+    /// Returns the loom that its casts are recorded in: the loom of its name, or else of its id.
     pub fn loom_id(&self) -> LoomId {
         match self.name() {
             Some(name) => loom_id_for(name),
@@ -114,22 +115,22 @@ impl Cantrip {
         &self.0.crystal
     }
 
-    /// The crystals that it falls back on, in their order.
+    /// Returns the fallback crystals, in their order.
     pub fn fallback(&self) -> &[AnyCrystal] {
         &self.0.fallback
     }
 
-    /// The crystal, and those that it falls back on.
+    /// Returns the crystal and its fallbacks.
     pub(crate) fn crystals(&self) -> impl Iterator<Item = &AnyCrystal> {
         std::iter::once(&self.0.crystal).chain(&self.0.fallback)
     }
 
-    /// Who is asked at this place: the crystal at 0, then those that it falls back on.
+    /// Returns the crystal at this index: the crystal itself at 0, then its fallbacks.
     pub(crate) fn crystal_at(&self, place: usize) -> &AnyCrystal {
         self.crystals().nth(place).unwrap_or(&self.0.crystal)
     }
 
-    /// What is known of who is asked at this place.
+    /// Returns the profile of the crystal at this index.
     pub(crate) fn profile_at(&self, place: usize) -> Profile {
         match place {
             0 => self.0.profile,
@@ -137,7 +138,7 @@ impl Cantrip {
         }
     }
 
-    /// What the answers of who is asked at this place cost.
+    /// Returns the price of the crystal at this index.
     pub(crate) fn price_at(&self, place: usize) -> Price {
         match place {
             0 => self.0.price,
@@ -145,12 +146,12 @@ impl Cantrip {
         }
     }
 
-    /// Whether what it or a child of it says depends on how often it was asked.
+    /// Returns true if the answers of the cantrip, or of a child, depend on the number of earlier requests.
     pub(crate) fn has_scripts(&self) -> bool {
         self.crystals().chain(self.0.crystals.values()).any(Crystal::is_sequential)
     }
 
-    /// The crystal that a child asks for by name: one that was offered, or the own one.
+    /// Returns the crystal that a child requests by name: an offered crystal, or the cantrip's own.
     pub fn find_crystal(&self, name: &str) -> Option<&AnyCrystal> {
         let own = (self.0.crystal.name() == name).then_some(&self.0.crystal);
         self.0.crystals.get(name).or(own)
@@ -164,22 +165,22 @@ impl Cantrip {
         &self.0.circle
     }
 
-    /// The wards in force, one of each kind.
+    /// Returns the wards in force, one of each kind.
     pub fn wards(&self) -> &Wards {
         self.0.circle.wards()
     }
 
-    /// Whether only `done` ends a cast.
+    /// Returns true if only `done` ends a cast.
     pub fn requires_done_tool(&self) -> bool {
         self.wards().require_done_tool
     }
 
-    /// Whether there is a shell to act in, and nobody else serves it.
+    /// Returns true if there is a shell gate and no other medium serves the shell.
     fn holds_shell(&self) -> bool {
         self.0.circle.gate(SHELL).is_some() && !self.0.mediums.contains_key(&MediumKind::Shell)
     }
 
-    /// What serves a medium; none if nobody gave it and it cannot be served without being given.
+    /// Returns the implementation of a medium; none if it was not provided and has no default.
     pub fn medium(&self, kind: MediumKind) -> Option<Arc<dyn Medium>> {
         match kind {
             MediumKind::Conversation => Some(Arc::new(Conversation)),
@@ -196,7 +197,7 @@ impl Cantrip {
         &self.0.folding
     }
 
-    /// The crystal that writes folds: one of its own, or that of the entity.
+    /// Returns the crystal that writes folds: a separate one, or the entity's own.
     pub fn folding_crystal(&self) -> &AnyCrystal {
         self.0.summarises.as_ref().unwrap_or(&self.0.crystal)
     }
@@ -205,23 +206,23 @@ impl Cantrip {
         &self.0.retry
     }
 
-    /// Whether a root run waits when its crystal stays down, instead of ending.
+    /// Returns true if a root run waits while its crystal is unavailable, instead of ending.
     pub fn parks(&self) -> bool {
         self.0.park
     }
 
-    /// Whether the crystal is offered tools, or reads and writes fenced text.
+    /// Returns whether the crystal is offered tools, or reads and writes fenced text.
     pub fn mode(&self) -> ToolMode {
         if self.0.fenced || !self.0.profile.tools { ToolMode::Fenced } else { ToolMode::Tool }
     }
 
-    /// What is known of the crystal.
+    /// Returns the profile of the crystal.
     pub fn profile(&self) -> &Profile {
         &self.0.profile
     }
 
-    /// The same cantrip for an entity that was made in this mode: what its crystal is offered does not change while it
-    /// lives, whatever is known of the crystal by now.
+    /// Returns the cantrip for an entity that was made in this mode: an entity keeps the mode of its crystal, whatever
+    /// is known about the crystal by now.
     pub(crate) fn with_mode(&self, mode: ToolMode) -> Self {
         if mode == self.mode() {
             return self.clone();
@@ -234,7 +235,7 @@ impl Cantrip {
         Self(Arc::new(Inner { fenced, profile, ..Inner::clone(&self.0) }))
     }
 
-    /// The same cantrip for an entity that was made with this window, where nobody has described its crystal.
+    /// Returns the cantrip for an entity that was made with this window, if the crystal's profile has none.
     pub(crate) fn with_window(&self, window: Option<u64>) -> Self {
         if window.is_none() || self.0.profile.window.is_some() {
             return self.clone();
@@ -243,8 +244,8 @@ impl Cantrip {
         Self(Arc::new(Inner { profile, ..Inner::clone(&self.0) }))
     }
 
-    /// The same cantrip, with the windows that the servers of its crystals tell where nobody has described them. An entity
-    /// is made with this window, and keeps it.
+    /// Returns the cantrip with the windows that the servers of its crystals report, if their profiles have none. An
+    /// entity is made with this window, and keeps it.
     pub(crate) async fn with_learned_windows(&self) -> Self {
         let own = self.crystals().skip(usize::from(self.0.profile.window.is_some()));
         let crystals = own.chain(self.0.crystals.values()).chain(&self.0.summarises);
@@ -252,33 +253,33 @@ impl Cantrip {
         self.with_window(self.0.crystal.profile().window)
     }
 
-    /// A limit on money among these wards that nobody could keep.
+    /// Returns a fault if these wards have a money limit that cannot be enforced.
     pub(crate) fn unpriced_fault(&self, wards: &Wards) -> Option<CantripFaults> {
         let fault = unkept(wards, &self.0.price, &self.0.record.crystal)?;
         Some(CantripFaults::new(vec![fault]))
     }
 
-    /// What the crystal's answers cost.
+    /// Returns the price of the crystal's answers.
     pub fn price(&self) -> Price {
         self.0.price
     }
 
-    /// What it costs to have a fold written.
+    /// Returns the price of having a fold written.
     pub fn summary_price(&self) -> Price {
         self.0.summarises.as_ref().map_or(self.0.price, Crystal::price)
     }
 
-    /// How the crystal's tokens are estimated, and its window.
+    /// Returns the token estimator and the window of the crystal.
     pub fn measure(&self) -> TokenEstimator {
         TokenEstimator::of(&self.0.profile)
     }
 
-    /// Tokens of one answer: what the call asks for, as far as the crystal gives it.
+    /// Returns the maximum tokens of one answer: as the call requests, within the limit of the crystal.
     pub fn output_tokens(&self) -> u32 {
         self.output_tokens_at(0)
     }
 
-    /// The same of who is asked at this place.
+    /// Returns the maximum tokens of one answer of the crystal at this index.
     pub(crate) fn output_tokens_at(&self, place: usize) -> u32 {
         self.profile_at(place).output_tokens(self.0.call.output_tokens())
     }
@@ -287,20 +288,20 @@ impl Cantrip {
         self.0.verifier.as_ref()
     }
 
-    /// The store it was given; without one the caster chooses.
+    /// Returns the store that was set; without one the caller of the cast chooses.
     pub fn store(&self) -> Option<&AnyLoom> {
         self.0.store.as_ref()
     }
 
-    /// Whether an answer must call something: as the call says, or as the medium needs it.
+    /// Returns whether an answer must contain a call: as the call says, or as the medium needs it.
     pub fn choice(&self) -> ToolChoice {
         self.choice_at(0)
     }
 
-    /// The same of who is asked at this place.
+    /// Returns the tool choice for the crystal at this index.
     pub(crate) fn choice_at(&self, place: usize) -> ToolChoice {
         match self.mode() {
-            // There is nothing to call.
+            // There are no tools to call.
             ToolMode::Fenced => return ToolChoice::Auto,
             ToolMode::Tool => {}
         }
@@ -309,19 +310,19 @@ impl Cantrip {
         self.0.call.choice().unwrap_or(if forced { ToolChoice::Required } else { ToolChoice::Auto })
     }
 
-    /// What the root record says.
+    /// Returns the content of the root record.
     pub fn record(&self) -> &Recorded {
         &self.0.record
     }
 
-    /// The root record, and the bodies that belong to it.
+    /// Returns the root record, and adds its bodies to `bodies`.
     pub fn root(&self, bodies: &mut Vec<Body>) -> Result<Root, Error> {
         let cantrip = RecordValue::new(self.0.record.clone(), bodies)?;
         Ok(Root { cantrip_id: self.id(), hash: self.0.hash, cantrip })
     }
 
-    /// What stands before everything else in its list. `capabilities` are the circle in words; they are shown in fenced
-    /// mode alone.
+    /// Returns the first part of the cantrip's list. `capabilities` describe the circle in words; they are shown only
+    /// in fenced mode.
     pub fn frame(&self, capabilities: Option<String>) -> Frame {
         let capabilities = match self.mode() {
             ToolMode::Tool => None,
@@ -332,15 +333,15 @@ impl Cantrip {
         Frame { capabilities, measure: self.measure(), binds_thoughts: self.0.profile.binds_thoughts, ..frame }
     }
 
-    /// The cantrip of a child: its own circle, carved from this one's; its crystal by name; what it is told first. It
-    /// has no verifier, and is written to the same loom.
+    /// Returns the cantrip of a child: with its own circle, narrowed from this one, its crystal by name, and its system
+    /// prompt. It has no verifier, and is recorded in the same loom.
     pub fn child(&self, circle: Circle, prompt: &SystemPrompt, crystal: Option<&str>) -> Result<Self, CantripFaults> {
         let call = match prompt {
             SystemPrompt::Inherited => self.0.call.clone(),
             SystemPrompt::Given(prompt) => self.0.call.with_prompt(Some(prompt.clone())),
             SystemPrompt::None => self.0.call.with_prompt(None),
         };
-        // What stands in for the own crystal stands in for no other.
+        // The fallbacks of the cantrip's own crystal do not apply to another crystal.
         let (crystal, fallback, profile, price) = match crystal.and_then(|name| self.0.crystals.get(name)) {
             Some(crystal) => (crystal.clone(), Vec::new(), crystal.profile(), crystal.price()),
             None => (self.0.crystal.clone(), self.0.fallback.clone(), self.0.profile, self.0.price),
@@ -363,7 +364,7 @@ impl Cantrip {
         })))
     }
 
-    /// The same cantrip with another crystal, for a fork that names one: another id, the same call and circle.
+    /// Returns the cantrip with another crystal, for a fork that names one: another id, the same call and circle.
     pub fn with_crystal(&self, crystal: impl Crystal + 'static) -> Result<Self, CantripFaults> {
         let crystal = AnyCrystal::new(crystal);
         let (record, hash) = cantrip_record(&self.0.call, &self.0.circle, crystal.name())?;
@@ -382,7 +383,8 @@ impl Cantrip {
     }
 }
 
-/// The id of the loom with this name: the same in every process, so a spell cast anywhere on one store is in one loom.
+/// Returns the id of the loom with this name. It is the same in every process, so all casts of a spell on one store are
+/// in one loom.
 ///
 /// ```
 /// # use cantrip::loom_id_for;
@@ -397,13 +399,13 @@ pub fn loom_id_for(name: &str) -> LoomId {
     LoomId::from_parts(Timestamp::EPOCH, chance)
 }
 
-/// The first limit on money that cannot be kept, because nobody knows what the crystal costs.
+/// Returns the first limit on money that cannot be enforced, because the price of the crystal is unknown.
 fn unkept(wards: &Wards, price: &Price, crystal: &str) -> Option<CantripFault> {
     let limit = wards.max_cost.iter().find(|limit| !price.can_limit_in(limit.currency()))?;
     Some(CantripFault::Unpriced { crystal: crystal.to_owned(), limit: *limit })
 }
 
-/// What is recorded of a cantrip, and its hash.
+/// Returns the record of a cantrip, and its hash.
 fn cantrip_record(call: &Call, circle: &Circle, crystal: &str) -> Result<(Recorded, Hash), CantripFaults> {
     let unrecordable = |what: String| CantripFaults::new(vec![CantripFault::Unrecordable(what)]);
     let record = Recorded {
@@ -417,7 +419,7 @@ fn cantrip_record(call: &Call, circle: &Circle, crystal: &str) -> Result<(Record
     Ok((record, hash))
 }
 
-/// Collects what a cantrip is made of.
+/// Builds a cantrip.
 #[must_use = "a cantrip is made by build()"]
 #[derive(Default)]
 pub struct CantripBuilder {
@@ -446,7 +448,7 @@ impl fmt::Debug for CantripBuilder {
 }
 
 impl CantripBuilder {
-    /// The loom is that of this name; an edited cantrip of the same name is another root in it.
+    /// Sets the name of the loom; an edited cantrip with the same name is another root in it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -457,15 +459,15 @@ impl CantripBuilder {
         self
     }
 
-    /// A crystal that is asked in the same turn where the crystal, and those that were given before, stay down: after
-    /// their retries, and only after failures that another attempt might have mended. What only another's provider can
-    /// read is not shown to it.
+    /// Adds a fallback crystal. It is asked in the same turn if the crystal, and the fallbacks before it, stay
+    /// unavailable: after their retries, and only after failures that another attempt might have solved. Content that
+    /// only another provider can read is not sent to it.
     pub fn fallback(mut self, crystal: impl Crystal + 'static) -> Self {
         self.fallback.push(AnyCrystal::new(crystal));
         self
     }
 
-    /// A crystal that children may have under this name, where a delegation gate offers it.
+    /// Adds a crystal that children may use under this name, if a delegation gate offers it.
     pub fn child_crystal(mut self, name: impl Into<String>, crystal: impl Crystal + 'static) -> Self {
         self.crystals.insert(name.into(), AnyCrystal::new(crystal));
         self
@@ -476,8 +478,8 @@ impl CantripBuilder {
         self
     }
 
-    /// The circle, not yet built: its faults are told together with all others. What was said about the circle before
-    /// is replaced.
+    /// Sets the circle, not yet built: its faults are reported together with all others. It replaces all earlier
+    /// settings of the circle.
     pub fn circle(mut self, circle: CircleBuilder) -> Self {
         self.circle = Some(circle);
         self
@@ -492,47 +494,47 @@ impl CantripBuilder {
         self.in_circle(|circle| circle.gate(gate))
     }
 
-    /// A delegation gate with what it may hand on.
+    /// Adds a delegation gate, with the grants that it may delegate.
     pub fn delegating(self, gate: impl Into<AnyGate>, delegates: DelegationGrants) -> Self {
         self.in_circle(|circle| circle.delegation_gate(gate, delegates))
     }
 
-    /// One ward, as a spell writes it.
+    /// Adds one ward, as a spell writes it.
     pub fn ward(self, name: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         self.in_circle(|circle| circle.wards(&json!({ name: value })))
     }
 
-    /// A table of wards, or a list of such tables.
+    /// Adds a table of wards, or a list of such tables.
     pub fn wards(self, written: &Value) -> Self {
         self.in_circle(|circle| circle.wards(written))
     }
 
-    /// Exactly one; without one it is a conversation.
+    /// Sets the medium of the circle; the default is a conversation.
     pub fn medium(self, medium: MediumKind) -> Self {
         self.in_circle(|circle| circle.medium(medium))
     }
 
-    /// Where the entity acts: this medium, served by this.
+    /// Sets the medium in which the entity acts, with its implementation.
     pub fn act_in(self, medium: impl Medium + 'static) -> Self {
         let medium: Arc<dyn Medium> = Arc::new(medium);
         self.medium(medium.kind()).serve_medium(medium)
     }
 
-    /// What serves a medium, its own or one that children may have.
+    /// Adds the implementation of a medium, for this cantrip or for its children.
     pub fn serve_medium(mut self, medium: Arc<dyn Medium>) -> Self {
         self.mediums.insert(medium.kind(), medium);
         self
     }
 
-    /// When and how its lists are folded.
+    /// Sets when and how the lists are folded.
     pub fn folding(mut self, folding: FoldOptions) -> Self {
         self.folding = folding;
         self
     }
 
-    /// The crystal that writes folds by [`Strategy::Summary`](cantrip_loom::Strategy::Summary); without one the entity's
-    /// own does.
+    /// Sets the crystal that writes folds by [`Strategy::Summary`](cantrip_loom::Strategy::Summary); without one the
+    /// entity's own crystal does.
     pub fn folding_crystal(mut self, crystal: impl Crystal + 'static) -> Self {
         self.summarises = Some(AnyCrystal::new(crystal));
         self
@@ -543,32 +545,33 @@ impl CantripBuilder {
         self
     }
 
-    /// Whether a root run waits when its crystal stays down; it does unless told otherwise.
+    /// Sets whether a root run waits while its crystal is unavailable; the default is true.
     pub fn park(mut self, park: bool) -> Self {
         self.runs_end = !park;
         self
     }
 
-    /// The crystal is offered no tools: it reads what it may do as text and answers with fenced programs.
+    /// Sets fenced mode: the crystal is offered no tools, reads its capabilities as text and answers with fenced
+    /// programs.
     pub fn fenced(mut self, fenced: bool) -> Self {
         self.fenced = fenced;
         self
     }
 
-    /// What is known of the crystal better than its own profile has it: its window, say.
+    /// Overrides values of the crystal's own profile, such as its window.
     pub fn profile(mut self, row: ProfileRow) -> Self {
         self.profile = row;
         self
     }
 
-    /// What the crystal costs, where that is known better than it says itself.
+    /// Overrides the crystal's own price.
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
     }
 
-    /// The answer is a `T`: its schema is shown with `done` and holds, and [`CastReply::answer_as`](crate::CastReply)
-    /// reads it. Only `done` ends a cast then.
+    /// Sets the type of the answer to `T`: its schema is shown with `done` and is enforced, and
+    /// [`CastReply::answer_as`](crate::CastReply) parses the answer. Only `done` ends a cast then.
     ///
     /// ```
     /// use cantrip::Cantrip;
@@ -592,41 +595,42 @@ impl CantripBuilder {
     pub fn answer<T: schemars::JsonSchema>(self) -> Self {
         let mut schema = schemars::schema_for!(T).to_value();
         if let Some(schema) = schema.as_object_mut() {
-            // It stands inside another schema, which says it for both.
+            // The schema is nested in another schema, which has this key for both.
             schema.shift_remove("$schema");
         }
         self.answer_schema(schema)
     }
 
-    /// What the answer must look like, as a JSON Schema. Only `done` ends a cast then.
+    /// Sets the JSON Schema of the answer. Only `done` ends a cast then.
     pub fn answer_schema(self, schema: Value) -> Self {
         self.in_circle(|circle| circle.answer_schema(schema))
     }
 
-    /// What a program comes to says how many turns are left. Children are not told.
+    /// Adds the number of remaining turns to the output of each program. Children do not get it.
     pub fn count_turns(self) -> Self {
         self.in_circle(CircleBuilder::count_turns)
     }
 
-    /// In a circle of code each entry of an object that is the context is a variable of its own too.
+    /// In a code medium, also makes each entry of a context object a variable of its own.
     pub fn spread_context(self) -> Self {
         self.in_circle(CircleBuilder::spread_context)
     }
 
-    /// What looks at an answer before it ends a cast. Only `done` ends a cast then. Children are not looked at.
+    /// Sets the verifier that checks an answer before it ends a cast. Only `done` ends a cast then. Answers of children
+    /// are not verified.
     pub fn verify(self, verifier: impl Verifier) -> Self {
         let mut builder = self.in_circle(CircleBuilder::verified);
         builder.verifier = Some(AnyVerifier::new(verifier));
         builder
     }
 
-    /// Where its casts are woven.
+    /// Sets the store in which the casts are recorded.
     pub fn store(mut self, store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
         self.store = Some(AnyLoom::new(store));
         self
     }
 
-    /// The cantrip, or everything that is wrong with it.
+    /// Builds the cantrip, or returns all of its faults.
     pub fn build(self) -> Result<Cantrip, CantripFaults> {
         let mut faults = Vec::new();
         let crystal_name = self.crystal.as_ref().map(|crystal| crystal.name().to_owned());

@@ -1,8 +1,8 @@
-//! Turns a denial of policy into the refusal that a caller reads.
+//! Turns a denial of the policy into the refusal that a caller reads.
 //!
-//! Casts and predicts use this one function. Amounts, limits and times come from the input and the terms that the decision
-//! was made from, never from the present: a refusal that names another amount, or the time at which it was read, would
-//! send its reader to the wrong place.
+//! Casts and predicts use this one function. Amounts, limits and times come from the input and the terms of the
+//! decision, never from the present: a refusal that names another amount, or the time at which it was read, would
+//! mislead its reader.
 
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use cantrip_spend::{
 };
 use serde_json::{Value, json};
 
-/// A decision that was no yes, with the terms that it was made under.
+/// A decision that did not allow an operation, with its terms.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyRefusal {
     pub decided: DecisionRecord,
-    /// None where no authorization was resolved.
+    /// `None` if no authorization was resolved.
     pub terms: Option<Terms>,
 }
 
-/// How a cast ends whose request was denied for this reason: at a limit of money, or because policy forbids it.
+/// Returns how a cast ends if its request was denied for this reason: by a limit of money, or because the policy
+/// forbids it.
 pub(crate) fn truncation(code: &ReasonCode) -> TruncationReason {
     if code.is_over_limit() || code.as_str() == "policy_denied.per_call_limit" {
         TruncationReason::MaxCost
@@ -31,7 +32,7 @@ pub(crate) fn truncation(code: &ReasonCode) -> TruncationReason {
     }
 }
 
-/// The refusal for a decision of policy about `subject`. `input` and `terms` are those that it was made from; without an
+/// Returns the refusal for a policy decision about `subject`. `input` and `terms` are those of the decision; without an
 /// authorization there are no terms.
 pub fn policy_denial(subject: &str, decision: &Decision, input: &PolicyInput, terms: Option<&Terms>) -> Refusal {
     let code = decision.reason_code.as_str();
@@ -83,7 +84,7 @@ pub fn policy_denial(subject: &str, decision: &Decision, input: &PolicyInput, te
     }
 }
 
-/// The amounts of a question, as money.
+/// The amounts of a policy input, as money.
 struct Amounts<'a> {
     input: &'a PolicyInput,
     terms: &'a Terms,
@@ -108,7 +109,7 @@ impl Amounts<'_> {
         amount(total - i128::from(usage.spent) - i128::from(usage.reserved), self.terms.currency)
     }
 
-    /// The amount that the tightest cap leaves, and the name of that cap.
+    /// Returns the amount that the tightest cap leaves, and the name of that cap.
     fn left_in_run(&self) -> (Money, Value) {
         let currency = self.terms.currency;
         match &self.input.usage.run_cap {
@@ -121,7 +122,7 @@ impl Amounts<'_> {
         }
     }
 
-    /// The limit that cannot be kept where no price is known, in words.
+    /// Describes the limit that cannot be enforced because no price is known.
     fn limit_in_force(&self, authorization: &str) -> String {
         let Terms { max_total, max_per_call, max_per_day, .. } = self.terms;
         let limits = [("total", *max_total), ("per call", *max_per_call), ("per day", *max_per_day)];
@@ -135,13 +136,13 @@ impl Amounts<'_> {
     }
 }
 
-/// An amount as money. What is overdrawn is nothing; the numbers themselves stand in the decision.
+/// Returns an amount as money. An overdrawn amount becomes zero; the exact numbers are in the decision.
 fn amount(micros: i128, currency: Currency) -> Money {
     let micros = i64::try_from(micros.max(0)).unwrap_or(i64::MAX);
     Money::new(micros, currency).unwrap_or_else(|_| Money::zero(currency))
 }
 
-/// When the UTC day after this one begins.
+/// Returns the start of the next UTC day.
 fn next_day(day: &str) -> Option<Timestamp> {
     let begins: Timestamp = format!("{day}T00:00:00.000Z").parse().ok()?;
     Some(begins.after(Duration::from_secs(24 * 60 * 60)))

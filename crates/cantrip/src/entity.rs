@@ -1,4 +1,4 @@
-//! Casting, summoning and sending: how entities come to be.
+//! How are entities created? By casting, summoning and sending.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -17,7 +17,7 @@ use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
 use crate::list::MessageList;
 use crate::machine::{EntityHistory, UnansweredIntent, millis};
 
-/// What a cast is about, beside its cantrip.
+/// The inputs of a cast besides its cantrip.
 #[derive(Debug, Clone)]
 #[must_use = "cast it"]
 pub struct CastOptions {
@@ -45,52 +45,53 @@ impl CastOptions {
         }
     }
 
-    /// The new entity takes the place of this one in a conversation: what was said to it since its last turn and cancelled
-    /// before an answer is told to the new one.
+    /// Makes the new entity take the place of this one in a conversation: the intents that this one received since its
+    /// last turn, and that were cancelled before an answer, are passed to the new entity.
     pub fn following(mut self, entity: EntityId) -> Self {
         self.follows = Some(entity);
         self
     }
 
-    /// Replaces the secrets that this process was given, before anything of it is recorded and before a model reads it.
+    /// Redacts the secrets that this process was given, before anything is recorded and before a model reads it.
     fn without_known_secrets(self) -> Self {
         let Some(known) = known_secrets() else { return self };
         let context = self.context.map(|context| Arc::new(known.redact_value(Arc::unwrap_or_clone(context))));
         Self { intent: self.intent.without_known_secrets(), context, ..self }
     }
 
-    /// Data that the entity finds as `context`: a variable in code, elsewhere a gate.
+    /// Sets data that the entity finds as `context`: in code a variable, elsewhere a gate.
     pub fn context(mut self, context: Value) -> Self {
         self.context = Some(Arc::new(context));
         self
     }
 
-    /// The dangers that the context brings in: the entity has touched them before its first turn.
+    /// Sets the risk labels of the context: the entity has touched them before its first turn.
     pub fn context_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
         self.labels.take(&Labels::of(labels));
         self
     }
 
-    /// What the intent names by its hash: the bytes of an image.
+    /// Attaches a body that the intent refers to by its hash: the bytes of an image.
     pub fn attach(mut self, body: Body) -> Self {
         self.attached.push(body);
         self
     }
 
-    /// For so much in all, with everything below it. The local owner gives it an authorization of its own, and no other
-    /// pays for it; whoever else asks gives itself nothing: their authorization pays, and no more than this of it.
+    /// Limits what the cast, with everything below it, may spend in total. For the local owner this issues an
+    /// authorization of its own, and no other one pays. Other callers cannot grant themselves money: their own
+    /// authorization pays, up to this amount.
     pub fn budget(mut self, budget: Money) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
+    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
     }
 
-    /// What ends it from outside.
+    /// Sets the handle that ends the cast from outside.
     pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -102,7 +103,7 @@ impl CastOptions {
 }
 
 impl Cantrip {
-    /// Casts it on an intent, in its own store, or in a loom that lives as long as the cast.
+    /// Casts the cantrip on an intent, in its own store, or in a loom that lives as long as the cast.
     ///
     /// ```
     /// use cantrip::Cantrip;
@@ -124,7 +125,7 @@ impl Cantrip {
         self.default_runtime().cast(self, CastOptions::on(intent)).await
     }
 
-    /// An entity of it that lives on: each [`Entity::send`] is a new cast of the same entity.
+    /// Summons an entity that stays alive: each [`Entity::send`] is a new cast of the same entity.
     pub async fn summon(&self) -> Result<Entity, GuardedReply> {
         self.default_runtime().summon(self, None).await
     }
@@ -142,7 +143,7 @@ pub(crate) fn missing_intent() -> Refusal {
 }
 
 impl Runtime {
-    /// A call that is refused before anything is written.
+    /// Refuses a call before anything is written.
     pub(crate) async fn refuse(&self, name: &str, refusal: Refusal) -> CastReply {
         let guarded = self.guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
         CastReply { guarded, outcome: None, run: None, entity: None }
@@ -156,8 +157,8 @@ impl Runtime {
         }
     }
 
-    /// The same, of an entity that lives on: it is on record as any other cast, and what it keeps is there for the next. None
-    /// if nothing was cast.
+    /// Casts a cantrip and returns its entity too, which stays alive. The cast is recorded like any other, and its
+    /// state is kept for the next cast. The entity is `None` if nothing was cast.
     pub async fn cast_entity(&self, cantrip: &Cantrip, casting: CastOptions) -> (CastReply, Option<Entity>) {
         let episode = match self.first_episode(cantrip, casting).await {
             Ok(episode) => episode,
@@ -175,12 +176,12 @@ impl Runtime {
         }));
         let this = entity.clone();
         let reply = episode.cast("cast", move |kept| this.give_back(kept)).await;
-        // One whose first record was refused is nobody.
+        // If the first record was refused, no entity exists.
         let made = self.loom().entity(id).await.is_ok();
         (reply, made.then_some(entity))
     }
 
-    /// Everything that a first cast needs; nothing is written yet.
+    /// Prepares everything that a first cast needs; nothing is written yet.
     async fn first_episode(&self, cantrip: &Cantrip, casting: CastOptions) -> Result<Box<Episode>, Box<CastReply>> {
         let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
             casting.without_known_secrets();
@@ -234,7 +235,7 @@ impl Runtime {
         }))
     }
 
-    /// Makes an entity that waits to be sent something.
+    /// Creates an entity that waits for its first intent.
     pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> Result<Entity, GuardedReply> {
         let now = self.now().wall;
         let (run, id): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
@@ -289,7 +290,7 @@ impl Runtime {
     }
 }
 
-/// An entity before its first turn.
+/// Returns the history of an entity before its first turn.
 pub(crate) fn empty_history(cantrip: &Cantrip, window: Option<u64>) -> EntityHistory {
     EntityHistory {
         view: MessageList::new(frame(cantrip, window)),
@@ -302,7 +303,7 @@ pub(crate) fn empty_history(cantrip: &Cantrip, window: Option<u64>) -> EntityHis
     }
 }
 
-/// What stands before everything else in the list of an entity that was made with this window.
+/// Returns the frame at the start of the message list of an entity that was created with this window.
 pub(crate) fn frame(cantrip: &Cantrip, window: Option<u64>) -> crate::list::Frame {
     let medium = cantrip.medium(cantrip.circle().medium());
     let text = medium.and_then(|medium| medium.present(cantrip.circle(), cantrip.mode()).text);
@@ -334,7 +335,7 @@ pub(crate) fn entity_record(
     })
 }
 
-/// Returns what a record keeps of intents that were cancelled before its cast.
+/// Returns the part of a cast record that keeps the intents cancelled before the cast.
 pub(crate) fn held_cancelled(
     cancelled: &[UnansweredIntent],
     bodies: &mut Vec<Body>,
@@ -364,8 +365,8 @@ pub(crate) fn cast_record(
     }
 }
 
-/// An entity that lives on. There is no constructor: it comes from [`Runtime::summon`] or [`Runtime::entity`]. Cheap to
-/// clone; all clones are the same entity.
+/// An entity that stays alive between casts. It has no constructor: it comes from [`Runtime::summon`] or
+/// [`Runtime::entity`]. Cheap to clone; all clones are the same entity.
 ///
 /// ```compile_fail,E0423
 /// let inner = std::sync::Arc::new(todo!());
@@ -402,22 +403,22 @@ struct Inner {
 }
 
 enum State {
-    /// With the number under which its sandbox rests, if it has one.
+    /// The entity is free. The number is the one under which its sandbox is idle, if it has a sandbox.
     Idle(Box<EntityState>, Option<u64>),
-    /// This run has it.
+    /// This run uses the entity.
     Busy(RunId),
-    /// Its last run did not come to its end here: where it stands is in the loom.
+    /// The last run did not end in this process: the state of the entity is in the loom.
     Away,
     Disposed,
 }
 
-/// One more cast of an entity.
+/// The options of a further cast of an entity.
 pub(crate) struct SendOptions {
     pub name: &'static str,
     pub intent: Content,
     pub about: Intent,
     pub bodies: Vec<Body>,
-    /// Wards of this cast alone.
+    /// The wards of this cast alone.
     pub further: Wards,
     /// The most that this cast may spend.
     pub budget: Option<Money>,
@@ -482,17 +483,17 @@ impl Entity {
         self.0.id
     }
 
-    /// A new cast of the same entity, on its thread and in its sandbox. While one runs, a second is refused.
+    /// Casts the same entity again, on its thread and in its sandbox. While a cast runs, a second one is refused.
     pub async fn send(&self, intent: impl Into<Content>) -> CastReply {
         self.send_casting(CastOptions::on(intent)).await
     }
 
-    /// The same, and `cancel` ends it.
+    /// Does the same as [`Entity::send`]; `cancel` ends the cast.
     pub async fn send_with(&self, intent: impl Into<Content>, cancel: &Cancel) -> CastReply {
         self.send_casting(CastOptions::on(intent).cancelled_by(cancel)).await
     }
 
-    /// The same with all that a casting can say, but for a context: the entity has its own.
+    /// Does the same as [`Entity::send`] with all options of a cast except a context: the entity has its own.
     pub async fn send_casting(&self, casting: CastOptions) -> CastReply {
         let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
             casting.without_known_secrets();
@@ -568,7 +569,8 @@ impl Entity {
         episode.cast(name, move |kept| this.give_back(kept)).await
     }
 
-    /// Takes what the entity keeps for a run, if it is free; none if only its loom knows where it stands.
+    /// Takes the entity's state for a run, if the entity is free. Returns `None` if the state must be loaded from the
+    /// loom.
     fn take(&self, run: RunId) -> Result<Option<Box<EntityState>>, Refusal> {
         let (taken, resting) = {
             let mut state = self.0.state();
@@ -592,7 +594,7 @@ impl Entity {
         Ok(taken)
     }
 
-    /// A cast that did not come to its end leaves nothing to go on with here: the entity is taken up from its loom.
+    /// Stores the state after a cast. A cast that did not end leaves no state here: the entity is loaded from its loom.
     fn give_back(&self, kept: Option<EntityState>) {
         let idle = self.0.runtime.idle();
         let resting = kept.as_ref().and_then(|kept| kept.sandbox_state.sandbox.as_ref()).map(|_| idle.number());
@@ -610,7 +612,7 @@ impl Entity {
         }
     }
 
-    /// Gives up its sandbox. Its thread stays in the loom; a cast that runs is not ended by this.
+    /// Releases the entity's sandbox. Its thread stays in the loom; a running cast is not ended.
     pub fn dispose(&self) {
         let before = std::mem::replace(&mut *self.0.state(), State::Disposed);
         match before {

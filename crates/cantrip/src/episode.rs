@@ -28,18 +28,18 @@ use crate::parked;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 use crate::touched_labels;
 
-/// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
+/// Ends a cast from outside, or asks it to pause. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
 pub struct Cancel(watch::Sender<StopState>);
 
 #[derive(Debug, Default)]
 struct StopState {
     of_all: StopLevel,
-    /// These are to end, with what is below them.
+    /// The entities that must end, with everything below them.
     ended: BTreeSet<EntityId>,
 }
 
-/// What someone outside wants of a cast; later ones outweigh earlier ones.
+/// The request that was made to a cast from outside; later variants outweigh earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum StopLevel {
     #[default]
@@ -60,37 +60,37 @@ impl Cancel {
         Self(watch::Sender::new(StopState::default()))
     }
 
-    /// The cast and all its children end; what was done stays recorded.
+    /// Ends the cast and all its children; the work done so far stays recorded.
     pub fn cancel(&self) {
         self.0.send_modify(|wished| wished.of_all = StopLevel::Cancel);
     }
 
-    /// Whether it is to end.
+    /// Returns true if the cast must end.
     pub fn is_cancelled(&self) -> bool {
         self.0.borrow().of_all == StopLevel::Cancel
     }
 
-    /// Returns when it is to end. Safe to drop while it waits.
+    /// Returns when the cast must end. Safe to drop while it waits.
     pub async fn wait_cancelled(&self) {
         self.wait_for_level(StopLevel::Cancel).await;
     }
 
-    /// One entity of the tree ends, with all its children: for its parent that is a failed call. The others go on.
+    /// Ends one entity of the tree with all its children. Its parent sees a failed call. The other entities continue.
     pub fn cancel_entity(&self, entity: EntityId) {
         self.0.send_modify(|wished| {
             wished.ended.insert(entity);
         });
     }
 
-    /// The cast and all its children rest before they begin anything new: a gate or a program that runs is waited for,
-    /// a crystal that thinks is not. The run waits then, and [`Runtime::resume`] goes on with it. Cancelling still ends
-    /// it.
+    /// Pauses the cast and all its children before they begin anything new: a running gate or program is waited for, a
+    /// pending request to a crystal is not. Then the run waits, and [`Runtime::resume`] continues it. Cancelling still
+    /// ends it.
     pub fn park(&self) {
         self.at_least(StopLevel::Park);
     }
 
-    /// The same by a process that ends: the run waits for nobody, and whoever looks for runs that nobody works on goes on
-    /// with it.
+    /// Pauses the cast because the process shuts down: the run does not wait for anyone, and the next worker that looks
+    /// for abandoned runs continues it.
     pub fn hand_back(&self) {
         self.at_least(StopLevel::HandBack);
     }
@@ -110,23 +110,23 @@ impl Cancel {
     async fn wait_for_level(&self, least: StopLevel) -> StopLevel {
         let mut wishes = self.0.subscribe();
         let wished = wishes.wait_for(|wished| wished.of_all >= least).await;
-        // The sender lives in self, so waiting cannot fail.
+        // The sender is a field of `self`, so waiting cannot fail.
         wished.map_or(StopLevel::Cancel, |wished| wished.of_all)
     }
 
-    /// Returns when this one is to end by itself.
+    /// Returns when this entity alone must end.
     pub(crate) async fn wait_entity_cancelled(&self, entity: EntityId) {
-        // The sender lives in self, so waiting cannot fail.
+        // The sender is a field of `self`, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|wished| wished.ended.contains(&entity)).await;
     }
 }
 
-/// What a cast came to.
+/// The outcome of a cast.
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: look at it"]
 pub struct CastReply {
     pub guarded: GuardedReply,
-    /// None if nothing was cast, or if it has not ended.
+    /// `None` if nothing was cast, or if the cast has not ended.
     pub outcome: Option<Outcome>,
     /// The run, once it was opened.
     pub run: Option<RunId>,
@@ -138,7 +138,7 @@ impl CastReply {
         &self.guarded.reply
     }
 
-    /// The answer, if the cast terminated with one.
+    /// Returns the answer, if the cast terminated with one.
     pub fn answer(&self) -> Option<&Value> {
         match self.outcome.as_ref().map(|outcome| &outcome.ending) {
             Some(Ending::Terminated { result, .. }) => Some(result),
@@ -146,7 +146,7 @@ impl CastReply {
         }
     }
 
-    /// The answer as the type that [`Builder::answer`](crate::CantripBuilder::answer) promised.
+    /// Returns the answer as the type that [`CantripBuilder::answer`](crate::CantripBuilder::answer) promised.
     pub fn answer_as<T: serde::de::DeserializeOwned>(&self) -> Result<T, AnswerFault> {
         let Some(answer) = self.answer() else {
             let reply = self.reply();
@@ -155,7 +155,7 @@ impl CastReply {
         T::deserialize(answer).map_err(AnswerFault::Misshapen)
     }
 
-    /// Why it was cut off, if it was.
+    /// Returns why the cast was cut off, if it was.
     pub fn reason(&self) -> Option<TruncationReason> {
         match self.outcome.as_ref().map(|outcome| &outcome.ending) {
             Some(Ending::Truncated { reason, .. }) => Some(*reason),
@@ -164,37 +164,37 @@ impl CastReply {
     }
 }
 
-/// Why an answer cannot be read as a type.
+/// The reason why an answer cannot be read as a type.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerFault {
     #[error("there is no answer: {message} ({code})")]
     Absent { code: AnyCode, message: String },
-    /// The schema of the cantrip is not that of the type.
-    #[error("the answer has another shape")]
+    /// The answer does not match the type: the schema of the cantrip is not that of the type.
+    #[error("the answer does not match the expected type")]
     Misshapen(#[source] serde_json::Error),
 }
 
-/// What is written first, or what was.
+/// The start of an episode: records to write, or records that exist.
 pub(crate) enum Start {
     Open {
         events: Vec<Event>,
         bodies: Vec<Body>,
     },
-    /// Another owner's run is gone on with.
+    /// A run of another owner is resumed.
     TakeOver {
         lease: Lease,
         logs: std::collections::HashMap<EntityId, EntityLog>,
         bodies: LoadedBodies,
-        /// Someone asked it to end meanwhile.
+        /// True if a cancellation was requested meanwhile.
         cancelled: bool,
     },
 }
 
-/// Everything one cast needs.
+/// Everything that one cast needs.
 pub(crate) struct Episode {
     pub runtime: Runtime,
     pub cantrip: Cantrip,
-    /// Its circle under the wards of this cast, without the gate that reads a context.
+    /// The circle under the wards of this cast, without the gate that reads a context.
     pub circle: Circle,
     pub run: RunId,
     pub loom: LoomId,
@@ -203,7 +203,7 @@ pub(crate) struct Episode {
     pub intent: Content,
     pub about: Intent,
     pub environment: Option<Environment>,
-    /// What was said before it and cancelled before an answer.
+    /// The earlier intents that were cancelled before an answer.
     pub cancelled: Vec<UnansweredIntent>,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
@@ -213,18 +213,18 @@ pub(crate) struct Episode {
     pub start: Start,
 }
 
-/// What an entity keeps from one cast to the next.
+/// The state that an entity keeps from one cast to the next.
 pub(crate) struct EntityState {
     pub past: EntityHistory,
     pub sandbox_state: SandboxState,
 }
 
-/// How a cast came to rest.
+/// The result of a cast: an end, or a wait.
 enum CastResult {
     Ended {
         outcome: Box<Outcome>,
         refusal: Option<Refusal>,
-        /// How many calls of the run were denied, those of its children among them.
+        /// The number of denied calls of the run, including those of its children.
         calls_denied: u64,
     },
     Waiting(WaitReason),
@@ -241,10 +241,11 @@ fn taken<T>(slot: &Slot<T>) -> Option<T> {
 }
 
 impl Episode {
-    /// Casts, inside the wrapper. If the caller goes away the cast runs on; `kept` is told what the entity keeps.
+    /// Casts, inside the guard. If the caller goes away, the cast continues; `kept` receives the state that the entity
+    /// keeps.
     ///
-    /// In a box, as its machine is below: every function on the way would keep the place it once held it in, for as long
-    /// as the cast lives.
+    /// Boxed, like its machine below: otherwise every function on the way would reserve space for it for as long as the
+    /// cast lives.
     pub(crate) async fn cast(
         self: Box<Self>,
         name: &'static str,
@@ -338,7 +339,7 @@ impl Episode {
             }
             Start::TakeOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
-                // Whoever goes on with it, it is its owner's, and its owner pays.
+                // The run belongs to its owner, and the owner pays, whichever worker resumes it.
                 let runtime = runtime.with_actor(runtime.loom().run(id).await?.owner);
                 let funds = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
                 let mut run = Run::take_over(runtime.clone(), id, loom, trace, cancel, lease, funds).await?;
@@ -378,7 +379,7 @@ impl Episode {
             halting.halt(TruncationReason::Cancelled);
             std::future::pending::<std::convert::Infallible>().await
         };
-        // What is wished is heard first: who ends a run before it goes on must not see it go on.
+        // Stop requests are polled first: a caller that ends a run before it continues must not see it continue.
         let rest = tokio::select! { biased;
             never = wished => match never {},
             rest = driver.drive() => rest?,
@@ -386,7 +387,7 @@ impl Episode {
         };
         match rest {
             DriveOutcome::Waiting(waiting) => {
-                // Nobody waits for the answer to a request that was given up.
+                // The answer to a dropped request is no longer awaited.
                 let dropped = run.dropped_hold_marks().await?;
                 let (waiting, reason) = match waiting {
                     WaitReason::Interrupted if cancel.is_handing_back() => {
@@ -418,7 +419,7 @@ impl Episode {
     }
 }
 
-/// What is told of a cast that came to rest.
+/// Ends the span of a cast that ended or waits.
 fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, slot: &Slot<Outcome>) {
     if scope.is_silent() {
         return;
@@ -428,7 +429,7 @@ fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, slot: &Slot<Out
     scope.record_end(runtime, &code.into(), &ended);
 }
 
-/// How the cast ended, and the refusal it is answered with if it did not terminate.
+/// Returns how the cast ended, and the refusal for its reply if it did not terminate.
 fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError> {
     let machine = &driver.machine;
     let facts = machine.facts();
@@ -498,7 +499,7 @@ fn end_reply(
     reply
 }
 
-/// A run that waits did what it was asked so far.
+/// Returns the reply of a run that waits. It is a success: the run did what was possible so far.
 fn wait_reply(rb: ReplyBuilder, run: RunId, waiting: &WaitReason) -> Reply {
     let data = match waiting {
         WaitReason::Approval { approvals } => json!({
@@ -521,7 +522,7 @@ fn wait_reply(rb: ReplyBuilder, run: RunId, waiting: &WaitReason) -> Reply {
     rb.success(codes::created("run", run.to_string()).data(data))
 }
 
-/// A panic outside a gate is no observation: the run is given up as it stands.
+/// Records the failure of a run. A panic outside a gate is not an observation, so the run is abandoned as it is.
 async fn record_failure(run: Option<&Arc<Run>>) {
     let Some(run) = run else { return };
     tracing::error!(run = %run.id, "the run failed: a panic outside a gate");

@@ -1,7 +1,7 @@
 //! What can be seen of a run while it runs?
 //!
-//! Canonical events, in the order in which things happen; those that report a record come after its commit. Watching is
-//! an observation: a watcher that is slow, full or gone loses events and changes nothing.
+//! Canonical events, in the order in which things happen. An event that reports a record is sent after the commit of
+//! the record. Watching is only an observation: a watcher that is slow, full or gone loses events and changes nothing.
 
 mod from_records;
 
@@ -32,61 +32,61 @@ use crate::limits::WATCHED_EVENTS_MAX;
 
 pub use from_records::{RecordTranslator, TranslatedRecord};
 
-/// Whoever watches runs. All of it returns at once, whatever becomes of what they are given.
+/// Receives the events of runs. Every method must return at once, whatever the watcher does with its argument.
 pub trait Watcher: Send + Sync {
     fn on_event(&self, event: StreamEvent);
 
-    /// Whether it looks at all, now and later: what nobody will see is not made.
+    /// Returns true if the watcher receives events, now or later: events that no one receives are not created.
     fn is_watching(&self) -> bool {
         true
     }
 
-    /// A call under way has come so far. That is no event of the stream: nothing of it lasts, and a viewer who missed it
-    /// has missed nothing.
+    /// Handles the progress of a running call. Progress is not an event of the stream: it is not kept, and a viewer
+    /// that missed it has missed nothing.
     fn on_progress(&self, _: CallProgress) {}
 
-    /// A request to a crystal failed and is made again after a while. That is no event of the stream either.
+    /// Handles a failed request to a crystal that will be retried. This is not an event of the stream either.
     fn on_retry(&self, _: RetryNotice) {}
 
-    /// A cast has waited for something. For those who count.
+    /// Handles a waiting time of a cast, for metrics.
     fn on_wait(&self, _: WaitTime) {}
 }
 
-/// What a cast waited for, and how long.
+/// The thing that a cast waited for, and the duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitTime {
-    /// A crystal, until its answer was whole or its request had failed.
+    /// A crystal, until its response was complete or its request had failed.
     Crystal { reply: ReplyType, took: Duration },
-    /// The store, until a step was durable, or refused.
+    /// The store, until a step was durable or refused.
     Store { took: Duration },
 }
 
-/// A request that failed, and when it is made again.
+/// A failed request, and the delay before the retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryNotice {
-    /// The turn that is asked for; none for a fold that is being written.
+    /// The turn that is requested; `None` for the summary of a fold.
     pub turn_id: Option<TurnId>,
     pub crystal: String,
-    /// The number of the attempt that follows, from 2.
+    /// The number of the next attempt, from 2.
     pub attempt: u32,
-    /// How many attempts there may be, the first among them.
+    /// The maximum number of attempts, including the first.
     pub attempts_max: u32,
     pub after: Duration,
-    /// Why the last one failed, without secrets.
+    /// The cause of the last failure, without secrets.
     pub cause: String,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallProgress {
-    /// The group that made it.
+    /// The group of turns that made the call.
     pub turn_id: TurnId,
     pub call_id: cantrip_loom::CallId,
     pub gate: String,
     pub progress: Progress,
 }
 
-/// Nobody watches.
+/// A watcher that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWatcher;
 
@@ -98,7 +98,7 @@ impl Watcher for NoWatcher {
     }
 }
 
-/// Hands events to whoever holds the other end, as long as there is room; the rest is counted and dropped.
+/// Sends events to the receiver of a channel while there is room. Other events are counted and dropped.
 #[derive(Debug, Clone)]
 pub struct Channel {
     to: mpsc::Sender<StreamEvent>,
@@ -111,12 +111,12 @@ impl Channel {
         (Self { to, dropped: Arc::default() }, from)
     }
 
-    /// Whether somebody still holds the other end.
+    /// Returns true if the receiver still exists.
     pub fn is_open(&self) -> bool {
         !self.to.is_closed()
     }
 
-    /// Events that nobody could take.
+    /// Returns the number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -130,29 +130,29 @@ impl Watcher for Channel {
     }
 }
 
-/// One entity's way to the watcher.
+/// Emits the events of one entity to the watcher.
 pub(crate) struct EventEmitter {
     runtime: Runtime,
     session: SessionId,
     model: String,
     child: ChildOf,
-    /// The group that is being told.
+    /// The group whose events are being emitted.
     turn: Option<TurnId>,
     continuations: Vec<TurnId>,
     said: Option<Utterance>,
     usage: Option<Usage>,
-    /// What the first group begins with.
+    /// The intent that the first group begins with.
     intent: Option<String>,
     medium: MediumKind,
     mode: ToolMode,
-    /// Where the calls of the utterance were shown, in order.
+    /// The items that show the calls of the utterance, in order.
     shown: Vec<ItemId>,
-    /// Where the program was shown that stands in the text.
+    /// The item that shows the program in the text.
     program: Option<ItemId>,
-    /// Calls from code that were shown.
+    /// The calls from code that were already emitted.
     begun: HashSet<u32>,
     sequence: u64,
-    /// When what is told happened; now, unless it is told from records.
+    /// The time of the emitted events: now, unless they are emitted from records.
     at: Option<Timestamp>,
 }
 
@@ -193,7 +193,7 @@ impl EventEmitter {
         emit_event(&self.runtime, &self.session, (&turn).into(), self.at, payload.into());
     }
 
-    /// A request leaves: a group begins, or is asked for again.
+    /// Begins a group when a request is sent; does nothing if the request is a retry for the same group.
     pub(crate) fn begin_group(&mut self, turn: TurnId) {
         if self.turn == Some(turn) || !self.is_watched() {
             return;
@@ -220,29 +220,29 @@ impl EventEmitter {
         }
     }
 
-    /// The crystal has answered; its calls were shown as these items.
+    /// Stores the items that show the calls of the crystal's response.
     pub(crate) fn set_call_items(&mut self, shown: &[ItemId]) {
         self.shown = shown.to_vec();
     }
 
-    /// The cast has said something before: its intent was shown.
+    /// Skips the intent, because an earlier group of the cast already emitted it.
     pub(crate) fn skip_intent(&mut self) {
         self.intent = None;
     }
 
-    /// Another process showed the beginning of this group: here it is again, as it is recorded, from the utterance on.
-    /// Nothing is asked for anew.
+    /// Emits the records of a group again, from the utterance on, because another process emitted its beginning. No new
+    /// request is sent.
     pub(crate) fn replay_group(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
         let Some((_, Event::Opened(opened))) = events.first() else { return };
         let Ok(said) = opened.utterance.load(bodies) else { return };
         let turn = opened.turn_id;
         self.begin_group(turn);
-        // Under names of its own: which ones the other process gave is on no record.
+        // The items get new ids, because the ids that the other process chose are not recorded.
         self.emit_utterance(&said, &ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt));
         self.emit_committed(events, bodies);
     }
 
-    /// What was said, as items that are complete.
+    /// Emits an utterance as complete items.
     fn emit_utterance(&mut self, said: &Utterance, items: &ItemIds) {
         let Some(turn) = self.turn else { return };
         if let (Some(thinking), Some(provider_id)) = (&said.thinking, self.provider()) {
@@ -270,7 +270,7 @@ impl EventEmitter {
         self.emit(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
     }
 
-    /// A call begins: what it is, and what it asks for as far as that is known.
+    /// Emits the start of a call: its name, and its arguments as far as they are known.
     fn emit_call(
         &self,
         turn: TurnId,
@@ -288,12 +288,12 @@ impl EventEmitter {
         }
     }
 
-    /// Where the crystal says what it says.
+    /// Returns the sink for the crystal's streamed response.
     pub(crate) fn sink(&self, turn: TurnId) -> WatcherSink {
         WatcherSink { runtime: self.runtime.clone(), session: self.session.clone(), turn: (&turn).into() }
     }
 
-    /// Records are durable: what they report may be seen.
+    /// Emits the events of records that are durable now.
     pub(crate) fn emit_committed(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
         if !self.is_watched() {
             return;
@@ -350,7 +350,7 @@ impl EventEmitter {
         }
     }
 
-    /// A program that stands in the text is shown as a call of its own: its gates and its output belong to it.
+    /// Emits the program in the text as a call of its own: its gate calls and its output belong to it.
     fn emit_fenced_program(&mut self, turn: TurnId) {
         let said = match (self.mode, &self.said) {
             (ToolMode::Fenced, Some(said)) if said.calls.is_empty() => said.content.as_deref(),
@@ -367,7 +367,7 @@ impl EventEmitter {
         self.program = Some(item);
     }
 
-    /// A call has its reply. One that code made and that needed no start is shown here for the first time.
+    /// Emits the reply of a call. A call from code that had no start record is shown here for the first time.
     fn emit_settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
         let Some(turn) = self.turn else { return };
         let number = settled.call_id.number();
@@ -390,7 +390,8 @@ impl EventEmitter {
         self.done(turn, &format!("out-{number}"), FinalItem::FunctionCallOutput(output));
     }
 
-    /// The id of the utterance's own call that this settles; none for a gate that was called from code.
+    /// Returns the id of the utterance's own call that this record settles; `None` for a gate that was called from
+    /// code.
     fn utterance_call(&self, settled: &CallSettled) -> Option<String> {
         let calls = &self.said.as_ref()?.calls;
         if self.medium.is_code() {
@@ -402,7 +403,7 @@ impl EventEmitter {
         calls.get(place).map(|call| call.tool_call_id.clone())
     }
 
-    /// Code calls a gate: it is shown below its program.
+    /// Emits a gate call from code, below its program.
     fn emit_code_call(
         &mut self,
         turn: TurnId,
@@ -425,7 +426,7 @@ impl EventEmitter {
         self.emit_call(turn, item, name, call_id, parent, Some(&arguments));
     }
 
-    /// Programs have ended: what they gave is the output of their calls.
+    /// Emits the results of ended programs as the outputs of their calls.
     fn emit_outputs(&self, closed: &TurnClosed, bodies: &dyn Bodies) {
         let Some(turn) = self.turn else { return };
         let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
@@ -445,7 +446,7 @@ impl EventEmitter {
             Closing::Sealed { next, .. } => self.continuations.push(*next),
             Closing::Open => self.end_group(ResponseStatus::Completed, None, None),
             Closing::Terminated { ended_by } => match ended_by {
-                // The answer stands in the record of the end, which comes with this one.
+                // The answer is in the record of the end, which is written with this one.
                 EndedBy::Done => {}
                 EndedBy::Text => self.end_group(ResponseStatus::Completed, None, None),
             },
@@ -474,7 +475,7 @@ impl EventEmitter {
         }
     }
 
-    /// A group closes; once.
+    /// Ends the group; only once.
     fn end_group(&mut self, status: ResponseStatus, finish_reason: Option<&str>, error: Option<ErrorInfo>) {
         let Some(turn) = self.turn.take() else { return };
         let continuations: Vec<_> = self.continuations.drain(..).map(|turn| (&turn).into()).collect();
@@ -489,20 +490,20 @@ impl EventEmitter {
     }
 }
 
-/// What the last part of an item's id begins with if the item is the output of a program.
+/// The prefix of the last part of an item's id if the item is the output of a program.
 const PROGRAM_OUTPUT: &str = "ran-";
 
-/// Whether an item is what a program gave, and not what a gate answered.
+/// Returns true if an item is the output of a program, and not the reply of a gate.
 pub fn is_program_output(item: &ItemId) -> bool {
     item.as_str().rsplit('/').next().is_some_and(|part| part.starts_with(PROGRAM_OUTPUT))
 }
 
-/// The name of the program that stands in a turn's text.
+/// Returns the id of the program in a turn's text.
 fn program_id(turn: TurnId) -> String {
     format!("{turn}/program")
 }
 
-/// Type and code of a reply; for a program also the line and column at which it failed.
+/// Returns the type and code of a reply; for a program also the line and column of the failure.
 fn tag(reply: &ReplyMark, line: Option<u32>, column: Option<u32>) -> ReplyTag {
     let kind = match reply.reply_type {
         ReplyType::Success => ReplyKind::Success,
@@ -520,14 +521,14 @@ fn emit_event(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: O
     let now = at.unwrap_or_else(|| runtime.now().wall);
     let event_id = EventId::from_bits(runtime.ids().next_bits(now));
     let event = StreamEvent { event_id, timestamp: now.into(), turn_id, session_id: session.clone(), payload };
-    // Watching changes nothing, not even by a bug of the watcher's.
+    // Watching must not change a run, not even through a bug of the watcher.
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().on_event(event)));
     if seen.is_err() {
         tracing::error!("a watcher panicked; what it was shown is lost");
     }
 }
 
-/// What a crystal says, on its way to the watcher.
+/// Forwards the streamed events of a crystal to the watcher.
 pub(crate) struct WatcherSink {
     runtime: Runtime,
     session: SessionId,

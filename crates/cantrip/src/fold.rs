@@ -1,12 +1,13 @@
 //! Folding: a shorter view of a long thread.
 //!
-//! A fold deletes nothing: the loom keeps every turn, and only what the crystal reads gets shorter. It is a record, made
-//! before a request when the list has grown too long, so a resumed run and a replay see the same list; a fork from below
-//! it sees plain turns. Folding behind the crystal's back (dropping messages until they fit) was turned down: nobody
-//! could say afterwards what the model had read.
+//! A fold deletes nothing: the loom keeps every turn, and only the list for the crystal gets shorter. A fold is a
+//! record, made before a request when the list has grown too long. So a resumed run and a replay see the same list; a
+//! fork from below the fold sees plain turns. Folding without a record (dropping messages until they fit) was turned
+//! down: nobody could find out afterwards what the model had read.
 //!
-//! Three strategies: `window` tells what was done and asks no crystal, `summary` lets a crystal write it, `selective`
-//! leaves the messages and shortens their results. Each takes a [`FoldPlan`] and becomes a [`FoldDraft`].
+//! There are three strategies: `window` describes the work without asking a crystal, `summary` has a crystal write the
+//! text, `selective` keeps the messages and shortens their results. Each takes a [`FoldPlan`] and makes a
+//! [`FoldDraft`].
 
 mod summary;
 mod text;
@@ -23,15 +24,16 @@ pub use text::{RecallOptions, window_text};
 
 /// The share of the window that kept groups may fill after a fold.
 const KEPT_SHARE: f64 = 0.3;
-/// The share of the window that is left free for what a fold itself needs.
+/// The share of the window that stays free for the fold itself.
 const HEAD_ROOM_SHARE: f64 = 0.1;
 
-/// When a list is folded, and how.
+/// The triggers and the strategy of folding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FoldOptions {
-    /// When so many closed groups stand unfolded; at least 2.
+    /// Folds when this number of closed groups is unfolded; at least 2.
     pub trigger_after_turns: Option<u64>,
-    /// When the estimate passes this share of the crystal's window. Only a script or a program has none.
+    /// Folds when the estimate exceeds this share of the crystal's window. Only crystals that are scripts or programs
+    /// have no window.
     pub window_share: f64,
     pub strategy: Strategy,
 }
@@ -42,16 +44,16 @@ impl Default for FoldOptions {
     }
 }
 
-/// Why it is folded now.
+/// The reason for folding now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     Turns,
     Window,
-    /// The crystal said that the list is too long: everything but the last group goes.
+    /// The crystal reported that the list is too long: everything but the last group is folded.
     TooLong,
 }
 
-/// What is folded: everything from the thread's first turn to turn `to`.
+/// The range of a fold: everything from the thread's first turn to turn `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoldPlan {
     pub trigger: Trigger,
@@ -59,7 +61,7 @@ pub struct FoldPlan {
     pub to: u64,
     /// The last closed turn.
     pub after: TurnId,
-    /// How many of the groups that show are folded.
+    /// The number of shown groups that are folded.
     pub groups: usize,
 }
 
@@ -68,7 +70,7 @@ impl FoldOptions {
         Self { trigger_after_turns: Some(turns), ..Self::default() }
     }
 
-    /// The same, by another strategy.
+    /// Sets another strategy.
     #[must_use]
     pub fn with_strategy(self, strategy: Strategy) -> Self {
         Self { strategy, ..self }
@@ -81,7 +83,8 @@ impl FoldOptions {
         soon.into_iter().chain((!within).then_some(CantripFault::WindowShare(self.window_share))).collect()
     }
 
-    /// Whether the list is folded before the next request, whose answer may have `output_cap` tokens.
+    /// Returns the trigger if the list must be folded before the next request, whose answer may have `output_cap`
+    /// tokens.
     pub fn trigger(&self, view: &MessageList, output_cap: u64) -> Option<Trigger> {
         if self.trigger_after_turns.is_some_and(|turns| view.unfolded() as u64 >= turns) {
             return Some(Trigger::Turns);
@@ -89,7 +92,7 @@ impl FoldOptions {
         self.overfull(view, view.estimate(), output_cap).then_some(Trigger::Window)
     }
 
-    /// Whether so many tokens are more than the window, where it is known, has room for.
+    /// Returns true if the estimate exceeds the room in the window, if the window is known.
     fn overfull(&self, view: &MessageList, estimate: u64, output_cap: u64) -> bool {
         let Some(window) = view.frame().measure.window.map(|window| window as f64) else { return false };
         let head_room = (HEAD_ROOM_SHARE * window).max(FOLD_HEAD_ROOM_TOKENS as f64);
@@ -97,7 +100,7 @@ impl FoldOptions {
         estimate as f64 > most
     }
 
-    /// What is folded then; nothing if no group can be spared.
+    /// Returns the plan of a fold; none if no group can be folded.
     pub fn plan(&self, view: &MessageList, trigger: Trigger) -> Option<FoldPlan> {
         let groups = view.groups();
         let kept = match trigger {
@@ -112,11 +115,11 @@ impl FoldOptions {
         Some(FoldPlan { trigger, from, to: last.to, after: groups.last()?.last, groups: gone })
     }
 
-    /// The fold, where no crystal has to write it: by `selective` if that is what is asked for and enough, else by
+    /// Makes a fold that no crystal has to write: `selective` if it is configured and makes the list short enough, else
     /// `window`.
     pub fn make(&self, view: &MessageList, plan: FoldPlan, means: RecallOptions, output_cap: u64) -> FoldDraft {
         let shrinks = match (self.strategy, plan.trigger) {
-            // Nobody knows how much would be enough.
+            // It is unknown how much shorter the list must be.
             (_, Trigger::TooLong) | (Strategy::Window | Strategy::Summary, _) => false,
             (Strategy::Selective, Trigger::Turns | Trigger::Window) => {
                 plan.groups > view.shrunk() && plan.groups <= SHRUNK_GROUPS_MAX
@@ -133,7 +136,8 @@ impl FoldOptions {
 }
 
 impl FoldPlan {
-    /// The same, and what was shortened before goes with it: a result that stays short would speak of another fold.
+    /// Extends the plan to the groups that were shortened before: a result that stays short would refer to another
+    /// fold.
     fn with_shrunk(self, view: &MessageList) -> Self {
         match view.shrunk().checked_sub(1).and_then(|last| view.groups().get(last)) {
             Some(last) if view.shrunk() > self.groups => Self { to: last.to, groups: view.shrunk(), ..self },
@@ -142,7 +146,7 @@ impl FoldPlan {
     }
 }
 
-/// How many of the last groups fit; at least one stays.
+/// Returns the number of last groups that fit; at least one stays.
 fn fitting(view: &MessageList) -> usize {
     let Some(window) = view.frame().measure.window else { return 1 };
     let room = KEPT_SHARE * window as f64;
@@ -154,7 +158,7 @@ fn fitting(view: &MessageList) -> usize {
     fits.count().max(1)
 }
 
-/// A fold that is ready to be recorded. Once it is, [`MessageList::fold`] takes it into the list.
+/// A fold that is ready to be recorded. After that, [`MessageList::fold`] applies it to the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldDraft {
     pub plan: FoldPlan,
@@ -162,16 +166,16 @@ pub struct FoldDraft {
     pub text: String,
     pub estimate_before: u64,
     pub estimate_after: u64,
-    /// The request that wrote it, where a crystal did, or failed to.
+    /// The request of the crystal that wrote the fold, or failed to.
     pub attempt: Option<CallId>,
-    /// What was asked for failed, and a window stands in for it.
+    /// True if the requested strategy failed and a window replaces it.
     pub degraded: bool,
-    /// What the thread has come to with it.
+    /// The totals of the thread after the fold.
     pub sum: FoldSum,
 }
 
 impl FoldDraft {
-    /// A fold with this text.
+    /// Makes a fold with this text.
     pub fn new(view: &MessageList, plan: FoldPlan, strategy: Strategy, text: String) -> Self {
         Self {
             plan,
@@ -189,17 +193,18 @@ impl FoldDraft {
         Self::new(view, plan, Strategy::Window, window_text(view, &plan, means))
     }
 
-    /// What an earlier fold took out of the list stays out, and is told on; the rest stays, with short results.
+    /// Makes a selective fold: turns that an earlier fold removed stay removed and are described again; the others
+    /// stay, with short results.
     pub fn selective(view: &MessageList, plan: FoldPlan, means: RecallOptions) -> Self {
         Self::new(view, plan, Strategy::Selective, text::selective(view, &plan, means))
     }
 
-    /// What a crystal wrote.
+    /// Makes a fold from the text that a crystal wrote.
     pub fn summary(view: &MessageList, plan: FoldPlan, means: RecallOptions, written: &str) -> Self {
         Self::new(view, plan, Strategy::Summary, text::summary(view, &plan, means, written))
     }
 
-    /// The window that stands in for what should have been written by `attempt`, if it came to one.
+    /// Makes the window fold that replaces the summary of `attempt`, if there was an attempt.
     pub fn degraded(view: &MessageList, plan: FoldPlan, means: RecallOptions, attempt: Option<CallId>) -> Self {
         Self { attempt, degraded: true, ..Self::window(view, plan, means) }
     }
@@ -221,7 +226,7 @@ impl FoldDraft {
         })
     }
 
-    /// Takes it into the list.
+    /// Applies the fold to the list.
     pub fn apply(&self, view: &mut MessageList) {
         view.fold(self.strategy, self.plan.to, &self.text);
     }

@@ -1,4 +1,4 @@
-//! Branching off and going on: another way from a turn, and more of a cast that was cut off.
+//! Forking and continuing: another branch from a turn, and more turns for a cast that was cut off.
 
 use cantrip_canon::{CastId, EntityId, Money, RunId, TurnId};
 use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
@@ -12,7 +12,7 @@ use crate::episode::{Cancel, CastReply, Episode, Start};
 use crate::machine::UnansweredIntent;
 use crate::resume::RuntimeError;
 
-/// How to branch off.
+/// The options of a fork.
 #[derive(Debug, Clone, Default)]
 #[must_use = "fork with it"]
 pub struct ForkOptions {
@@ -24,30 +24,31 @@ pub struct ForkOptions {
 }
 
 impl ForkOptions {
-    /// Goes on under the intent of the cast it branches off from.
+    /// Continues under the intent of the cast that is forked.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Goes on with another intent.
+    /// Continues with another intent.
     pub fn on(intent: impl Into<Content>) -> Self {
         Self { intent: Some(intent.into()), ..Self::default() }
     }
 
-    /// The new entity takes the place of this one in a conversation: what was said to it since its last turn and cancelled
-    /// before an answer is told to the new one. The turn that is branched off from is the last one of that entity.
+    /// Makes the new entity take the place of this one in a conversation: the intents that this one received since its
+    /// last turn, and that were cancelled before an answer, are passed to the new entity. The fork must be at the last
+    /// turn of that entity.
     pub fn following(mut self, entity: EntityId) -> Self {
         self.follows = Some(entity);
         self
     }
 
-    /// In an empty environment: what earlier programs made is not restored.
+    /// Starts in an empty environment: the state of earlier programs is not restored.
     pub fn fresh(mut self) -> Self {
         self.fresh = true;
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
+    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
@@ -59,7 +60,7 @@ impl ForkOptions {
     }
 }
 
-/// How to go on with a run that was cut off. What is said here narrows the wards that the cantrip has, as wards do.
+/// The options for continuing a run that was cut off. They narrow the wards of the cantrip, as all wards do.
 #[derive(Debug, Clone, Default)]
 #[must_use = "continue with it"]
 pub struct ContinueOptions {
@@ -73,19 +74,19 @@ impl ContinueOptions {
         Self::default()
     }
 
-    /// At most so many turns more.
+    /// Allows at most this number of further turns.
     pub fn max_turns(mut self, turns: u64) -> Self {
         self.further = self.further.and(&Wards { max_turns: Some(turns), ..Wards::default() });
         self
     }
 
-    /// At most so much money more.
+    /// Allows at most this amount of further cost.
     pub fn budget(mut self, budget: Money) -> Self {
         self.further = self.further.and(&Wards { max_cost: vec![budget], ..Wards::default() });
         self
     }
 
-    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::new_run_id`], never one that there was.
+    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
     pub fn as_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
@@ -98,8 +99,8 @@ impl ContinueOptions {
 }
 
 impl Runtime {
-    /// Branches off behind turn `at`: a new entity that shares every turn up to it and nothing after. No gate runs for
-    /// it, and what it branches off from stays as it is.
+    /// Forks after turn `at`: creates a new entity that shares every turn up to it and nothing after. No gate runs for
+    /// the fork itself, and the original stays as it is.
     pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, forking: ForkOptions) -> CastReply {
         match self.try_fork(cantrip, at, forking).await {
             Ok(episode) => episode.cast("fork", |_| {}).await,
@@ -129,7 +130,7 @@ impl Runtime {
         let keeps = cantrip.circle().gates().any(|gate| gate.spec().keeps_state);
         let medium = cantrip.medium(cantrip.circle().medium()).filter(|_| environment == Environment::Replay);
         let past = if keeps || medium.is_some() {
-            // What its programs made, and what a gate kept, is told by all of its turns.
+            // The state of programs and of gates depends on all turns of the thread.
             let thread = self.loom().thread(at).await?;
             let own = render::own_turns(&thread);
             if let Some(gate) = unrestorable(cantrip.circle(), own) {
@@ -150,7 +151,7 @@ impl Runtime {
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
-        // What the original had touched up to here, it has touched too.
+        // The fork has touched everything that the original had touched up to here.
         let new = entity_record(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
         let mut cast = cast_record(cantrip.circle(), entity, self.ids().next(now), about.clone());
@@ -177,7 +178,7 @@ impl Runtime {
         }))
     }
 
-    /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
+    /// Continues a run that was cut off: the same entity, under the same intent, with new counters.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: ContinueOptions) -> CastReply {
         let ContinueOptions { further, run: named, cancel } = continuing;
         let unpriced = cantrip.unpriced_fault(&further);
@@ -228,8 +229,8 @@ impl Runtime {
 }
 
 impl Runtime {
-    /// Returns the text that a cast about `intent` goes on with after turn `at`: the pieces, joined, that its crystal was not
-    /// allowed to finish under the same intent. It is empty for an intent of its own.
+    /// Returns the text that a cast about `intent` continues after turn `at`: the joined pieces that its crystal could
+    /// not finish under the same intent. The text is empty if the cast has a new intent.
     pub(crate) async fn text_cut_before(
         &self,
         intent: &Intent,
@@ -258,7 +259,7 @@ impl Runtime {
         Ok(pieces.concat())
     }
 
-    /// Returns the cast that brought the intent which this cast works on.
+    /// Returns the cast that introduced the intent of this cast.
     async fn first_cast_under(&self, cast: CastId) -> Result<CastId, cantrip_loom::Error> {
         let mut cast = cast;
         loop {
@@ -270,13 +271,13 @@ impl Runtime {
     }
 }
 
-/// A gate that keeps what no record can restore, and that was called in these turns.
+/// Returns a gate that was called in these turns and keeps state that no record can restore.
 fn unrestorable<'a>(circle: &'a Circle, turns: &[Turn]) -> Option<&'a str> {
     let called = |gate: &str| turns.iter().flat_map(|turn| &turn.gate_calls).any(|record| record.gate == gate);
     circle.gates().filter(|gate| gate.spec().keeps_state).map(AnyGate::name).find(|gate| called(gate))
 }
 
-/// How the environment of a fork comes to be.
+/// Returns how the environment of a fork is created.
 fn fork_environment(medium: MediumKind, sequence: u64, fresh: bool) -> Result<Environment, Refusal> {
     match (medium, fresh) {
         (MediumKind::Conversation | MediumKind::Human, _) => Ok(Environment::None),

@@ -1,8 +1,9 @@
-//! Who pays for whoever asks?
+//! Who pays for a caller?
 //!
-//! One answer for casts, budgets and predicts: the owner whose money it is follows from who acts, and what pays is the most
-//! specific authorization of that owner. That a store keeps no ledger and that nobody in its ledger pays are two things: in
-//! the first the wards alone count, in the second policy denies whatever it is asked. An `Option` would say neither.
+//! There is one answer for casts, budgets and predicts: the actor determines the owner of the money, and the most
+//! specific authorization of that owner pays. A store without a ledger and a ledger without a matching authorization
+//! are two different cases: in the first only the wards count, in the second policy denies every request. An `Option`
+//! could not tell them apart.
 
 use cantrip_loom::{Actor, Error, Ledger};
 use cantrip_reply::{Refusal, codes};
@@ -10,12 +11,12 @@ use cantrip_spend::{Authorization, AuthorizationRef, Payer, Principal};
 
 use crate::Runtime;
 
-/// What pays.
+/// The source of the money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Funds<T> {
     /// The store keeps no ledger.
     NoLedger,
-    /// A ledger is kept, and no authorization in it is for whoever asks.
+    /// A ledger is kept, and it has no authorization for the caller.
     NoAuthorization,
     Paid(T),
 }
@@ -37,7 +38,7 @@ impl<T> Funds<T> {
         }
     }
 
-    /// What pays, for whoever need not know why nothing does.
+    /// Returns the payer, for callers that need not know why there is none.
     pub fn payer(self) -> Option<T> {
         match self {
             Self::NoLedger | Self::NoAuthorization => None,
@@ -45,7 +46,7 @@ impl<T> Funds<T> {
         }
     }
 
-    /// Whether a ledger is kept, so that policy is asked.
+    /// Returns true if a ledger is kept, so that policy is asked.
     pub const fn is_counted(&self) -> bool {
         match self {
             Self::NoLedger => false,
@@ -54,7 +55,7 @@ impl<T> Funds<T> {
     }
 }
 
-/// Whose money is spent when this one acts: `local` is the person at this machine, and a bare name is a user's.
+/// Returns the owner whose money this actor spends: `local` is the person at this machine, and a bare name is a user.
 ///
 /// ```
 /// # use cantrip::{loom::Actor, owner_of};
@@ -69,7 +70,7 @@ pub fn owner_of(actor: &Actor) -> Result<Payer, OwnerError> {
     named.map_err(|_| OwnerError)
 }
 
-/// Whoever acts has no name that money could be kept under.
+/// The actor has no name that money can be kept under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerError;
 
@@ -80,9 +81,9 @@ impl From<OwnerError> for Refusal {
 }
 
 impl Runtime {
-    /// What pays for this principal: the authorization that is named, or the most specific one of its owner. One that does
-    /// not fit is the answer all the same: policy says so. What every store gives the person at its machine pays for nobody
-    /// in a house that is open beyond it.
+    /// Returns the payer for this principal: the named authorization, or the most specific authorization of its owner.
+    /// An authorization that does not fit is returned too, and policy denies it. The authorization that every store has
+    /// for the person at its machine pays for nobody if the runtime has remote callers.
     pub async fn funds(
         &self,
         principal: Principal,

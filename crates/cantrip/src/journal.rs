@@ -1,4 +1,4 @@
-//! What does the journal of a run say, entity by entity?
+//! What does the journal of a run contain, entity by entity?
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::driver::EntityLog;
 use crate::machine::{DECIDED, RESERVED};
 
-/// Whom the records of a run speak of. They name turns, casts and calls; whose those are was said before.
+/// Finds the entity of each record of a run. Records name turns, casts and calls; earlier records show which entity
+/// those belong to.
 #[derive(Debug, Default)]
 pub(crate) struct RecordEntities {
     casts: HashMap<CastId, EntityId>,
@@ -19,7 +20,7 @@ pub(crate) struct RecordEntities {
 }
 
 impl RecordEntities {
-    /// The entity that this record, the next one of its run, speaks of.
+    /// Returns the entity of this record, which must be the next one of its run.
     pub(crate) fn entity_of(&mut self, event: &Event) -> Option<EntityId> {
         let entity = self.known(event)?;
         match event {
@@ -74,7 +75,7 @@ impl RecordEntities {
             Event::Other { kind, payload } => {
                 let named = |key: &str| payload.get(key).and_then(Value::as_str);
                 let cast = named("cast_id").and_then(|cast| cast.parse().ok());
-                // The store writes what it held, and knows the call.
+                // The store writes the reservation record and knows the call.
                 let call = named("call_id").filter(|_| kind == RESERVED).and_then(|call| call.parse().ok());
                 cast.and_then(|cast: CastId| of_cast(&cast))
                     .or_else(|| call.and_then(|call: CallId| self.caller(call.caller())))
@@ -82,7 +83,7 @@ impl RecordEntities {
         }
     }
 
-    /// Whose call it is.
+    /// Returns the entity of a caller.
     fn caller(&self, caller: Caller) -> Option<EntityId> {
         match caller {
             Caller::Turn(turn) => self.turns.get(&turn).copied(),
@@ -90,7 +91,7 @@ impl RecordEntities {
         }
     }
 
-    /// Who spawned an entity.
+    /// Returns the entity that spawned this one.
     pub(crate) fn parent(&self, made: &cantrip_loom::Entity) -> Option<EntityId> {
         match made.origin {
             Origin::Child { spawned_by, .. } => self.caller(spawned_by.call_id.caller()),
@@ -99,7 +100,7 @@ impl RecordEntities {
     }
 }
 
-/// The records of a run, by the entity they speak of.
+/// Groups the records of a run by entity.
 pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, EntityLog>, Error> {
     let mut logs: HashMap<EntityId, EntityLog> = HashMap::new();
     let mut owners = RecordEntities::default();
@@ -107,7 +108,7 @@ pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, Entity
     for record in records {
         shifts.saw(record);
         let event = record.event()?;
-        // A decision is written by whoever decides, and names only the approval.
+        // A decision is written by the decider and names only the approval.
         if matches!(&event, Event::Other { kind, .. } if kind == DECIDED) {
             for log in logs.values_mut() {
                 log.events.push((record.at, event.clone()));
@@ -146,13 +147,14 @@ pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, Entity
     Ok(logs)
 }
 
-/// The times in which someone worked on a run: from the first to the last record of each owner. What passed between
-/// two owners counts for nobody.
+/// The periods in which a worker drove a run: from the first to the last record of each owner. The time between two
+/// owners does not count.
 #[derive(Default)]
 struct WorkPeriods {
     epoch: Option<Epoch>,
     shifts: Vec<(Timestamp, Timestamp)>,
-    /// Since when each entity is cast; or how much it had used when it was parked, and the shift it was parked in.
+    /// The time when each entity was cast; or the time it had used when it was parked, and the period in which it was
+    /// parked.
     casts: HashMap<EntityId, WorkStart>,
 }
 
@@ -163,7 +165,7 @@ enum WorkStart {
 
 impl WorkPeriods {
     fn saw(&mut self, record: &Record) {
-        // What is written beside a run is nobody's work on it.
+        // A record that was written without a lease is not work on the run.
         if record.epoch == Epoch::NONE {
             return;
         }
@@ -201,7 +203,7 @@ impl WorkPeriods {
     }
 }
 
-/// The bodies that a machine reads of a record.
+/// Returns the bodies that a machine reads from a record.
 pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
     match event {
         Event::Cast(cast) => {

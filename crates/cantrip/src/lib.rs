@@ -1,4 +1,4 @@
-//! The loop: a cantrip is cast on an intent, and an entity turns until it is done or a ward stops it.
+//! The agent loop: a cantrip is cast on an intent, and its entity takes turns until it is done or a ward stops it.
 
 mod approvals;
 mod call;
@@ -42,7 +42,7 @@ pub use funds::{Funds, OwnerError, owner_of};
 pub use live::{LiveCast, UpsertStream};
 pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 
-/// A gate from a function: the schema from its arguments, the description from its doc comment.
+/// Creates a gate from a function: the schema comes from its arguments, the description from its doc comment.
 ///
 /// The function becomes the constructor of the gate, for [`CantripBuilder::gate`].
 ///
@@ -73,23 +73,24 @@ pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 /// # assert_eq!(definition.parameters["required"], serde_json::json!(["word"]));
 /// ```
 ///
-/// * A parameter is an argument that the entity gives: any type that serde can read and schemars can describe, an
-///   `Option` if it may be left out. Its doc comment describes it; attributes of `serde` and `schemars` are passed on.
-///   An argument that no parameter takes is refused.
-/// * `#[given]` parameters are the constructor's: clients, folders, keys. They are cloned for each call.
-/// * `#[call]` gives the [`circle::gate::Call`] itself: who asks, and the idempotency key.
-/// * It may return a value, or a `Result`: a [`reply::Refusal`] in it is the reply, any other error a failure of the gate.
-/// * In brackets stand its promises: `idempotent`, `read_only` or `pure`; `ephemeral`; `polling`; `labels(..)`; and
-///   `name = ".."` where the function's will not do.
+/// * A parameter is an argument that the entity passes: any type that serde can deserialize and schemars can describe,
+///   an `Option` if it may be omitted. Its doc comment describes it; attributes of `serde` and `schemars` are passed
+///   on. An unknown argument is refused.
+/// * `#[given]` parameters belong to the constructor: clients, folders, keys. They are cloned for each call.
+/// * `#[call]` passes the [`circle::gate::Call`] itself: the caller, and the idempotency key.
+/// * The function may return a value, or a `Result`: a [`reply::Refusal`] in it is the reply, any other error is a
+///   failure of the gate.
+/// * The attribute lists the promises of the gate: `idempotent`, `read_only` or `pure`; `ephemeral`; `polling`;
+///   `labels(..)`; and `name = ".."` if the gate's name differs from the function's.
 ///
-/// A gate that describes itself to nobody does not compile:
+/// A gate without a description does not compile:
 ///
 /// ```compile_fail
 /// #[cantrip::gate]
 /// async fn mystery(word: String) -> String { word }
 /// ```
 ///
-/// Nor does one that promises what there is not, or borrows from its caller:
+/// Nor does a gate with an unknown promise, or one that borrows from its caller:
 ///
 /// ```compile_fail
 /// /// Reads.
@@ -104,14 +105,14 @@ pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 /// ```
 pub use cantrip_macros::gate;
 
-/// What `#[gate]` writes derives with these, so that a user of it needs neither crate.
+/// The code that `#[gate]` generates derives with these, so that its users need neither crate.
 #[doc(hidden)]
 pub mod derived {
     pub use schemars::{self, JsonSchema};
     pub use serde::{self, Deserialize};
 }
 
-// The rooms below, for whoever knows only this one.
+// The crates below, for users who depend only on this one.
 pub use cantrip_canon as canon;
 pub use cantrip_circle as circle;
 pub use cantrip_circle::gate::builtin as gates;
@@ -122,7 +123,7 @@ pub use cantrip_spend as spend;
 pub use cantrip_stream as stream;
 pub use replay::{Divergence, DivergenceKind, ReplayOutcome, ReplayReply};
 
-// The example on the first page compiles as it stands.
+// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

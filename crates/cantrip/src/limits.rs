@@ -1,89 +1,96 @@
-//! The bounds of this room.
+//! The bounds of this crate.
 
 cantrip_canon::limits! {
-    /// Tables in the folder of a spell that are looked at, to find the other spells in it.
+    /// The maximum number of TOML files in a spell's folder that are checked for being spells.
     SPELLS_BESIDE_MAX: usize = 256, "files";
-    /// What a fold repeats of the last words it stands for.
+    /// The maximum size of a quoted text, in a fold, in a cast's summary or in the list of the gate `loom`.
     SAID_BYTES_MAX: usize = 240, "bytes";
-    /// Texts in a row that were cut off at the limit of an answer's tokens; the cast ends with the last of them.
+    /// The maximum number of consecutive texts that were cut off at the token limit of an answer. The cast ends with
+    /// the last one.
     CUT_TEXTS_MAX: u32 = 8, "texts";
-    /// What a fold repeats of an intent it stands for.
+    /// The maximum size of an intent that a fold quotes.
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
-    /// What it repeats of one at least, however small the window is.
+    /// The minimum of this size, for small windows.
     INTENT_QUOTED_BYTES_MIN: usize = 40, "bytes";
-    /// All that it repeats of intents has no more bytes than the window has tokens, divided by this.
+    /// All quoted intents of a fold together have at most as many bytes as the window has tokens, divided by this.
     INTENTS_QUOTED_SHARE_OF_WINDOW: usize = 4, "parts";
-    /// Intents that a fold repeats, the newest ones; of the rest it tells the number.
+    /// The maximum number of intents that a fold quotes: the newest ones. The others are only counted.
     FOLD_INTENTS_MAX: usize = 20, "intents";
-    /// What names the turns of a fold, and stands before what it tells of them.
+    /// The maximum size of the marker that names the turns of a fold, before their description.
     FOLD_MARK_BYTES_MAX: usize = 48, "bytes";
-    /// What a fold repeats of a result that it shortens.
+    /// The maximum size of the beginning of a shortened result that a fold quotes.
     RESULT_STARTS_BYTES_MAX: usize = 80, "bytes";
-    /// Groups whose results are shortened and that still show; from so many on they are folded out of the list.
+    /// The maximum number of groups that stay in the list with shortened results. Beyond that they are folded.
     SHRUNK_GROUPS_MAX: usize = 256, "groups";
-    /// What a crystal may write of a fold.
+    /// The maximum length of a summary that a crystal writes for a fold.
     SUMMARY_TOKENS_MAX: u32 = 2_000, "tokens";
-    /// Of its window, one part in so many, if that is less.
+    /// A summary is also limited to the crystal's window divided by this.
     SUMMARY_SHARE_OF_WINDOW: u64 = 8, "parts";
-    /// What is kept for each of those tokens, should it write more after all.
+    /// The maximum number of bytes that are kept for each token of a summary. A longer summary is cut.
     SUMMARY_TOKEN_BYTES_MAX: usize = 6, "bytes";
-    /// What it reads at once where nobody knows its window.
+    /// The number of tokens that a summariser with an unknown window reads at once.
     SUMMARY_READ_TOKENS: u64 = 24_000, "tokens";
-    /// What it reads at once at least, however small its window is.
+    /// The minimum number of tokens that a summariser reads at once, for small windows.
     SUMMARY_READ_TOKENS_MIN: u64 = 500, "tokens";
-    /// What is kept free in a window for the fold itself, unless a tenth of the window is more.
+    /// The part of a window that stays free for the fold itself, or a tenth of the window if that is more.
     FOLD_HEAD_ROOM_TOKENS: u64 = 2_500, "tokens";
-    /// The window that a spell may give its crystal.
+    /// The minimum window that a spell may set for its crystal.
     WINDOW_TOKENS_MIN: u64 = 4_000, "tokens";
-    /// Bytes of a token that a spell may estimate with.
+    /// The maximum of `bytes_per_token` in a spell.
     BYTES_PER_TOKEN_MAX: u32 = 16, "bytes";
-    /// Text of a spell, and of each file it names.
+    /// The maximum size of a spell, and of each file that it names.
     SPELL_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// Turns of a cast whose spell sets no limit.
+    /// The default maximum number of turns of a cast, if its spell sets no limit.
     SPELL_TURNS: u64 = 50, "turns";
-    /// Turns that the gate `loom` lists in one answer.
+    /// The maximum number of turns that the gate `loom` lists in one reply.
     OWN_TURNS_LISTED_MAX: usize = 100, "turns";
-    /// What is kept of each output of a program that looks at answers.
+    /// The maximum size that is kept of each output of a verifier program.
     VERIFIER_OUTPUT_BYTES_MAX: usize = 16 << 10, "bytes";
-    /// How long such a program may look at one answer unless told otherwise.
+    /// The default timeout of a verifier program for one answer.
     VERIFIER_MS: u64 = 600_000, "ms";
-    /// A cast whose limits leave less than this for an answer, and less than its call asks for, ends without asking.
+    /// The minimum length of an answer: a cast whose limits leave less than this, and less than its call asks for, ends
+    /// without another request.
     OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
-    /// Records of an entity before its sandbox is first looked at as a snapshot; less is quickly run again.
+    /// The minimum size of an entity's records before a snapshot of its sandbox is considered. Less is quickly
+    /// replayed.
     SNAPSHOT_RECORDS_BYTES_MIN: u64 = 8 << 10, "bytes";
-    /// What every message of a request may come to beyond its bytes, where the most that it can cost is reckoned.
+    /// The upper bound of a message's tokens beyond its bytes, for the worst-case cost of a request.
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
-    /// How long a hold of money outlives the time of its cast before recovery may look at it.
+    /// The time for which a reservation outlives the time limit of its cast, before recovery may settle it.
     HOLD_GRACE_SECONDS: u64 = 60, "s";
-    /// How often what is left reserved is looked through by who takes a run over, if others mark some of it meanwhile.
+    /// The maximum number of attempts to settle the reservations of a run that is taken over, if other processes change
+    /// them meanwhile.
     ESTATE_TRIES_MAX: usize = 8, "times";
-    /// How long the terms of an authorization without limits are taken as they were: a change of them reaches calls that cost
-    /// nothing this much later.
+    /// The time for which the terms of an authorization without limits are cached. A change of the terms reaches calls
+    /// that cost nothing after this delay.
     POLICY_LOOK_MS: u64 = 250, "ms";
-    /// How often holds without a living owner are looked for while something is cast.
+    /// The interval between two searches for reservations without a living owner, while casts run.
     SWEEP_MS: u64 = 30_000, "ms";
-    /// Intents that were cancelled before an answer and are told before the next one: the newest.
+    /// The maximum number of intents that were cancelled before an answer and are repeated before the next intent: the
+    /// newest ones.
     CANCELLED_INTENTS_MAX: usize = 16, "intents";
-    /// How long a lease lasts unless it is renewed.
+    /// The time after which a lease expires unless it is renewed.
     LEASE_MS: u64 = 30_000, "ms";
-    /// How often a lease is renewed while its run is worked on.
+    /// The interval at which a process renews the lease of a run that it drives.
     HEARTBEAT_MS: u64 = 10_000, "ms";
-    /// How long a person has to decide about a call; then it is denied.
+    /// The time that a person has to decide about a call. After that the call is denied.
     APPROVAL_EXPIRES_SECONDS: u64 = 24 * 60 * 60, "s";
-    /// How often who works on a run looks whether someone asked for its end.
+    /// The interval at which a process checks whether the cancellation of its run was requested.
     CANCEL_LOOK_MS: u64 = 1_000, "ms";
-    /// Children of one batch that run at once.
+    /// The maximum number of children of one batch that run at the same time.
     BATCH_TOGETHER_MAX: usize = 8, "children";
-    /// Entities of one tree that run at once; one that waits for its children does not count.
+    /// The maximum number of entities of one tree that run at the same time. An entity that waits for its children does
+    /// not count.
     TREE_TOGETHER_MAX: usize = 64, "entities";
-    /// Sandboxes that idle entities of one house keep, unless it is told otherwise. One in JavaScript takes some 280 KiB,
-    /// so ten thousand idle entities fit in 2 GiB, most of it sandboxes.
+    /// The default maximum number of sandboxes that the idle entities of one runtime keep. A JavaScript sandbox takes
+    /// about 280 KiB, so ten thousand idle entities fit in 2 GiB, most of it sandboxes.
     IDLE_SANDBOXES_MAX: usize = 4_096, "sandboxes";
-    /// Events that may wait for one who watches; what comes while so many wait is dropped.
+    /// The maximum number of queued events of one watcher. Further events are dropped.
     WATCHED_EVENTS_MAX: usize = 65_536, "events";
-    /// What a span tells of the messages, the arguments or the result of a call, where it is asked to; the rest is cut.
+    /// The maximum size of the messages, arguments or result of a call in a span, if content is recorded. The rest is
+    /// cut.
     TOLD_CONTENT_BYTES_MAX: usize = 64 << 10, "bytes";
-    /// A name in a span or a line of the log: it may come from a model.
+    /// The maximum length of a name in a span or a log line. Names may come from a model.
     TOLD_NAME_CHARS_MAX: usize = 128, "characters";
 }
 

@@ -1,9 +1,9 @@
-//! The cantrip of a child, made again.
+//! How is the cantrip of a child rebuilt?
 //!
-//! A loom records that a child was cast from a cantrip, but gates and crystals cannot be read back from it. What can: the
-//! call that asked for the child. The circle decides the same way each time, so deciding it again, from the entity that
-//! was cast by someone down to the child, carves the same circle out of the same circle. The cantrip of a predict is made
-//! by whoever knows signatures, from the records of the predict.
+//! A loom records that a child was cast from a cantrip, but gates and crystals cannot be restored from it. The call
+//! that requested the child can be restored. The circle's decisions are deterministic, so deciding the calls again,
+//! from the root entity down to the child, derives the same circle from the same circle. The cantrip of a predict is
+//! made by the preparer that knows signatures, from the records of the predict.
 
 use cantrip_canon::{EntityId, TurnId};
 use cantrip_circle::{CallArguments, CallRequest, CallerState, Decision, Delegation, Effect, Labels};
@@ -15,10 +15,10 @@ use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, store_refusal};
 use crate::predict::PredictRequest;
 
-/// One step from an entity down to a child of it: the call that asked for the child.
+/// One step from an entity down to its child: the call that requested the child.
 struct Descent {
     record: GateRecord,
-    /// Which of the call's children it is.
+    /// The index of the child among the children of the call.
     index: u32,
     caller: EntityId,
     turn: TurnId,
@@ -26,8 +26,8 @@ struct Descent {
 }
 
 impl Runtime {
-    /// The cantrip that an entity was cast from, given that of the entity at the root of its thread: whoever was cast by
-    /// nobody's call and branched off from nobody. Of a fork it is that of the entity it branched off from.
+    /// Returns the cantrip that an entity was cast from, given the cantrip of the entity at the root of its thread: the
+    /// one that no call spawned and that is no fork. The cantrip of a fork is that of the entity it was forked from.
     pub async fn descendant(&self, ancestor: &Cantrip, entity: EntityId) -> Result<Cantrip, Refusal> {
         let stored = |error| store_refusal(&error);
         let mut descents = Vec::new();
@@ -81,14 +81,14 @@ impl Runtime {
     }
 }
 
-/// What a recorded call asked for, decided again; none if it delegated nothing.
+/// Decides a recorded call again and returns its delegation; `None` if it delegated nothing.
 fn delegation(parent: &Cantrip, record: &GateRecord) -> Result<Option<Delegation>, Refusal> {
     let circle = parent.circle();
     let given = match (circle.medium().is_code(), &record.args) {
         (true, Value::Object(arguments)) => CallArguments::Code(Ok(arguments.clone())),
         (_, args) => CallArguments::Tool(args.clone()),
     };
-    // It was allowed when it was made: neither how many calls there were nor who approved it is asked again.
+    // The call was allowed when it was made: the number of calls and the approval are not checked again.
     let standing = CallerState { calls: 0, touched: Labels::none(), can_ask_person: true, children: 0 };
     let effect = match circle.decide(CallRequest { gate: &record.gate, arguments: given }, &standing) {
         Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => effect,

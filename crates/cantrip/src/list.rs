@@ -1,10 +1,10 @@
-//! What is a crystal sent?
+//! Which messages are sent to a crystal?
 //!
-//! The list is a pure function of the root record, the path, the folds and the mode: [`MessageList::of`] makes it from a thread,
-//! and a [`MessageList`] that grew turn by turn beside the loop holds the same bytes. It only grows at its end until a fold
-//! begins it anew, so a turn costs what it says and every request shares one [`MessageLog`]. Building the list for each request
-//! was turned down: a thread of n turns would cost n² messages, and the cache of a provider would miss when two
-//! renderings differ by a space.
+//! The list is a pure function of the root record, the path, the folds and the mode: [`MessageList::of`] builds it from
+//! a thread, and a [`MessageList`] that grew turn by turn beside the loop holds the same bytes. The list only grows at
+//! its end until a fold starts it again, so a turn costs only its own messages, and all requests share one
+//! [`MessageLog`]. Building the list for each request was turned down: a thread of n turns would cost n * n messages,
+//! and the cache of a provider would miss if two renderings differ by a space.
 //!
 //! ```
 //! # use cantrip::list::{CastStart, Frame, MessageList};
@@ -52,31 +52,31 @@ pub use token_estimate::TokenEstimator;
 use group::GroupParts;
 use stats::ListStats;
 
-/// A cast begins.
+/// The beginning of a cast.
 #[derive(Debug, Clone, Copy)]
 pub struct CastStart<'a> {
     pub cast: CastId,
-    /// Whether it brings an intent of its own.
+    /// The intent as recorded: new, or the intent of an earlier cast.
     pub intent: &'a Intent,
-    /// The intent it is about, whoever brought it.
+    /// The content of the intent, also if an earlier cast brought it.
     pub content: &'a Content,
-    /// Of a fork that has no turn yet: how its environment came to be.
+    /// How the environment of a fork was made, if the fork has no turn yet.
     pub environment: Option<Environment>,
-    /// What was said before it and cancelled before an answer, oldest first.
+    /// The intents before this cast that were cancelled before an answer, oldest first.
     pub cancelled: &'a [Content],
 }
 
-/// A turn that was closed: what the list needs of it.
+/// The parts of a closed turn that the list needs.
 #[derive(Debug, Clone, Copy)]
 pub struct ClosedTurn<'a> {
     pub id: TurnId,
     pub sequence: u64,
-    /// None on a continuation.
+    /// None if the turn continues the utterance of the turn before.
     pub utterance: Option<&'a Utterance>,
     pub outputs: &'a [OutputRecord],
     pub gate_calls: &'a [GateRecord],
     pub closing: &'a Closing,
-    /// Of the accepted answer; 0 where nobody counted.
+    /// The token counts of the accepted answer; 0 if nobody counted.
     pub tokens_prompt: u64,
     pub tokens_completion: u64,
 }
@@ -96,36 +96,36 @@ impl<'a> From<&'a Turn> for ClosedTurn<'a> {
     }
 }
 
-/// One closed utterance with all it caused, as it stands in the list.
+/// One closed utterance with its results, as it is in the list.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Sequences of its first and its last turn.
+    /// The sequence numbers of its first and last turn.
     pub from: u64,
     pub to: u64,
-    /// Its last turn.
+    /// The last turn of the group.
     pub last: TurnId,
-    /// What it did through gates.
+    /// The gate calls of the group, counted by gate.
     pub deeds: Vec<GateCallCount>,
-    /// The beginning of what it said in words, if it said any.
+    /// The beginning of the utterance's text, if it has any.
     pub said: Option<String>,
-    /// What its messages are estimated at, without the ratio.
+    /// The estimated tokens of its messages, without the correction by `ratio`.
     pub tokens: f64,
-    /// Its results were shortened by a fold.
+    /// True if a fold shortened its results.
     pub shrunk: bool,
-    /// What is said after it, where its cast goes on without anything having answered it.
+    /// The follow-up message if the cast continues and nothing answered the group.
     said_after: &'static str,
-    /// Which intent it works on.
+    /// The index of the intent that the group works on.
     intent: usize,
-    /// Where its messages begin and end; what was said between two groups stands between them.
+    /// The range of its messages. Messages between two groups, such as intents, are between the two ranges.
     start: usize,
     end: usize,
-    /// How many messages behind its first are results.
+    /// The number of result messages behind the first message.
     results: usize,
-    /// What is told of each result that was shortened, by its place behind the first message.
+    /// The short text of each shortened result, by its position behind the first message.
     shortened: Vec<(usize, String)>,
 }
 
-/// A place in the list that can be gone back to.
+/// A position in the list that the list can be reset to.
 #[derive(Debug, Clone)]
 struct ListMark {
     length: usize,
@@ -133,54 +133,54 @@ struct ListMark {
     nudge_due: bool,
 }
 
-/// The cast under way.
+/// The current cast.
 #[derive(Debug, Clone)]
 struct CurrentCast {
     cast: CastId,
     intent: usize,
-    /// The first intent that was told with it: its own, or one that was cancelled before it.
+    /// The index of the first intent that was added with this cast: its own, or one that was cancelled before it.
     told_from: usize,
-    /// Where it began, until it has a group: a cast without one leaves no trace in a path.
+    /// The start of the cast, until it has a group: a cast without a group leaves no trace in a path.
     began: Option<ListMark>,
-    /// Whether the intent came with it.
+    /// True if the cast brought its own intent.
     own: bool,
 }
 
-/// The last answer whose tokens were counted.
+/// The last answer with token counts from the provider.
 #[derive(Debug, Clone, Copy)]
 struct Anchor {
     tokens: u64,
-    /// The estimate up to and with that answer.
+    /// The estimate up to and including that answer.
     estimated: f64,
 }
 
-/// The list of one entity.
+/// The message list of one entity.
 #[derive(Debug)]
 pub struct MessageList {
     frame: Arc<Frame>,
     list: MessageLog,
     tally: ListStats,
-    /// How many messages are the frame's.
+    /// The number of messages that belong to the frame.
     framed: usize,
-    /// Every intent that was told, as its message.
+    /// Every intent that was added, as its message.
     intents: Vec<Arc<Message>>,
-    /// What was told of intents that were cancelled, by the intent that was told behind them.
+    /// The messages of cancelled intents, by the index of the intent that was added behind them.
     cancelled: HashMap<usize, Vec<Arc<Message>>>,
     casts: HashMap<CastId, usize>,
     current: Option<CurrentCast>,
     groups: Vec<Group>,
     open: Option<GroupParts>,
     nudge_due: bool,
-    /// Where the nudge stands that no turn has answered yet.
+    /// The position of the nudge that no turn has answered yet.
     nudged: Option<ListMark>,
-    /// The groups that a fold took out of the list.
+    /// The totals of the groups that folds removed from the list.
     folded: FoldTotals,
-    /// Where the fold stands.
+    /// The index of the fold's message.
     fold_at: Option<usize>,
     anchor: Option<Anchor>,
-    /// Tokens counted by providers, and estimated by us for the same requests.
+    /// The tokens counted by providers, and our estimate for the same requests.
     counted: (f64, f64),
-    /// Messages that were ever hashed and measured.
+    /// The number of messages that were ever hashed and measured.
     measured_messages: u64,
 }
 
@@ -209,14 +209,14 @@ impl MessageList {
         view
     }
 
-    /// The list of a thread, as a view that lived through it would hold it.
+    /// Builds the list of a thread. It equals a list that grew with the thread.
     pub fn of(frame: Frame, thread: &Thread) -> Result<Self, CloseFault> {
         let casts: HashMap<CastId, &CastView> = thread.casts.iter().map(|view| (view.cast.cast_id, view)).collect();
         Self::along(frame, render::own_turns(thread), &casts, &thread.folds)
     }
 
-    /// The same for the first turns of a thread: what a fork from the last of them shares. Folds that were made after
-    /// it do not show.
+    /// Builds the list of the first turns of a thread, which a fork from the last of them shares. Folds that were made
+    /// after that turn are not applied.
     pub fn along(
         frame: Frame,
         turns: &[Turn],
@@ -235,7 +235,7 @@ impl MessageList {
         Ok(view)
     }
 
-    /// Takes in a turn of a thread, and first the cast that it begins.
+    /// Adds a turn of a thread, and first the cast that it begins.
     fn add_turn(&mut self, turn: &Turn, casts: &HashMap<CastId, &CastView>) -> Result<(), CloseFault> {
         if self.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
             let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
@@ -250,7 +250,7 @@ impl MessageList {
         self.close(turn)
     }
 
-    /// A view that shares all messages so far and grows apart from here: for a fork.
+    /// Returns a list that shares all messages so far and then grows separately, for a fork.
     #[must_use]
     pub fn branch(&self) -> Self {
         let list = copied(&self.list, self.list.len());
@@ -275,7 +275,7 @@ impl MessageList {
         }
     }
 
-    /// A cast begins: its intent is told, unless an earlier one that still shows brought it.
+    /// Begins a cast: adds its intent, unless the intent of an earlier cast that is still shown is continued.
     pub fn begin(&mut self, beginning: CastStart<'_>) {
         let CastStart { cast, intent, content, environment, cancelled } = beginning;
         if let Some(current) = self.leave_current(intent) {
@@ -286,14 +286,14 @@ impl MessageList {
         self.finish_open(GroupEnd::Forked);
         let known = match intent {
             Intent::New(_) => None,
-            // A cast without a turn is on no path, so who goes on under it may name one that is unknown here; then it is
-            // the intent itself that tells.
+            // A cast without a turn is on no path, so a cast that continues it may refer to an unknown cast. Then the
+            // content identifies the intent.
             Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(content)),
         };
         if known.is_none()
             && let Some(mark) = self.nudged.take()
         {
-            // It was said to the cast before, which has nothing more to say.
+            // The nudge was for the previous cast, which is over.
             self.go_back(&mark);
         }
         let began = Some(self.mark());
@@ -317,8 +317,8 @@ impl MessageList {
         self.current = Some(CurrentCast { cast, intent: index, told_from, began, own: known.is_none() });
     }
 
-    /// Tells the intents that were cancelled, each with a marker in the place of its answer. A fold takes them out of the list
-    /// with the groups before them.
+    /// Adds the cancelled intents, each with a marker in place of its answer. A fold removes them from the list with
+    /// the groups before them.
     fn tell_cancelled(&mut self, cancelled: &[Content]) {
         let index = self.intents.len() + cancelled.len();
         for intent in cancelled {
@@ -330,11 +330,12 @@ impl MessageList {
         }
     }
 
-    /// Takes back what a cast without a group has said, unless the next one goes on under it: then it is given.
+    /// Removes the messages of a cast without a group, unless the next cast continues it: then the current cast is
+    /// returned.
     fn leave_current(&mut self, next: &Intent) -> Option<CurrentCast> {
         let current = self.current.take()?;
         let Some(mark) = &current.began else { return None };
-        // An intent that was only said again is taken back even so: without a turn nothing shows that it was.
+        // An intent that was only repeated is removed even so: without a turn, no record shows that it was repeated.
         let again =
             current.own && current.told_from > 0 && self.intents[current.intent] == self.intents[current.told_from - 1];
         match next {
@@ -352,7 +353,7 @@ impl MessageList {
         None
     }
 
-    /// The last intent that was told, if it is this one.
+    /// Returns the index of the last intent, if its content is the same.
     fn matching_last_intent(&self, content: &Content) -> Option<usize> {
         let last = self.intents.last()?;
         (content_of(last) == *content).then(|| self.intents.len() - 1)
@@ -370,7 +371,7 @@ impl MessageList {
         }
     }
 
-    /// A turn was closed. A sealed one waits for the rest of its group.
+    /// Adds a closed turn. A sealed turn waits for the rest of its group.
     pub fn close<'a>(&mut self, turn: impl Into<ClosedTurn<'a>>) -> Result<(), CloseFault> {
         let turn = turn.into();
         match &mut self.current {
@@ -403,7 +404,7 @@ impl MessageList {
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
         let former = parts.former_messages(&self.frame, ended).unwrap_or_default();
-        // It said something and nothing answered it.
+        // The utterance has no results.
         let silent = told.len() == 1;
         let results = told.len() - 1;
         for (at, message) in told.into_iter().enumerate() {
@@ -430,7 +431,8 @@ impl MessageList {
         });
     }
 
-    /// Remembers what a provider counted for the request that `estimated` stands for, and for its answer.
+    /// Stores the tokens that a provider counted for a request and its answer; `estimated` is our estimate of the
+    /// request.
     fn counted_by(&mut self, parts: &GroupParts, estimated: f64) {
         if parts.tokens_prompt == 0 {
             return;
@@ -441,7 +443,7 @@ impl MessageList {
         self.counted.1 += estimated + self.frame.tokens();
     }
 
-    /// Says what follows a text that was meant to go on, once.
+    /// Adds the follow-up message once, behind a text that did not end the cast.
     fn nudge(&mut self) {
         if self.nudge_due {
             self.nudged = Some(self.mark());
@@ -454,7 +456,7 @@ impl MessageList {
         }
     }
 
-    /// What the next request sends. A group that was left open reads as forked here.
+    /// Returns the messages of the next request. A group that is still open is rendered as forked.
     pub fn request(&mut self) -> Result<Messages, PairingFault> {
         self.finish_open(GroupEnd::Forked);
         self.nudge();
@@ -479,7 +481,7 @@ impl MessageList {
         self.push_instead_of(message, None);
     }
 
-    /// Adds a message that may have been told otherwise before.
+    /// Adds a message that former versions may have rendered differently.
     fn push_instead_of(&mut self, message: Arc<Message>, former: Option<&Message>) {
         self.measured_messages += 1;
         match former {
@@ -489,28 +491,28 @@ impl MessageList {
         self.list.push(message);
     }
 
-    /// The running hash over the list: equal lists have equal ones.
+    /// Returns the running hash over the list: equal lists have equal hashes.
     pub fn digest(&self) -> Hash {
         self.tally.digest
     }
 
-    /// The same as it was taken before what providers sign came back to them, where that differs.
+    /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
     pub fn former_digest(&self) -> Option<Hash> {
         self.tally.former
     }
 
-    /// How many bytes the messages have as canonical JSON.
+    /// Returns the size of the messages as canonical JSON, in bytes.
     pub fn bytes(&self) -> u64 {
         self.tally.bytes
     }
 
-    /// How many messages were hashed and measured so far: those that were added, and after each fold those that stayed.
-    /// What a turn costs is told by how fast this grows.
+    /// Returns the number of messages that were hashed and measured so far: the messages that were added, and after
+    /// each fold the messages that stayed. Its growth per turn shows the cost of a turn.
     pub fn measured_messages(&self) -> u64 {
         self.measured_messages
     }
 
-    /// How many messages there are, without those that the next request may add.
+    /// Returns the number of messages, without those that the next request may add.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -523,23 +525,24 @@ impl MessageList {
         &self.frame
     }
 
-    /// The closed groups that show, oldest first.
+    /// Returns the closed groups that are shown, oldest first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// How many of them no fold has touched.
+    /// Returns the number of shown groups that no fold has changed.
     pub fn unfolded(&self) -> usize {
         self.groups.len() - self.shrunk()
     }
 
-    /// How many of them have had their results shortened: the oldest.
+    /// Returns the number of shown groups whose results were shortened: the oldest ones.
     pub fn shrunk(&self) -> usize {
         self.groups.partition_point(|group| group.shrunk)
     }
 
-    /// How many tokens the next request will probably have: those of the last counted answer and an estimate of what
-    /// came since; all of it estimated, and corrected by how far estimates were off so far, where none was counted.
+    /// Returns the expected number of tokens of the next request: the count of the last counted answer plus an estimate
+    /// of the messages since. If no answer was counted, all of it is an estimate, corrected by the error of the
+    /// estimates so far.
     pub fn estimate(&self) -> u64 {
         let (counted, estimated) = match self.anchor {
             Some(anchor) => (anchor.tokens as f64, self.tally.tokens - anchor.estimated),
@@ -548,15 +551,15 @@ impl MessageList {
         (counted + estimated).ceil() as u64
     }
 
-    /// Counted to estimated tokens on this thread. Bounded: a provider that counts something else entirely must not
-    /// make every list look full or empty.
+    /// Returns the ratio of counted to estimated tokens in this thread. It is bounded, because a provider that counts
+    /// in another way must not make every list look full or empty.
     pub(crate) fn ratio(&self) -> f64 {
         let (counted, estimated) = self.counted;
         if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
     }
 }
 
-/// The running hash over these messages, as one over a list that they are.
+/// Returns the running hash of a list of these messages.
 pub(crate) fn digest_of<'a>(messages: impl Iterator<Item = &'a Message>) -> Hash {
     let mut tally = ListStats::default();
     messages.for_each(|message| tally.take(message, &TokenEstimator::default()));
@@ -573,7 +576,7 @@ fn copied(list: &MessageLog, length: usize) -> MessageLog {
     copy
 }
 
-/// What an intent's message says.
+/// Returns the content of an intent's message.
 fn content_of(message: &Message) -> Content {
     match message {
         Message::User { content } | Message::System { content } | Message::Tool { content, .. } => content.clone(),
@@ -581,7 +584,7 @@ fn content_of(message: &Message) -> Content {
     }
 }
 
-/// Whether a record is a delegation that has not settled.
+/// Returns true if a record is a delegation that has not settled.
 fn is_delegated(record: &GateRecord) -> bool {
     match record.settlement {
         Settlement::Delegated => true,

@@ -1,4 +1,4 @@
-//! A cast that is watched while it runs: its upserts as a stream, then its reply.
+//! A cast that is watched while it runs: a stream of upserts, then the reply.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -14,10 +14,9 @@ use crate::entity::CastOptions;
 use crate::episode::{Cancel, CastReply};
 use crate::events::Channel;
 
-/// The upserts and turn events of whatever a [`Channel`] carries, in the order in which a viewer is to see them.
+/// The upserts and turn events of a [`Channel`], in the order in which a viewer must see them.
 ///
-/// Text is gathered for a moment before it is shown ([`Options`]); nothing that was gathered is lost when the channel
-/// closes.
+/// Text is collected for a moment before it is shown ([`Options`]); no collected text is lost when the channel closes.
 #[derive(Debug)]
 pub struct UpsertStream {
     events: mpsc::Receiver<StreamEvent>,
@@ -33,7 +32,7 @@ impl UpsertStream {
         Self { events, processor, clock, ready: VecDeque::new(), closed: false }
     }
 
-    /// The next one; none once every sender is gone. Safe to drop while it waits: nothing is lost.
+    /// Returns the next emission; `None` once every sender is gone. Safe to drop while it waits: nothing is lost.
     pub async fn next(&mut self) -> Option<Emission> {
         loop {
             if let Some(emission) = self.ready.pop_front() {
@@ -44,7 +43,7 @@ impl UpsertStream {
             }
             let mut out = Vec::new();
             match self.wait().await {
-                // A turn that meets a bound of the viewer goes on unseen; the cast does not notice.
+                // A turn that reaches a limit of the viewer continues unseen; the cast is not affected.
                 StreamWake::Event(event) => drop(self.processor.process(&event, self.clock.now(), &mut out)),
                 StreamWake::Due => self.processor.tick(self.clock.now(), &mut out),
                 StreamWake::Closed => {
@@ -79,7 +78,7 @@ enum StreamWake {
     Closed,
 }
 
-/// A cast under way. Dropping it cancels the cast, which is recorded as any other end.
+/// A running cast. Dropping it cancels the cast, which is recorded like any other end.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the cast"]
 pub struct LiveCast {
@@ -89,17 +88,17 @@ pub struct LiveCast {
 }
 
 impl LiveCast {
-    /// What happened next, in this entity or a child of it; none once the cast has ended.
+    /// Returns the next emission of this entity or a child of it; `None` once the cast has ended.
     pub async fn next(&mut self) -> Option<Emission> {
         self.upserts.next().await
     }
 
-    /// What ends it from outside.
+    /// Returns the handle that ends the cast from outside.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// What it came to. Upserts that nobody took are passed over.
+    /// Returns the reply of the cast. Remaining upserts are skipped.
     pub async fn reply(mut self) -> CastReply {
         while self.next().await.is_some() {}
         let cast = self.cast.take().expect("taken here alone, and self is consumed");
@@ -119,7 +118,7 @@ impl Drop for LiveCast {
 }
 
 impl Cantrip {
-    /// Casts it, and shows what happens while it does.
+    /// Casts the cantrip, and streams its events while it runs.
     ///
     /// ```
     /// use cantrip::Cantrip;
@@ -152,7 +151,7 @@ impl Cantrip {
 }
 
 impl Runtime {
-    /// Casts a cantrip as a task of its own, and shows what happens while it runs.
+    /// Casts a cantrip in its own task, and streams its events while it runs.
     pub fn live(&self, cantrip: &Cantrip, casting: CastOptions) -> LiveCast {
         let (channel, events) = Channel::new();
         let (runtime, cantrip, cancel) = (self.with_watcher(channel), cantrip.clone(), casting.cancel());

@@ -1,7 +1,8 @@
-//! Why does a run rest that nobody has ended?
+//! Why does a run wait although it has not ended?
 //!
-//! A run is parked by a person, by the end of its process, or because its crystal stays down. The record of that says
-//! which, and has the fault; whoever looks at the run later is told the same as whoever waited for it.
+//! A run is parked by a person, by the shutdown of its process, or because its crystal stays unavailable. The parked
+//! record contains the reason and the fault. So a later reader of the run gets the same information as the caller who
+//! waited for it.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::driver::Runtime;
 use crate::limits::LEASE_MS;
 use crate::resume::RuntimeError;
 
-/// Returns what a person can do about a crystal that stays down with this code.
+/// Returns what a person can do about a crystal that stays unavailable with this code.
 pub fn advice(code: &str) -> &'static str {
     if code == codes::RATE_LIMITED.any().as_str() {
         "wait until the provider takes requests again, then resume the run"
@@ -33,7 +34,7 @@ pub fn advice(code: &str) -> &'static str {
 }
 
 impl Runtime {
-    /// Returns why a run rests, if the last thing that happened to it is that it was parked.
+    /// Returns why a run waits, if its last record says that it was parked.
     pub async fn parked(&self, run: RunId) -> Result<Option<CastParked>, Refusal> {
         self.try_parked(run).await.map_err(RuntimeError::refusal)
     }
@@ -42,7 +43,7 @@ impl Runtime {
         let mut parked = None;
         let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
         while let Some(record) = records.try_next().await? {
-            // Anything that came after it went on with the run.
+            // Any later record means that the run has continued.
             parked = None;
             if record.kind == Kind::Parked
                 && let Event::Parked(event) = record.event()?
@@ -54,10 +55,10 @@ impl Runtime {
     }
 }
 
-/// What the records of a run say about how far it got.
+/// The progress of a run, as its records show it.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The epoch under which it last got further, or came to rest in order.
+    /// The epoch under which the run last made progress, or was parked regularly.
     epoch: Option<Epoch>,
     cast: Option<CastId>,
 }
@@ -75,8 +76,8 @@ impl Progress {
     }
 }
 
-/// Whether a run cannot write such a record for ever without getting further. A request or a call that is only begun can be
-/// begun again by everyone who takes the run up.
+/// Returns true if a run cannot write such records for ever without progress. A request or a call that has only begun
+/// can be begun again by every worker that takes over the run.
 fn is_progress(event: &Event) -> bool {
     match event {
         Event::Cast(_)
@@ -86,7 +87,7 @@ fn is_progress(event: &Event) -> bool {
         | Event::Parked(_)
         | Event::End(_)
         | Event::Failed(_) => true,
-        // What became of an attempt is no answer.
+        // The outcome of a failed attempt is not an answer.
         Event::Settled(settled) => settled.attempt.is_none(),
         Event::Root(_)
         | Event::Entity(_)
@@ -98,10 +99,10 @@ fn is_progress(event: &Event) -> bool {
 }
 
 impl Runtime {
-    /// Returns how often a run was taken up since it last got further.
+    /// Returns the number of times that a run was taken over since its last progress.
     ///
-    /// Everyone who takes a run up does so under an epoch of its own, so the epochs since its last progress are counted, and
-    /// no store has to keep a count.
+    /// Every worker that takes over a run does so under a new epoch, so the epochs since the last progress are counted,
+    /// and no store has to keep a counter.
     pub async fn take_ups_without_progress(&self, run: &RunView) -> Result<u64, Refusal> {
         let counted = self.progress(run.run_id).await.map_err(RuntimeError::refusal)?;
         Ok(counted.epoch.map_or(0, |epoch| run.epoch.get().saturating_sub(epoch.get())))
@@ -116,15 +117,15 @@ impl Runtime {
         Ok(progress)
     }
 
-    /// Parks a run that was taken up `limit` times or more since it last got further. Returns the fault that it was parked
-    /// with, or nothing if it may be taken up again.
+    /// Parks a run that was taken over `limit` times or more since its last progress. Returns the fault that it was
+    /// parked with, or `None` if the run may be taken over again.
     pub async fn park_without_progress(&self, run: RunId, limit: u64) -> Result<Option<RecordedError>, Refusal> {
         self.parked_without_progress(run, limit).await.map_err(RuntimeError::refusal)
     }
 
     async fn parked_without_progress(&self, run: RunId, limit: u64) -> Result<Option<RecordedError>, RuntimeError> {
         let taken_up = self.loom().run(run).await?.epoch;
-        // One that was never taken up so often need not be read.
+        // If the run was never taken over that often, its records need not be read.
         if taken_up.get() <= limit {
             return Ok(None);
         }
@@ -136,7 +137,7 @@ impl Runtime {
         }
         let now = self.loom().lease_now(self.now().wall).await?;
         let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
-        // Somebody else who had it meanwhile may have got it further.
+        // Another worker that had the run meanwhile may have made progress.
         let is_same = lease.epoch.get() == taken_up.get() + 1;
         let parked = if is_same { self.park_for(&lease, cast_id, times).await.map(Some) } else { Ok(None) };
         self.loom().release(&lease).await?;

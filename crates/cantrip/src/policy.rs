@@ -1,7 +1,8 @@
-//! May this call be made? What is asked of policy about gates, and the same question from the record.
+//! May this call be made? The policy's input for gate calls, and the same decision made again from the record.
 //!
-//! A call that costs something is judged where its money is reserved, in that transaction. One that is free is judged before
-//! it begins, with the terms at hand; what that was made from stands in its record, so that anyone can ask again.
+//! A call with a cost is decided where its money is reserved, in that transaction. A free call is decided before it
+//! begins, with the terms at hand. Its record contains the input of the decision, so that the decision can be checked
+//! later.
 
 use std::collections::HashMap;
 
@@ -20,13 +21,13 @@ use serde_json::Value;
 use crate::driver::{EntityLog, LoadedBodies, Runtime, store_refusal};
 use crate::journal::entity_logs;
 
-/// The kind of the record of a decision that was no yes.
+/// The kind of the record of a decision that did not allow a call.
 pub const DECISION: &str = "policy.decision";
 
-/// What policy is asked by: the loop's own questions.
+/// The name of the policy that the loop asks.
 pub(crate) const POLICY: &str = "cantrip.cast.v1";
 
-/// The question about a call that costs nothing, of the tree whose root is `entity`. No counter matters to it, so none is
+/// Returns the policy input for a free call, in the tree whose root is `entity`. No counter matters to it, so none is
 /// read.
 pub fn free_call(
     judged: &PolicyFacts,
@@ -54,7 +55,7 @@ pub fn free_call(
     }
 }
 
-/// The question about a call that nobody pays for. What it would cost does not matter: the answer is no.
+/// Returns the policy input for a call without a payer. Its cost does not matter: the answer is no.
 pub(crate) fn unpaid_call(
     at: Timestamp,
     phase: Phase,
@@ -86,18 +87,18 @@ pub(crate) fn unpaid_call(
     }
 }
 
-/// What came of deciding everything about a run again.
+/// The outcome of making all decisions of a run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedecideOutcome {
-    /// Each comes to what was decided, with the same hash.
+    /// Each decision has the same result, with the same hash.
     Same { decisions: u64 },
-    /// The first that does not.
+    /// The first decision with another result.
     Differs { call: String, at: Timestamp, detail: String },
 }
 
 impl Runtime {
-    /// Decides again about every call of a run that policy was asked about, each from what was stored then: the input and
-    /// the terms of that time. Nothing is written, and nothing of today counts.
+    /// Makes every policy decision about the calls of a run again, each from the stored input and the terms of that
+    /// time. Nothing is written, and no present state is used.
     pub async fn redecide(&self, run: RunId) -> Result<RedecideOutcome, Refusal> {
         self.try_redecide(run).await.map_err(|error| store_refusal(&error))
     }
@@ -126,13 +127,13 @@ impl Runtime {
     }
 }
 
-/// Decisions being made again.
+/// The state of a second evaluation.
 struct RedecideRun<'a> {
     runtime: &'a Runtime,
-    /// Every revision of the authorizations that were met.
+    /// Every revision of the authorizations that were found.
     terms: HashMap<AuthorizationRef, Vec<(u64, Terms)>>,
     decisions: u64,
-    /// The earliest that differs.
+    /// The earliest difference.
     first: Option<(Timestamp, String, String)>,
 }
 
@@ -165,8 +166,8 @@ impl RedecideRun<'_> {
         Ok(())
     }
 
-    /// Decides again from a record that has the whole question in it. Versions that wrote no row for a denied predict wrote
-    /// such records.
+    /// Decides again from a record that contains the whole input. Older versions wrote such records, because they
+    /// stored no row for a denied predict.
     async fn check_record(&mut self, record: &Record, stored: &[DecisionRecord]) -> Result<(), Error> {
         let Event::Other { kind, payload } = record.event()? else { return Ok(()) };
         let Some(input) = payload.get("input").filter(|_| kind == DECISION) else { return Ok(()) };
@@ -191,7 +192,7 @@ impl RedecideRun<'_> {
         }
     }
 
-    /// The calls of one entity whose decisions stand in their records alone.
+    /// Checks the calls of one entity whose decisions are only in their records.
     async fn check_log(
         &mut self,
         run: RunId,
@@ -255,7 +256,7 @@ impl RedecideRun<'_> {
     }
 }
 
-/// The gate and the arguments of a call, from wherever its records say them.
+/// Returns the gate and the arguments of a call, from the record that has them.
 fn gate_and_args(
     settled: &CallSettled,
     started: Option<&CallStarted>,
@@ -275,7 +276,8 @@ fn gate_and_args(
     Ok(call.map(|call| (cantrip_circle::gate::canonical_name(&call.gate).to_owned(), parse_arguments(&call.args))))
 }
 
-/// Arguments as the circle read them: many models write nothing, or a text of JSON, where an object is meant.
+/// Returns the arguments as the circle read them: many models write nothing, or JSON in a string, in place of an
+/// object.
 fn parse_arguments(args: &Value) -> Value {
     match args {
         Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),

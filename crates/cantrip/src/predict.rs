@@ -1,8 +1,8 @@
-//! A predict from inside a cast.
+//! How does a cast call a signature?
 //!
-//! The loop knows what a child is and how it is paid for, recorded and taken up again. What a signature is, it does not
-//! know: whoever does makes a predict ready, and the loop casts it below the turn that asked. A predict as a gate that is
-//! entered like any other was rejected: its money would be counted beside the tree's, and a crash would leave it behind.
+//! The loop knows what a child is, and how a child is paid for, recorded and resumed. It does not know signatures: the
+//! preparer, which does, prepares a predict, and the loop casts it below the calling turn. A predict as an ordinary
+//! gate was rejected: its money would be counted outside the tree, and a crash would leave it behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use serde_json::Value;
 use crate::cantrip::Cantrip;
 use crate::driver::RunObserver;
 
-/// Makes predicts ready for the casts of a house.
+/// Prepares predicts for the casts of a runtime.
 pub trait PredictPreparer: Send + Sync {
-    /// Reads the signature, checks the input and makes the cantrip that answers. Nothing is written and nobody is asked.
-    /// Of a predict that another process began, the same cantrip is made again, from its records.
+    /// Reads the signature, checks the input and builds the cantrip that answers. Nothing is written and no model is
+    /// asked. For a predict that another process began, the same cantrip is built again from its records.
     fn prepare(&self, asked: PredictRequest) -> BoxFuture<'_, Result<PreparedPredict, Refusal>>;
 }
 
-/// A predict that an entity asks for.
+/// A predict that an entity requests.
 #[derive(Debug, Clone)]
 pub struct PredictRequest {
     /// The signature as the spell lists it.
     pub signature: String,
     pub input: Value,
-    /// On whose behalf the cast is made.
+    /// The actor on whose behalf the cast is made.
     pub owner: Actor,
     pub run: RunId,
-    /// The entity that asks, the turn in which it does, and the call.
+    /// The calling entity, its turn, and the call.
     pub caller: EntityId,
     pub turn: TurnId,
     pub call: CallId,
@@ -41,9 +41,9 @@ pub struct PredictRequest {
     pub entity: EntityId,
     /// The crystal of the caller, for a signature that names none.
     pub crystal: AnyCrystal,
-    /// How many levels of children the caller may have: the sub-calls of a predict are among them.
+    /// The maximum depth of the caller's children, which includes the sub-calls of a predict.
     pub max_depth: u64,
-    /// Another process began it.
+    /// True if another process began the predict.
     pub resumed: bool,
 }
 
@@ -53,9 +53,9 @@ pub struct PreparedPredict {
     pub intent: Content,
     /// The variables of its programs.
     pub context: Option<Value>,
-    /// Writes its row and its receipt.
+    /// The observer that writes its row and its receipt.
     pub observer: Arc<dyn RunObserver>,
-    /// How many outputs it may try before it has failed; none where its turns are something else.
+    /// The maximum number of outputs that it may try; `None` if its turns mean something else.
     pub attempts: Option<u64>,
 }
 

@@ -1,7 +1,8 @@
-//! Is a thread what its records say?
+//! Does a thread match its records?
 //!
-//! Every recorded utterance is put to the same machine again, in a fresh circle, and every call is answered with what is
-//! on record: no network, no executor, no money, no write. What the machine then decides has to be what is recorded.
+//! Every recorded utterance is given to the same machine again, in a fresh circle, and every call is answered from the
+//! records: no network, no executor, no money, no write. The decisions of the machine must be equal to the recorded
+//! ones.
 
 mod journal_facts;
 mod recorded_group;
@@ -29,7 +30,7 @@ use crate::touched_labels;
 use journal_facts::JournalFacts;
 use recorded_group::{RecordedGroup, recorded_outcome};
 
-/// What a second run came to.
+/// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayOutcome {
     Identical { turns: u64, calls: u64 },
@@ -48,18 +49,18 @@ pub struct Divergence {
     pub found: Value,
 }
 
-/// What differs.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DivergenceKind {
     /// Another gate, or none.
     Call,
     Argument,
     Output,
-    /// What a ward or a schema said.
+    /// The decision of a ward or a schema.
     Verdict,
-    /// The list that was sent.
+    /// The message list that was sent.
     Context,
-    /// How the turn was closed.
+    /// The way in which the turn was closed.
     End,
 }
 
@@ -76,12 +77,12 @@ impl DivergenceKind {
     }
 }
 
-/// The answer to a replay.
+/// The reply of a replay.
 #[derive(Debug)]
 #[must_use = "a replay is a proof: look at it"]
 pub struct ReplayReply {
     pub guarded: GuardedReply,
-    /// None if the thread could not be read.
+    /// `None` if the thread could not be read.
     pub replayed: Option<ReplayOutcome>,
 }
 
@@ -91,7 +92,7 @@ impl ReplayReply {
     }
 }
 
-/// Why a replay stops.
+/// The reason why a replay stops.
 enum ReplayStop {
     Differs(Box<Divergence>),
     Unable(RuntimeError),
@@ -104,7 +105,7 @@ impl<E: Into<RuntimeError>> From<E> for ReplayStop {
 }
 
 impl Runtime {
-    /// Runs the thread that ends at `leaf` again, against its records. A child's thread is replayed on its own.
+    /// Replays the thread that ends at `leaf` against its records. A child's thread is replayed on its own.
     pub async fn replay(&self, cantrip: &Cantrip, leaf: TurnId) -> ReplayReply {
         let slot: Arc<std::sync::OnceLock<ReplayOutcome>> = Arc::default();
         let told = Arc::clone(&slot);
@@ -175,7 +176,7 @@ impl Runtime {
         }
     }
 
-    /// What the journals of a thread say beyond its turns.
+    /// Reads the facts about a thread that are in its journals but not in its turns.
     async fn journal_facts(&self, cantrip: &Cantrip, thread: &Thread) -> Result<JournalFacts, RuntimeError> {
         let mut runs: Vec<RunId> = thread.casts.iter().map(|cast| cast.run_id).collect();
         runs.dedup();
@@ -191,20 +192,20 @@ impl Runtime {
     }
 }
 
-/// A second run.
+/// The state of a replay.
 struct ReplayRun<'a> {
     runtime: &'a Runtime,
     cantrip: &'a Cantrip,
     trace: Trace,
     told: JournalFacts,
-    /// By the sequence of the turn they follow.
+    /// The folds, by the sequence of the turn that they follow.
     folds: HashMap<u64, Vec<FoldView>>,
-    /// What the entity had touched before its first turn.
+    /// The labels that the entity had touched before its first turn.
     labels: Labels,
     seed: u64,
     context: Option<Arc<Value>>,
     sandbox_state: SandboxState,
-    /// What the tree's token limits left, as far as the journal says.
+    /// The tokens that the tree's limits left, as far as the journal shows.
     tokens_left: Option<u64>,
     money_left: Option<Money>,
 }
@@ -250,7 +251,7 @@ impl ReplayRun<'_> {
             circle,
             medium: CastMedium(medium),
             parks: false,
-            // A call that was denied because nobody could be asked has a record that says so.
+            // If a call was denied because no person could be asked, its record shows that.
             askable: true,
             intent: cast.intent.clone(),
             about: cast.cast.intent.clone(),
@@ -271,7 +272,7 @@ impl ReplayRun<'_> {
         if facts.environment == Some(cantrip_loom::Environment::Fresh) {
             self.sandbox_state = SandboxState::default();
         }
-        // What follows its last turn is for the cast after it.
+        // Folds after the last turn of the cast belong to the next cast.
         let last = groups.last().and_then(|group| group.last()).map_or(0, |turn| turn.sequence);
         let folds = (past.sequence..last).filter_map(|turn| self.folds.remove_entry(&turn)).collect();
         let mut machine = Machine::new(facts, past).with_recorded_folds(folds);
@@ -282,7 +283,7 @@ impl ReplayRun<'_> {
         Ok(machine.into_history())
     }
 
-    /// One utterance, from its request to the closing of its last turn.
+    /// Replays one utterance, from its request to the closing of its last turn.
     async fn group(&mut self, machine: &mut Machine, group: &[Turn], last: bool) -> Result<(), ReplayStop> {
         let mut replay = RecordedGroup { turns: group, closed: 0, said: false, last };
         loop {
@@ -305,7 +306,8 @@ impl ReplayRun<'_> {
                 }
                 Effect::Ask(asked) => {
                     let recorded = self.told.digests.get(&group[0].id);
-                    // A thread that was recorded before what providers sign came back to them was sent without it.
+                    // A thread that was recorded by a version that did not send provider signatures back was sent
+                    // without them.
                     let former = machine.former_digest().filter(|former| recorded == Some(former));
                     replay.check_request(recorded, former.unwrap_or_else(|| machine.digest()))?;
                     let _ = asked;
@@ -357,7 +359,7 @@ impl ReplayRun<'_> {
                     }
                     continue;
                 }
-                // It folds as recorded, and never asks for one.
+                // A replay folds as recorded, and never asks for a summary.
                 Effect::Summarise(_) | Effect::Sleep(_) | Effect::Park { .. } | Effect::Finish => {
                     return Err(replay.differs(None, DivergenceKind::End, json!("a further turn"), json!("the end")));
                 }
@@ -385,8 +387,8 @@ impl ReplayRun<'_> {
     }
 }
 
-/// What a turn that was closed for money had left. Others spend of the same authorization, which is in no journal of this
-/// run, so the record is believed.
+/// Returns the money that was left when a turn was closed by its cost limit. Other runs spend from the same
+/// authorization, and no journal of this run has that, so the record is trusted.
 fn money_left(closed: &Turn) -> Option<Money> {
     let cut = closed.truncation().is_some_and(|(reason, _)| reason == TruncationReason::MaxCost);
     cut.then(|| Money::zero(Currency::USD))

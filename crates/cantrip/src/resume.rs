@@ -1,4 +1,4 @@
-//! Going on: a run that lost its owner, an entity that another process made.
+//! How does work continue? A run that lost its owner is resumed, and an entity of another process is loaded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::list::{MessageList, ThreadSinceFold};
 use crate::machine::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
 use crate::touched_labels;
 
-/// Why something cannot be gone on with.
+/// The reason why a run or an entity cannot be continued.
 pub(crate) enum RuntimeError {
     Store(Error),
     Refused(Refusal),
@@ -54,15 +54,15 @@ impl RuntimeError {
 }
 
 impl Runtime {
-    /// Goes on with a run from its journal: one whose owner is gone, that waits, or that failed. Nothing that is on
-    /// record is asked for or executed again. Of a run that has ended, its outcome is read.
+    /// Resumes a run from its journal: one whose owner is gone, one that waits, or one that failed. No recorded request
+    /// is sent again, and no recorded call is executed again. For a run that has ended, this returns its outcome.
     ///
-    /// The cantrip is the one it was cast with: gates and crystals cannot be read back from a loom.
+    /// The cantrip must be the one the run was cast with: gates and crystals cannot be restored from a loom.
     pub async fn resume(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
         self.resume_with(cantrip, run, &Cancel::new()).await
     }
 
-    /// The same, and `cancel` ends it.
+    /// Does the same as [`Runtime::resume`]; `cancel` ends the run.
     pub async fn resume_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
         match self.try_resume(cantrip, run, cancel).await {
             Ok(ResumeOutcome::Goes(episode)) => episode.cast("resume", |_| {}).await,
@@ -159,8 +159,8 @@ impl Runtime {
             (Origin::Fork(fork), true) => Some(fork.environment),
             (Origin::Fork(_) | Origin::Root | Origin::Child { .. }, _) => None,
         };
-        // A run in which a person was asked has someone who can be asked, whoever goes on with it: a surface without a
-        // terminal must not deny a call that waits for that person, or that they have approved.
+        // If a person was asked in this run, approvals stay possible, whichever process resumes it: a surface without a
+        // terminal must not deny a call that waits for that person, or that the person has approved.
         let askable = self.is_askable() || asked_a_person(&records);
         Ok(ResumeOutcome::Goes(Box::new(Episode {
             runtime: self.with_approvals(askable),
@@ -183,7 +183,7 @@ impl Runtime {
         })))
     }
 
-    /// What only this entity has: where its chance begins, and its context.
+    /// Returns the values that belong to this entity alone: its random seed and its context.
     pub(crate) async fn seed_and_context(&self, made: &EntityView) -> Result<(u64, Option<Arc<Value>>), RuntimeError> {
         let seed = u64::from_str_radix(&made.entity.seed, 16).unwrap_or(0);
         let Some(held) = &made.entity.context else { return Ok((seed, None)) };
@@ -211,7 +211,7 @@ impl Runtime {
         Ok(loaded)
     }
 
-    /// Where an entity stands behind turn `at`, in this window: none is before its first.
+    /// Returns the history of an entity after turn `at`, in this window; `None` means before its first turn.
     pub(crate) async fn history_at(
         &self,
         cantrip: &Cantrip,
@@ -230,8 +230,8 @@ impl Runtime {
         self.history_of(cantrip, made, &thread, window).await
     }
 
-    /// The same from the last fold on, where that says what it took away: those turns are not read. None where it does
-    /// not, or where more is left than fits a page.
+    /// Returns the same history, read from the last fold on, if the fold records what it removed: the folded turns are
+    /// not read. Returns `None` if the fold does not record this, or if more turns are left than fit a page.
     async fn history_since_fold(
         &self,
         cantrip: &Cantrip,
@@ -270,8 +270,8 @@ impl Runtime {
         }))
     }
 
-    /// The casts that have a turn on the own path to the last of these turns, oldest first. None where their records do not
-    /// tell which have one.
+    /// Returns the casts that have a turn on the entity's own path to the last of these turns, oldest first. Returns
+    /// `None` if the records do not show which casts have one.
     async fn casts_to(&self, turns: &[Turn]) -> Result<Option<Vec<CastView>>, RuntimeError> {
         let Some(leaf) = turns.last() else { return Ok(None) };
         let mut found: Vec<CastView> = Vec::new();
@@ -283,7 +283,7 @@ impl Runtime {
             if casts[..last].iter().any(|cast| cast.outcome.is_none()) {
                 return Ok(None);
             }
-            // One that ended before its first turn is on no path.
+            // A cast that ended before its first turn is on no path.
             let has_turns = |cast: &CastView| cast.outcome.as_ref().is_some_and(|outcome| outcome.turns > 0);
             casts.retain(|cast| cast.cast.cast_id == until || has_turns(cast));
             casts.append(&mut found);
@@ -298,7 +298,7 @@ impl Runtime {
         }
     }
 
-    /// Where an entity stands at the end of this thread of its own.
+    /// Returns the history of an entity at the end of this thread, which is its own.
     pub(crate) async fn history_of(
         &self,
         cantrip: &Cantrip,
@@ -315,7 +315,7 @@ impl Runtime {
         Ok(EntityHistory { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() })
     }
 
-    /// Takes up an entity that was summoned before, perhaps by another process.
+    /// Loads an entity that was summoned before, perhaps by another process.
     pub async fn entity(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, GuardedReply> {
         match self.try_entity(cantrip, id).await {
             Ok(entity) => Ok(entity),
@@ -335,13 +335,13 @@ impl Runtime {
         Ok(Entity::new(self.clone(), cantrip, id, seed, context, kept))
     }
 
-    /// Returns the intents that were said to an entity since its last turn and cancelled before an answer, oldest first. The
-    /// next cast of the entity tells them; until then no turn does.
+    /// Returns the intents that an entity received since its last turn and that were cancelled before an answer, oldest
+    /// first. The next cast of the entity includes them; until then no turn does.
     pub async fn cancelled_intents(&self, entity: &EntityView) -> Result<Vec<Content>, Error> {
         Ok(self.cancelled_last(entity).await?.into_iter().map(|told| told.intent).collect())
     }
 
-    /// Returns the intents that a new entity is told which takes the place of this one.
+    /// Returns the cancelled intents that are passed to a new entity which takes the place of this one.
     pub(crate) async fn left_to_tell(&self, followed: Option<EntityId>) -> Result<Vec<UnansweredIntent>, Error> {
         let Some(entity) = followed else { return Ok(Vec::new()) };
         let mut left = self.cancelled_last(&self.loom().entity(entity).await?).await?;
@@ -360,14 +360,14 @@ impl Runtime {
                 cantrip_loom::Ending::Terminated { .. } => false,
             };
             let own = is_cancelled.then(|| UnansweredIntent::from_cast(*cast, &view.cast.intent, &view.intent));
-            // What it told of earlier ones was told to nobody else where they were said to an entity whose place this one
-            // took.
+            // The cast may also hold earlier intents that were sent to an entity whose place this one took. They are
+            // recorded nowhere else.
             for told in own.into_iter().chain(cancelled_before(&view).into_iter().rev()) {
                 if !found.iter().any(|known| known.cast == told.cast) {
                     found.push(told);
                 }
             }
-            // One more than is told: the next cast may go on under one of them.
+            // Keeps one more than the limit: the next cast may continue under one of them.
             if found.len() > CANCELLED_INTENTS_MAX {
                 break;
             }
@@ -376,7 +376,7 @@ impl Runtime {
         Ok(found)
     }
 
-    /// What an entity keeps between two casts, as its loom tells it.
+    /// Loads the state that an entity keeps between two casts from its loom.
     pub(crate) async fn load_entity_state(&self, cantrip: &Cantrip, id: EntityId) -> Result<EntityState, RuntimeError> {
         let made = self.loom().entity(id).await?;
         let mut past = self.history_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
@@ -385,7 +385,7 @@ impl Runtime {
     }
 }
 
-/// Whether a person was asked to approve something in this run.
+/// Returns true if a person was asked for an approval in this run.
 fn asked_a_person(records: &[Record]) -> bool {
     records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
 }
@@ -409,12 +409,12 @@ fn incoherent_path(made: &EntityView) -> Error {
     Error::Incoherent { run: made.run_id, kind: "turn".to_owned(), fault }
 }
 
-/// Every intent that a cast told: those that were cancelled before it, and its own.
+/// Returns every intent in the record of a cast: those that were cancelled before it, and its own.
 fn intents(cast: &CastView) -> impl Iterator<Item = &Content> {
     cast.cancelled.iter().chain([&cast.intent])
 }
 
-/// What a cast told of intents that were cancelled before it.
+/// Returns the intents that were cancelled before a cast, as its record holds them.
 pub(crate) fn cancelled_before(cast: &CastView) -> Vec<UnansweredIntent> {
     let told = cast.cast.cancelled.iter().zip(&cast.cancelled);
     told.map(|(record, intent)| UnansweredIntent { cast: record.cast_id, intent: intent.clone() }).collect()
@@ -427,7 +427,7 @@ fn branched(made: &EntityView) -> Option<TurnId> {
     }
 }
 
-/// The circle under the wards that a cast had: its own may have been narrower than its cantrip's.
+/// Returns the circle under the wards of the cast, which may be narrower than those of the cantrip.
 pub(crate) fn under_wards_of(cantrip: &Cantrip, cast: &Cast, run: RunId) -> Result<Circle, Error> {
     match Wards::parse(&cast.wards) {
         Ok(wards) => Ok(cantrip.circle().with_wards(&wards)),

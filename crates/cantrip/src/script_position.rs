@@ -1,7 +1,7 @@
 //! Where was a script when another process left the run?
 //!
-//! A script is a tape, and its place on it is known only to the process that plays it. Whoever goes on with a run in
-//! another process counts the answers on record, so that the tape goes on with the next one.
+//! A script is a fixed sequence of answers, and only the process that plays it knows the position. A process that
+//! resumes the run counts the answers on record, so that the script continues with the next one.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ use crate::cantrip::Cantrip;
 use crate::driver::{EntityLog, Runtime};
 
 impl Runtime {
-    /// Winds the tapes of a run that is gone on with.
+    /// Restores the script positions of a resumed run.
     pub(crate) async fn restore_script_positions(&self, cantrip: &Cantrip, logs: &HashMap<EntityId, EntityLog>) {
         if !cantrip.has_scripts() {
             return;
         }
         let mut answers: HashMap<String, (AnyCrystal, usize)> = HashMap::new();
         for (entity, log) in logs {
-            // One whose cantrip cannot be made again will not go on either, and says so itself.
+            // An entity whose cantrip cannot be rebuilt does not continue either, and reports that itself.
             let Ok(own) = self.descendant(cantrip, *entity).await else { continue };
             for crystal in own.crystals() {
                 let own_one = crystal.name() == own.crystal().name();
@@ -34,8 +34,8 @@ impl Runtime {
     }
 }
 
-/// How many answers an entity got from a crystal, those that failed among them; none is its own one. What was asked for
-/// and not settled is asked for again.
+/// Returns the number of answers that an entity got from a crystal, including failed ones; `None` is the entity's own
+/// crystal. A request that was not settled is sent again, so it does not count.
 fn count_answers(log: &EntityLog, of: Option<&str>) -> usize {
     let (mut asked, mut count) = (None, 0);
     for (_, event) in &log.events {

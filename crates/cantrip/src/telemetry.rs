@@ -1,14 +1,16 @@
-//! What are tracing systems and logs told of a cast?
+//! What do tracing systems and logs receive about a cast?
 //!
-//! One span for each cast, each request to a crystal and each call of a gate, with the names and attributes of
-//! OpenTelemetry's conventions for generative AI, and one line in the log for each request (the wrapper writes that of a
-//! gate). They are `tracing`'s: whoever embeds this picks who listens, and nothing here knows a wire.
+//! One span for each cast, each request to a crystal and each gate call, with the names and attributes of
+//! OpenTelemetry's conventions for generative AI, and one log line for each request (the guard writes the line of a
+//! gate call). They are `tracing` spans and events: the embedding program picks the subscriber, and this module knows
+//! no wire protocol.
 //!
-//! Where nobody listens nothing is made, not even a name: a turn is counted in microseconds. What was said, given and
-//! answered is told only where the house was asked to, without secrets and cut to a length; secrets never.
+//! Without a subscriber nothing is created, not even a name: a turn is measured in microseconds. Content (messages,
+//! arguments and results) is included only if the runtime was configured to do so. It is redacted and cut to a maximum
+//! length; secrets are never included.
 //!
-//! A span says its own id, because who is asked from inside it may have to be told (`traceparent`), and what asks is
-//! below the exporter, which would otherwise be the only one to know.
+//! A span generates its own id, because a service that is called from inside the span may have to receive it
+//! (`traceparent`). The calling code is below the exporter, which otherwise would be the only part to know the id.
 
 use std::num::NonZeroU64;
 
@@ -25,21 +27,21 @@ use crate::cantrip::Cantrip;
 use crate::driver::{MachineEntropy, Runtime};
 use crate::limits::{TOLD_CONTENT_BYTES_MAX, TOLD_NAME_CHARS_MAX};
 
-/// The target of every span; a subscriber that wants them, or does not, filters by it.
+/// The target of every span; subscribers filter by it.
 pub const SPANS: &str = "cantrip::span";
 
-/// The target of the line that each request to a crystal writes.
+/// The target of the log line of each request to a crystal.
 pub const LINES: &str = "cantrip::crystal";
 
-/// Something that is under way: its span, and where it stands in a trace. Cheap to clone; all clones are the same.
+/// A span in progress and its position in a trace. Cheap to clone; all clones are the same span.
 #[derive(Debug, Clone)]
 pub(crate) struct SpanScope {
     span: Span,
-    /// None where nobody follows the trace: there is no span, and none of somebody else's above it.
+    /// `None` if no one follows the trace: there is no span here, and no foreign span above it.
     context: Option<TraceContext>,
 }
 
-/// A cast that is about to be told.
+/// The attributes of a cast whose span is about to start.
 pub(crate) struct CastSpan<'a> {
     pub cantrip: &'a Cantrip,
     pub run: RunId,
@@ -48,16 +50,16 @@ pub(crate) struct CastSpan<'a> {
     pub intent: &'a Content,
 }
 
-/// What a cast hangs below.
+/// The parent of a cast's span.
 #[derive(Clone, Copy)]
 pub(crate) enum SpanParent<'a> {
-    /// The call that it is the whole of.
+    /// The surface call that consists of this cast alone.
     Call(&'a Trace),
-    /// The delegation that it is a child of.
+    /// The delegation that this cast is a child of.
     Scope(&'a SpanScope),
 }
 
-/// What a cast came to.
+/// The outcome of a cast.
 #[derive(Default)]
 pub(crate) struct CastSpanEnd<'a> {
     pub usage: Option<Usage>,
@@ -81,7 +83,7 @@ fn listens() -> bool {
     enabled!(target: SPANS, Level::INFO)
 }
 
-/// Chance that nothing of a cast depends on.
+/// Returns random bits that nothing in a cast depends on.
 fn fresh() -> NonZeroU64 {
     let mut bytes = [0; 8];
     MachineEntropy.fill(&mut bytes);
@@ -93,7 +95,7 @@ fn whole(number: u64) -> i64 {
 }
 
 impl SpanScope {
-    /// One that tells nobody anything.
+    /// Creates a scope that records nothing.
     pub(crate) fn silent() -> Self {
         Self { span: Span::none(), context: None }
     }
@@ -102,7 +104,7 @@ impl SpanScope {
         self.span.is_disabled()
     }
 
-    /// A cast begins.
+    /// Starts the span of a cast.
     pub(crate) fn cast(runtime: &Runtime, about: &CastSpan<'_>, above: SpanParent<'_>) -> Self {
         let (asks, parent, state) = match above {
             SpanParent::Call(trace) => (trace.parent_context().cloned(), None, trace.parent_context()),
@@ -153,7 +155,7 @@ impl SpanScope {
         scope
     }
 
-    /// A gate is called.
+    /// Starts the span of a gate call.
     pub(crate) fn gate(
         &self,
         runtime: &Runtime,
@@ -196,7 +198,7 @@ impl SpanScope {
         scope
     }
 
-    /// The call of a gate has its reply.
+    /// Records the reply of a gate call.
     pub(crate) fn record_settled(&self, runtime: &Runtime, reply: &ReplyMark, cost: Option<Money>, result: &Value) {
         if self.is_silent() {
             return;
@@ -208,7 +210,7 @@ impl SpanScope {
         }
     }
 
-    /// The cast has come to rest.
+    /// Records the end or the wait of a cast.
     pub(crate) fn record_end(&self, runtime: &Runtime, reply: &ReplyMark, ended: &CastSpanEnd<'_>) {
         if self.is_silent() {
             return;
@@ -227,7 +229,7 @@ impl SpanScope {
         }
     }
 
-    /// A request is about to leave for a crystal.
+    /// Starts the span of a request to a crystal.
     pub(crate) fn chat(&self, runtime: &Runtime, asking: ChatSpanStart<'_>) -> ChatSpan {
         let line = enabled!(target: LINES, Level::ERROR);
         let context = self.below();
@@ -285,17 +287,17 @@ impl SpanScope {
         ChatSpan { scope, line }
     }
 
-    /// The span, for whoever works inside it.
+    /// Returns the span, for code that runs inside it.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    /// Where whoever is asked from here stands.
+    /// Returns the trace context for services that are called from this span.
     pub(crate) fn context(&self) -> Option<&TraceContext> {
         self.context.as_ref()
     }
 
-    /// The place of a span below this one; none where nobody listens.
+    /// Returns the trace context of a new child span; `None` without a subscriber.
     fn below(&self) -> Option<TraceContext> {
         if self.is_silent() { None } else { self.context.as_ref().map(|context| context.with_span(fresh())) }
     }
@@ -326,7 +328,7 @@ impl SpanScope {
         }
     }
 
-    /// What was said: without secrets, and no longer than may be.
+    /// Records content, redacted and cut to the maximum length.
     fn content(&self, runtime: &Runtime, key: &'static str, content: impl FnOnce() -> Value) {
         let redactor = runtime.guard().redactor();
         let mut text = redactor.redact_value(&content()).to_string();
@@ -337,7 +339,7 @@ impl SpanScope {
     }
 }
 
-/// A request to a crystal that is about to leave.
+/// A request to a crystal that is about to be sent.
 pub(crate) struct ChatSpanStart<'a> {
     pub trace: &'a Trace,
     pub run: RunId,
@@ -349,7 +351,7 @@ pub(crate) struct ChatSpanStart<'a> {
     pub messages: &'a Messages,
 }
 
-/// A request to a crystal that is under way.
+/// A request to a crystal in progress.
 #[derive(Debug)]
 #[must_use = "say what came of it"]
 pub(crate) struct ChatSpan {
@@ -357,7 +359,7 @@ pub(crate) struct ChatSpan {
     line: Option<ChatLogLine>,
 }
 
-/// What its line in the log will say, if someone reads it.
+/// The content of the request's log line, if the line is enabled.
 #[derive(Debug)]
 struct ChatLogLine {
     began: Instant,
@@ -369,17 +371,17 @@ struct ChatLogLine {
 }
 
 impl ChatSpan {
-    /// The span, for whoever works inside it.
+    /// Returns the span, for code that runs inside it.
     pub(crate) fn span(&self) -> Span {
         self.scope.span()
     }
 
-    /// Where the crystal's provider stands in the trace.
+    /// Returns the trace context for the crystal's provider.
     pub(crate) fn context(&self) -> Option<&TraceContext> {
         self.scope.context()
     }
 
-    /// What came of it.
+    /// Records the outcome of the request.
     pub(crate) fn finish(self, runtime: &Runtime, price: &Price, answered: &Result<Answer, Failure>) {
         if self.scope.is_silent() && self.line.is_none() {
             return;
@@ -403,7 +405,7 @@ impl ChatSpan {
         }
     }
 
-    /// Nobody waits for its answer any more.
+    /// Records that the answer is no longer awaited.
     pub(crate) fn abandon(self, runtime: &Runtime) {
         let code = codes::ENDED_FROM_OUTSIDE.any();
         if !self.scope.is_silent() {
@@ -484,7 +486,7 @@ impl ChatLogLine {
     }
 }
 
-/// The turn that a request is of; one of a fold is of none.
+/// Returns the turn that a request belongs to; `None` for a request of a fold.
 fn turn_of(call: &CallId) -> Option<TurnId> {
     match call.caller() {
         cantrip_loom::Caller::Turn(turn) => Some(turn),
@@ -492,16 +494,16 @@ fn turn_of(call: &CallId) -> Option<TurnId> {
     }
 }
 
-/// A name that may come from a model or a file, without secrets and on one line.
+/// Returns a name that may come from a model or a file, redacted and on one line.
 fn redacted_name(runtime: &Runtime, name: &str) -> String {
     let clean = runtime.guard().redactor().redact_text(name).into_owned();
     clean.chars().map(|char| if char.is_control() { ' ' } else { char }).take(TOLD_NAME_CHARS_MAX).collect()
 }
 
-/// The provider as the conventions call it, and the model as its provider does.
+/// Returns the provider's name in the conventions, and the provider's name for the model.
 fn provider_and_model(crystal: &str) -> (&str, &str) {
     let (provider, model) = crystal.split_once('/').unwrap_or(("cantrip", crystal));
-    // A server of one's own has its address behind it, which is no part of the model's name.
+    // A self-hosted server's address follows the model; it is not part of the model's name.
     let model = match model.split_once("@http") {
         Some((model, _)) => model,
         None => model,
@@ -521,7 +523,7 @@ fn parts(content: &Content) -> Vec<Value> {
     vec![text(&content.text())]
 }
 
-/// A message in the shape of the conventions.
+/// Returns a message in the format of the conventions.
 fn message(message: &Message) -> Value {
     match message {
         Message::System { content } => json!({"role": "system", "parts": parts(content)}),

@@ -1,9 +1,9 @@
-//! Which of the three dangers has an entity touched?
+//! Which of the three risk labels has an entity touched?
 //!
-//! A label counts from the moment its gate is entered, whatever that answers, and what a child has touched is its
-//! parent's when the child ends. That a gate was entered is told by the record of its start and by nothing else: a call
-//! that was refused has a record too. So the journal is asked, but only where the turns alone leave a doubt; reading all
-//! of it for every fork would cost a long thread as much again.
+//! A label counts from the moment its gate is entered, whatever the reply is. The labels of a child count for its
+//! parent when the child ends. Only the start record of a call shows that its gate was entered: a refused call has a
+//! record too. So the journal is read, but only if the turns alone leave a doubt. Reading all of it for every fork
+//! would double the cost of a long thread.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,8 +19,8 @@ use crate::driver::{EntityLog, Runtime};
 use crate::journal::entity_logs;
 use crate::resume::RuntimeError;
 
-/// What each entity of a run has touched, as far as its records go, with its children that ended. Every gate of a child
-/// is one of its parents', so one circle knows all of them.
+/// Returns the labels that each entity of a run has touched, including its ended children, as far as the records show.
+/// Every gate of a child is a gate of its parent, so one circle knows all of them.
 pub(crate) fn labels_by_entity(
     logs: &HashMap<EntityId, EntityLog>,
     circle: &Circle,
@@ -47,7 +47,8 @@ pub(crate) fn labels_by_entity(
     Ok(logs.keys().map(with_children).collect())
 }
 
-/// The calls that were paid for, have no answer and are made again: with the same key that changes nothing more.
+/// Returns the idempotent calls that have a reservation. If such a call has no answer, it is made again: with the same
+/// key it has no further effect.
 pub(crate) fn repeated_calls(
     logs: &HashMap<EntityId, EntityLog>,
     circle: &Circle,
@@ -74,7 +75,7 @@ pub(crate) fn repeated_calls(
     Ok(again)
 }
 
-/// What an entity has touched itself, and its children whose call is settled.
+/// Returns the labels that an entity has touched itself, and its children whose call is settled.
 fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labels, Vec<EntityId>), Error> {
     let given = log.entity.as_ref().map(|entity| entity.labels.as_slice()).unwrap_or_default();
     let mut touched: Labels = given.iter().filter_map(|label| label.parse().ok()).collect();
@@ -112,7 +113,7 @@ fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labe
     Ok((touched, ended))
 }
 
-/// The gate that a call of this utterance names.
+/// Returns the gate that a call of this utterance names.
 fn gate_of_call((turn, said): &(TurnId, Utterance), call: CallId) -> Option<&str> {
     if call.caller() != Caller::Turn(*turn) {
         return None;
@@ -121,12 +122,12 @@ fn gate_of_call((turn, said): &(TurnId, Utterance), call: CallId) -> Option<&str
     said.calls.get(place).map(|call| call.gate.as_str())
 }
 
-/// What the turns alone say about their calls.
+/// The labels that follow from the turns alone.
 #[derive(Default)]
 struct KnownLabels {
-    /// Touched without a doubt.
+    /// The labels that were certainly touched.
     touched: Labels,
-    /// Something else may have been.
+    /// True if others may have been touched.
     doubtful: bool,
 }
 
@@ -153,7 +154,7 @@ impl KnownLabels {
 }
 
 impl Runtime {
-    /// What an entity has touched that stands at the end of this thread, beyond what it was given at its beginning.
+    /// Returns the labels that an entity at the end of this thread has touched, besides those it started with.
     pub(crate) async fn touched(&self, circle: &Circle, thread: &Thread) -> Result<Labels, RuntimeError> {
         let own = render::own_turns(thread);
         let records: Vec<&GateRecord> = own.iter().flat_map(|turn| &turn.gate_calls).collect();
@@ -188,7 +189,7 @@ impl Runtime {
     }
 }
 
-/// The calls of a log whose gates were entered.
+/// Returns the calls of a log whose gates were entered.
 fn entered_calls(log: &EntityLog) -> Vec<CallId> {
     let started = log.events.iter().filter_map(|(_, event)| match event {
         Event::Started(started) if started.work == CallWork::Gate => Some(started.call_id),

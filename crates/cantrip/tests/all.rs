@@ -1,4 +1,4 @@
-//! The tests of the loop in one binary: each by itself would link everything the loop needs.
+//! The tests of the loop in one binary: separate binaries would each link everything the loop needs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

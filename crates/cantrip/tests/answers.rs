@@ -1,4 +1,4 @@
-//! Typed and verified answers: what `done` must bring before a cast ends with it.
+//! Typed and verified answers: what `done` must contain before it ends a cast.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -30,7 +30,7 @@ fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
         .ward("max_turns", 10)
 }
 
-/// Accepts the number 2 with a score, says why it takes no other, and counts how often it looked.
+/// Accepts the number 2 with a score, explains why it refuses any other, and counts its calls.
 async fn two(answer: Value, looked: Count) -> Result<Verdict, Refusal> {
     looked.up();
     Ok(match answer.as_u64() {
@@ -81,7 +81,7 @@ async fn in_code_a_refused_answer_is_thrown_and_can_be_caught() {
     let said = turns[0].outputs[0].console.join("\n");
     assert!(said.contains("WA-VAL-I-002") && said.contains("1 is not two"), "{said}");
 
-    // Uncaught it is the program's error, and the loop goes on.
+    // If it is not caught, it is the program's error, and the loop continues.
     let cantrip = coding(&script([Response::code("done(1)"), Response::code("done(2)")]))
         .verify(looking(&looked))
         .build()
@@ -128,7 +128,7 @@ async fn the_deadline_is_over_the_verifier_too() {
     assert_eq!((settled(&turns[0], 0).0.as_str(), turns[0].reward), (codes::WARD_REACHED.any().as_str(), None));
 }
 
-/// Says the same after a crash as before it.
+/// Gives the same answer after a crash as before it.
 struct Steady(bool);
 
 impl Crystal for Steady {
@@ -163,7 +163,7 @@ async fn killed_while_it_looks_it_looks_again_and_the_score_comes_with_its_turn(
             let cantrip = spell(&looked);
             let died = dying.cast(&cantrip, CastOptions::on("count")).await;
             assert_code(died.reply(), codes::STORE_UNAVAILABLE);
-            // Whatever is there of the answer is there with its score.
+            // Every recorded answer is recorded with its score.
             let turns = memory.turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
             assert!(turns.iter().all(|turn| turn.is_terminated() == turn.reward.is_some()), "dead after {dies_after}");
             let heir = house_of(memory, 2);
@@ -213,7 +213,7 @@ async fn an_answer_against_its_schema_is_sent_back_with_its_faults_and_the_next_
     assert_eq!(code, codes::DONE_MALFORMED.any().as_str());
     assert!(text.contains("/words"), "{text}");
 
-    // Another shape than was promised, and no answer at all.
+    // Another type than promised, and no answer at all.
     assert!(matches!(cast.answer_as::<Vec<u8>>(), Err(AnswerFault::Misshapen(_))));
     let cantrip = talking(&script([Response::text("hm")])).answer::<Report>().ward("max_turns", 1).build().unwrap();
     let cast = memory().cast(&cantrip, CastOptions::on("count")).await;
@@ -222,7 +222,7 @@ async fn an_answer_against_its_schema_is_sent_back_with_its_faults_and_the_next_
     assert_code(cast.reply(), codes::WARD_REACHED);
 }
 
-/// The parameters of `done` as the crystal is shown them.
+/// Returns the parameters of `done` as the crystal sees them.
 fn crystal_definition(cantrip: &Cantrip) -> Value {
     let definitions = cantrip.circle().definitions();
     definitions.into_iter().find(|definition| definition.name == "done").unwrap().parameters
@@ -290,7 +290,7 @@ async fn a_program_that_looks_at_answers_is_bounded_in_time_and_words() {
     let hangs = AnyVerifier::new(verifier("sleep 60"));
     let refusal = hangs.verify(&json!(1)).await.unwrap_err();
     assert_code(&guarded(|rb| rb.refuse(refusal)).reply, codes::TIMED_OUT);
-    // What it says beyond what is kept is dropped, and does not hold it up.
+    // Output beyond the limit is dropped, and does not block the program.
     let flood =
         AnyVerifier::new(verifier("head -c 1000000 /dev/zero | tr '\\0' x; exit 3").time_max(Duration::from_secs(30)));
     let Ok(Verdict::Failed { output }) = flood.verify(&json!(1)).await else { panic!("it looked") };

@@ -26,7 +26,7 @@ fn someone() -> Actor {
     Actor::new("user:1").unwrap()
 }
 
-/// What a cast that waits says about it.
+/// Returns the run and the approval that a waiting cast reports.
 fn waits(cast: &CastReply) -> (RunId, ApprovalId) {
     assert_code(cast.reply(), codes::CREATED);
     assert_eq!(cast.reply().data()["state"], "waiting");
@@ -47,7 +47,7 @@ async fn a_decision_made_while_the_run_is_parked_counts_and_the_first_one_stands
         let (run, approval) = waits(&runtime.cast(&cantrip, CastOptions::on("go")).await);
         assert_eq!(runtime.loom().run(run).await.unwrap().state, RunState::Waiting);
         assert!(runtime.loom().holder(run).await.unwrap().is_none(), "its lease is free");
-        // Going on with it before anyone said anything is waiting on, with the same question.
+        // A resume before any decision keeps waiting, with the same question.
         assert_eq!(waits(&runtime.resume(&cantrip, run).await), (run, approval));
         assert_code(&runtime.decide(run, approval, HumanDecision::approve(someone())).await.reply, codes::CHANGED);
         let second = runtime.decide(run, approval, HumanDecision::refuse(someone(), "no")).await;
@@ -109,7 +109,7 @@ async fn a_refusal_is_read_with_its_reason_and_an_unknown_approval_is_none() {
     assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
 }
 
-/// Three children, two of which need a person; the third goes on meanwhile.
+/// Returns a cantrip with three children, two of which need approval; the third continues meanwhile.
 fn family(count: &Count, overlap: &Overlap) -> Cantrip {
     let crystal = Acting(|request: &Request| match (intent_of(request).as_str(), said_before(request)) {
         ("go", 0) => call("call_agent_batch", json!({"requests": ["one", "two", "three"]})),
@@ -142,7 +142,7 @@ async fn a_run_waits_once_nothing_else_of_it_moves_and_its_deadline_stands_still
     let approvals = cast.reply().data()["approvals"].as_array().unwrap().clone();
     assert_eq!(approvals.len(), 2);
     for approval in approvals {
-        // Each of them takes longer than the whole run may.
+        // Each decision takes longer than the time limit of the whole run.
         tokio::time::sleep(Duration::from_secs(600)).await;
         let approval = approval.as_str().unwrap().parse().unwrap();
         assert_code(&runtime.decide(run, approval, HumanDecision::approve(someone())).await.reply, codes::CHANGED);

@@ -1,4 +1,4 @@
-//! What lies between the loop and its crystal: the contract, retries, deadlines, parking.
+//! The requests to a crystal: the contract, retries, deadlines, parking.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use support::{Overlap, call, done, memory, script, slow, talking, woven};
 use tokio::time::Instant;
 
-/// Says this to whoever asks, whatever it breaks.
+/// Gives this answer to every request, whatever rule it breaks.
 struct Saying(Utterance);
 
 impl Crystal for Saying {

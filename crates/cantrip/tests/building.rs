@@ -1,4 +1,4 @@
-//! A cantrip is built whole or not at all, and says everything that is wrong with it at once.
+//! A cantrip is built completely or not at all, and all its faults are reported at once.
 
 use cantrip::fold::FoldOptions;
 use cantrip::{Call, Cantrip, loom_id_for};
@@ -18,7 +18,7 @@ fn sound() -> CantripBuilder {
     Cantrip::builder().crystal(crystal()).gate(builtin::done()).ward("max_turns", 5)
 }
 
-/// The fault that is told, and all of them.
+/// Returns the reported fault, and all of them.
 #[track_caller]
 fn told(builder: CantripBuilder) -> (String, Vec<String>) {
     let faults: CantripFaults = builder.build().expect_err("it cannot be built");
@@ -143,7 +143,7 @@ fn equal_cantrips_have_one_id_and_any_difference_makes_another() {
     for other in others {
         assert_ne!(plain.id(), other.build().expect("sound").id());
     }
-    // Its name is where it is woven, not what it is.
+    // The name selects the loom; it is not part of the cantrip's identity.
     assert_eq!(plain.id(), sound().name("analyst").build().expect("sound").id());
     let mut bodies = Vec::new();
     let root = plain.root(&mut bodies).expect("it is short");

@@ -128,7 +128,7 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
 }
 
-/// Says its programs by how often it was asked before in this list, as a model would after a crash.
+/// Chooses its program by the number of earlier answers in this list, like a model after a crash.
 struct Steady(Vec<&'static str>);
 
 impl Crystal for Steady {
@@ -188,7 +188,7 @@ async fn a_failed_element_of_a_batch_is_a_gate_error_live_forked_and_replayed() 
         Response::code("var all = call_agent_batch(['x', 'y', 'z']); all.length"),
         Response::code("done('X')"),
         Response::error(400, "no"),
-        // An answer that looks like an error is an answer.
+        // An answer that looks like an error is still an answer.
         Response::code("done({error: {type: 'E', code: 'MCP-EXEC-E-004', message: 'child of mine'}})"),
         Response::code(look),
         Response::code(look),

@@ -1,4 +1,4 @@
-//! Children: where they hang, how many run at once, what becomes of those that fail.
+//! Children: their place in the tree, how many run concurrently, and what happens to those that fail.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -66,12 +66,13 @@ A5 <A4 continues call_agent_batch=["X","Y"] done="all" terminated"#
     );
 }
 
-/// A batch of children that each wait in a gate.
+/// Returns a batch of children that each wait in a gate.
 fn batch(waits: &[u64], overlap: &Overlap) -> (Cantrip, ScriptedCrystal) {
     let requests: Vec<Value> = waits.iter().map(|ms| json!(format!("wait {ms}"))).collect();
     let said = call("call_agent_batch", json!({ "requests": requests }));
     let firsts = waits.iter().map(|ms| call("slow", json!({ "ms": ms })));
-    // Children answer by what they waited for: the tape is drawn in the order in which they come back.
+    // The children's answers are in the order of their waiting times: the script is consumed in the order in which they
+    // return.
     let mut back = waits.to_vec();
     back.sort_unstable();
     let seconds = back.into_iter().map(done);
@@ -98,7 +99,7 @@ async fn of_twenty_children_never_more_than_eight_run_at_once() {
     let waits = [100; 20];
     let requests: Vec<Value> = waits.iter().map(|ms| json!(format!("wait {ms}"))).collect();
     let said = Response::call("b", "call_agent_batch", json!({ "requests": requests }));
-    // Each child says one thing twice: its call and, when the call came back, its answer.
+    // Each child answers twice: with its call, and with its answer when the call has returned.
     struct Pair;
     impl cantrip_crystal::Crystal for Pair {
         fn name(&self) -> &str {

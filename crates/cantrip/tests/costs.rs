@@ -1,4 +1,4 @@
-//! What casts cost: every answer and every failed attempt by its price, in whole micro-units, and never a guess.
+//! The cost of casts: every answer and every failed attempt by its price, in whole micro-units, and never a guess.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
 
@@ -21,7 +21,7 @@ fn money(text: &str) -> Money {
     text.parse().unwrap()
 }
 
-/// 3 for input, 15 for output, a tenth of input from the cache, a quarter more into it.
+/// Returns a price of 3 for input, 15 for output, a tenth of input for cache reads, a quarter more for cache writes.
 fn listed() -> Price {
     let rates = Rates::new(money("3 USD"), money("15 USD")).unwrap();
     Price::Listed(rates.cached(money("0.30 USD")).unwrap().cache_write(money("3.75 USD")).unwrap())
@@ -42,7 +42,7 @@ async fn each_turn_has_its_cost_and_the_cast_the_sum_with_what_failed() {
     let runtime = memory();
     let crystal = script([
         call("echo", json!({"text": 1})).with_usage(usage(1_000, 0, 100)),
-        // An answer that says nothing is asked for again, and charged for.
+        // An empty answer is requested again, and charged.
         Response::default().with_usage(usage(1_200, 1_000, 2)),
         done("over").with_usage(usage(1_200, 1_000, 10)),
     ]);
@@ -67,14 +67,14 @@ async fn each_turn_has_its_cost_and_the_cast_the_sum_with_what_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_cost_that_nobody_knows_is_counted_and_not_guessed() {
     let runtime = memory();
-    // The price is not known; what is known is that two requests have none.
+    // The price is unknown; it is known that two requests have no cost.
     let crystal = script([call("echo", json!({"text": 1})).with_usage(usage(9, 0, 9)), done("over")]);
     let cantrip = talking(&crystal).price(Price::Unknown).build().unwrap();
     let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost, outcome.uncosted), (None, 2));
     let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     assert!(turns.iter().all(|turn| turn.metadata.cost.is_none()));
-    // The price is known, and what one answer used is not: it broke off before its provider counted.
+    // The price is known, but the usage of one answer is not: the response broke off before the provider counted.
     let crystal = script([
         Response { break_after: Some(1), usage: None, ..Response::text("I was ab") },
         Response::error(503, "busy"),
@@ -106,7 +106,8 @@ async fn a_crystal_that_stays_down_is_stood_in_for_in_the_same_turn() {
     let retry = RetryPolicy { max_retries: 1, ..RetryPolicy::default() };
     let cantrip = talking(&own).fallback(first.clone()).fallback(second.clone()).retry(retry).build().unwrap();
     let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
-    // The first turn: twice the own one, twice the first, once the second. The second turn begins with the own one again.
+    // The first turn asks its own crystal twice, the first fallback twice, the second once. The second turn begins with
+    // its own crystal again.
     let asked: Vec<_> = journal(&runtime, cast.run.unwrap())
         .await
         .into_iter()
@@ -135,14 +136,14 @@ async fn whoever_stands_in_costs_its_own_price_and_a_failure_that_is_final_is_no
     let cantrip = talking(&own).price(listed()).fallback(other).retry(retry()).build().unwrap();
     let outcome = runtime.cast(&cantrip, CastOptions::on("go")).await.outcome.unwrap();
     assert_eq!((outcome.cost.unwrap().micros(), outcome.uncosted), (0, 0), "a script is free, a refusal too");
-    // Another model would not make a bad request good.
+    // Another model would not make a bad request valid.
     let own = script([Response::error(400, "no such field")]);
     let other = named("scripted/other", [done("never asked")]);
     let cantrip = talking(&own).fallback(other.clone()).retry(retry()).build().unwrap();
     let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
     assert_eq!(other.request_count(), 0);
-    // Where all stay down the run waits, and begins with its own crystal again.
+    // If all stay unavailable, the run waits, and begins with its own crystal again.
     let own = script([Response::error(503, "down"), done("back")]);
     let other = named("scripted/other", [Response::error(503, "down too")]);
     let cantrip = talking(&own).fallback(other.clone()).retry(retry()).build().unwrap();
@@ -166,7 +167,7 @@ fn only_a_crystal_that_could_take_the_others_place_stands_in() {
     assert!(matches!(faults.first(), CantripFault::Unpriced { crystal, .. } if crystal == "nobody/knows"), "{faults}");
 }
 
-/// A crystal of which only the name is known.
+/// A crystal that has only a name.
 struct Named(&'static str);
 
 impl Crystal for Named {

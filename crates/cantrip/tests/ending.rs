@@ -1,4 +1,4 @@
-//! How a tree ends from outside: by its deadline, by a person, by the end of a parent, by a bug.
+//! How is a tree ended from outside? By its deadline, by a person, by the end of a parent, by a bug.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
@@ -36,7 +36,7 @@ fn family(crystal: impl Crystal + 'static) -> CantripBuilder {
         .wards(&json!({"max_turns": 10, "max_depth": 3}))
 }
 
-/// Waits until as many tasks are alive as before.
+/// Waits until the number of live tasks is the same as before.
 async fn none_left(before: usize) {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     for _ in 0..100 {
@@ -48,7 +48,7 @@ async fn none_left(before: usize) {
     panic!("{} tasks are left running", alive() - before);
 }
 
-/// When each cast of a run ended, in order, and why.
+/// Returns when each cast of a run ended, in order, and why.
 async fn ends(runtime: &Runtime, cast: &CastReply) -> Vec<String> {
     let mut casts = Vec::new();
     let mut ends = Vec::new();
@@ -75,7 +75,7 @@ async fn the_deadline_ends_a_gate_a_child_and_a_streaming_answer_at_once_and_lea
     let overlap = Overlap::default();
     let (channel, mut seen) = Channel::new();
     let runtime = memory().with_watcher(channel);
-    // One child waits in a gate, one streams a long answer, one waits for a child of its own.
+    // One child waits in a gate, one streams a long answer, one waits for its own child.
     let crystal = Acting(|request: &Request| match intent_of(request).as_str() {
         "go" => call("call_agent_batch", json!({"requests": ["gate", "stream", "child"]})),
         "gate" | "grandchild" => call("slow", json!({"ms": 60_000})),
@@ -118,7 +118,7 @@ async fn cancelling_with_live_grandchildren_ends_them_first_and_keeps_their_turn
         let later = cancel.clone();
         let cancelling = async {
             while overlap.most() < 4 {
-                // Time stands still: the executor would let hours pass while a database writes.
+                // Yields and does not sleep: with paused time the executor would skip hours while a database writes.
                 tokio::task::yield_now().await;
             }
             later.cancel();
@@ -186,7 +186,7 @@ async fn batches_inside_batches_never_have_more_under_way_than_they_may_and_come
     let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("joined")), "{:?}", cast.reply());
     assert_eq!(overlap.ended().len(), 144);
-    // Eight of the twelve at once, and of each of their twelve eight: as many as one tree may have.
+    // Eight of the twelve run concurrently, and eight of the twelve children of each: the limit of one tree.
     assert_eq!(overlap.most(), 64);
 }
 
@@ -220,12 +220,12 @@ async fn a_panic_in_a_child_fails_the_run_and_leaves_no_sibling_running() {
     assert_code(cast.reply(), codes::CRASH);
     assert_eq!(runtime.loom().run(cast.run.unwrap()).await.unwrap().state, RunState::Failed);
     assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 call_agent_batch.. sealed", "no turn shows it");
-    // The gate that had begun is told to stop by nobody: it changes something, so it runs on, and is joined by its guard.
+    // The running gate is not asked to stop: it has a side effect, so it continues, and its guard joins it.
     tokio::time::sleep(Duration::from_secs(120)).await;
     none_left(before).await;
 }
 
-/// A medium with a bug: what it is asked inside the machine panics.
+/// A medium with a bug: it panics when the machine calls it.
 struct Faulty;
 
 impl Medium for Faulty {
@@ -263,7 +263,7 @@ async fn a_panic_in_the_machine_fails_the_run_and_no_turn_shows_it() {
         assert_eq!(runtime.loom().run(run).await.unwrap().state, RunState::Failed);
         let failed = journal(&runtime, run).await.into_iter().filter(|event| matches!(event, Event::Failed(_)));
         assert_eq!((failed.count(), count.get()), (1, 1));
-        // The entity is free, and the process lives.
+        // The entity is free, and the process is alive.
         assert_eq!(
             runtime.cast(&talking(&script([done(1)])).build().unwrap(), CastOptions::on("x")).await.answer(),
             Some(&json!(1))
@@ -275,7 +275,7 @@ fn coding(crystal: impl Crystal + 'static, medium: &Arc<Javascript>) -> CantripB
     family(crystal).medium(MediumKind::Javascript).serve_medium(Arc::clone(medium) as Arc<dyn Medium>)
 }
 
-/// What a hostile program does around the gate that it waits in.
+/// Hostile programs around the gate that they wait in.
 const HOSTILE: [&str; 3] = [
     "try { slow(3600000) } finally { for (;;); }",
     "for (;;) { try { slow(3600000) } catch (e) { echo('caught') } }",
@@ -317,7 +317,7 @@ async fn whatever_ends_a_program_in_a_gate_nothing_of_it_runs_after() {
             if how == "parent" {
                 assert!(found.contains("truncated parent_terminated"), "{found}");
             }
-            // Only the one that was summoned, and is idle, is left.
+            // Only the sandbox of the summoned, idle entity is left.
             let shown = format!("{medium:?}");
             for _ in 0..1_000 {
                 if format!("{medium:?}").contains("sandboxes: 1") {

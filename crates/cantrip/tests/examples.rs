@@ -1,8 +1,8 @@
-//! The examples by degrees are run as a reader would run them, and say what the guide says they say.
+//! The numbered examples are run as a reader would run them, and print what the guide promises.
 
 use std::process::Command;
 
-/// Cargo builds a package's examples with its tests, beside them.
+/// Runs an example. Cargo builds a package's examples with its tests, in a folder beside them.
 fn example(name: &str) -> String {
     let tests = std::env::current_exe().expect("a test knows its own path");
     let path = tests.ancestors().nth(2).expect("target/<profile>").join("examples").join(name);
@@ -50,7 +50,7 @@ fn familiar() {
     assert_eq!(example("07_familiar"), said);
 }
 
-/// The lines of the Rust blocks of a page, without what a block is indented by in the file it is from.
+/// Returns the Rust blocks of a page, without the indentation of the file that they are from.
 fn shown(page: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! What goes wrong around an entity: panics, crashes inside a call, verifiers, loops, approvals; and what can be seen.
+//! Failures around an entity: panics, crashes inside a call, verifiers, loops, approvals; and what a watcher sees.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -60,7 +60,8 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
         let crystal = script([call("count", json!({"n": 5})), done("on")]);
         let cantrip = talking(&crystal).gate(gate).build().unwrap();
         let memory = AnyLoom::new(MemoryLoom::new());
-        // The run's first records, the attempt, the opened turn with the start of its call; then nothing more.
+        // The steps: the run's first records, the attempt, the opened turn with the start of its call; then nothing
+        // more.
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1);
         let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert_code(died.reply(), codes::STORE_UNAVAILABLE);
@@ -73,7 +74,7 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
         if idempotent {
             assert_eq!((&settled.result, keys.len()), (&json!(5), 2));
             assert_eq!(keys[0], keys[1]);
-            // What is made again is judged again, and that can be decided anew from its record.
+            // A repeated call is judged again, and the decision can be verified from its record.
             let decision = settled.decision.as_ref().expect("a decision");
             assert_eq!(decision.decision.reason_code.as_str(), "policy_allowed.default");
             let again = heir.redecide(died.run.unwrap()).await.unwrap();

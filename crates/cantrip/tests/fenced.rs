@@ -1,4 +1,4 @@
-//! A crystal that is offered no tools: it reads what it may do, and its programs stand in its text.
+//! A crystal without tools: it reads its capabilities as text, and its programs are in its text.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -128,7 +128,7 @@ async fn a_fenced_program_killed_between_any_two_appends_goes_on_and_is_run_once
         let memory = AnyLoom::new(MemoryLoom::new());
         let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
         let died = dying.cast(&steady(&Count::default()), CastOptions::on("go")).await;
-        // Whoever resumes may believe that the model has tools by now: the entity was made without.
+        // The process that resumes may assume that the model has tools now: the entity was created without.
         let heir = house_of(memory, 2);
         let other = coding(Acting(|request: &Request| match intent_of(request).as_str() {
             "go" => Response::code(PROGRAMS[said_before(request)]),

@@ -1,4 +1,4 @@
-//! Folding: when, what, and what may never be lost by it.
+//! Folding: when it happens, what it removes, and what it must never lose.
 
 use crate::woven;
 
@@ -15,7 +15,7 @@ fn read(n: u64) -> Says {
     Says::calls(&[(&id, "read", json!({ "n": n }))]).record(settled(&id, "read", json!(format!("text {n}"))))
 }
 
-/// Folds if the time has come, as the loop does before it asks.
+/// Folds if a fold is due, as the loop does before a request.
 fn fold_if_due(woven: &mut Woven, folding: FoldOptions, output_cap: u64) -> Option<FoldDraft> {
     let trigger = folding.trigger(&woven.live, output_cap)?;
     let plan = folding.plan(&woven.live, trigger)?;
@@ -106,7 +106,7 @@ fn the_intent_of_a_cast_that_begins_after_a_fold_stays_where_it_is() {
         "{list}"
     );
     assert!(list.ends_with("tool c2: text 2\nuser: second"), "{list}");
-    // A cast without a turn is gone, folded or not.
+    // A cast without a turn is removed, folded or not.
     woven.cast("third");
     assert!(woven.list().ends_with("tool c2: text 2\nuser: third"));
 }
@@ -123,13 +123,13 @@ fn the_window_folds_when_the_estimate_passes_its_share_or_leaves_no_room_to_answ
     for (tokens, output_cap, folds) in [
         (79_999, 1_000, false),
         (80_001, 1_000, true),
-        // 100,000 - 30,000 for the answer - 10,000 of head-room.
+        // 100,000 - 30,000 for the answer - 10,000 of headroom.
         (59_999, 30_000, false),
         (60_001, 30_000, true),
     ] {
         let mut woven = windowed(100_000);
         woven.turn(read(1));
-        // The answer itself is counted; the result behind it is estimated at 4 + 6 / 3.3.
+        // The answer itself is counted; the result after it is estimated at 4 + 6 / 3.3.
         woven.turn(read(2).tokens(tokens - 6, 0));
         let triggered = FoldOptions::default().trigger(&woven.live, output_cap);
         assert_eq!(triggered, folds.then_some(Trigger::Window), "{tokens} {output_cap}: {}", woven.live.estimate());
@@ -148,7 +148,7 @@ fn the_window_keeps_as_many_groups_as_fit_and_at_least_one() {
         let long = "x".repeat(3_300 - 12);
         woven.turn(Says::calls(&[(&id, "read", json!({}))]).record(settled(&id, "read", json!(long))));
     }
-    // Some 1,010 tokens a group: two fit into 3,000.
+    // About 1,010 tokens per group: two fit into 3,000.
     let plan = FoldOptions::default().plan(&woven.live, Trigger::Window).expect("most can go");
     assert_eq!((plan.to, plan.groups), (7, 7));
     let made = FoldDraft::window(&woven.live, plan, RecallOptions::default());
@@ -172,7 +172,7 @@ fn long_intents_count_in_what_is_kept_and_are_quoted_as_far_as_the_window_has_ro
         woven.turn(Says::text("so be it").closing(TEXT));
     }
     woven.cast("now");
-    // Some 210 tokens an intent: with what was said to it, one group fits into 300.
+    // About 210 tokens per intent: with its answer, one group fits into 300.
     let plan = FoldOptions::default().plan(&woven.live, Trigger::Window).expect("most can go");
     assert_eq!((plan.to, plan.groups), (5, 5));
     let made = FoldDraft::window(&woven.live, plan, RecallOptions::default());
@@ -204,7 +204,8 @@ fn selective_folding_shortens_results_again_and_again_and_ends_in_a_window() {
             let list = woven.list();
             let marks = list.matches(&format!("[Folded: turns 1-{}] ", made.plan.to)).count();
             match made.strategy {
-                // Every result that shows and is folded, and the text about those that do not show, if there are any.
+                // One mark for every visible folded result, and one for the text about removed results, if there are
+                // any.
                 By::Selective => {
                     let gone = woven.live.folded().turns.map_or(0, |(_, to)| to);
                     assert_eq!(marks as u64, made.plan.to - gone + u64::from(gone > 0), "{list}");
@@ -215,7 +216,8 @@ fn selective_folding_shortens_results_again_and_again_and_ends_in_a_window() {
         }
         assert!(woven.live.estimate() < 4_000, "{n}: {}", woven.live.estimate());
     }
-    // Results shrink until what was said itself fills the window; then it goes too, and it begins anew.
+    // Results are shortened until the utterances themselves fill the window; then those are folded too, and it starts
+    // again.
     assert_eq!(strategies[0], By::Selective);
     let windows = strategies.iter().filter(|strategy| **strategy == By::Window).count();
     assert!((1..=6).contains(&windows), "{strategies:?}");
@@ -288,7 +290,7 @@ fn a_fork_notice_of_a_kept_group_stays_before_it() {
     );
 }
 
-/// Long enough to be worth shortening.
+/// Returns a result that is long enough to be shortened.
 fn result(id: &str) -> String {
     format!("{id} {}", "word ".repeat(60))
 }
@@ -348,7 +350,7 @@ proptest! {
                     let turn = ids.iter().fold(Says::calls(&asked), |turn, id| {
                         turn.record(settled(id, "read", json!(result(id))))
                     });
-                    // Some answers are counted and some are not.
+                    // Some answers have a token count and some do not.
                     let tokens = if at % 3 == 0 { (0, 0) } else { (woven.live.estimate() + at as u64, 3) };
                     woven.turn(turn.tokens(tokens.0, tokens.1));
                 }
@@ -365,11 +367,12 @@ proptest! {
             let folded = fold_if_due(&mut woven, folding, 0).is_some();
             let list = woven.list();
             let messages = woven.live.request().expect("fits");
-            // System prompt and capabilities first, verbatim, and nothing else of their kind.
+            // The system prompt and the capabilities come first, verbatim, and there are no other system messages.
             let system: Vec<String> =
                 messages.iter().filter(|message| matches!(message, Message::System { .. })).map(text).collect();
             prop_assert_eq!(system, ["system: You count.", "system: You may."]);
-            // The current intent, exactly once, and at most one fold; a selective one says so wherever it cut something.
+            // The current intent is there exactly once, and at most one fold; a selective fold marks every place that
+            // it cut.
             prop_assert_eq!(list.lines().filter(|line| *line == format!("user: intent {casts}")).count(), 1, "{}", list);
             let mut marks: Vec<&str> =
                 list.split("[Folded: turns ").skip(1).map(|rest| rest.split(']').next().unwrap_or_default()).collect();
@@ -378,7 +381,7 @@ proptest! {
             marks.dedup();
             prop_assert!(marks.len() <= 1, "{marks:?}: {list}");
             prop_assert!(PairingCheck::check(messages.iter()).is_ok());
-            // Whatever was just said is there whole.
+            // The newest message is there in full.
             match step {
                 Move::Cast | Move::GoOn => {}
                 Move::Text => {
@@ -399,7 +402,7 @@ proptest! {
             if !folded {
                 prop_assert!(list.starts_with(&before), "{before}\n---\n{list}");
             }
-            // Only what is new is hashed and measured, and after a fold what stayed.
+            // Only new messages are hashed and measured, and after a fold the remaining ones.
             let stayed = if folded { messages.len() as u64 } else { 0 };
             let new = std::mem::replace(&mut taken, woven.live.measured_messages()).abs_diff(taken);
             prop_assert!(new <= 10 + stayed, "{new} messages were looked at");

@@ -1,4 +1,4 @@
-//! Folds in the loop: who writes them, what goes wrong with that, and what an entity still has after them.
+//! Folds in the loop: which crystal writes them, how that can fail, and what an entity still has after them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -64,7 +64,7 @@ async fn folds(runtime: &Runtime, leaf: TurnId) -> Vec<FoldView> {
     runtime.loom().folds(leaf).await.unwrap()
 }
 
-/// The requests for folds of a run, and what came of them.
+/// Returns the requests for folds of a run, and their outcomes.
 async fn asked_for_folds(runtime: &Runtime, run: RunId) -> (Vec<Attempt>, Vec<CallSettled>) {
     let records: Vec<cantrip_loom::Record> = runtime.loom().read(run, Seq::START).try_collect().await.unwrap();
     let (mut attempts, mut settled) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
     let of: Vec<_> = made.iter().map(|made| (made.fold.strategy, made.fold.degraded, made.fold.to)).collect();
     assert_eq!(of, [(Strategy::Summary, false, 2), (Strategy::Summary, false, 4)]);
 
-    // Each was an attempt of its own, on record before and after; the fold names it.
+    // Each fold had its own attempt, recorded before and after; the fold names it.
     let (attempts, settled) = asked_for_folds(&runtime, cast.run.unwrap()).await;
     let ids: Vec<String> = attempts.iter().map(|attempt| attempt.call_id.to_string()).collect();
     assert_eq!(ids, made.iter().map(|made| format!("{}:1", made.fold.fold_id)).collect::<Vec<_>>());
@@ -111,13 +111,13 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
     );
     assert!(settled.iter().all(|call| call.reply.is_success() && call.usage.is_some()));
 
-    // The cast paid for it, and no turn did.
+    // The cast paid for the folds, and no turn did.
     assert_eq!((outcome.usage.prompt_tokens, outcome.usage.completion_tokens), (6 * 100 + 3_000, 6 * 10 + 110));
     let thread = runtime.loom().thread(outcome.leaf.unwrap()).await.unwrap();
     assert!(thread.turns.iter().all(|turn| (turn.metadata.tokens_prompt, turn.metadata.attempts) == (100, 1)));
     assert_eq!(outcome.turns, 6);
 
-    // It read what it folds, and what it, or another, wrote before.
+    // The writer read the folded turns, and the text of the earlier fold.
     let read: Vec<String> = notes.requests().iter().map(|input| texts(&input.messages).join("\n")).collect();
     assert!(
         read[0].contains("The task: count") && read[0].contains("text 1") && read[0].contains("text 2"),
@@ -128,7 +128,7 @@ async fn a_crystal_of_its_own_writes_the_fold_and_no_turn_pays_for_it() {
     assert!(read[1].contains(&first) && read[1].contains("text 3") && !read[1].contains("text 1"), "{}", read[1]);
     assert!(notes.requests().iter().all(|input| input.definitions.is_empty()));
 
-    // Nobody was shown what it wrote.
+    // No watcher was shown the summary.
     while let Ok(event) = seen.try_recv() {
         let event = serde_json::to_string(&event).unwrap();
         assert!(!event.contains("the words are counted") && !event.contains("fold_"), "{event}");
@@ -148,7 +148,7 @@ async fn the_own_crystal_writes_folds_where_no_other_is_named() {
     assert_eq!((made.len(), made[0].text.as_str()), (1, "[Folded: turns 1-1] notes"));
 }
 
-/// A script that takes so many tokens.
+/// A script with a window of this many tokens.
 struct Narrow(ScriptedCrystal, u64);
 
 impl Crystal for Narrow {
@@ -181,7 +181,7 @@ async fn what_is_longer_than_the_writers_window_is_read_in_pieces() {
     for (at, input) in inputs.iter().enumerate() {
         let read = texts(&input.messages).join("\n");
         assert!(read.len() < 4_000 * 3, "{} bytes do not fit 4,000 tokens", read.len());
-        // Each piece is read with what was made of those before.
+        // Each piece is read together with the summary of the earlier pieces.
         assert_eq!(read.contains(&format!("notes {at}")), at > 0);
         let (_, piece) = read.split_once("<turns>\n").unwrap();
         record.push_str(piece.split_once("</turns>").unwrap().0);
@@ -224,7 +224,7 @@ async fn whatever_goes_wrong_with_a_summary_a_window_takes_its_place() {
         assert_eq!((fold.strategy, fold.degraded, fold.attempt), (Strategy::Window, true, Some(attempts[0].call_id)));
         assert!(made[0].text.starts_with("[Folded: turns 1-2] 2 turns are not shown. Gates: echo x2."), "{name}");
         assert!(!settled[0].reply.is_success(), "{name}");
-        // What was reported is paid, though nothing came of it.
+        // Reported usage is paid for, even if the summary failed.
         assert_eq!(
             outcome.usage.prompt_tokens,
             300 + settled[0].usage.map_or(0, |usage| usage.prompt_tokens),
@@ -247,7 +247,7 @@ async fn a_writer_that_is_down_for_a_moment_is_asked_again() {
     let (attempts, _) = asked_for_folds(&runtime, cast.run.unwrap()).await;
     assert_eq!(attempts.iter().map(|attempt| attempt.number).collect::<Vec<_>>(), [1, 2]);
 
-    // One that stays down does not park the run.
+    // A writer that stays unavailable does not park the run.
     let crystal = script((1..=3).map(echo).chain([done("over")]));
     let retry = RetryPolicy { max_retries: 1, ..RetryPolicy::default() };
     let cantrip =
@@ -308,7 +308,7 @@ async fn a_list_that_is_too_long_is_summarised_to_its_last_group_in_the_same_tur
     assert_eq!(fold_shown(crystal.requests().last().unwrap()).as_deref(), Some("[Folded: turns 1-2] notes"));
     assert_code(runtime.replay(&cantrip, thread.leaf).await.reply(), codes::VERIFIED);
 
-    // Once a turn: the second time is the end, with what was said kept.
+    // Folding for length happens once per turn: the second time ends the cast, and the earlier turns are kept.
     let crystal = script([echo(1), echo(2), too_long(), too_long()]);
     let cantrip = talking(&crystal).build().unwrap();
     let runtime = memory();
@@ -341,7 +341,7 @@ async fn a_known_window_folds_before_it_is_full() {
         let bytes: usize = texts(&input.messages).iter().map(String::len).sum();
         assert!(bytes as f64 / 3.3 < 0.8 * 8_000.0, "{bytes} bytes are too long for 8,000 tokens and an answer");
     }
-    // The window that an entity was made with is on record, and holds for it whatever is known later.
+    // The window that an entity was created with is recorded, and stays valid for it whatever is known later.
     let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
     assert_eq!(thread.entity.entity.window, Some(8_000));
     let wider = talking(&crystal).profile(windowed(64_000)).build().unwrap();
@@ -362,7 +362,7 @@ async fn a_last_result_longer_than_the_window_is_cut_in_view_and_whole_in_the_lo
     let inputs = crystal.requests();
     let shown = texts(&inputs[1].messages);
     let (cut, whole) = (&shown[shown.len() - 2], &shown[shown.len() - 1]);
-    // 4,000 bytes for both, of which the short one leaves 3,995.
+    // 4,000 bytes for both; the short result leaves 3,995.
     assert!(cut.starts_with("0123456789") && cut.ends_with("\n[cut: 3995 of 20000 bytes are shown]"), "{cut}");
     assert_eq!(whole, "short");
     let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
@@ -399,7 +399,8 @@ async fn selective_folding_leaves_what_was_said_and_shortens_what_came_back() {
     assert_code(runtime.replay(&cantrip, thread.leaf).await.reply(), codes::VERIFIED);
 }
 
-/// Says the same to the same place of a thread, as a model would after a crash; folds it writes by what they stand for.
+/// Gives the same answer at the same place of a thread, like a model after a crash. Its summaries depend on the folded
+/// text.
 struct Steady {
     turns: u64,
     inputs: Mutex<Vec<Messages>>,
@@ -463,7 +464,7 @@ async fn a_run_killed_at_any_place_of_a_fold_folds_again_and_comes_to_the_same_e
             let outcome = cast.outcome.unwrap();
             let leaf = outcome.leaf.unwrap();
             assert_eq!(texts_of(&folds(&heir, leaf).await), folded, "{place}");
-            // Whoever was killed while asking may have been charged; what was reported is counted once.
+            // A worker that was killed during a request may have been charged; reported usage is counted once.
             let (attempts, settled) = asked_for_folds(&heir, died.run.unwrap()).await;
             assert!(attempts.len() - settled.len() <= 1, "{place}");
             let opened = 6 * 55;
@@ -512,7 +513,7 @@ async fn after_folds_in_code_variables_are_there_and_the_loom_reads_what_is_fold
     let observed = texts(&inputs[5].messages).join("\n");
     assert!(observed.contains(r#"=> ["first",3,4,"first"]"#) || observed.contains("first"), "{observed}");
 
-    // A fork from before the fold sees plain turns, and has the variables of its place.
+    // A fork from before the fold sees plain turns, and has the variables of that turn.
     let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
     let before = thread.turns[1].id;
     let fork = runtime.fork(&cantrip, before, ForkOptions::on("another way")).await;
@@ -553,7 +554,7 @@ async fn capabilities_are_in_every_request_also_after_a_fold_and_a_missing_promp
     }
 }
 
-/// Answers every entity by how often it was asked: some turns, a child now and then, and its end.
+/// Answers every entity by the number of its earlier answers: some turns, a child now and then, and the end.
 struct Family;
 
 impl Crystal for Family {
@@ -600,17 +601,17 @@ async fn a_fork_at_any_turn_begins_with_the_list_of_that_turn_and_leaves_the_ori
         let shared = runtime.loom().thread(turn.id).await.unwrap();
         let mut wanted = MessageList::of(cantrip.frame(None), &shared).unwrap();
         let tape = script([done("forked")]);
-        // It folds nothing of its own before it asks.
+        // The fork does not fold before its first request.
         let other = family().crystal(tape.clone()).build().unwrap();
         let fork = runtime.fork(&other, turn.id, ForkOptions::on("another way")).await;
         assert_eq!(fork.answer(), Some(&json!("forked")), "turn {}: {:?}", turn.sequence, fork.reply());
         let shown = texts(&tape.requests()[0].messages);
         let mut expected = texts(&wanted.request().unwrap());
-        // What was said to go on belongs to the cast before.
+        // The nudge to continue belongs to the earlier cast.
         expected.retain(|text| !text.starts_with("Continue. "));
         expected.push("another way".to_owned());
         assert_eq!(shown, expected, "turn {}", turn.sequence);
-        // Nothing of what came after, and at most one fold.
+        // Nothing of the later turns is shown, and at most one fold.
         assert!(shown.iter().filter(|text| text.starts_with("[Folded: ")).count() <= 1);
         let folded = thread.folds.iter().filter(|made| made.fold.after > turn.id).map(|made| &made.text);
         assert!(

@@ -139,7 +139,7 @@ async fn a_fork_or_a_send_behind_a_fold_reads_only_what_shows() {
     let asked = store.asked();
     assert!(asked.contains(&"thread_end") && !asked.iter().any(|view| whole.contains(view)), "{asked:?}");
     drop(entity);
-    // Another process that takes the entity up.
+    // Another process loads the entity.
     let entity = runtime.entity(&cantrip, first.entity.unwrap()).await.unwrap();
     assert_eq!(entity.send("go on").await.answer(), Some(&json!("second")));
     let asked = store.asked();
@@ -202,7 +202,7 @@ async fn an_abandoned_branch_never_shows_in_another() {
     assert_eq!(runtime.loom().leaves(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items.len(), 3);
 }
 
-/// A copy of a run in which one thing was said otherwise.
+/// Returns a copy of a run in which one text is replaced.
 async fn altered(runtime: &Runtime, run: RunId, from: &str, to: &str) -> Runtime {
     let records: Vec<Record> = runtime.loom().read(run, Seq::START).try_collect().await.unwrap();
     let changed = records.iter().filter(|record| record.payload.contains(from)).count();
@@ -230,7 +230,7 @@ async fn a_replay_names_the_turn_the_call_and_both_sides_of_the_first_difference
     let (run, leaf) = (cast.run.unwrap(), cast.outcome.unwrap().leaf.unwrap());
     assert_eq!(runtime.replay(&cantrip, leaf).await.replayed, Some(ReplayOutcome::Identical { turns: 2, calls: 3 }));
     for (from, to, kind, call, recorded, found) in [
-        // The first call answered otherwise: the second one asks for something else.
+        // The first call has another result: the second call has other arguments.
         (
             r#""result":{"inline":7}"#,
             r#""result":{"inline":9}"#,
@@ -239,7 +239,7 @@ async fn a_replay_names_the_turn_the_call_and_both_sides_of_the_first_difference
             json!({"n": 8}),
             json!({"n": 10}),
         ),
-        // The second one did: nothing is asked for otherwise, but what is printed differs.
+        // The second call has another result: no call differs, but the output does.
         (
             r#""result":{"inline":8}"#,
             r#""result":{"inline":5}"#,

@@ -1,4 +1,4 @@
-//! Intents with images: the crystal is given their bytes.
+//! Intents with images: the crystal receives their bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -22,7 +22,7 @@ fn picture(bytes: &[u8]) -> (Content, Body) {
 
 type Seen = Arc<Mutex<Vec<Vec<Vec<u8>>>>>;
 
-/// Notes the bytes of every image of every request.
+/// Records the bytes of every image of every request.
 fn looking(seen: &Seen) -> Cantrip {
     let seen = Arc::clone(seen);
     let crystal = Acting(move |request: &Request| {
@@ -59,7 +59,7 @@ async fn every_request_carries_the_bytes_of_the_images_on_its_path() {
         let wanted = [only(&["one"]), only(&["one"]), only(&["one", "two"]), only(&["one", "two"])];
         assert_eq!(*seen.lock().unwrap(), wanted);
 
-        // Another process that takes the entity up, and a fork, read them from the store.
+        // Another process that loads the entity, and a fork, read the images from the store.
         let taken = runtime.entity(&cantrip, entity.id()).await.unwrap();
         assert_eq!(taken.send("and now?").await.answer(), Some(&json!("seen")));
         assert_eq!(seen.lock().unwrap().last(), Some(&only(&["one", "two"])));
@@ -79,7 +79,7 @@ async fn an_image_that_is_not_there_is_an_error_and_no_request_leaves() {
     let cast = runtime.cast(&cantrip, CastOptions::on(content.clone())).await;
     assert_code(cast.reply(), codes::RECORD_ALTERED);
     assert!(seen.lock().unwrap().is_empty() && cast.outcome.is_none());
-    // Nothing was lost by it: once the bytes are there the run goes on.
+    // Nothing is lost: once the bytes are there, the run continues.
     let other = runtime.cast(&cantrip, CastOptions::on(content).attach(body)).await;
     assert_eq!(other.answer(), Some(&json!("seen")));
     let resumed = runtime.resume(&cantrip, cast.run.unwrap()).await;

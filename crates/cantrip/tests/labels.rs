@@ -1,4 +1,4 @@
-//! The three dangers an entity must not join by itself, and going round in circles.
+//! The three risk labels that an entity must not combine by itself, and the detection of repeating loops.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
@@ -19,12 +19,12 @@ use support::{
     stores, talking, woven,
 };
 
-/// A gate that counts and brings these labels in.
+/// Returns a gate that counts its calls and has these labels.
 fn labelled(name: &str, count: &Count, labels: &[Label]) -> AnyGate {
     support::counting(name, count).with_labels(labels.iter().copied())
 }
 
-/// A gate that fails, and brings this label in all the same.
+/// Returns a gate that fails, and whose label counts nevertheless.
 fn failing(name: &str, label: Label) -> AnyGate {
     let failing =
         gate(name, "Fails.", |_: Numbered| async { Err::<u64, Refusal>(codes::gate_failed("x", "y").into()) });
@@ -59,7 +59,7 @@ fn n(gate: &str) -> Response {
     call(gate, json!({"n": 1}))
 }
 
-/// What the entity reads of the call of this gate.
+/// Returns what the entity reads about the call of this gate.
 async fn read(runtime: &Runtime, cantrip: &Cantrip, gate: &str) -> (String, String) {
     let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let record = turns.iter().flat_map(|turn| &turn.gate_calls).rfind(|record| record.gate == gate);
@@ -100,7 +100,7 @@ async fn a_reason_lifts_it_and_a_gate_that_was_entered_counts_whatever_it_answer
     assert_eq!((seen.untrusted.get(), seen.out.get()), (1, 0));
     assert_eq!(read(&runtime, &cantrip, "post").await.0, codes::TRIFECTA.any().as_str());
 
-    // A call that was refused brings nothing in.
+    // A refused call adds no label.
     let (runtime, seen) = (memory(), Seen::new());
     let crystal = script([call("files", json!({"n": "none"})), n("mail"), n("post"), done(1)]);
     let cantrip = seen.circle(crystal).build().unwrap();
@@ -138,7 +138,7 @@ async fn where_someone_can_be_asked_the_completing_call_waits_for_them() {
     }
 }
 
-/// The parent reads mail, its child reads files, and then one of them would post.
+/// Returns a cantrip whose parent reads mail and whose child reads files; then one of them tries to post.
 fn family(seen: &Seen, child_posts: bool) -> Cantrip {
     let crystal = Acting(move |request: &Request| match (intent_of(request).as_str(), said_before(request)) {
         ("go", 0) => n("mail"),
@@ -198,14 +198,14 @@ async fn a_fork_has_touched_what_its_turns_touched_and_no_more() {
         assert_eq!(cast.answer(), Some(&json!("parent")));
         let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         let own: Vec<_> = turns.iter().filter(|turn| Some(turn.entity_id) == cast.entity).collect();
-        // 1 mail, 2 the delegation, 3 its answer: only there has the child's label come up.
+        // Turn 1 is mail, 2 the delegation, 3 its answer: only then does the child's label count.
         for (at, posts) in [(0, true), (1, true), (2, false)] {
             let before = seen.out.get();
             let posting = cantrip.with_crystal(script([n("post"), done("forked")])).unwrap();
             let fork = runtime.fork(&posting, own[at].id, ForkOptions::on("post it")).await;
             assert_eq!(fork.answer(), Some(&json!("forked")), "{:?}", fork.reply());
             assert_eq!(seen.out.get() - before, usize::from(posts), "fork from turn {}", own[at].sequence);
-            // And so has a fork of the fork: where it has posted, it is the files that would join the three.
+            // The same holds for a fork of the fork: if it has posted, reading files would combine the three.
             let before = (seen.private.get(), seen.out.get());
             let again = cantrip.with_crystal(script([n("files"), n("post"), done("again")])).unwrap();
             let leaf = fork.outcome.unwrap().leaf.unwrap();
@@ -225,7 +225,7 @@ async fn what_an_entity_touched_lasts_over_its_sends_and_a_labelled_context_coun
     let entity = runtime.summon(&cantrip, None).await.unwrap();
     assert_eq!(entity.send("one").await.answer(), Some(&json!(1)));
     assert_eq!(entity.send("two").await.answer(), Some(&json!(2)));
-    // Another process takes it up: what it has touched is in the loom.
+    // Another process loads the entity: its labels are in the loom.
     let taken = runtime.entity(&cantrip, entity.id()).await.unwrap();
     assert_eq!(taken.send("three").await.answer(), Some(&json!(3)));
     assert_eq!(seen.out.get(), 0);
@@ -237,7 +237,7 @@ async fn what_an_entity_touched_lasts_over_its_sends_and_a_labelled_context_coun
     assert_eq!((seen.untrusted.get(), seen.out.get()), (1, 0));
 }
 
-/// Gives another answer each time it is asked.
+/// Returns a gate that gives another answer for each call.
 fn changing(count: &Count) -> AnyGate {
     let count = count.clone();
     gate("changing", "Changes.", move |_: Numbered| std::future::ready(Ok::<_, Refusal>(count.up()))).into()
@@ -281,12 +281,12 @@ async fn circles_are_noticed_at_exactly_their_number_and_reset_by_change_and_by_
     assert_eq!(ends(vec![same(), other(), same(), other(), over()], ward()).await, (detected, 4));
     // The ward is off unless it is declared.
     assert_eq!(ends(vec![same(), same(), same(), same(), over()], None).await, (None, 5));
-    // The same call with another result is no circle; a group that only polls begins anew.
+    // The same call with another result is not a loop; a group that only polls resets the counter.
     let changes = vec![n("changing"), n("changing"), n("changing"), n("changing"), over()];
     assert_eq!(ends(changes, ward()).await, (None, 5));
     assert_eq!(ends(vec![n("status"), n("status"), n("status"), n("status"), over()], ward()).await, (None, 5));
     assert_eq!(ends(vec![same(), same(), n("status"), same(), same(), over()], ward()).await, (None, 6));
-    // What polls beside what repeats is left out of it.
+    // Polling calls beside repeated ones are ignored.
     let beside = || same().and_call("p", "status", json!({"n": 1}));
     assert_eq!(ends(vec![beside(), beside(), beside(), over()], ward()).await, (detected, 3));
 }

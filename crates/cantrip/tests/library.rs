@@ -1,4 +1,4 @@
-//! The front door: gates as functions, and a cast that is watched while it runs.
+//! The library's main interface: gates as functions, and a cast that is watched while it runs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

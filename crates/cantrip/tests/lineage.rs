@@ -1,4 +1,4 @@
-//! The cantrip of every descendant can be made again from that of the root, and so its thread can be replayed.
+//! The cantrip of every descendant can be rebuilt from that of the root, so its thread can be replayed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -34,7 +34,7 @@ async fn entities(runtime: &Runtime, cantrip: &Cantrip) -> Vec<EntityView> {
     runtime.loom().entities(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items
 }
 
-/// Each entity's cantrip is found by its id, and its thread is what its records say.
+/// Asserts that each entity's cantrip is found by its id, and that its thread matches its records.
 async fn assert_all(runtime: &Runtime, cantrip: &Cantrip, expected: usize) {
     let all = entities(runtime, cantrip).await;
     assert_eq!(all.len(), expected);

@@ -1,4 +1,4 @@
-//! What a crystal is sent: the rules of the list, one by one, and the same bytes whichever way it came to be.
+//! The message list of a request: its rules one by one, and the same bytes whichever way it was built.
 
 use crate::woven;
 
@@ -103,7 +103,7 @@ fn results_stand_behind_their_calls_in_call_order_and_read_as_they_were_settled(
     ]);
     let mut hidden = settled("c4", "fetch", json!("secret page"));
     hidden.ephemeral = true;
-    // Settled in another order than they were asked for.
+    // Settled in another order than they were requested.
     let turn = asked
         .record(refused("c3", "read", "Invalid WA-READ-I-001: b does not exist. Fix the arguments and retry."))
         .record(hidden)
@@ -298,14 +298,15 @@ fn an_intent_that_was_cancelled_before_an_answer_stays_with_a_marker_and_roles_t
     woven.cancel();
     woven.cast("fourth");
     woven.cancel();
-    // Whoever goes on under it takes it back.
+    // A cast that continues under the cancelled intent removes the marker.
     woven.go_on();
     woven.turn(Says::text("four").closing(TEXT));
     woven.cast("fifth");
     let list = woven.list();
     let later = "user: third\nassistant: [cancelled before an answer]\nuser: fourth\nassistant: four\nuser: fifth";
     assert_eq!(list, format!("system: You count.\n{cancelled}\nassistant: two\n{later}"));
-    // A fold takes what was cancelled with the groups before it, and nothing stands behind the intent unanswered.
+    // A fold removes the cancelled intents together with the groups before it, and no unanswered message follows the
+    // intent.
     woven.cancel();
     woven.cast("sixth");
     woven.turn(Says::text("six"));
@@ -329,7 +330,7 @@ fn a_nudge_that_nobody_answered_is_gone_with_the_next_intent() {
 #[test]
 fn what_another_provider_made_is_not_returned_to_this_one() {
     let parts = |maker: &str| Some(ProviderParts { maker: Maker::new(maker), parts: json!(["signed"]) });
-    // As the wires write it, and as older records have it.
+    // As the wire formats write it, and as older records have it.
     let makers = [
         ("anthropic/claude-sonnet-4-5", true),
         ("anthropic", true),
@@ -366,7 +367,7 @@ fn what_another_provider_made_is_not_returned_to_this_one() {
 
 #[test]
 fn the_digest_of_lists_that_were_sent_without_what_was_signed_is_still_known() {
-    // What another provider would be sent is what this one was sent then: without the parts, with ids of ours.
+    // A list for another provider now is what this provider was sent then: without the parts, with our own ids.
     let [mut given, mut withheld] = ["anthropic/claude-opus-5", "openai/gpt-5"].map(|crystal| {
         let mut woven = Woven::new(Frame::new(crystal, "conversation"));
         woven.cast("look");
@@ -460,7 +461,7 @@ enum Move {
     Text(bool),
     Calls(u8, bool),
     Seal(u8),
-    /// A program that delegates this often on its way.
+    /// A program that delegates this number of times.
     Program(u8),
     Fork(bool),
     /// The cast is cancelled, if it has no turn yet.
@@ -544,7 +545,7 @@ proptest! {
             let begins = matches!(step, Move::Cast(_) | Move::GoOn | Move::Fork(_) | Move::Cancel);
             act(&mut woven, step);
             let list = woven.list();
-            // What a cast without a turn has said is gone when the next one begins.
+            // The messages of a cast without a turn are removed when the next cast begins.
             if !begins {
                 prop_assert!(list.starts_with(&before), "{before}\n---\n{list}");
             }
@@ -565,7 +566,7 @@ proptest! {
         let told: Vec<String> = told.iter().map(|(message, _)| woven::text(message)).collect();
         let told = told.join("\n");
         let sent = woven.list();
-        // A text that the next request would answer has no answer yet.
+        // A text that waits for the next request has no nudge in the export yet.
         prop_assert!(sent == told || sent == format!("{told}\nuser: {}", render::NUDGE), "{sent}\n---\n{told}");
     }
 
@@ -577,7 +578,7 @@ proptest! {
         for step in &steps {
             act(&mut woven, step);
             if woven.turns.len() > lists.len() {
-                // Inside a group there is no list; the fork's own words stand there.
+                // Inside a group there is no list: the fork has its own messages there.
                 lists.resize(woven.turns.len() - 1, None);
                 lists.push(Some(shown(&woven.live.branch().request().expect("fits"))));
             }

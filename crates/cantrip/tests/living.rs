@@ -1,4 +1,4 @@
-//! Entities that live on, forks, continuing, stretches and commits.
+//! Entities that stay alive, forks, continued runs, concurrent calls and commits.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -145,7 +145,7 @@ async fn a_gate_turn_is_two_commits_and_a_text_or_pure_turn_one() {
     let gates = |n: u64| (0..n).map(|at| call("count", json!({ "n": at }))).chain([done(1)]).collect();
     let texts = |n: u64| (0..n).map(|at| Response::text(format!("{at}"))).chain([done(1)]).collect();
     let pure = |n: u64| (0..n).map(|at| call("echo", json!({ "text": at }))).chain([done(1)]).collect();
-    // The run's first records, then the attempt; the last turn closes with its end.
+    // The steps: the run's first records, then the attempt; the last turn closes with its end.
     assert_eq!(base, 3);
     assert_eq!(steps_of(gates(4)).await, base + 8);
     assert_eq!(steps_of(texts(4)).await, base + 4);
@@ -161,7 +161,7 @@ async fn what_cannot_be_restored_refuses_a_fork_unless_it_may_begin_anew() {
     let first = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items[0].id;
     let shell = talking(&script([])).medium(cantrip_circle::MediumKind::Shell).build().unwrap();
     assert_code(runtime.fork(&shell, first, ForkOptions::on("x")).await.reply(), codes::NOT_RESTORABLE);
-    // There is no shell in this circle, so beginning anew comes as far as that.
+    // A fresh fork is allowed; it fails only because this circle has no shell.
     let anew = runtime.fork(&shell, first, ForkOptions::on("x").fresh()).await;
     assert_code(anew.reply(), codes::SANDBOX_UNAVAILABLE);
 }
@@ -186,7 +186,7 @@ async fn for_every_turn_the_forks_first_list_is_that_of_the_turns_before_and_the
     }
 }
 
-/// A cantrip in code that is cut off, and what it says when it may go on.
+/// Returns a cantrip in code that is cut off, and its answers after it continues.
 fn cut_off(responses: Vec<Response>, wards: serde_json::Value) -> (Cantrip, ScriptedCrystal) {
     let crystal = script(responses);
     let cantrip = Cantrip::builder()
@@ -227,7 +227,8 @@ async fn a_run_cut_off_for_any_reason_goes_on_in_place_with_its_variables() {
             let leaf = more.outcome.unwrap().leaf.unwrap();
             assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
 
-            // A fork of the truncated thread goes on under its intent as well; of a terminated one it needs its own.
+            // A fork of the truncated thread also continues under its intent; a fork of a terminated thread needs its
+            // own.
             let cut = cast.outcome.unwrap().leaf.unwrap();
             let forked = cantrip.with_crystal(script([Response::code("done(x)")])).unwrap();
             let fork = runtime.fork(&forked, cut, ForkOptions::new()).await;
@@ -264,7 +265,7 @@ async fn what_is_said_when_going_on_narrows_the_wards_and_widens_nothing() {
         assert_eq!(more.outcome.as_ref().unwrap().utterances, made);
         let casts = runtime.loom().casts(more.entity.unwrap()).await.unwrap();
         assert_eq!(casts[1].cast.wards["max_turns"], made);
-        // Who reads the run back, or goes on with it, has the same wards.
+        // A reader of the run, or a process that resumes it, has the same wards.
         let again = runtime.resume(&cantrip, more.run.unwrap()).await;
         assert_eq!(again.reply().data()["limit"], made.to_string());
         let leaf = more.outcome.unwrap().leaf.unwrap();

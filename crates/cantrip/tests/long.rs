@@ -1,7 +1,7 @@
-//! A long thread: nothing of its task is lost, no turn costs more than the first, and a second run is the same. What is
-//! counted here is work and bytes; time is measured by `cantrip-bench -- fold`.
+//! A long thread: nothing of its task is lost, no turn costs more than the first, and a replay is identical. These
+//! tests count work and bytes; time is measured by `cantrip-bench -- fold`.
 //!
-//! `CANTRIP_TURNS=10000` makes it as long as it is meant to be, which `./test.sh --long` does.
+//! `CANTRIP_TURNS=10000` sets the intended length, which `./test.sh --long` does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -23,7 +23,7 @@ use support::{call, done, memory, script};
 const PROMPT: &str = "You count words, and you never lose count.";
 const INTENT: &str = "count to the end, then say the number";
 
-/// Works for so many turns, and keeps every request it was sent.
+/// Works for this number of turns, and keeps every request that it received.
 #[derive(Clone)]
 struct Worker {
     turns: u64,
@@ -49,7 +49,7 @@ impl Crystal for Worker {
     }
 }
 
-/// A cast of so many turns, in a window that holds some dozen of them.
+/// Casts a thread of this many turns, in a window that holds about a dozen of them.
 async fn worked(turns: u64, folding: FoldOptions) -> (Runtime, Cantrip, Worker, Thread) {
     let worker = Worker { turns: turns - 1, asked: Arc::default() };
     let cantrip = Cantrip::builder()
@@ -77,7 +77,7 @@ fn said(message: &Message) -> String {
     }
 }
 
-/// What every request of the thread must have, whatever was folded.
+/// Checks what every request of the thread must contain, whatever was folded.
 fn nothing_is_lost(asked: &[Messages]) {
     for (at, messages) in asked.iter().enumerate() {
         assert!(matches!(messages.get(0), Some(Message::System { .. })) && said(messages.get(0).unwrap()) == PROMPT);
@@ -109,7 +109,7 @@ async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() 
     assert_eq!(asked.len() as u64, turns, "nobody was asked but for a turn");
     nothing_is_lost(&asked);
 
-    // Work: what is hashed and estimated grows with the turns and not with their square.
+    // Work: the hashed and estimated messages grow with the turns and not with their square.
     let casts = thread.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
     let taken = |turns: usize| {
         MessageList::along(cantrip.frame(None), &thread.turns[..turns], &casts, &thread.folds)
@@ -120,7 +120,7 @@ async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() 
     let (first, last) = (taken(tenth), taken(all) - taken(all - tenth));
     assert!(last <= first + first / 10, "the first tenth of the turns took {first} messages, the last {last}");
 
-    // Memory: every request that was recorded is the beginning of a list that it shares, and lists share messages.
+    // Memory: every recorded request is a prefix of a list that it shares, and lists share messages.
     let mut messages = HashSet::new();
     let mut places = 0;
     for list in asked.chunk_by(|one, next| Arc::ptr_eq(one.list().get(0).unwrap(), next.list().get(0).unwrap())) {
@@ -131,7 +131,7 @@ async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() 
     assert!(messages.len() as u64 <= 3 * turns, "{} messages for {turns} turns", messages.len());
     assert!(places as u64 <= 8 * turns, "{places} places for {turns} turns");
 
-    // Bytes: the last turns take what the first took.
+    // Bytes: the last turns take as much as the first.
     let records = journal(&runtime, &thread).await;
     let tenth = records.len() / 10;
     let (first, last) = (bytes(&records[..tenth]), bytes(&records[records.len() - tenth..]));
@@ -140,7 +140,7 @@ async fn thousands_of_turns_lose_nothing_cost_the_same_and_replay_identically() 
     let replay = runtime.replay(&cantrip, thread.leaf).await;
     assert_eq!(replay.replayed, Some(ReplayOutcome::Identical { turns, calls: turns }));
 
-    // A fork at its end begins with what its last turn was told.
+    // A fork at the end begins with the list of the last turn.
     let tape = script([done("forked")]);
     let at = thread.turns[thread.turns.len() - 2].id;
     let fork = runtime.fork(&cantrip.with_crystal(tape.clone()).unwrap(), at, ForkOptions::new()).await;

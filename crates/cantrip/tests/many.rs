@@ -1,4 +1,4 @@
-//! Many entities at once: parents that wait hold nothing up, and idle sandboxes are given up and come back.
+//! Many concurrent entities: waiting parents do not block others, and idle sandboxes are released and rebuilt.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -78,7 +78,7 @@ fn sandboxes(medium: &Arc<Javascript>) -> usize {
     digits.parse().unwrap()
 }
 
-/// Freed sandboxes are freed on their own threads, a moment later.
+/// Waits until there are at most `most` sandboxes: each is freed on its own thread, a moment later.
 async fn settles_at(medium: &Arc<Javascript>, most: usize) {
     for _ in 0..5_000 {
         if sandboxes(medium) <= most {
@@ -107,7 +107,7 @@ async fn idle_sandboxes_beyond_the_bound_are_given_up_longest_idle_first_and_com
             settles_at(&medium, 3).await;
         }
         assert_eq!(sandboxes(&medium), 3, "the bound is used");
-        // Under load: all of them at once, twice; whoever was given up is built again from the loom.
+        // Under load: all of them concurrently, twice; released sandboxes are rebuilt from the loom.
         for _ in 0..2 {
             let sends = entities.iter().map(|(entity, first)| async move {
                 let cast = entity.send("get").await;
@@ -120,7 +120,7 @@ async fn idle_sandboxes_beyond_the_bound_are_given_up_longest_idle_first_and_com
         let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
         assert!(turns.iter().flat_map(|turn| &turn.outputs).all(|output| output.environment_lost.is_none()));
 
-        // Disposed ones make room at once, and dropped ones too.
+        // Disposed entities make room at once, and dropped ones too.
         let kept = entities.split_off(4);
         drop(entities);
         for (entity, _) in &kept {
@@ -150,7 +150,7 @@ async fn a_sandbox_that_would_take_too_long_to_build_again_is_lost_and_its_entit
     let lost = "[environment lost: rebuild too long]";
     assert_eq!(turns[1].outputs[0].environment_lost.as_deref(), Some(lost));
     assert!(cantrip_loom::render::observation(&turns[1], "javascript").starts_with(lost));
-    // With the time it needs it comes back as it was.
+    // With enough time, it is rebuilt as it was.
     let patient = memory().with_idle_sandboxes_max(0);
     let entity = patient.summon(&cantrip, None).await.unwrap();
     assert_eq!(entity.send("count").await.answer(), Some(&json!(1)));

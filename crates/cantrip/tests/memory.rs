@@ -1,4 +1,4 @@
-//! What an entity takes while it waits. Alone in its process, so that nothing else is measured.
+//! The memory of an idle entity. This test has its own process, so that nothing else is measured.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
@@ -17,7 +17,7 @@ use cantrip_loom::MemoryLoom;
 use serde_json::json;
 use support::Acting;
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -37,10 +37,10 @@ fn coding(medium: &Arc<Javascript>) -> Cantrip {
         .unwrap()
 }
 
-/// What one entity takes after its first turn, on average over many.
+/// Returns the memory that one entity takes after its first turn, on average over many.
 async fn each(runtime: &Runtime, cantrip: &Cantrip, kept: &mut Vec<Entity>) -> u64 {
     let mut before = 0;
-    // The first ones fill the caches that all of them share.
+    // The first entities fill the caches that all of them share.
     for n in 0..350 {
         if n == 50 {
             before = resident();

@@ -1,5 +1,5 @@
-//! Money in the loop: the worst case is held with the attempt, what it cost is booked with the answer, and nothing leaves
-//! that nobody pays for.
+//! Money in the loop: the worst case is reserved with the attempt, the actual cost is charged with the answer, and no
+//! request is sent without a payer.
 
 use crate::support;
 
@@ -27,7 +27,8 @@ pub(crate) fn money(text: &str) -> Money {
     text.parse().unwrap()
 }
 
-/// A dollar for a million tokens in, ten for a million out: a token of answer is ten micros.
+/// Returns a price of 1 USD per million input tokens and 10 USD per million output tokens: one output token costs ten
+/// micros.
 pub(crate) fn listed() -> Price {
     Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
 }
@@ -36,7 +37,7 @@ pub(crate) fn used(prompt: u64, completion: u64) -> Usage {
     Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() }
 }
 
-/// Each reservation: its state, the number of its attempt, what was booked, what was held.
+/// Returns each reservation: its state, the number of its attempt, the charged amount, the reserved amount.
 pub(crate) async fn rows(runtime: &Runtime) -> Vec<(&'static str, u32, i64, i64)> {
     let rows = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
     let told = |row: &cantrip_spend::AnyReservation| {
@@ -50,7 +51,7 @@ pub(crate) async fn adds_up(runtime: &Runtime) {
     assert!(findings.is_balanced(), "{findings:?}");
 }
 
-/// Gives the cantrip of this name so much, and no more.
+/// Grants an authorization to the cantrip of this name, with the terms that `change` sets.
 pub(crate) async fn grant(runtime: &Runtime, name: &str, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
     let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
     let id = AuthorizationRef::Issued(IdSource::seeded(99).next(at));
@@ -233,7 +234,7 @@ async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked()
         let cantrip = talking(&crystal).name("spender").price(listed()).build().unwrap();
         let id = grant(&runtime, "spender", change).await;
         let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
-        // An amount in the way is a limit of money; whatever else policy says is its denial.
+        // An exceeded amount is a limit of money; any other refusal is a denial of the policy.
         let amount = [codes::BUDGET_SPENT.any(), codes::PER_DAY.any()].contains(&code.any());
         let reason = if amount { TruncationReason::MaxCost } else { TruncationReason::PolicyDenied };
         assert_eq!(cast.reason(), Some(reason), "{:?}", cast.reply());
@@ -287,7 +288,7 @@ async fn an_owner_that_dies_during_a_request_leaves_it_to_be_reconciled_and_the_
     adds_up(&heir).await;
 }
 
-/// A crystal that echoes first and is over then, and counts what it is asked.
+/// Returns a cantrip whose crystal echoes first and then ends, and counts its requests.
 fn echoing(requests: &Count) -> Cantrip {
     let seen = requests.clone();
     let crystal = Acting(move |request: &Request| {
@@ -338,8 +339,8 @@ async fn what_nobody_pays_for_enters_no_gate_and_asks_no_crystal() {
         assert_eq!(nobody.redecide(cast.run.unwrap()).await.unwrap(), RedecideOutcome::Same { decisions: 1 });
     }
     assert_eq!(rows(&nobody).await, []);
-    // Begun by the person at the machine, gone on with where callers elsewhere are served: the call that was open and could
-    // be made again is denied, and so is the next request.
+    // The run was begun by the person at the machine and is resumed where remote callers are served: the open
+    // repeatable call is denied, and so is the next request.
     let looks = Count::default();
     let crystal = script([call("look", json!({"n": 5})).with_usage(used(100, 10)), done("never")]);
     let cantrip = talking(&crystal).gate(counting_again("look", &looks)).price(listed()).build().unwrap();
@@ -371,7 +372,7 @@ async fn a_cut_answer_keeps_its_hold_and_the_retry_has_its_own() {
     adds_up(&runtime).await;
 }
 
-/// A conversation that may delegate; each answer has at most so many tokens.
+/// Returns a conversation that may delegate; each answer has at most `answer_tokens` tokens.
 fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::CantripBuilder {
     Cantrip::builder()
         .crystal(crystal)
@@ -435,7 +436,7 @@ async fn a_wide_tree_with_twice_what_it_needs_comes_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_beyond_its_bound_is_booked_in_full_and_ends_the_cast() {
     let runtime = memory();
-    // Told to say at most 300 tokens, it says thousands.
+    // The crystal is limited to 300 tokens and returns thousands.
     let crystal = script([call("echo", json!({"text": 1})).with_usage(used(100, 9_000)), done("never said")]);
     let cantrip = talking(&crystal).call(Call::new().max_tokens(300)).price(listed()).ward("max_cost", "0.05 USD");
     let cantrip = cantrip.build().unwrap();
@@ -449,8 +450,8 @@ async fn an_answer_beyond_its_bound_is_booked_in_full_and_ends_the_cast() {
     adds_up(&runtime).await;
 }
 
-/// A tree whose process dies while both of its children wait for their first answers; who goes on with it, and what each
-/// reservation was then. `cap` is in micros.
+/// Casts a tree whose process dies while both of its children wait for their first answers. Returns the runtime that
+/// takes over, the cantrip and the run. `cap` is in micros.
 async fn two_orphans(store: AnyLoom, cap: i64) -> (Runtime, Cantrip, cantrip_canon::RunId) {
     let crystal = Acting(|request: &Request| {
         let said = match (intent_of(request).as_str(), said_before(request)) {
@@ -461,13 +462,13 @@ async fn two_orphans(store: AnyLoom, cap: i64) -> (Runtime, Cantrip, cantrip_can
     });
     let cap = Money::new(cap, cantrip_canon::Currency::USD).unwrap();
     let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
-    // The run, the root's request, its answer with both children, a request of each.
+    // The steps: the run, the root's request, its answer with both children, a request of each child.
     let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 5)), 1);
     let died = dying.cast(&cantrip, CastOptions::on("go")).await;
     (house_of(store, 2), cantrip, died.run.unwrap())
 }
 
-/// Goes on with what `two_orphans` left, with so much room beyond what was lost.
+/// Resumes the run of `two_orphans`, with `more` micros of room beyond the lost reservations.
 async fn orphans_go_on(store: AnyLoom, patience: Duration, root: i64, child: i64, more: i64, answers: bool) {
     let (heir, cantrip, run) = two_orphans(store, root + 2 * child + more).await;
     let going = tokio::time::timeout(patience, heir.resume(&cantrip, run));
@@ -483,7 +484,7 @@ async fn orphans_go_on(store: AnyLoom, patience: Duration, root: i64, child: i64
     adds_up(&heir).await;
 }
 
-/// What the root's request cost, and what is held for each child's.
+/// Returns the cost of the root's request, and the amount reserved for each child's.
 async fn prices() -> (i64, i64) {
     let (before, _, _) = two_orphans(AnyLoom::new(MemoryLoom::new()), 1_000_000).await;
     let rows = rows(&before).await;
@@ -495,7 +496,7 @@ async fn prices() -> (i64, i64) {
 #[tokio::test(start_paused = true)]
 async fn orphaned_children_are_marked_before_anything_is_asked_for_and_never_wait_for_each_other() {
     let (root, child) = prices().await;
-    // Room for what was lost, and: for nothing more; for half a request; for one; for both.
+    // Room for the lost reservations, and additionally: for nothing; for half a request; for one; for both.
     for (more, answers) in [(0, false), (child / 2, false), (child + child / 4, true), (2 * child, true)] {
         orphans_go_on(AnyLoom::new(MemoryLoom::new()), Duration::from_secs(600), root, child, more, answers).await;
     }
@@ -576,13 +577,14 @@ async fn what_a_dead_process_held_is_marked_by_a_sweep_and_what_a_living_one_hol
             async move { living.cast(&cantrip, CastOptions::on("live")).await }
         });
         tokio::time::sleep(Duration::from_secs(2)).await;
-        // Another process: it dies during its request, and nobody goes on with its run.
+        // Another process dies during its request, and its run is not resumed.
         let quick = talking(&script([done("never heard").with_usage(used(1, 1))])).price(listed()).build().unwrap();
         let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 2)), 2);
         assert!(dying.cast(&quick, CastOptions::on("die")).await.outcome.is_none());
         let sweeper = house_of(store, 3);
         assert_eq!(sweeper.recover().await.ok(), Some(0), "its time is not over");
-        // The living one looks every half minute, and renews its lease: a call that takes ten minutes is never touched.
+        // The living process sweeps every half minute and renews its lease: a call that takes ten minutes is never
+        // touched.
         tokio::time::sleep(Duration::from_secs(300)).await;
         let states: Vec<_> = rows(&sweeper).await.iter().map(|(state, ..)| *state).collect();
         assert_eq!(states, ["reserved", "reconcile_required"], "{states:?}");
@@ -600,7 +602,7 @@ async fn what_a_dead_process_held_is_marked_by_a_sweep_and_what_a_living_one_hol
                 | cantrip_spend::AnyReservation::Released(_) => "known",
             })
             .collect();
-        // The answer of the living one came without its usage.
+        // The answer of the living process had no usage.
         assert_eq!(why, ["usage_not_reported", "crashed"]);
     }
 }
@@ -629,7 +631,7 @@ async fn a_request_that_is_dropped_because_the_run_rests_is_marked_with_its_park
     adds_up(&runtime).await;
 }
 
-/// Why nobody knows what became of each hold, or how it ended.
+/// Returns for each reservation why its outcome is unknown, or how it ended.
 async fn ends(runtime: &Runtime) -> Vec<&'static str> {
     let listed = runtime.loom().reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items;
     let told = |booked: &cantrip_spend::ReservationRow| match &booked.row {
@@ -659,7 +661,7 @@ async fn the_deadline_during_an_answer_and_during_a_childs_marks_what_they_held(
         let cantrip = tree(crystal, 300).ward("timeout", "10s").build().unwrap();
         let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
         assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
-        // What ends a child is the end of its parent.
+        // A child is ended by the end of its parent.
         let expected = if child { vec!["committed", "stream_cut", "stream_cut"] } else { vec!["timed_out"] };
         assert_eq!(ends(&runtime).await, expected);
         adds_up(&runtime).await;
@@ -685,7 +687,7 @@ async fn cancelling_with_live_grandchildren_leaves_no_hold_open() {
     let casting = runtime.cast(&cantrip, CastOptions::on("go").cancelled_by(&cancel));
     let (cast, ()) = tokio::join!(casting, cancelling);
     assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
-    // The root and its two children have delegated; four grandchildren were on their way.
+    // The root and its two children have delegated; four grandchildren have requests in progress.
     let ends = ends(&runtime).await;
     let of = |state: &str| ends.iter().filter(|end| **end == state).count();
     assert_eq!((of("committed"), of("stream_cut"), ends.len()), (3, 4, 7), "{ends:?}");
@@ -694,7 +696,7 @@ async fn cancelling_with_live_grandchildren_leaves_no_hold_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_summary_that_comes_to_nothing_is_paid_for_and_its_cast_goes_on() {
-    // Empty, failing with its usage told, and refused because it would be too much for the day.
+    // An empty summary, a failed one with reported usage, and one that is refused by the daily limit.
     for (empty, per_day) in [(true, None), (false, None), (true, Some(10_000))] {
         let (runtime, folds) = (memory(), Count::default());
         let seen = folds.clone();
@@ -775,7 +777,7 @@ async fn where_money_for_one_worst_case_is_left_at_a_time_all_children_answer() 
         };
         Response { delay: Duration::from_millis(50), ..said.with_usage(used(200, 20)) }
     });
-    // Eight answers of 400, the root's two, and room for one worst case and a half.
+    // Eight answers of 400, the root's two, and room for one and a half worst cases.
     let cap = Money::new(root * 2 + 8 * 400 + child + child / 2, cantrip_canon::Currency::USD).unwrap();
     let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
     let started = tokio::time::Instant::now();

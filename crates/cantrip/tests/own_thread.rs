@@ -1,4 +1,4 @@
-//! The gate `loom`: an entity reads its own turns, and nobody else's.
+//! The gate `loom`: an entity reads its own turns, and no others.
 
 use cantrip::spell::OwnThreadReader;
 use cantrip_canon::TurnId;
@@ -18,7 +18,7 @@ async fn read(thread: &OwnThreadReader, of: &Episode, turn: Option<TurnName>) ->
     thread.read(&identity(of), ThreadQuery { turn, from: None, limit: None }).await
 }
 
-/// A turn that calls a gate with these arguments; its result is kept out of the context if it is hidden.
+/// Adds a turn that calls a gate with these arguments; its result is kept out of the context if it is hidden.
 async fn turn(
     weaver: &mut LoomWriter<'_, AnyLoom>,
     episode: &mut Episode,
@@ -76,7 +76,7 @@ async fn a_turn_of_another_path_is_not_shown() {
     let (step, mut fork) = weaver.open(origin, intent, Some(shared), 1);
     weaver.commit(step).await;
     let thread = OwnThreadReader::new(store.clone());
-    // A fork has what it shares before it has a turn of its own.
+    // A fork has the shared turns before it has a turn of its own.
     assert_eq!(read(&thread, &fork, None).await.expect("shared")["total"], 1);
     turn(&mut weaver, &mut fork, ("read", json!({})), json!("forked"), false).await;
     assert_eq!(read(&thread, &fork, None).await.expect("its own")["total"], 2);

@@ -1,4 +1,4 @@
-//! A cast that someone asks to rest: nothing new begins, nothing done is lost, and it goes on where it stood.
+//! A cast that is asked to pause: nothing new begins, no finished work is lost, and it continues at the same place.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -16,14 +16,14 @@ use cantrip_reply::testing::assert_code;
 use serde_json::json;
 use support::{Count, Overlap, call, counting, done, memory, script, slow, talking, woven};
 
-/// Casts, and asks it to rest after so long.
+/// Casts, and asks the cast to pause after `after` milliseconds.
 async fn rested(runtime: &Runtime, cantrip: &Cantrip, after: u64) -> CastReply {
     let cancel = Cancel::new();
     let casting = CastOptions::on("go").cancelled_by(&cancel);
     let asked = async {
         tokio::time::sleep(Duration::from_millis(after)).await;
         cancel.park();
-        // Once is enough, and twice is no more.
+        // A second request has no further effect.
         cancel.park();
     };
     let (cast, ()) = tokio::join!(runtime.cast(cantrip, casting), asked);
@@ -107,7 +107,7 @@ async fn a_cast_that_rests_can_still_be_ended() {
         cancel.park();
         tokio::time::sleep(Duration::from_millis(100)).await;
         cancel.cancel();
-        // Who has ended it cannot ask it to rest.
+        // A cast that was ended cannot be asked to pause.
         cancel.park();
     };
     let start = tokio::time::Instant::now();

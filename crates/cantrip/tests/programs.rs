@@ -1,4 +1,5 @@
-//! Programs as crystals: a person's file, cast once in a code circle, is a workflow that survives whoever runs it.
+//! Programs as crystals: a user's file, cast once in a code circle, is a workflow that survives the process that runs
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -18,7 +19,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 use support::{Count, Dying, counting, done, house_of, memory, script, woven};
 
-/// Speaks for the children: each says its intent back, the same whenever it is asked.
+/// A crystal for the children: each returns its intent, whenever it is asked.
 struct Says;
 
 impl Crystal for Says {
@@ -55,7 +56,7 @@ fn flow(code: &str, count: &Count) -> CantripBuilder {
         .ward("max_turns", 5)
 }
 
-/// Two gates that change something, a child, a batch, and an answer made of them all.
+/// Two gates with side effects, a child, a batch, and an answer made of them all.
 const FLOW: &str = r"
     var seen = [count({n: 1})];
     seen.push(call_agent({intent: 'one', medium: 'conversation'}));
@@ -86,8 +87,8 @@ async fn a_program_killed_at_every_boundary_ends_with_the_same_result_and_makes_
         let found = woven(&heir, cantrip.loom_id()).await;
         assert!(count.get() <= 2, "dead after {dies_after}: a call was made twice\n{found}");
         if found.contains(codes::OUTCOME_UNKNOWN.any().as_str()) {
-            // Between the start and the end of a call that may not be repeated: it throws, and the program does not
-            // catch it, so there is no answer.
+            // The process died between the start and the end of a call that may not be repeated: the call throws, and
+            // the program does not catch it, so there is no answer.
             assert_eq!(cast.reason(), Some(TruncationReason::CrystalError), "dead after {dies_after}");
             unknown += 1;
             continue;
@@ -100,7 +101,7 @@ async fn a_program_killed_at_every_boundary_ends_with_the_same_result_and_makes_
     assert_eq!(unknown, 2, "once for each call");
 }
 
-/// Siblings may close in any order.
+/// Sorts the lines, because siblings may close in any order.
 fn sorted(woven: &str) -> Vec<String> {
     let mut lines: Vec<String> = woven.lines().map(str::to_owned).collect();
     lines.sort();
@@ -118,7 +119,7 @@ async fn a_program_forked_in_its_middle_has_its_variables_and_is_said_anew() {
     let turns = runtime.loom().turns(cantrip.loom_id(), PageRequest::FIRST).await.unwrap().items;
     let sealed = turns.iter().find(|turn| turn.sequence == 1 && turn.spawned_by.is_none()).unwrap();
     assert_eq!(count.get(), 1);
-    // What the program had done when it delegated is there; the rest of it is not, and it is said once more.
+    // The state of the program at its delegation is there; the rest of the program did not run, so it is run once more.
     let fork = runtime.fork(&cantrip, sealed.id, ForkOptions::on("again")).await;
     assert_eq!(fork.answer(), Some(&json!("0,1,after")), "{:?}", fork.reply());
     assert_eq!(count.get(), 2, "forking ran no gate, the program ran one");

@@ -271,7 +271,7 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
 }
 
-/// Says its programs by how often it was asked before in this list, as a model would after a crash.
+/// Chooses its program by the number of earlier answers in this list, like a model after a crash.
 struct Steady(Vec<&'static str>);
 
 impl Crystal for Steady {
@@ -359,7 +359,7 @@ async fn the_deadline_ends_a_program_whatever_it_catches() {
     }
 }
 
-/// Python that counts how often it is restored from a snapshot, or cannot read any.
+/// Python that counts how often it is restored from a snapshot, or that cannot read any.
 #[derive(Clone)]
 struct Watched {
     restored: Arc<AtomicUsize>,
@@ -403,7 +403,7 @@ impl Medium for Watched {
     }
 }
 
-/// Turns that say much and change a little.
+/// Returns turns with long programs and small changes.
 fn long_life(turns: usize) -> Vec<Response> {
     let said = "x".repeat(3_000);
     let turn = |at: usize| match at {

@@ -1,4 +1,4 @@
-//! Answers, programs and folds in Python: what holds for JavaScript holds here.
+//! Answers, programs and folds in Python: the same rules as for JavaScript.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -66,7 +66,7 @@ done({'words': 2})";
     assert!(shown.contains("How many."), "{shown}");
 }
 
-/// Says its intent back.
+/// Returns its intent as the answer.
 struct Says;
 
 impl Crystal for Says {

@@ -1,4 +1,4 @@
-//! MCP servers in a spell: what becomes of their tools.
+//! MCP servers in a spell: how their tools become gates.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn server() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../circle/tests/mcp/server.py")
 }
 
-/// A spell with the small server, and what more is said about it.
+/// Returns a spell with the small server and further settings for it.
 fn spell(folder: &TempDir, more: &str) -> Spell {
     std::fs::write(folder.path().join("s.yaml"), "responses:\n- content: hello\n").unwrap();
     let server = server();
@@ -50,7 +50,7 @@ fn the_tools_of_a_server_are_gates_behind_all_others_and_by_name() {
 #[test]
 fn a_changed_list_of_tools_is_another_cantrip() {
     let (same, changing) = (folder(), folder());
-    // Every other environment is another start of the server.
+    // Every other environment starts the server again.
     let id = |folder: &TempDir, more: &str| built(folder, more).id().to_string();
     assert_eq!(id(&same, "environment = { N = '1' }"), id(&same, "environment = { N = '2' }"));
     let before = id(&changing, "environment = { CHANGES = 'yes', N = '1' }");

@@ -1,4 +1,4 @@
-//! Gates that move money, policy about gates, and people who are asked about either.
+//! Gates that move money, the policy about gates, and approvals by people.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
 
@@ -29,11 +29,11 @@ use support::{
     Acting, Count, Dying, Numbered, call, counting, done, house_of, journal, memory, said_before, script, talking,
 };
 
-/// Buys; what it was called with, and by which keys.
+/// A shop that records its calls and their keys.
 #[derive(Clone, Default)]
 struct Shop(Arc<Mutex<Vec<Sold>>>);
 
-/// What was asked for, and the key that came with it.
+/// The number that was bought, and the idempotency key of the call.
 type Sold = (u64, Option<String>);
 
 impl Shop {
@@ -45,7 +45,7 @@ impl Shop {
         self.0.lock().unwrap().iter().map(|(_, key)| key.clone().unwrap_or_default()).collect()
     }
 
-    /// A gate that answers so, after `delay`.
+    /// Returns a gate that gives this answer after `delay`.
     fn gate(
         &self,
         settles: Settles,
@@ -73,7 +73,7 @@ fn buying(crystal: impl cantrip_crystal::Crystal + 'static, gate: AnyGate) -> Ca
     talking(&script([])).crystal(crystal).gate(gate).name("spender")
 }
 
-/// Buys once, then is done.
+/// Returns a crystal that buys once, then is done.
 fn buys_once() -> Acting<impl Fn(&Request) -> Response + Send + Sync> {
     Acting(|request: &Request| match said_before(request) {
         0 => call("buy", json!({"n": 1})),
@@ -92,7 +92,7 @@ async fn settled_calls(runtime: &Runtime, cantrip: &Cantrip) -> Vec<(GateRecord,
         .collect()
 }
 
-/// The code of the first call, and the reason that policy gave.
+/// Returns the code of the first call, and the policy's reason.
 async fn first_call(runtime: &Runtime, cantrip: &Cantrip) -> (String, Option<String>) {
     let (_, settled) = settled_calls(runtime, cantrip).await.remove(0);
     (settled.reply.code, settled.decision.map(|made| made.decision.reason_code.as_str().to_owned()))
@@ -233,7 +233,7 @@ async fn a_purchase_cut_off_by_the_deadline_is_unknown_and_not_made_again_when_t
     adds_up(&runtime).await;
 }
 
-/// Someone finds out what became of every call of unknown outcome.
+/// Reconciles every call with unknown outcome.
 async fn reconcile_all(runtime: &Runtime, verdict: Verdict) {
     let wanted = ReservationFilter { state: Some("reconcile_required"), ..ReservationFilter::default() };
     for booked in runtime.loom().reservations(wanted, PageRequest::FIRST).await.unwrap().items {
@@ -289,7 +289,8 @@ async fn a_purchase_cut_off_by_a_crash_is_unknown_and_one_that_may_be_repeated_i
         .with_settlement(up_to("1.00 USD"));
         let made: AnyGate = if repeats { made.idempotent().into() } else { made.into() };
         let cantrip = buying(buys_once(), made).build().unwrap();
-        // The run, the request, its answer, the start with its hold: it dies before the reply is on record.
+        // The steps: the run, the request, its answer, the start with its reservation. The process dies before the
+        // reply is recorded.
         let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 4)), 1);
         let died = dying.cast(&cantrip, CastOptions::on("go")).await;
         assert!(died.outcome.is_none(), "{:?}", died.reply());
@@ -302,7 +303,7 @@ async fn a_purchase_cut_off_by_a_crash_is_unknown_and_one_that_may_be_repeated_i
         assert!(keys.iter().all(|key| *key == keys[0]), "the same key: {keys:?}");
         assert_eq!(why(&heir).await[0].0, state);
         let code = if repeats { codes::GATE_OK.any() } else { codes::OUTCOME_UNKNOWN.any() };
-        // Whatever became of it, what allowed it stands in its record.
+        // The record contains the decision that allowed the call, whatever the outcome.
         let allowed = Some("policy_allowed.default".to_owned());
         assert_eq!(first_call(&heir, &cantrip).await, (code.as_str().to_owned(), allowed));
         adds_up(&heir).await;
@@ -498,7 +499,7 @@ async fn an_authorization_of_an_entity_pays_for_its_children_and_nothing_wider_s
     let cantrip = buying(crystal, gate).gate(builtin::call_agent()).build().unwrap();
     let entity = runtime.summon(&cantrip, None).await.unwrap();
     let id = entity.id();
-    // Its own, with room for one.
+    // The entity's own authorization, with room for one purchase.
     let funds = grant(&runtime, "spender", |terms| {
         terms.max_total = Some(1_500_000);
         terms.scope.thread_id = Some(id.to_string());
@@ -576,7 +577,7 @@ fn someone() -> Actor {
     Actor::new("user:1").unwrap()
 }
 
-/// One paid request, and a purchase.
+/// Returns a cantrip with one paid request and a purchase.
 fn interactive(shop: &Shop) -> Cantrip {
     let gate = shop.gate(up_to("1.00 USD"), Duration::ZERO, |_| Ok(json!({"provider_correlation_id": "x"})));
     let crystal = Acting(|request: &Request| {
@@ -603,11 +604,11 @@ async fn an_interactive_authorization_asks_a_person_about_every_spend_and_surviv
         ("scripted/acting", Some("approval_required.interactive"))
     );
     assert!(asked.cost.unwrap().micros() > 0);
-    // Another process: the same question, once.
+    // Another process asks the same question, once.
     let heir = house_of(store, 2);
     assert_eq!(waits(&heir.resume(&cantrip, run).await), (run, first));
     assert_eq!(heir.pending(run).await.unwrap().len(), 1);
-    // The entity cannot answer for itself.
+    // The entity cannot approve its own call.
     let entity = heir.loom().run(run).await.unwrap().entity_id.unwrap();
     let own = HumanDecision::approve(Actor::new(entity.to_string()).unwrap());
     assert_code(&heir.decide(run, first, own).await.reply, codes::NOT_AUTHORIZED);
@@ -623,7 +624,7 @@ async fn an_interactive_authorization_asks_a_person_about_every_spend_and_surviv
         }
         approvals.push(waits(&cast).1);
     }
-    // Two requests and a purchase, each asked about by itself.
+    // Two requests and a purchase, each with its own question.
     assert_eq!((approvals.len(), shop.sold()), (3, vec![1]));
     assert_eq!(heir.loom().run(run).await.unwrap().state, RunState::Terminated);
     let states: Vec<_> = rows(&heir).await.iter().map(|row| row.0).collect();
@@ -646,7 +647,7 @@ async fn a_person_who_says_no_or_nothing_ends_a_request_and_refuses_a_purchase()
             );
             let shop = Shop::default();
             let cantrip = interactive(&shop);
-            // Above a threshold that only the purchase passes, or every time.
+            // Either above a threshold that only the purchase exceeds, or every time.
             grant(&runtime, "spender", |terms| match purchase {
                 true => {
                     terms.mode = AuthorizationMode::DelegatedBudgetWithThreshold;

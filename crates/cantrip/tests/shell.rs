@@ -1,4 +1,4 @@
-//! A shell in a cast: it lasts as long as its entity, and no fork or second process believes that it lasted longer.
+//! A shell in a cast: it lives as long as its entity, and no fork or second process assumes that it lived longer.
 
 use cantrip::{CastOptions, ForkOptions};
 use cantrip_circle::MediumKind;
@@ -41,7 +41,7 @@ async fn a_shell_lasts_through_a_cast_and_through_the_sends_of_one_entity() {
     assert_eq!(entity.send("on").await.answer(), Some(&json!(2)));
     let found = results(&runtime, &cantrip).await;
     assert_eq!((ran(&found[1]), ran(&found[2])), ("1 /tmp\n", "1 again\n"));
-    // The shell stands first among the tools.
+    // The shell is the first of the tools.
     let asked = crystal.requests();
     assert_eq!(asked[0].definitions.iter().map(|tool| &*tool.name).collect::<Vec<_>>()[0], "shell");
 }

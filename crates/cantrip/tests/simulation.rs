@@ -1,9 +1,9 @@
-//! A process that dies between any two appends: from a seed, casts with gates, children and batches, each stopped after
-//! every number of appends and taken up by a new owner.
+//! A process that dies between any two appends. From a seed, this makes casts with gates, children and batches. Each is
+//! stopped after every possible number of appends and resumed by a new owner.
 //!
-//! Whatever the place, the run comes to the same end: each turn once, each call that changes something at most once, no
-//! child twice. A gate whose call was cut off between its start and its end is `outcome unknown`; such a run may say
-//! something else, so its calls are counted and its result is not compared.
+//! Wherever it stops, the run has the same end: each turn once, each call with a side effect at most once, no child
+//! twice. A gate call that was cut off between its start and its end is `outcome unknown`. Such a run may have another
+//! result, so its calls are counted and its result is not compared.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -21,7 +21,7 @@ use cantrip_store::Store;
 use serde_json::{Value, json};
 use support::{Count, Dying, counting, house_of, woven};
 
-/// Numbers from a seed.
+/// A generator of numbers from a seed.
 struct Dice(SeededEntropy);
 
 impl Dice {
@@ -32,8 +32,8 @@ impl Dice {
     }
 }
 
-/// What a crystal says as a function of how long the list is and of its intent: the same after a crash as before it,
-/// as a model would, and not a tape that has moved on.
+/// A crystal whose answer depends on the length of the list and on the intent: the same after a crash as before it,
+/// like a model, and unlike a script that has advanced.
 struct Steady {
     plans: Vec<(String, Vec<Response>)>,
 }
@@ -57,7 +57,7 @@ impl Crystal for Steady {
     }
 }
 
-/// A tree of plans: each intent with what is said to it, turn by turn.
+/// Returns a tree of plans: each intent with its answers, turn by turn.
 fn plans(dice: &Dice, calls: &mut u64) -> Vec<(String, Vec<Response>)> {
     let mut plans = Vec::new();
     let mut root = Vec::new();
@@ -120,7 +120,8 @@ fn cantrip(seed: u64, count: &Count) -> (Cantrip, u64) {
     (cantrip, calls)
 }
 
-/// Lines without regard to the order in which siblings closed: they are called by it, so below the root no name counts.
+/// Sorts the lines, because siblings may close in any order. Their names follow that order, so names below the root are
+/// removed.
 fn sorted(woven: &str) -> Vec<String> {
     let nameless = |line: &str| match (line.trim_start(), line.split_once(" <")) {
         (told, Some((own, rest))) if told.len() < line.len() => {
@@ -138,7 +139,7 @@ enum Lasting {
     Memory(AnyLoom),
     Folder(tempfile::TempDir),
     File(tempfile::TempDir),
-    /// A schema of its own in the Postgres that is given.
+    /// A separate schema in the given Postgres server.
     Server(String),
 }
 
@@ -164,7 +165,7 @@ impl Lasting {
         Self::Server(format!("{url}{sign}schema=s{}_{now}_{next}", std::process::id()))
     }
 
-    /// As a process finds it that has just been started.
+    /// Opens the store as a newly started process does.
     fn open(&self) -> AnyLoom {
         match self {
             Self::Memory(memory) => memory.clone(),

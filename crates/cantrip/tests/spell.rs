@@ -1,4 +1,4 @@
-//! Spells: what may stand in one, what the loader adds, and how it says what is wrong.
+//! Spells: their keys, the loader's additions, and the messages for faults.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn sound(text: &str) -> Spell {
     read(text).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// The message of the refusal, which has this code.
+/// Returns the message of the refusal, and checks its code.
 #[track_caller]
 fn message(fault: SpellFault, code: AnyCode) -> String {
     let guarded = testing::guarded(|rb| rb.refuse(Refusal::from(fault)));
@@ -31,7 +31,7 @@ fn message(fault: SpellFault, code: AnyCode) -> String {
     guarded.reply.message()
 }
 
-/// What is wrong with a text, one line each.
+/// Returns the faults of a text, one line each.
 #[track_caller]
 fn issues(text: &str) -> Vec<String> {
     let fault = read(text).expect_err("something is wrong with it");
@@ -52,7 +52,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 
 const SCRIPT: &str = "responses:\n- content: hello\n";
 
-/// Someone who can be asked.
+/// Returns a gate that asks a person.
 fn asked() -> AnyGate {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Question {
@@ -79,7 +79,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_one_that_was_meant() {
         [
             "medum: line 3: unknown key; did you mean medium?",
             "call.temprature: line 6: unknown key; did you mean temperature?",
-            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
+            "gates.raed: line 7: unknown gate; did you mean read?; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
             "gates.read.rot: line 9: unknown key; did you mean root?",
             "wards.max_turn: line 11: unknown ward max_turn; did you mean max_turns?",
             "retry.max_retry: line 13: unknown key; did you mean max_retries?",
@@ -167,7 +167,7 @@ fn a_spell_says_how_it_folds_and_what_it_knows_of_its_crystal() {
     assert_eq!(sound(&spell.resolved_toml()).resolved(), spell.resolved());
 
     for (text, told) in [
-        ("[folding]\nstrategy = 'sumary'", "folding.strategy: line 3: no strategy is called so; did you mean summary?"),
+        ("[folding]\nstrategy = 'sumary'", "folding.strategy: line 3: unknown strategy; did you mean summary?"),
         ("[folding]\ncrystal = 'scripted/a.yaml'", "folding.crystal: line 3: only folding by summary asks a crystal"),
         ("[folding]\nstrategy = 'summary'\ncrystal = 'nobody'", "folding.crystal: line 4: "),
         ("[folding]\nturns = 3", "folding.turns: line 3: "),
@@ -237,7 +237,7 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
     let open = || Spell::open(&files.path().join("spells/a.toml")).expect("sound");
     let cantrip = open().build(&surroundings()).expect("sound");
     assert_eq!(cantrip.call().prompt(), Some("You look.\n\nBe brief."));
-    // The name of the crystal says nothing of the folder, so the spell is the same cantrip wherever it lies.
+    // The name of the crystal does not contain the folder, so the spell is the same cantrip wherever it is stored.
     assert_eq!(cantrip.crystal().name(), "scripted/scripts/s.yaml");
     assert!(cantrip.requires_done_tool(), "a typed answer needs done");
     let checked = cantrip.circle().gate("check").expect("there");
@@ -373,7 +373,7 @@ fn the_built_in_spell_looks_around_and_asks_before_it_changes() {
         assert!(cantrip.circle().gate(there).is_some(), "{there}");
     }
     assert!(cantrip.circle().gate("fetch").is_none());
-    // A shell only where it can be caged, and never without a word.
+    // A shell is offered only if it can be sandboxed, and never without approval.
     let caged = cantrip_circle::shell::Shell::over(files.path()).check_available().is_ok();
     assert_eq!(cantrip.circle().gate("shell").is_some(), caged);
     assert_eq!(wards.require_approval.requires("shell"), caged);
@@ -482,7 +482,7 @@ fn a_resolved_spell_is_a_spell_and_resolves_to_itself() {
         let again = sound(&spell.resolved_toml());
         let mut resolved = spell.resolved();
         assert_eq!(again.resolved(), resolved, "{}", spell.resolved_toml());
-        // It says what the loader added.
+        // It contains the loader's additions.
         assert!(resolved["gates"]["done"].is_object() && resolved["wards"]["max_turns"].is_u64());
         assert_eq!(resolved["name"].take(), again.name);
     }
@@ -497,7 +497,7 @@ fn the_schema_for_editors_agrees_with_the_reader() {
         assert_eq!(schema.violations(&written), []);
         assert_eq!(schema.violations(&sound(text).resolved()), []);
     }
-    // What one refuses, the other refuses too.
+    // The schema and the reader refuse the same texts.
     for wrong in [
         "",
         "crystal = 'a'\nmedum = 'x'",
@@ -525,7 +525,7 @@ fn a_file_that_cannot_be_read_is_told_without_the_hosts_path() {
     assert!(told.contains("a.toml") && !told.contains("nowhere"), "{told}");
 }
 
-/// What means something in a spell, or nearly.
+/// Words that have a meaning in a spell, or almost do.
 const WORDS: &[&str] = &[
     "[wards]",
     "[[gates]]",
@@ -559,7 +559,7 @@ const WORDS: &[&str] = &[
     "\\u0000",
 ];
 
-/// Whether a text is a spell, or is refused as one that is Invalid.
+/// Returns true if a text is a spell, or is refused as Invalid.
 fn told_apart(text: &str) -> bool {
     let Err(fault) = read(text) else { return true };
     let guarded = testing::guarded(|rb| rb.refuse(fault.into()));

@@ -1,4 +1,4 @@
-//! Runs that lost their owner at one chosen place: what the new one asks, makes and keeps.
+//! Runs that lost their owner at one chosen place: what the new owner requests, executes and keeps.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
@@ -22,7 +22,7 @@ use support::{
 
 #[tokio::test(start_paused = true)]
 async fn killed_during_an_attempt_it_asks_again_in_the_same_turn_and_after_the_opening_not_at_all() {
-    // The run's first records, then the attempt; with the third step the turn is opened.
+    // The steps: the run's first records, then the attempt; the third step opens the turn.
     for (dies_after, asked, attempts) in [(2, 2, 2), (3, 1, 1)] {
         let (memory, count) = (AnyLoom::new(MemoryLoom::new()), Count::default());
         let requests = Count::default();
@@ -59,7 +59,7 @@ async fn ten_calls_that_only_read_killed_in_their_middle_are_settled_once_each_a
         gate("look", "Looks.", move |numbered: Numbered| {
             let seen = Arc::clone(&seen);
             async move {
-                // The later ones end first.
+                // The later calls end first.
                 tokio::time::sleep(Duration::from_millis(100 - numbered.n)).await;
                 seen.lock().unwrap().push(numbered.n);
                 Ok::<_, Refusal>(numbered.n)
@@ -160,7 +160,7 @@ async fn a_run_that_was_parked_goes_on_after_the_process_was_started_again() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_says_nothing_aloud_does_not_end_the_loop() {
     let runtime = support::memory();
-    // A call without words, thinking without words, and a call whose result is empty.
+    // A call without text, thinking without text, and a call whose result is empty.
     let thinking = Response { thinking: Some("hm".to_owned()), ..call("echo", json!({"text": ""})) };
     let crystal = script([call("echo", json!({"text": null})), thinking, done("spoke")]);
     let cantrip = talking(&crystal).build().unwrap();

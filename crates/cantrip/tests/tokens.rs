@@ -1,4 +1,4 @@
-//! The tokens of a tree: charged as they are used, put aside before they are, waited for in order.
+//! The tokens of a tree: charged as they are used, held before that, and waited for in order.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -40,7 +40,7 @@ fn batch(children: usize) -> Response {
 async fn children_that_run_at_once_never_use_more_than_their_tree_may() {
     for (store, _folder) in stores() {
         let runtime = house_of(store, 3);
-        // Each child would go on for long; each answer takes a while, so that all of them are under way at once.
+        // Each child would continue for long; each answer takes a while, so that all of them run concurrently.
         let crystal = Acting(|request: &Request| {
             let said = match intent_of(request).as_str() {
                 "go" => batch(8),
@@ -69,7 +69,7 @@ async fn an_answer_beyond_its_own_bound_is_booked_in_full_and_stops_the_tree() {
         seen.lock().unwrap().push(intent.clone());
         match intent.as_str() {
             "go" => batch(3).with_usage(used(100)),
-            // Told to say at most 300 tokens, it says thousands.
+            // The crystal is limited to 300 tokens and returns thousands.
             "child 0" => Response { delay: Duration::from_millis(10), ..call("echo", json!({"text": 1})) }
                 .with_usage(used(9_000)),
             _ => {

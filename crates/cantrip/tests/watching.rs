@@ -1,4 +1,4 @@
-//! What can be seen of a run: by whoever watches from the start, and by whoever joins a run that was taken over.
+//! Watchers see a run from its start, or from the point at which they join one that was taken over.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
@@ -25,7 +25,7 @@ fn drained(seen: &mut Receiver<StreamEvent>) -> Vec<Value> {
     std::iter::from_fn(|| seen.try_recv().ok()).map(|event| serde_json::to_value(&event).unwrap()).collect()
 }
 
-/// An event in a few words: its type and what it is about.
+/// Returns an event in a few words: its type and its subject.
 fn told(event: &Value) -> String {
     let payload = &event["payload"];
     let kind = payload["type"].as_str().unwrap();
@@ -57,7 +57,7 @@ async fn whoever_joins_a_run_that_was_taken_over_sees_the_open_turn_from_its_beg
         let count = Count::default();
         talking(&script([])).crystal(crystal()).gate(counting_again("count", &count)).build().unwrap()
     };
-    // Dead once the first call is settled and the second has begun.
+    // The process dies after the first call is settled and the second has begun.
     let store = AnyLoom::new(MemoryLoom::new());
     let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 4)), 1);
     let died = dying.cast(&cantrip(), CastOptions::on("go")).await;

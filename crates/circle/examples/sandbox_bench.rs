@@ -54,7 +54,7 @@ fn host(threads: usize) -> std::io::Result<Host> {
     Options { threads }.start()
 }
 
-/// What all threads of this process have had of a processor: a busy neighbour does not count.
+/// The processor time of all threads of this process. A busy neighbour does not count.
 fn processor_time() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))

@@ -1,8 +1,9 @@
-//! From what code passed to what a gate declares: positional and named arguments become one object.
+//! Maps the arguments of a call in code to the properties that a gate declares: positional and named arguments become
+//! one object.
 //!
-//! Models write a call in whatever shape they have seen most: positionally, with one object, or both. The rules are few
-//! enough to be printed in a circle's description, and they look only at the declared properties and at the values, so
-//! the same call maps the same way in every medium and in every replay.
+//! Models write a call in the form they have seen most: positionally, with one object, or both. The rules are few
+//! enough to be printed in a circle's description, and they depend only on the declared properties and on the values,
+//! so the same call maps the same way in every medium and in every replay.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Property {
     pub name: String,
-    /// Whether its schema admits an object. If not, a single object can only mean named arguments.
+    /// True if the schema admits an object. If not, a single object can only mean named arguments.
     pub object: bool,
 }
 
@@ -21,7 +22,7 @@ impl Property {
     }
 }
 
-/// What is wrong with a call's arguments, and where.
+/// A fault in the arguments of a call, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("argument {path:?}: {rule}")]
 pub struct Fault {
@@ -30,7 +31,7 @@ pub struct Fault {
     pub rule: Rule,
 }
 
-/// What a gate's arguments may not be.
+/// The rule that an argument breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rule {
     #[error("{given} arguments were passed, {declared} are declared")]
@@ -65,11 +66,13 @@ pub enum Rule {
     TooLarge,
 }
 
-/// Maps a call's arguments to the declared properties; `None` is an argument that is absent.
+/// Maps a call's arguments to the declared properties; `None` is an absent argument.
 ///
-/// 1. No argument is `{}`.
-/// 2. One object is named arguments if the first property cannot be an object, or if it has a key and all are declared.
-/// 3. Else arguments are positional; from two on, a last object whose keys are all declared and still free is merged.
+/// 1. A call without arguments is `{}`.
+/// 2. One object is named arguments if the first property cannot be an object, or if it has a key and all keys are
+///    declared.
+/// 3. Otherwise arguments are positional. With two or more, a last object whose keys are all declared and still free is
+///    merged.
 pub fn bind_arguments(declared: &[Property], mut passed: Vec<Option<Value>>) -> Result<Map<String, Value>, Fault> {
     while let Some(None) = passed.last() {
         passed.pop();
@@ -92,7 +95,7 @@ pub fn bind_arguments(declared: &[Property], mut passed: Vec<Option<Value>>) -> 
     Ok(mapped)
 }
 
-/// The same for a language that has keywords as well: they name properties that are declared and still free.
+/// Maps the arguments for a language with keyword arguments: keywords name properties that are declared and still free.
 pub fn bind_with_keywords(
     declared: &[Property],
     passed: Vec<Option<Value>>,
@@ -112,7 +115,7 @@ pub fn bind_with_keywords(
     Ok(mapped)
 }
 
-/// Whether the object that came last, after `before` others, holds named arguments.
+/// Returns true if the last argument, an object after `before` others, holds named arguments.
 fn names(declared: &[Property], before: usize, last: &Map<String, Value>) -> bool {
     let free = declared.get(before..).unwrap_or_default();
     let all_free = last.keys().all(|key| free.iter().any(|property| property.name == *key));

@@ -1,27 +1,28 @@
-//! Which calls of one utterance may run at once?
+//! Which calls of one utterance may run in parallel?
 //!
-//! Neighbours that only read, at most [`TOGETHER_MAX`] of them. Records and messages stay in call order whichever ends
-//! first, so nothing but the time it takes can tell. Running everything at once and sorting afterwards was rejected: a
-//! read after a write would see either.
+//! Adjacent read-only calls, at most [`TOGETHER_MAX`] of them. Records and messages stay in call order whichever call
+//! ends first, so only the duration differs. Running everything in parallel and sorting afterwards was rejected: a read
+//! after a write could see the state before it or after it.
 
 use std::ops::Range;
 
 use crate::limits::TOGETHER_MAX;
 
-/// What was decided about a call.
+/// The way in which a call of an utterance runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallMode {
-    /// It only reads.
+    /// The call is read-only.
     Together,
-    /// It changes something, delegates or ends.
+    /// The call changes something, delegates or ends the cast.
     Alone,
-    /// It is answered without running, in its place.
+    /// The call is answered without running, in its place.
     Refused,
-    /// A person has to decide first: nothing after it may begin before.
+    /// A person has to decide first: no later call may begin before.
     Waits,
 }
 
-/// Cuts the calls of an utterance, in order, into stretches whose calls run at once. Every call is in exactly one.
+/// Divides the calls of an utterance, in order, into ranges whose calls run in parallel. Every call is in exactly one
+/// range.
 ///
 /// ```
 /// use cantrip_circle::batch::{CallMode::*, parallel_batches};

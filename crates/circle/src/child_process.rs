@@ -1,11 +1,11 @@
 //! Starting programs so that none of them outlives this process.
 //!
-//! A process that is killed cannot clean up after itself. So a program is born into the group of a keeper, a shell that
-//! waits for the end of a pipe which only this process holds. When this process ends, however it ends, the pipe ends too,
-//! and the keeper kills the group and with it itself. A signal at the parent's death, which Linux has too, would reach the
-//! program alone and not what the program started (`npx` starts `node`); it is also sent when the thread that started the
-//! program ends, and it takes unsafe code to ask for. A program that moves itself into another group gets away; a cage
-//! against that is the shell's.
+//! A process that is killed cannot clean up after itself. So a program is started in the process group of a keeper, a
+//! shell that waits for the end of a pipe which only this process holds. When this process ends, however it ends, the
+//! pipe ends too, and the keeper kills the group and with it itself. The Linux signal at the death of the parent was
+//! rejected: it reaches only the program and not the processes that the program started (`npx` starts `node`); it is
+//! also sent when the thread that started the program ends, and setting it takes unsafe code. A program that moves
+//! itself into another group escapes; only the cage of the shell prevents that.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -17,14 +17,14 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStdin, Command};
 
-/// Ends its own group when its input does.
+/// Kills its own group when its input ends.
 const KEEPER_SCRIPT: &str = "read -r _; kill -KILL 0";
 
-/// A group of processes that ends with this process. Dropping it kills every process of the group.
+/// A process group that ends with this process. Dropping it kills every process of the group.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     id: Pid,
-    /// The first of the group. Nobody waits for it, so its number is nobody else's while this is there.
+    /// The leader of the group. It is not waited for, so its process id cannot be reused while this value exists.
     _keeper: Child,
     /// The keeper waits for the end of this pipe.
     _lifeline: ChildStdin,
@@ -55,7 +55,7 @@ impl ProcessGroup {
 
     /// Kills every process of the group.
     pub(crate) fn kill(&self) {
-        // A group that is empty already has nobody left to kill.
+        // The error of an empty group is ignored: there is nothing left to kill.
         let _ = kill_process_group(self.id, Signal::KILL);
     }
 }
@@ -66,14 +66,14 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Keeps other programs of this crate from being started meanwhile, so that they do not inherit a file that is open for
-/// one program only.
+/// Locks out other spawns of this crate, so that their programs do not inherit a file that is open for one program
+/// only.
 pub(crate) fn spawn_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a file in memory with these bytes, at its beginning, which nobody can change any more.
+/// Returns a file in memory with these bytes, positioned at the start and sealed against changes.
 pub(crate) fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("cantrip", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;

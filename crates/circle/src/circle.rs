@@ -1,8 +1,8 @@
 //! The circle: the gates that its wards leave, frozen.
 //!
-//! Everything that could be wrong about it is found when it is built, all of it at once and in one order; from then on
-//! it is a value that many entities share. What a ward removed is remembered, because an entity that asks for it must
-//! hear that it may not, and not that there is no such thing.
+//! Building a circle finds everything that is wrong with it, all faults at once and in a fixed order; the circle is
+//! then an immutable value that many entities share. The circle remembers which gates a ward removed, because an entity
+//! that calls such a gate must be told that it is denied, not that it does not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,17 +16,17 @@ use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::ward::{Restriction, WardFault, Wards};
 use crate::{Labels, MediumKind, ToolDefinition};
 
-/// What is wrong with a circle. The order of the variants is the order in which faults are told.
+/// A fault of a circle. Faults are reported in the order of the variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CircleFault {
     /// `require_done_tool` without `done`.
     RequireDone,
     NoDone,
     NoTruncation,
-    /// How many mediums were declared.
+    /// More than one medium; the number that was declared.
     Mediums(usize),
     DuplicateGate(String),
-    /// A name that no tool or function can have; who brings in gates under other names has to map them.
+    /// A name that no tool or function can have. Code that brings in gates under such names has to map them.
     GateName(String),
     Schema {
         gate: String,
@@ -72,28 +72,30 @@ impl fmt::Display for CircleFault {
 
 impl std::error::Error for CircleFault {}
 
-/// What a delegation gate may hand to children beyond the parent's own.
+/// The resources that a delegation gate may give to children beyond those of the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DelegationGrants {
-    /// Crystals that a child may ask for by name.
+    /// Crystals that a child may request by name.
     pub crystals: BTreeSet<String>,
-    /// The crystal of a child that asks for none, by level from 1; the last one repeats, and empty means the parent's.
+    /// The crystal of a child that requests none, by level from 1. The last entry repeats; an empty list means the
+    /// parent's crystal.
     pub crystal_by_level: Vec<String>,
-    /// Mediums that a child may ask for beside the parent's and `conversation`.
+    /// Mediums that a child may request beside the parent's and `conversation`.
     pub mediums: BTreeSet<MediumKind>,
-    /// The medium of a child that asks for none; without one, the parent's.
+    /// The medium of a child that requests none. None means the parent's medium.
     pub medium: Option<MediumKind>,
-    /// What a child is told first that is told nothing; without it, what its parent was told.
+    /// The system prompt of a child whose request has none. None means the parent's system prompt.
     pub system_prompt: Option<String>,
-    /// Utterances of a child, at most.
+    /// The maximum number of utterances of a child.
     pub max_turns: Option<u64>,
-    /// Children of one cast, through whichever gate; a batch that does not fit is refused whole.
+    /// The maximum number of children of one cast, over all delegation gates. A batch that does not fit is refused
+    /// whole.
     pub max_children: Option<u64>,
-    /// The signatures that the built-in gate `predict` may ask; none for every other gate.
+    /// The signatures that the built-in gate `predict` may use; none for every other gate.
     pub signatures: Option<Vec<String>>,
 }
 
-/// What a gate is to its circle.
+/// The role of a gate in its circle.
 #[derive(Debug, Clone)]
 pub(crate) enum Role {
     Plain,
@@ -102,13 +104,13 @@ pub(crate) enum Role {
         batch: bool,
         delegates: DelegationGrants,
     },
-    /// It asks these signatures.
+    /// The gate runs a predict with one of these signatures.
     Predict {
         signatures: Vec<String>,
     },
 }
 
-/// A gate as a circle holds it.
+/// A gate with its compiled schema and its role.
 #[derive(Debug)]
 pub(crate) struct CircleGate {
     pub(crate) gate: AnyGate,
@@ -116,7 +118,7 @@ pub(crate) struct CircleGate {
     pub(crate) role: Role,
 }
 
-/// Where an entity acts: gates, wards, medium. Cheap to clone, and frozen.
+/// The environment in which an entity acts: gates, wards, medium. Cheap to clone, and frozen.
 ///
 /// ```
 /// use cantrip_circle::{Circle, gate::builtin};
@@ -136,21 +138,21 @@ pub struct Circle {
 
 #[derive(Clone)]
 pub(crate) struct Inner {
-    /// What the wards leave, in declared order.
+    /// The gates that the wards leave, in declared order.
     pub(crate) gates: Vec<Arc<CircleGate>>,
-    /// What was taken away, and by which ward.
+    /// The gates that were removed, each with the ward that removed it.
     pub(crate) removed: BTreeMap<String, &'static str>,
     pub(crate) wards: Wards,
     pub(crate) restrict: Arc<Restriction>,
     pub(crate) medium: MediumKind,
     pub(crate) medium_labels: Labels,
     pub(crate) crystal: Option<String>,
-    /// 0 for a root.
+    /// The depth below the root; 0 for a root.
     pub(crate) level: u32,
     pub(crate) answer: Option<Arc<Schema>>,
-    /// Where it is a variable, each entry of the context is one too.
+    /// True if each entry of the context is also a variable, in a medium where the context is a variable.
     pub(crate) spreads: bool,
-    /// What a program comes to says how many turns are left.
+    /// True if the output of a program states how many turns are left.
     pub(crate) counts: bool,
 }
 
@@ -161,7 +163,7 @@ impl fmt::Debug for Circle {
     }
 }
 
-/// Collects what a circle is made of.
+/// Collects the parts of a circle.
 #[derive(Debug, Default)]
 #[must_use = "a circle is made by build()"]
 pub struct CircleBuilder {
@@ -186,39 +188,40 @@ impl Circle {
         self.inner.medium
     }
 
-    /// The wards in force: one value of each kind, the ward `trifecta` among them where the gates call for it.
+    /// Returns the wards in force: one value of each kind. The ward `trifecta` is on if the labels of the gates require
+    /// it.
     pub fn wards(&self) -> &Wards {
         &self.inner.wards
     }
 
-    /// How deep below the root it lies.
+    /// Returns the depth below the root; 0 for a root.
     pub fn level(&self) -> u32 {
         self.inner.level
     }
 
-    /// The name of the crystal its entity speaks with, if the circle was told.
+    /// Returns the name of the entity's crystal, if one was set.
     pub fn crystal(&self) -> Option<&str> {
         self.inner.crystal.as_deref()
     }
 
-    /// The gates that the wards leave, in declared order.
+    /// Returns the gates that the wards leave, in declared order.
     pub fn gates(&self) -> impl Iterator<Item = &AnyGate> {
         self.inner.gates.iter().map(|held| &held.gate)
     }
 
-    /// A gate that the wards leave.
+    /// Returns the gate of this name, if the wards leave it.
     pub fn gate(&self, name: &str) -> Option<&AnyGate> {
         self.find_gate(canonical_name(name)).map(|held| &held.gate)
     }
 
-    /// The names that wards took away, each with its ward. In code they are bound all the same, so that calling one is
-    /// answered with a refusal.
+    /// Returns the names that wards removed, each with its ward. In code these names are bound all the same, so that a
+    /// call of one returns a refusal.
     pub fn removed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.inner.removed.iter().map(|(name, ward)| (name.as_str(), *ward))
     }
 
-    /// Every name that a program can call, each with the gate it stands for: the gates that the wards leave, those that
-    /// they took away, and the other names of both. The other names are shown nowhere.
+    /// Returns every name that a program can call, each with the gate it means: the gates that the wards leave, the
+    /// gates that they removed, and the aliases of both. The aliases are shown to no crystal.
     pub(crate) fn callable_names(&self) -> Vec<(String, String)> {
         let gates = self.gates().map(AnyGate::name).chain(self.removed().map(|(name, _)| name));
         let mut names: Vec<(String, String)> = gates.map(|name| (name.to_owned(), name.to_owned())).collect();
@@ -229,17 +232,17 @@ impl Circle {
         names
     }
 
-    /// A gate's properties in declared order, for mediums that call it as a function.
+    /// Returns a gate's properties in declared order, for mediums that call it as a function.
     pub fn properties(&self, name: &str) -> Option<Vec<crate::arguments::Property>> {
         self.find_gate(canonical_name(name)).map(|held| held.schema.properties())
     }
 
-    /// All dangers that its gates and its medium bring in.
+    /// Returns all labels that the gates and the medium bring in.
     pub fn labels(&self) -> Labels {
         labels(&self.inner.gates, &self.inner.medium_labels)
     }
 
-    /// One tool per gate, in declared order: what a crystal is offered in a conversation.
+    /// Returns one tool per gate, in declared order: the tools that a crystal is offered in a conversation.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
         self.inner.gates.iter().map(|held| self.definition(held)).collect()
     }
@@ -249,7 +252,7 @@ impl Circle {
         let mut parameters = promises.parameters.clone();
         if let (Role::Done, Some(answer)) = (&held.role, &self.inner.answer) {
             let mut shape = answer.source().clone();
-            // What it refers to within itself is found from the top, where it no longer stands.
+            // References inside the schema are resolved from the top of the document, so its `$defs` move to the top.
             if let Some(parts) = shape.as_object_mut().and_then(|shape| shape.shift_remove("$defs")) {
                 parameters["$defs"] = parts;
             }
@@ -258,7 +261,7 @@ impl Circle {
         ToolDefinition { name: promises.name.clone(), description: promises.description.clone(), parameters }
     }
 
-    /// One line a gate, in declared order: what code is told of the functions it may call.
+    /// Returns one line per gate, in declared order: the functions that a program may call, with their descriptions.
     pub fn signatures(&self) -> Vec<String> {
         let line = |held: &Arc<CircleGate>| {
             let promises = held.gate.spec();
@@ -272,7 +275,7 @@ impl Circle {
         self.inner.gates.iter().map(line).collect()
     }
 
-    /// As the root record keeps it.
+    /// Returns the circle in the form that the root record stores.
     pub fn to_value(&self) -> Value {
         let gate = |held: &Arc<CircleGate>| {
             let promises = held.gate.spec();
@@ -292,7 +295,8 @@ impl Circle {
         })
     }
 
-    /// The same circle for an entity with this context: outside of code, where it is a variable, a gate reads it.
+    /// Returns the same circle for an entity with this context. In code the context is a variable; elsewhere a gate
+    /// reads it.
     #[must_use]
     pub fn with_context(&self, context: Arc<Value>) -> Self {
         if self.inner.medium.is_code() {
@@ -308,7 +312,7 @@ impl Circle {
         self.with_change(|inner| inner.gates = gates)
     }
 
-    /// The same circle under further wards: each kind at its narrowest.
+    /// Returns the same circle under additional wards: the narrowest value of each kind.
     #[must_use]
     pub fn with_wards(&self, further: &Wards) -> Self {
         let mut wards = self.wards().and(further);
@@ -320,12 +324,12 @@ impl Circle {
         })
     }
 
-    /// Whether what a program comes to says how many turns are left.
+    /// Returns true if the output of a program states how many turns are left.
     pub fn counts_turns(&self) -> bool {
         self.inner.counts
     }
 
-    /// The context as the variables that a program finds; `is_name` says what can be one.
+    /// Returns the context as the variables of a program. `is_name` returns true for a valid variable name.
     pub(crate) fn variables(&self, context: Value, is_name: impl Fn(&str) -> bool) -> Map<String, Value> {
         let mut variables = Map::new();
         if let (true, Value::Object(entries)) = (self.inner.spreads, &context) {
@@ -353,7 +357,7 @@ fn labels(gates: &[Arc<CircleGate>], medium: &Labels) -> Labels {
     gates.iter().fold(medium.clone(), |labels, held| labels.with(&held.gate.spec().labels))
 }
 
-/// Takes away what the wards name, and switches on the ward `trifecta` where what is left calls for it.
+/// Removes the gates that the wards name, and switches on the ward `trifecta` if the remaining gates require it.
 pub(crate) fn apply_wards(
     gates: Vec<Arc<CircleGate>>,
     removed: &mut BTreeMap<String, &'static str>,
@@ -389,71 +393,71 @@ impl CircleBuilder {
         gates.into_iter().fold(self, Self::gate)
     }
 
-    /// `call_agent` or `call_agent_batch`, with what it may hand on.
+    /// Adds `call_agent` or `call_agent_batch`, with the resources that it may give to children.
     pub fn delegation_gate(mut self, gate: impl Into<AnyGate>, delegates: DelegationGrants) -> Self {
         self.gates.push((gate.into().with_canonical_name(), delegates));
         self
     }
 
-    /// Wards as they are written; what cannot be read is told by [`CircleBuilder::build`].
+    /// Adds wards from their written form. [`CircleBuilder::build`] reports those that cannot be parsed.
     pub fn wards(mut self, written: &Value) -> Self {
-        // One that cannot be read must not make those beside it seem absent.
+        // A ward that cannot be parsed must not make the wards beside it seem absent.
         let (wards, faults) = Wards::read(written);
         self.wards = self.wards.and(&wards);
         self.ward_faults.extend(faults);
         self
     }
 
-    /// Wards that were read already.
+    /// Adds wards that are already parsed.
     pub fn parsed_wards(mut self, wards: &Wards) -> Self {
         self.wards = self.wards.and(wards);
         self
     }
 
-    /// Exactly one may be declared; none is a conversation.
+    /// Sets the medium. At most one may be declared; without one the circle is a conversation.
     pub fn medium(mut self, medium: MediumKind) -> Self {
         self.mediums.push(medium);
         self
     }
 
-    /// The dangers that the medium brings in, where they are not those of its kind: a shell with a network.
+    /// Sets the labels of the medium if they differ from those of its kind, such as for a shell with a network.
     pub fn medium_labels(mut self, labels: Labels) -> Self {
         self.medium_labels = Some(labels);
         self
     }
 
-    /// Under which name the crystal is known, so that children can ask for it.
+    /// Sets the name of the crystal, so that children can request it.
     pub fn crystal(mut self, name: impl Into<String>) -> Self {
         self.crystal = Some(name.into());
         self
     }
 
-    /// What the answer must look like.
+    /// Sets the JSON Schema of the answer.
     pub fn answer_schema(mut self, schema: Value) -> Self {
         self.answer_schema = Some(schema);
         self
     }
 
-    /// What a program comes to says how many turns are left. Children are not told.
+    /// The output of a program states how many turns are left. Children do not inherit this.
     pub fn count_turns(mut self) -> Self {
         self.counts = true;
         self
     }
 
-    /// In a circle of code each entry of an object that is the context is a variable of its own too, unless its name is
-    /// a gate's or no name.
+    /// In a circle of code, each entry of a context that is an object becomes a variable too, unless its name is the
+    /// name of a gate or not a valid variable name.
     pub fn spread_context(mut self) -> Self {
         self.spreads = true;
         self
     }
 
-    /// The answer is checked by a verifier, so there must be a `done` to check.
+    /// The answer is checked by a verifier, so the circle must have a `done` gate.
     pub fn verified(mut self) -> Self {
         self.verified = true;
         self
     }
 
-    /// The circle, or everything that is wrong with it, in the order in which it is told.
+    /// Returns the circle, or all of its faults in the order in which they are reported.
     pub fn build(self) -> Result<Circle, Vec<CircleFault>> {
         let Self {
             gates,
@@ -533,7 +537,7 @@ fn role(name: &str, mut delegates: DelegationGrants) -> Role {
     }
 }
 
-/// What every provider takes as a tool's name and every code medium as a function's.
+/// Returns true for a name that every provider accepts for a tool and every code medium for a function.
 fn nameable(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     first && name.len() <= GATE_NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,8 +1,9 @@
 //! May this call be made?
 //!
-//! One function, without effects, in one order: name, arguments, schema, wards, approval. The first that fails answers.
-//! Permission comes before existence, so a refusal tells nothing about what lies behind it. Policy and money are asked
-//! by the loop, after the wards and before whatever is returned here is begun; the loop journals in between.
+//! One function without effects decides, in a fixed order: name, arguments, schema, wards, approval. The first check
+//! that fails gives the reply. Permission is checked before existence, so a refusal reveals nothing about what lies
+//! behind it. The loop checks policy and money after the wards and before it begins the effect that is returned here;
+//! it writes to the journal in between.
 
 use std::sync::Arc;
 
@@ -24,74 +25,75 @@ use crate::{Labels, MediumKind};
 /// A call as it reached the circle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRequest<'a> {
-    /// As the entity wrote it.
+    /// The name as the entity wrote it.
     pub gate: &'a str,
     pub arguments: CallArguments,
 }
 
-/// Its arguments, and the way they came.
+/// The arguments of a call, by the way in which the call was made.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallArguments {
-    /// As a tool of the crystal's: an object if it kept to the contract, a text where its JSON could not be read.
+    /// A tool call of the crystal: an object if the crystal kept to the contract, a text if its JSON could not be
+    /// parsed.
     Tool(Value),
-    /// As a function in code, mapped to names.
+    /// A function call in code, mapped to names.
     Code(Result<Map<String, Value>, arguments::Fault>),
 }
 
-/// What the circle has to know of the entity that asks.
+/// The state of the calling entity that a decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallerState {
-    /// Calls of this utterance before this one.
+    /// The number of calls of this utterance before this one.
     pub calls: u64,
-    /// The labels it has touched so far.
+    /// The labels that the entity has touched so far.
     pub touched: Labels,
-    /// Whether there is someone who could approve.
+    /// True if there is a person who can approve.
     pub can_ask_person: bool,
-    /// Children that its cast has spawned before.
+    /// The number of children that the cast has spawned before.
     pub children: u64,
 }
 
-/// What to do about a call.
+/// The decision about a call.
 #[derive(Debug)]
 pub enum Decision {
-    /// It is settled with this reply and never begins.
+    /// The call ends with this reply and never begins.
     Refused(Refusal),
-    /// A person has to allow it first; then the effect is carried out.
+    /// A person has to allow the call first; then the loop carries out the effect.
     NeedsApproval { reasons: Vec<ApprovalReason>, then: Effect },
-    /// It may begin.
+    /// The call may begin.
     Allowed(Effect),
 }
 
-/// Why a person is asked.
+/// The reason to ask a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalReason {
     /// The ward `require_approval` names the gate.
     Required,
-    /// The call would join the three labels.
+    /// The call would complete the three labels of the trifecta.
     Trifecta {
         touched: Labels,
-        /// The line of a spell that says what the gate really brings in.
+        /// The line of a spell in which the labels of the gate can be corrected.
         toml: String,
-        /// What a person can do about it, in words.
+        /// The action that a person can take, in words.
         remedy: String,
     },
-    /// The call would change what decides about later casts.
+    /// The call would change something that influences later casts.
     Protected(ProtectedChange),
 }
 
-/// What the loop is to carry out.
+/// The effect that the loop carries out.
 #[derive(Debug)]
 pub enum Effect {
     Execute(Permit),
     Delegate(Delegation),
-    /// The cast ends with this answer, once its verifier, if it has one, agrees.
+    /// The cast ends with this answer, once the verifier accepts it, if there is one.
     Done {
         answer: Value,
     },
 }
 
 impl Effect {
-    /// The gate's own name, whichever alias was called.
+    /// Returns the gate's own name, whichever alias was called.
     pub fn gate(&self) -> &str {
         match self {
             Self::Execute(permit) => permit.gate().name(),
@@ -100,7 +102,7 @@ impl Effect {
         }
     }
 
-    /// What the entity has touched once this has begun.
+    /// Returns the labels that the entity touches when this effect begins.
     pub fn labels(&self) -> Labels {
         match self {
             Self::Execute(permit) => permit.gate().spec().labels.clone(),
@@ -125,31 +127,32 @@ impl Permit {
         &self.held.gate
     }
 
-    /// As they are recorded.
+    /// Returns the arguments as they are recorded.
     pub fn arguments(&self) -> &Map<String, Value> {
         &self.arguments
     }
 
-    /// What has to be reserved before it begins.
+    /// Returns the amount that has to be reserved before the call begins.
     pub fn worst_cost(&self) -> Option<Money> {
         self.held.gate.worst_cost(&self.arguments)
     }
 
-    /// With what gates keep for the entity that asks; without, nothing outlasts the call.
+    /// Adds the state that gates keep for the calling entity. Without it, no state outlasts the call.
     #[must_use]
     pub fn with_sessions(mut self, belongings: &GateSessions) -> Self {
         self.sessions = belongings.clone();
         self
     }
 
-    /// With someone who hears how far the call has come.
+    /// Adds a listener for the progress of the call.
     #[must_use]
     pub fn with_listener(mut self, listener: ProgressListener) -> Self {
         self.listener = listener;
         self
     }
 
-    /// Enters the gate, inside the safety wrapper. It ends in exactly one reply: the gate's own, or that of a stop.
+    /// Enters the gate, inside the safety wrapper. The call ends in exactly one reply: that of the gate, or that of a
+    /// stop.
     pub async fn execute(
         self,
         guard: &Guard,
@@ -175,7 +178,7 @@ impl Permit {
 }
 
 impl Circle {
-    /// Decides about a call. The same call of the same entity is always decided the same way.
+    /// Decides about a call. The same call by an entity in the same state always gets the same decision.
     pub fn decide(&self, asked: CallRequest<'_>, standing: &CallerState) -> Decision {
         match self.examine(asked, standing) {
             Err(refusal) => Decision::Refused(refusal),
@@ -250,7 +253,7 @@ impl Circle {
         Ok(held)
     }
 
-    /// The names that look most like this one.
+    /// Returns the gate names that are most similar to this one.
     fn nearest(&self, name: &str) -> Vec<&str> {
         let far = |known: &&str| strsim::damerau_levenshtein(name, known);
         let bound = name.chars().count().min(64).div_ceil(2).max(2);
@@ -335,7 +338,7 @@ impl Circle {
                 {
                     return Err(codes::calls_spent(most, "cast").into());
                 }
-                // A batch of nothing has its answer already: the gate itself gives it, and no turn is sealed.
+                // The answer of an empty batch is already known: the gate itself returns it, and no turn is sealed.
                 if children.is_empty() {
                     return Ok(self.permit(held, arguments));
                 }
@@ -362,7 +365,7 @@ impl Circle {
         let (held, restrict) = (Arc::clone(held), Arc::clone(&self.inner.restrict));
         let limits = match self.medium() {
             MediumKind::Shell | MediumKind::Browser => self.wards().medium,
-            // There they bound programs, and a gate is none.
+            // In these mediums the limits bound programs, and a gate is not a program.
             MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python | MediumKind::Human => {
                 MediumLimits::default()
             }
@@ -378,7 +381,7 @@ impl Circle {
     }
 }
 
-/// Arguments that break a schema, in the words of the gate they were meant for.
+/// Returns the reply for arguments that break a schema. `done` has a code of its own for that.
 fn schema_violation(held: &CircleGate, path: String, rule: String) -> ReplyDraft<Invalid> {
     match held.role {
         Role::Done if path.is_empty() => codes::done_malformed(rule),
@@ -389,7 +392,7 @@ fn schema_violation(held: &CircleGate, path: String, rule: String) -> ReplyDraft
     }
 }
 
-/// The object that a crystal's arguments are, or mean.
+/// Returns the arguments of a tool call as an object. A text is parsed as JSON.
 fn parse_tool_arguments(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
     let subject = || format!("arguments of {gate}");
     let value = match value {
@@ -402,7 +405,7 @@ fn parse_tool_arguments(gate: &str, value: Value) -> Result<Map<String, Value>, 
     };
     match value {
         Value::Object(arguments) => Ok(arguments),
-        // Many models write nothing where a gate takes nothing.
+        // Many models write nothing if a gate takes no arguments.
         Value::Null => Ok(Map::new()),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(codes::schema(subject(), "", "they must be an object").into())
@@ -410,7 +413,7 @@ fn parse_tool_arguments(gate: &str, value: Value) -> Result<Map<String, Value>, 
     }
 }
 
-/// Returns what a spell can say so that the gate is not counted as it was.
+/// Returns the change to the spell with which the gate would no longer count as risky.
 fn remedy(gate: &AnyGate, toml: &str) -> String {
     match &gate.spec().unlabelled_in {
         Some(table) => format!(
@@ -421,12 +424,12 @@ fn remedy(gate: &AnyGate, toml: &str) -> String {
     }
 }
 
-/// Returns the denial of a call that would join the three where nobody can be asked.
+/// Returns the denial of a call that would complete the trifecta when no person can be asked.
 pub fn trifecta_denial(gate: &str, touched: &Labels, toml: &str, remedy: &str) -> ReplyDraft<Denied> {
     codes::trifecta(gate, remedy).data(serde_json::json!({ "touched": touched, "toml": toml }))
 }
 
-/// The line of TOML that labels a gate, as it stands, ready to be corrected.
+/// Returns the line of TOML with the current labels of a gate, ready to be corrected.
 fn label_line(gate: &str, labels: &Labels) -> String {
     let labels: Vec<String> = labels.iter().map(|label| format!("\"{label}\"")).collect();
     format!("gates.{gate}.labels = [{}]", labels.join(", "))

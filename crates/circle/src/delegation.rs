@@ -1,7 +1,8 @@
-//! What does a call of `call_agent` ask for, and may it?
+//! What does a call of `call_agent` request, and is it allowed?
 //!
-//! The circle answers both and spawns nothing: it hands the loop a list of children, each with the circle carved for it
-//! out of its parent's. A batch is checked whole, so that one bad request leaves no half of it running.
+//! The circle answers both and spawns nothing: it returns to the loop a list of children, each with a circle that is
+//! derived from its parent's. A batch is checked whole, so that one bad request does not leave half of the batch
+//! running.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,51 +16,51 @@ use crate::gate::{Schema, builtin, canonical_name};
 use crate::limits::{BATCH_REQUESTS_MAX, CONTEXT_BYTES_MAX};
 use crate::ward::Wards;
 
-/// Children to be cast, in request order, at least one; or a predict, which the loop makes a child of.
+/// The children to cast, in request order, at least one; or a predict, which the loop makes a child of.
 #[derive(Debug, Clone)]
 pub struct Delegation {
     /// `call_agent`, `call_agent_batch` or `predict`.
     pub gate: String,
-    /// As they are recorded.
+    /// The arguments as they are recorded.
     pub arguments: Map<String, Value>,
-    /// Whether the answer is a list.
+    /// True if the answer is a list.
     pub batch: bool,
     pub children: Vec<Child>,
-    /// What is asked of a signature; then there are no children yet.
+    /// The predict, if the call requests one; then `children` is empty.
     pub predict: Option<PredictCall>,
 }
 
-/// A signature and the input that it is asked about.
+/// A signature and its input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictCall {
-    /// As the spell lists it.
+    /// The name as the spell lists it.
     pub signature: String,
     pub input: Value,
 }
 
-/// A child to be cast.
+/// A child to cast.
 #[derive(Debug, Clone)]
 pub struct Child {
     pub intent: Content,
-    /// Outside of code its circle has a gate to read it.
+    /// The context of the child. Outside of code the child's circle has a gate to read it.
     pub context: Option<Arc<Value>>,
     pub system_prompt: SystemPrompt,
-    /// The name of its crystal; none is the parent's.
+    /// The name of the child's crystal; none means the parent's.
     pub crystal: Option<String>,
-    /// Carved out of the parent's.
+    /// The child's circle, derived from the parent's.
     pub circle: Circle,
 }
 
-/// What a child is told first.
+/// The system prompt of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SystemPrompt {
-    /// What its parent was told.
+    /// The system prompt of the parent.
     Inherited,
     Given(String),
     None,
 }
 
-/// Reads the arguments of a delegation; they fit the gate's schema already.
+/// Parses the arguments of a delegation; they already match the gate's schema.
 pub(crate) fn parse_children(
     circle: &Circle,
     held: &CircleGate,
@@ -88,18 +89,18 @@ pub(crate) fn parse_children(
     Ok(children)
 }
 
-/// One request of a batch as `call_agent` would take it.
+/// The schema of one request of a batch: the arguments of `call_agent`.
 static SINGLE_REQUEST: LazyLock<Schema> = LazyLock::new(|| {
     let parameters = builtin::call_agent().spec().parameters.clone();
     Schema::compile_arguments(parameters).unwrap_or_else(|fault| unreachable!("our own schema compiles: {fault}"))
 });
 
-/// One request, and where it stands.
+/// One request, with its place in the call.
 struct ChildRequest<'a> {
     circle: &'a Circle,
     delegates: &'a DelegationGrants,
     gate: &'a str,
-    /// In a batch.
+    /// The index in a batch.
     index: Option<usize>,
 }
 
@@ -147,7 +148,7 @@ impl ChildRequest<'_> {
 
     fn context(&self, request: &Map<String, Value>) -> Result<Option<Arc<Value>>, Refusal> {
         let Some(context) = request.get("context") else { return Ok(None) };
-        // A value writes itself without fail; its size is all that is asked here.
+        // Serializing a value cannot fail; only the size is needed here.
         let bytes = serde_json::to_string(context).map_or(usize::MAX, |text| text.len());
         if bytes > CONTEXT_BYTES_MAX {
             return Err(self.refuse(codes::limit("the context of a child", bytes, CONTEXT_BYTES_MAX)));
@@ -169,9 +170,10 @@ impl ChildRequest<'_> {
         Ok(asked.and(&named).and(&bounded))
     }
 
-    /// The parent's gates that are kept, all of them if none are named; `done` always.
+    /// Returns the parent's gates that the child keeps: those that the request names, or all if it names none. `done`
+    /// always stays.
     fn gates(&self, request: &Map<String, Value>) -> Result<Vec<Arc<CircleGate>>, Refusal> {
-        // What the parent was told is its own.
+        // The parent's context is not inherited.
         let own = |held: &&Arc<CircleGate>| held.gate.name() != "context";
         let parents = self.circle.inner.gates.iter().filter(own);
         let Some(named) = request.get("gates").and_then(Value::as_array) else { return Ok(parents.cloned().collect()) };
@@ -205,7 +207,7 @@ impl ChildRequest<'_> {
     }
 }
 
-/// The circle of a child: what is granted, under the parent's wards and its own.
+/// Returns the circle of a child: the granted gates under the parent's wards and its own.
 fn child_circle(
     parent: &Circle,
     gates: Vec<Arc<CircleGate>>,

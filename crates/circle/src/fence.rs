@@ -1,19 +1,19 @@
-//! Which program does a text hold?
+//! Which program does a text contain?
 //!
-//! A crystal that is offered no tools writes its program as fenced blocks, as people do in Markdown. Every block tagged
-//! with the language counts, because models like to explain between two halves of one program; a block without a tag
-//! counts only if it is the only one and none is tagged, because otherwise nobody could say which one was meant.
+//! A crystal that is offered no tools writes its program as fenced blocks, as in Markdown. Every block tagged with the
+//! language counts, because models like to explain between two halves of one program. A block without a tag counts only
+//! if it is the only one and no block is tagged, because otherwise it would be unclear which one was meant.
 
 use crate::MediumKind;
 
 /// A fenced block.
 struct Block {
-    /// The first word behind the fence, in lower case.
+    /// The first word after the fence, in lower case.
     tag: String,
     text: String,
 }
 
-/// The program in a text; none if it holds none, or if the medium runs no programs.
+/// Returns the program in a text. None if the text has none, or if the medium runs no programs.
 ///
 /// ```
 /// use cantrip_circle::{MediumKind, fence};
@@ -41,7 +41,7 @@ pub fn extract_program(medium: MediumKind, text: &str) -> Option<String> {
     }
 }
 
-/// The opening of a block: the mark it is made of, how often, how far in, and its tag.
+/// The opening of a block: its character, its length, its indentation and its tag.
 struct Fence {
     mark: char,
     length: usize,
@@ -55,7 +55,7 @@ fn fence(line: &str) -> Option<Fence> {
     let mark = rest.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
     let length = rest.len() - rest.trim_start_matches(mark).len();
     let info = rest[length..].trim();
-    // Three marks at least; and a line that goes on with backticks is code within a sentence.
+    // A fence has at least three characters. A line with more backticks later is inline code.
     if length < 3 || (mark == '`' && info.contains('`')) {
         return None;
     }
@@ -68,7 +68,7 @@ fn closes(line: &str, open: &Fence) -> bool {
     rest.len() >= open.length && rest.chars().all(|mark| mark == open.mark)
 }
 
-/// The blocks of a text in their order; the last one may have no end.
+/// Returns the blocks of a text in order; the last one may have no end.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(Fence, Vec<&str>)> = None;

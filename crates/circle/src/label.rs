@@ -1,8 +1,9 @@
 //! Which dangers does a gate bring in?
 //!
-//! Each is harmless alone. Together, private data, content that a stranger wrote and a way out are how data is stolen:
-//! the stranger's text tells the entity to send what it has read. So the three are counted, per gate when a circle is
-//! built and per entity while it runs; a page of good advice was the alternative, and nobody's code reads it.
+//! Each danger is harmless alone. Together, private data, content that a stranger wrote and a way to send data out are
+//! how data is stolen: the stranger's text instructs the entity to send what it has read. So the three labels are
+//! counted, per gate when a circle is built and per entity while it runs. The alternative was a page of advice, which
+//! no code enforces.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,15 +11,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One of the three.
+/// One of the three dangers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
-    /// It reads what is not public.
+    /// The gate reads data that is not public.
     PrivateData,
-    /// It brings in text that a stranger may have written.
+    /// The gate brings in text that a stranger may have written.
     UntrustedContent,
-    /// It can carry something out.
+    /// The gate can send data out.
     ExternalComm,
 }
 
@@ -40,7 +41,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// A name that is no label.
+/// A name that is not the name of a label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of private_data, untrusted_content, external_comm")]
 pub struct LabelFault(String);
@@ -54,7 +55,7 @@ impl FromStr for Label {
     }
 }
 
-/// A set of labels, written as a list in a fixed order.
+/// A set of labels, serialized as a list in a fixed order.
 ///
 /// ```
 /// # use cantrip_circle::{Label, Labels};
@@ -72,7 +73,7 @@ impl Labels {
         Self::default()
     }
 
-    /// All three: what a gate from outside carries until it is told otherwise.
+    /// Returns all three labels, the default of a gate from outside.
     pub fn all() -> Self {
         Self::of(Label::ALL)
     }
@@ -93,24 +94,24 @@ impl Labels {
         self.0.iter().copied()
     }
 
-    /// Both together.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0).copied().collect())
     }
 
-    /// Adds what `other` holds; nothing is ever taken away.
+    /// Adds the labels of `other`; labels are never removed.
     pub fn take(&mut self, other: &Self) {
         self.0.extend(&other.0);
     }
 
-    /// Whether all three are there.
+    /// Returns true if all three labels are present.
     pub fn is_trifecta(&self) -> bool {
         Label::ALL.into_iter().all(|label| self.contains(label))
     }
 
-    /// Whether a call with `labels` would complete the three for an entity that has touched these. A call without
-    /// labels completes nothing, whatever was touched.
+    /// Returns true if a call with `labels` would complete the trifecta for an entity that has touched these. A call
+    /// without labels completes nothing, whatever was touched.
     pub fn completed_by(&self, labels: &Self) -> bool {
         !labels.is_empty() && self.with(labels).is_trifecta()
     }

@@ -1,11 +1,11 @@
 //! The circle: gates, wards, mediums and their sandboxes.
 //!
-//! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of an
-//! entity goes through [`Circle::decide`], which refuses it, asks for a person, or says what is to be carried out; gates
-//! run only through the [`Permit`] that comes of it, and delegation is an effect that the loop carries out. The
-//! sandboxes of the code mediums are in [`javascript`] and [`python`], the cage of
-//! the shell in [`shell`], servers of the Model Context Protocol in [`mcp`], the rules by which the arguments of a call in code
-//! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
+//! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of
+//! an entity goes through [`Circle::decide`], which refuses the call, asks for a person's approval, or returns the
+//! effect to carry out. Gates run only through the [`Permit`] that a decision contains; delegation is an effect that
+//! the loop carries out. The sandboxes of the code mediums are in [`javascript`] and [`python`], the cage of the shell
+//! in [`shell`], clients of the Model Context Protocol in [`mcp`], and the rules that map the arguments of a call in
+//! code to a gate's arguments in [`arguments`]. This crate knows no model and no store.
 
 pub mod arguments;
 pub mod batch;

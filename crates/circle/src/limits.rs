@@ -1,216 +1,230 @@
-//! The bounds of this room; the defaults of the medium's wards are among them.
+//! The limits of this crate, including the defaults of the medium's wards.
 
 cantrip_canon::limits! {
-    /// What a provider may call a payment.
+    /// The maximum length of a provider's id for a payment.
     CORRELATION_BYTES_MAX: usize = 256, "bytes";
-    /// The longest program a code medium takes; a longer one is refused before it is read.
+    /// The maximum size of a program in a code medium. A larger one is refused before it is parsed.
     PROGRAM_BYTES_MAX: usize = 256 << 10, "bytes";
-    /// Heap of one sandbox. Passing it is latched by the allocator and stops the program, whatever the program catches.
+    /// The heap of one sandbox. A program that exceeds it is stopped, even if it catches the error.
     HEAP_BYTES: usize = 64 << 20, "bytes";
-    /// What the allocator still grants in small pieces after the latch, so that the engine can stop in good order.
+    /// The memory that the allocator still grants in small pieces after the heap is exceeded, so that the engine can
+    /// stop cleanly.
     HEAP_SLACK_BYTES: usize = 16 << 20, "bytes";
-    /// The largest piece that is granted out of the slack.
+    /// The largest single allocation that is granted from the slack.
     HEAP_SLACK_PIECE_BYTES: usize = 64 << 10, "bytes";
-    /// Processor time of one program; the program is stopped there and the sandbox goes back to where it was before.
+    /// The CPU time of one program. When it runs out, the program is stopped and the sandbox returns to its state
+    /// before the program.
     CPU_MS: u64 = 5_000, "ms";
-    /// Wall time of one program, the time spent in gates not counted.
+    /// The wall time of one program. Time spent in gates is not counted.
     WALL_MS: u64 = 60_000, "ms";
-    /// Stack of the interpreter; recursion beyond it is an error inside the program.
+    /// The stack of the interpreter. Deeper recursion is an error inside the program.
     STACK_BYTES: usize = 512 << 10, "bytes";
-    /// The largest stack a ward may ask for.
+    /// The largest stack that a ward may set.
     STACK_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// What a sandbox's stack has beyond the interpreter's, for host functions called at its deepest point.
+    /// The additional stack of a sandbox beyond that of the interpreter, for host functions that are called at the
+    /// deepest point.
     STACK_SPARE_BYTES: usize = 256 << 10, "bytes";
-    /// Stack for reading a program; the engine has accepted it by then, so its nesting is bounded.
+    /// The stack for analyzing a program. The engine has accepted the program by then, so its nesting is bounded.
     READING_STACK_BYTES: usize = 64 << 20, "bytes";
-    /// After a longer program the stack it was read on is given back.
+    /// The program size up to which the analysis stack is kept for reuse. After a larger program it is freed.
     READING_STACK_KEPT_SOURCE_BYTES: usize = 16 << 10, "bytes";
-    /// Stacks a sandbox thread keeps for the next programs; more are given back.
+    /// The number of stacks that a sandbox thread keeps for reuse. Further stacks are freed.
     STACKS_KEPT: usize = 16, "stacks";
-    /// Output of one program that is shown; the rest is cut and counted.
+    /// The output of one program that is shown. The rest is cut and its size is reported.
     OUTPUT_SHOWN_BYTES: usize = 16 << 10, "bytes";
-    /// Output at which a program is stopped.
+    /// The maximum output of one program. A program that prints more is stopped.
     OUTPUT_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// Text of one error's name or message.
+    /// The maximum length of the name or message of an error.
     ERROR_TEXT_BYTES_MAX: usize = 2 << 10, "bytes";
-    /// Nesting of a gate's arguments.
+    /// The maximum nesting depth of a gate's arguments.
     ARGUMENT_DEPTH_MAX: usize = 64, "levels";
-    /// Size of a gate's arguments as JSON; one shared string can stand in them a thousand times.
+    /// The maximum size of a gate's arguments as JSON. One shared string can appear in them a thousand times.
     ARGUMENT_BYTES_MAX: usize = 4 << 20, "bytes";
-    /// The longest array that a native of the language goes through in one go.
+    /// The longest array that one built-in function of the language may process in one call.
     ARRAY_LENGTH_MAX: usize = 4 << 20, "elements";
-    /// Turns of loops and calls of functions, roughly, after which a running program is looked at. Few, because one step
-    /// may be a native that takes tenths of a second.
+    /// The approximate number of loop iterations and function calls between two checks of a running program. The number
+    /// is small because one step may be a built-in function that takes tenths of a second.
     POLL_STEPS: i32 = 8, "steps";
-    /// How long a program runs before others of its thread get their turn.
+    /// The time slice of a program before other programs of its thread run.
     SLICE_MS: u64 = 5, "ms";
-    /// A thread that has been in one slice for longer gets no new sandboxes: one native call can overshoot.
+    /// The slice duration after which a thread gets no new sandboxes, because one built-in call can exceed its slice.
     SLICE_MS_MAX: u64 = 250, "ms";
-    /// A thread that has spent this long in one slice is given up with the sandboxes it carries, until it comes back.
+    /// The slice duration after which a thread counts as stuck. It and its sandboxes are given up until it returns.
     STUCK_MS_MAX: u64 = 2_000, "ms";
-    /// Processor time of rebuilding one sandbox; beyond it the environment is lost.
+    /// The maximum CPU time to rebuild one sandbox. Beyond it the environment is lost.
     REBUILD_CPU_MS: u64 = 10_000, "ms";
-    /// Sandbox threads of one host.
+    /// The maximum number of sandbox threads of one host.
     THREADS_MAX: usize = 64, "threads";
-    /// What one level of recursion in Python counts against the stack: the default stack is as deep as CPython's.
+    /// The stack size that one recursion level counts as in Python. With it the default stack is as deep as that of
+    /// CPython.
     PYTHON_LEVEL_BYTES: usize = 512, "bytes";
-    /// Levels that a thread of Python sessions has room for, whatever the stack ward says.
+    /// The maximum recursion depth of a Python session, whatever the stack ward says.
     PYTHON_LEVELS_MAX: usize = 4_096, "levels";
-    /// Stack of a thread that Python sessions run on. It is only reserved: what is not used is not there.
+    /// The stack of a thread for Python sessions. It is only reserved; unused pages take no memory.
     PYTHON_STACK_BYTES: usize = 256 << 20, "bytes";
-    /// How often the interpreter asks before its clocks are read; it asks every 256 instructions.
+    /// The number of checks by the interpreter between two clock readings. The interpreter checks every 256
+    /// instructions.
     PYTHON_POLLS: u32 = 8, "questions";
-    /// What a session may pass its memory limit by, in a native call that nobody can interrupt, before its worker ends.
+    /// The memory by which a session may exceed its limit in a built-in call that cannot be interrupted. Beyond it the
+    /// worker ends.
     PYTHON_SLACK_BYTES: usize = 64 << 20, "bytes";
-    /// Python workers of one process.
+    /// The maximum number of Python worker processes of one process.
     WORKERS_MAX: usize = 64, "processes";
-    /// How long a worker may stay in a slice beyond the program's own limits before it is killed.
+    /// The time that a worker may spend in a slice beyond the limits of the program before it is killed.
     WORKER_GRACE_MS: u64 = 2_000, "ms";
-    /// How long a worker may take to say that it is there.
+    /// The timeout for the start of a worker.
     WORKER_START_MS: u64 = 10_000, "ms";
-    /// The longest message between a process and its worker; a snapshot is the longest there is.
+    /// The maximum size of a message between a process and its worker. The largest messages are snapshots.
     WORKER_FRAME_BYTES_MAX: usize = 512 << 20, "bytes";
-    /// Levels of children below an entity unless `max_depth` says otherwise.
+    /// The default of `max_depth`: levels of children below an entity.
     DEPTH: u64 = 1, "levels";
-    /// Gate calls of one utterance unless `max_gate_calls` says otherwise; one more is denied.
+    /// The default of `max_gate_calls`: gate calls in one utterance. Further calls are denied.
     GATE_CALLS: u64 = 200, "calls";
-    /// Equal groups in a row, and alternations of two, that the ward `loop_detected` counts to unless told otherwise.
+    /// The default of the ward `loop_detected`: equal groups of calls in a row, or alternations of two groups.
     LOOP_REPEATS: u64 = 3, "times";
-    /// Calls of read-only gates that run at once.
+    /// The maximum number of read-only gate calls that run concurrently.
     TOGETHER_MAX: usize = 8, "calls";
-    /// Children of one batch.
+    /// The maximum number of children in one batch.
     BATCH_REQUESTS_MAX: usize = 50, "requests";
-    /// The context handed to a child, as JSON.
+    /// The maximum size of the context that is passed to a child, as JSON.
     CONTEXT_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// What one answer of the gate `context` shows.
+    /// The size of one answer of the gate `context`.
     CONTEXT_SHOWN_BYTES: usize = 64 << 10, "bytes";
-    /// A path as an entity may write it.
+    /// The maximum length of a path in a gate call.
     PATH_BYTES_MAX: usize = 4 << 10, "bytes";
-    /// Links that one path may lead through.
+    /// The maximum number of symbolic links that are followed in one path.
     PATH_LINKS_MAX: usize = 32, "links";
-    /// A file that a gate reads or writes whole.
+    /// The maximum size of a file that a gate reads or writes as a whole.
     FILE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// Text that one `read` gives; for more, lines are chosen. It has to fit a gate's result with its escapes.
+    /// The maximum text that one `read` returns; select lines to read more. With JSON escapes it must fit into a gate's
+    /// result.
     READ_BYTES_MAX: usize = 120 << 10, "bytes";
-    /// Entries that one `list` shows; the rest is counted.
+    /// The maximum number of entries that one `list` shows. The rest is counted.
     LIST_ENTRIES_MAX: usize = 1_000, "entries";
-    /// Entries that one `list` or `search` looks at.
+    /// The maximum number of entries that one `list` or `search` visits.
     WALK_ENTRIES_MAX: usize = 100_000, "entries";
-    /// Folders inside folders that are looked into.
+    /// The maximum depth of nested folders that are visited.
     WALK_DEPTH_MAX: usize = 64, "levels";
-    /// How long one `list` or `search` may take.
+    /// The timeout of one `list` or `search`.
     WALK_MS: u64 = 30_000, "ms";
-    /// Bytes that one `search` reads, of all files together.
+    /// The maximum number of bytes that one `search` reads in all files together.
     SEARCH_BYTES_MAX: u64 = 512 << 20, "bytes";
-    /// Matches that one `search` shows unless it asks for fewer or more.
+    /// The default number of matches that one `search` shows.
     SEARCH_MATCHES: usize = 100, "matches";
-    /// Matches that one `search` can ask for.
+    /// The maximum number of matches that one `search` can request.
     SEARCH_MATCHES_MAX: usize = 500, "matches";
-    /// What is shown of a line that matches.
+    /// The length of a matching line that is shown.
     SEARCH_LINE_CHARS: usize = 200, "characters";
-    /// A pattern to search for.
+    /// The maximum length of a search pattern.
     PATTERN_BYTES_MAX: usize = 4 << 10, "bytes";
-    /// A pattern once it is compiled: a short one can say a great deal.
+    /// The maximum size of a compiled search pattern. A short pattern can compile to a large one.
     PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20, "bytes";
-    /// How long a command gate may take unless told otherwise.
+    /// The default timeout of a command gate.
     COMMAND_MS: u64 = 30_000, "ms";
-    /// What a command gate may print unless told otherwise; one that prints more is killed.
+    /// The default maximum output of a command gate. A command that prints more is killed.
     COMMAND_OUTPUT_BYTES_MAX: usize = 200 << 10, "bytes";
-    /// What is kept of a command's complaints.
+    /// The standard error output of a command that is kept.
     COMMAND_ERROR_BYTES: usize = 4 << 10, "bytes";
-    /// How long one `fetch` may take, redirects included, unless told otherwise.
+    /// The default timeout of one `fetch`, including redirects.
     FETCH_MS: u64 = 30_000, "ms";
-    /// How long one connection of `fetch` may take to stand.
+    /// The connect timeout of `fetch`.
     FETCH_CONNECT_MS: u64 = 10_000, "ms";
-    /// What `fetch` reads of an answer unless told otherwise; the rest is left, and that is told.
+    /// The default size of a response that `fetch` reads. The rest is not read, and the answer says so.
     FETCH_BYTES: usize = 100 << 10, "bytes";
-    /// Redirects that one `fetch` follows.
+    /// The maximum number of redirects that one `fetch` follows.
     FETCH_REDIRECTS_MAX: usize = 5, "redirects";
-    /// Headers that a `fetch` may send, and that it shows of an answer.
+    /// The maximum number of headers that a `fetch` may send, and that it shows of a response.
     FETCH_HEADERS_MAX: usize = 64, "headers";
-    /// What is shown of one header.
+    /// The length of one header that is shown.
     FETCH_HEADER_BYTES: usize = 1 << 10, "bytes";
-    /// Resident memory of all processes of a shell together, unless told otherwise.
+    /// The default limit on the resident memory of all processes of a shell together.
     SHELL_MEMORY_BYTES: u64 = 2 << 30, "bytes";
-    /// Processor time of one command of a shell, whoever uses it, unless told otherwise.
+    /// The default limit on the CPU time of one shell command, all its processes together.
     SHELL_CPU_MS: u64 = 300_000, "ms";
-    /// Wall time of one command of a shell unless told otherwise.
+    /// The default timeout (wall time) of one shell command.
     SHELL_WALL_MS: u64 = 120_000, "ms";
-    /// Processes and threads of a shell at once, unless told otherwise.
+    /// The default maximum number of concurrent processes and threads of a shell.
     SHELL_PROCESSES: u64 = 256, "processes";
-    /// One file that a shell writes, unless told otherwise.
+    /// The default maximum size of one file that a shell writes.
     SHELL_FILE_BYTES: u64 = 512 << 20, "bytes";
-    /// How much room one command of a shell may take from the project's disk, unless told otherwise.
+    /// The default limit on the disk space of the project that one shell command may use.
     SHELL_DISK_BYTES: u64 = 2 << 30, "bytes";
-    /// What a shell's own `/tmp` holds, and its shared memory.
+    /// The size of the private `/tmp` of a shell, and of its shared memory.
     SHELL_TMP_BYTES: u64 = 256 << 20, "bytes";
-    /// What a shell's own `/etc` holds.
+    /// The size of the private `/etc` of a shell.
     SHELL_ETC_BYTES: u64 = 1 << 20, "bytes";
-    /// Files that one process of a shell has open at once.
+    /// The maximum number of open files of one process of a shell.
     SHELL_FILES_OPEN: u64 = 1_024, "files";
-    /// Output of a command of a shell that is shown, half from its beginning and half from its end.
+    /// The output of a shell command that is shown, half from its beginning and half from its end.
     SHELL_OUTPUT_SHOWN_BYTES: usize = 32 << 10, "bytes";
-    /// Files and folders of a project that are covered in a cage.
+    /// The maximum number of files and folders of a project that are protected in a shell's sandbox.
     SHELL_MASKS_MAX: usize = 256, "paths";
-    /// How long a cage may take to say that it is there.
+    /// The timeout for the start of a shell's sandbox.
     SHELL_START_MS: u64 = 10_000, "ms";
-    /// How often the warden looks at what the cages use.
+    /// The interval at which the resource usage of shells is checked.
     SHELL_TICK_MS: u64 = 50, "ms";
-    /// Processes that the kernel lets a cage have beyond its bound: room for bubblewrap's own, and for being seen to pass it.
+    /// The processes that the kernel allows a shell's sandbox beyond its limit: bubblewrap's own, and some so that the
+    /// excess is noticed.
     SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
-    /// How long the end of a cage that was killed is waited for.
+    /// The time to wait for the end of a shell's sandbox that was killed.
     SHELL_GONE_MS: u64 = 5_000, "ms";
-    /// Entries of a project that are searched for privileges after a command; a cage can make more than it began with.
+    /// The maximum number of entries of a project that are searched for file privileges after a command. A command can
+    /// create many.
     SHELL_SWEEP_ENTRIES_MAX: usize = 1_000_000, "entries";
-    /// Folders within folders that are searched for privileges; each takes an open file while it is searched.
+    /// The maximum depth of folders that are searched for file privileges. Each level holds an open file during the
+    /// search.
     SHELL_SWEEP_DEPTH_MAX: usize = 256, "levels";
-    /// Names that are tried for a file of a cage that nobody approved; all but the first one are picked by chance.
+    /// The number of names that are tried when an unapproved file of a shell is renamed. All but the first one are
+    /// random.
     SHELL_UNAPPROVED_NAMES_MAX: usize = 4, "names";
-    /// What is read of the record of a cage whose process was killed.
+    /// The maximum size that is read of the record of a shell whose process was killed.
     SHELL_RECORD_BYTES_MAX: u64 = 64 << 20, "bytes";
-    /// How long after the last time on its record a cage is taken to have been there.
+    /// The time after the last entry of its record during which a shell of a killed process counts as having been
+    /// alive.
     SHELL_RECORD_SLACK_S: i64 = 2, "s";
-    /// A longer configuration of a repository that was made in a cage is not looked at, and not kept.
+    /// The maximum size of the configuration of a git repository that was made in a shell. A larger one is not checked
+    /// and not kept.
     GIT_CONFIG_BYTES_MAX: u64 = 256 << 10, "bytes";
-    /// Files that a reply names whose privileges were taken away.
+    /// The maximum number of files that a reply lists because their privileges were removed.
     SHELL_SWEEP_NAMED_MAX: usize = 32, "paths";
-    /// How long an MCP server may take to start, to greet and to list its tools, unless told otherwise.
+    /// The default timeout for an MCP server to start, to initialize and to list its tools.
     MCP_START_MS: u64 = 30_000, "ms";
-    /// How long the last words of an MCP server that did not start are waited for.
+    /// The time to wait for the error output of an MCP server that did not start.
     MCP_LAST_WORDS_MS: u64 = 500, "ms";
-    /// What is kept of the last words of an MCP server that did not start.
+    /// The error output that is kept of an MCP server that did not start.
     MCP_COMPLAINT_BYTES: usize = 500, "bytes";
-    /// How long one call of an MCP tool may take without a word of progress, unless told otherwise.
+    /// The default timeout of an MCP tool call without progress.
     MCP_CALL_MS: u64 = 60_000, "ms";
-    /// How many times as long a call may take in all while its server tells of progress.
+    /// The factor by which the timeout of an MCP tool call is extended in total while the server reports progress.
     MCP_PROGRESS_TIMES: u32 = 10, "times";
-    /// What is kept of the words that an MCP server tells of its progress.
+    /// The length of a progress message of an MCP server that is kept.
     MCP_PROGRESS_BYTES: usize = 200, "bytes";
-    /// How often a stream of events of an MCP server that broke is taken up again.
+    /// The maximum number of times that a broken event stream of an MCP server is resumed.
     MCP_RECONNECTS_MAX: usize = 5, "times";
-    /// One message of an MCP server; one that sends more is given up and started again.
+    /// The maximum size of one message of an MCP server. A server that sends more is stopped and started again.
     MCP_MESSAGE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// Messages of an MCP server since it was last asked something; one that sends more is given up.
+    /// The maximum number of messages of an MCP server since the last request to it. A server that sends more is
+    /// stopped.
     MCP_MESSAGES_MAX: u64 = 10_000, "messages";
-    /// Tools that one MCP server may list.
+    /// The maximum number of tools that one MCP server may list.
     MCP_LISTED_MAX: usize = 1_000, "tools";
-    /// Tools of one MCP server that a circle takes in; with more of them a crystal chooses badly.
+    /// The maximum number of tools of one MCP server in a circle. With more tools a model chooses badly.
     MCP_TOOLS_MAX: usize = 128, "tools";
-    /// What is kept of the description of an MCP tool.
+    /// The length of the description of an MCP tool that is kept.
     MCP_DESCRIPTION_BYTES: usize = 4 << 10, "bytes";
-    /// How long a connection to an MCP server is kept after its last user has gone.
+    /// The time that a connection to an MCP server stays open after its last use.
     MCP_LINGER_MS: u64 = 5_000, "ms";
-    /// How long the end of a process waits for its MCP servers to be told.
+    /// The time that an ending process waits for its MCP servers to be notified.
     MCP_CLOSE_MS: u64 = 2_000, "ms";
-    /// Names that are offered when a gate is not there.
+    /// The maximum number of similar names that are suggested for an unknown gate.
     NEAREST_MAX: usize = 3, "names";
-    /// A gate's name; providers take no longer one.
+    /// The maximum length of a gate's name. Providers accept no longer names.
     GATE_NAME_BYTES_MAX: usize = 64, "bytes";
-    /// Objects in objects that a schema may have to be read without the engine for all schemas.
+    /// The maximum depth of nested objects in a schema that is checked without the full JSON Schema engine.
     EVIDENT_DEPTH_MAX: usize = 32, "levels";
-    /// References that are followed to see whether a property may be an object.
+    /// The maximum number of references that are followed to see whether a property may be an object.
     SCHEMA_REFS_MAX: usize = 16, "references";
-    /// Faults of one answer that are listed; the first is in the message.
+    /// The maximum number of schema violations of one answer that are listed. The first one is in the message.
     VIOLATIONS_MAX: usize = 16, "faults";
 }
 

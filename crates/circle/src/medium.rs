@@ -1,10 +1,10 @@
-//! The medium: what an utterance is made of, and where it acts.
+//! The medium: the form of an utterance, and the place where it acts.
 //!
-//! A medium has four duties: it presents the circle to a crystal, executes what an utterance asks for, makes an
-//! observation of what came of it, and keeps entities apart. In a conversation an utterance is a list of gate calls. In
-//! code it is a program that runs in a sandbox and calls gates as functions: it starts, stops at each call and goes on
-//! with the answer, so every call takes the same road as in a conversation. A medium that ran its gates itself was
-//! rejected: wards, journal and money would each need a second door.
+//! A medium has four duties: it presents the circle to a crystal, executes what an utterance asks for, turns the result
+//! into an observation, and isolates entities from each other. In a conversation an utterance is a list of gate calls.
+//! In code it is a program that runs in a sandbox and calls gates as functions: the program starts, pauses at each call
+//! and resumes with the answer, so every call takes the same path as in a conversation. A medium that runs its gates
+//! itself was rejected: wards, journal and money would each need a second entry point.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::arguments;
 use crate::{Circle, Label, Labels, ProgramEnd, ToolDefinition};
 
-/// Which medium.
+/// The kinds of medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MediumKind {
@@ -49,7 +49,7 @@ impl MediumKind {
         }
     }
 
-    /// Whether the crystal writes programs and gates are functions in them.
+    /// Returns true if the crystal writes programs in which gates are functions.
     pub const fn is_code(self) -> bool {
         match self {
             Self::Javascript | Self::Python => true,
@@ -57,7 +57,8 @@ impl MediumKind {
         }
     }
 
-    /// The dangers that the medium itself brings in; a shell's network is said where it is let in.
+    /// Returns the dangers that the medium itself brings in. The network of a shell is added where it is allowed, see
+    /// `CircleBuilder::medium_labels`.
     pub fn labels(self) -> Labels {
         match self {
             Self::Browser => Labels::of([Label::UntrustedContent, Label::ExternalComm]),
@@ -72,7 +73,7 @@ impl fmt::Display for MediumKind {
     }
 }
 
-/// A name that is no medium.
+/// A name that is not the name of a medium.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no medium: conversation, javascript, python, shell, browser or human")]
 pub struct MediumFault(String);
@@ -86,41 +87,41 @@ impl FromStr for MediumKind {
     }
 }
 
-/// What a crystal is shown, the same on every request.
+/// The tools and the text that a crystal is shown, the same on every request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Presentation {
-    /// In stable order.
+    /// The tools, in stable order.
     pub tools: Vec<ToolDefinition>,
     /// The capabilities in words, for a crystal that is offered no tools.
     pub text: Option<String>,
 }
 
-/// What one call of an utterance asks for.
+/// The target of one call of an utterance.
 #[derive(Debug)]
 pub enum CallTarget {
-    /// A gate, with the arguments as they came.
+    /// A gate, with the arguments as the crystal wrote them.
     Gate(Value),
-    /// A program to be run.
+    /// A program to run.
     Program(String),
     Refused(Refusal),
 }
 
-/// What an entity's sandbox is made from.
+/// The settings from which an entity's sandbox is made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxOptions {
-    /// Where its random numbers begin.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// The variable `context`.
+    /// The value of the variable `context`.
     pub context: Option<Value>,
 }
 
-/// Where an entity acts.
+/// The environment in which an entity acts.
 ///
-/// One value serves every entity of a process; what an entity changes is in its [`Sandbox`]. Nothing here executes a
-/// gate.
+/// One value serves every entity of a process; the state that an entity changes is in its [`Sandbox`]. A medium does
+/// not execute gates.
 ///
-/// It has four duties: it presents, executes, observes and isolates. How an output reads is the same for all unless a
-/// medium says otherwise; the others it says itself.
+/// A medium has four duties: it presents, executes, observes and isolates. Only the rendering of an output has a
+/// default that suits every medium; the other duties each medium implements itself.
 ///
 /// ```
 /// use cantrip_circle::medium::{CallTarget, Medium, Presentation, Sandbox, SandboxOptions};
@@ -146,7 +147,7 @@ pub struct SandboxOptions {
 /// }
 /// ```
 ///
-/// Who leaves a duty out has no medium:
+/// An implementation that leaves out a duty does not compile:
 ///
 /// ```compile_fail,E0046
 /// use cantrip_circle::medium::{CallTarget, Medium, Presentation, Sandbox, SandboxOptions};
@@ -172,28 +173,28 @@ pub struct SandboxOptions {
 pub trait Medium: Send + Sync + 'static {
     fn kind(&self) -> MediumKind;
 
-    /// Presents: the tools a crystal is offered. A pure function of the circle and the mode.
+    /// Presents: returns the tools that a crystal is offered. A pure function of the circle and the mode.
     fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation;
 
-    /// Executes: what a call of the utterance asks for.
+    /// Executes: returns the target of a call of the utterance.
     fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget;
 
-    /// Observes: how the output of a program in turn `sequence` reads. A pure function.
+    /// Observes: renders the output of a program in turn `sequence`. A pure function.
     fn observe(&self, sequence: u64, output: &OutputRecord) -> String {
         render::output_text(output, sequence, self.kind().as_str())
     }
 
-    /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
+    /// Isolates: makes the sandbox of one entity. Returns none if an utterance leaves no state behind.
     fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
 
-    /// Whether these bytes are a [`Sandbox::snapshot`] that this version can load.
+    /// Returns true if these bytes are a [`Sandbox::snapshot`] that this version can load.
     fn can_restore(&self, snapshot: &[u8]) -> bool {
         let _ = snapshot;
         false
     }
 
-    /// A sandbox as a [`Sandbox::snapshot`] of the same entity has it; none if it cannot be read here, by this version.
-    /// Only what this process may trust is handed in: the bytes become a heap.
+    /// Restores a sandbox from a [`Sandbox::snapshot`] of the same entity. Returns none if this version cannot read the
+    /// snapshot on this machine. Callers pass only bytes that this process may trust, because the bytes become a heap.
     fn restore<'a>(
         &'a self,
         circle: &'a Circle,
@@ -205,19 +206,20 @@ pub trait Medium: Send + Sync + 'static {
     }
 }
 
-/// A future that may be sent, of something that lives as long as it must.
+/// A boxed future that is `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A sandbox at rest.
+/// A sandbox in which no program runs.
 ///
-/// Each state is a value of its own, so an answer cannot reach a sandbox that waits for none and a second program cannot
-/// begin inside the first. Dropping any of them, or a future of theirs, frees the sandbox; whatever program was in it
-/// runs no further.
+/// Each state is its own type, so an answer cannot reach a sandbox that does not wait for one, and a second program
+/// cannot begin inside the first. Dropping a sandbox, a paused program, or one of their futures frees the sandbox; a
+/// program that was in it runs no further.
 pub trait Sandbox: Send + fmt::Debug {
     /// Runs a program until it calls a gate or ends.
     fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 
-    /// Everything a program can find in it, as bytes; none where programs have to be run again instead.
+    /// Returns everything a program can find in the sandbox, as bytes. Returns none if the medium has to run the
+    /// programs again instead.
     fn snapshot(&mut self) -> BoxFuture<'_, Option<Arc<[u8]>>> {
         Box::pin(std::future::ready(None))
     }
@@ -227,18 +229,18 @@ pub trait Sandbox: Send + fmt::Debug {
 pub trait PausedProgram: Send + fmt::Debug {
     fn call(&self) -> &ProgramCall;
 
-    /// Answers at this reading of the clock, and runs the program on.
+    /// Returns `answer` to the program, sets its clock to `now`, and runs the program on.
     fn resume(
         self: Box<Self>,
         answer: Answer,
         now: Timestamp,
     ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 
-    /// Ends the program here; what it printed so far is its output.
+    /// Ends the program here. The text that it has printed so far is its output.
     fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
 }
 
-/// A program, with the name its errors show and the reading of the clock it starts at.
+/// A program, with the name that its errors show and the clock reading at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub name: String,
@@ -246,7 +248,7 @@ pub struct Program {
     pub now: Timestamp,
 }
 
-/// How far a program has come.
+/// The point that a program has reached.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one for each call of a program, moved once and matched at once")]
 pub enum ProgramEvent {
@@ -259,35 +261,37 @@ pub enum ProgramEvent {
 pub struct FinishedProgram {
     pub output: OutputRecord,
     pub end: ProgramEnd,
-    /// Processor time that it took since it started, the time spent in gates not counted.
+    /// The processor time since the program started, without the time spent in gates.
     pub cpu: Duration,
-    /// For the next program; none if this one was rolled back and the sandbox has to be rebuilt without it.
+    /// The sandbox for the next program. None if this program was rolled back and the sandbox has to be rebuilt without
+    /// it.
     pub sandbox: Option<Box<dyn Sandbox>>,
 }
 
-/// A call in a program: the arguments by name, or what is wrong with them.
+/// A call in a program: the arguments by name, or the fault in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgramCall {
     pub gate: String,
     pub arguments: Result<Map<String, Value>, arguments::Fault>,
 }
 
-/// What a call in a program gets back.
+/// The answer to a call in a program.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It returns this.
+    /// The call returns this value.
     Value(Value),
-    /// It returns a list in which some places hold an error instead of a value: the answer of a batch. A medium whose
-    /// language has no errors that are values shows them as [`Answer::with_plain_errors`] does.
+    /// The call returns a list, the answer of a batch, in which some places hold an error instead of a value. A medium
+    /// whose language cannot hold errors as values shows them as [`Answer::with_plain_errors`] does.
     List(Vec<Result<Value, ReplyException>>),
-    /// It throws this.
+    /// The call throws this exception.
     Throw(ReplyException),
-    /// The program stops where it stands: `done` was accepted, or a fork leaves it here. Nothing can catch that.
+    /// The program stops at this call: `done` was accepted, or a fork leaves the program here. The program cannot catch
+    /// it.
     Stop,
 }
 
 impl Answer {
-    /// With every error in a list as the value `{"error": {type, code, message}}`, which is how records have it.
+    /// Replaces every error in a list by the value `{"error": {type, code, message}}`, as records store it.
     #[must_use]
     pub fn with_plain_errors(self) -> Self {
         match self {
@@ -301,16 +305,17 @@ fn plain(error: ReplyException) -> Value {
     json!({"error": {"type": error.reply_type, "code": error.code, "message": error.message}})
 }
 
-/// The sandbox cannot go on, through no fault of the program.
+/// The sandbox cannot continue, through no fault of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// There is no room for it now.
+    /// There is no room for another sandbox now.
     #[error("no sandbox can be started now")]
     Overloaded,
-    /// It stopped; it can be rebuilt from the loom.
+    /// The sandbox stopped; it can be rebuilt from the loom.
     #[error("the sandbox stopped")]
     Stopped,
-    /// What it lived in is gone, and it had no part in that: rebuilt, it can be asked the same again.
+    /// The thread or process of the sandbox is gone, and this sandbox did not cause that. After a rebuild the same
+    /// program can be run again.
     #[error("the sandbox is gone")]
     Gone,
 }
@@ -327,7 +332,7 @@ impl Medium for Conversation {
     fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         match mode {
             ToolMode::Tool => Presentation { tools: circle.definitions(), text: None },
-            // Nothing can be called without a tool or a program: naming gates would only invite to try.
+            // Without tools or programs no gate can be called; a list of gates would only invite the crystal to try.
             ToolMode::Fenced => Presentation {
                 tools: Vec::new(),
                 text: Some("You have no tools here. Answer in plain text: your text is the answer.".to_owned()),

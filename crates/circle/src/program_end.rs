@@ -1,7 +1,7 @@
-//! How a program ended, in the terms of a reply.
+//! The end of a program, as a reply.
 //!
-//! What an entity reads of a program's end is its output. A reader of the record branches on type and code instead, as
-//! for every gate call, so each medium says here which code its end has.
+//! An entity reads the end of a program in its output. A reader of the record branches on type and code instead, as for
+//! every gate call, so each medium maps its ends to codes here.
 
 use cantrip_reply::{AnyCode, Refusal, codes};
 use serde_json::Value;
@@ -9,19 +9,19 @@ use serde_json::Value;
 use crate::MediumKind;
 use crate::limits::PROGRAM_BYTES_MAX;
 
-/// How a program came to its end.
+/// The way in which a program ended.
 #[derive(Debug)]
 pub enum ProgramEnd {
-    /// It ran to its last statement, or an accepted `done` stopped it.
+    /// The program ran to its last statement, or an accepted `done` stopped it.
     Completed,
-    /// It does not compile, it threw, or it met a limit of its sandbox.
+    /// The program does not compile, threw, or reached a limit of its sandbox.
     Failed { refusal: Refusal, position: Option<Position> },
-    /// It was stopped from outside. Whoever stopped it knows the reason.
+    /// The program was stopped from outside. The code that stopped it knows the reason.
     Cancelled,
 }
 
 impl ProgramEnd {
-    /// The code of its reply; none if whoever stopped it decides that.
+    /// Returns the code of the reply; none if the code that stopped the program decides that.
     pub fn code(&self) -> Option<AnyCode> {
         match self {
             Self::Completed => Some(codes::GATE_OK.any()),
@@ -39,7 +39,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place of a byte in a text.
+    /// Returns the position of a byte in a text.
     pub(crate) fn of_byte(source: &str, at: usize) -> Self {
         let before = &source[..source.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
@@ -48,7 +48,7 @@ impl Position {
     }
 }
 
-/// The end of a program that ran into a limit, where the limit is known by the wards of its medium.
+/// A limit of the medium's wards that a program reached, with its value.
 pub(crate) enum LimitMet {
     Heap(usize),
     Stack(usize),
@@ -70,19 +70,19 @@ impl LimitMet {
     }
 }
 
-/// The end of a program that does not compile: nothing of it ran.
+/// Returns the end of a program that does not compile: no part of it ran.
 pub(crate) fn syntax_error_end(medium: MediumKind, detail: &str, position: Option<Position>) -> ProgramEnd {
     let refusal = codes::code_syntax(medium.as_str(), line(position, None), detail).into();
     ProgramEnd::Failed { refusal, position }
 }
 
-/// The end of a program that is longer than any may be.
+/// Returns the end of a program that exceeds the maximum length.
 pub(crate) fn too_long(bytes: usize) -> ProgramEnd {
     let refusal = codes::limit("the length of the program", bytes, PROGRAM_BYTES_MAX).into();
     ProgramEnd::Failed { refusal, position: None }
 }
 
-/// The end of a program that threw. `elsewhere` names the line of an earlier program, for a function that stands there.
+/// Returns the end of a program that threw. `elsewhere` names the line of an earlier program that defines the function.
 pub(crate) fn exception_end(
     name: &str,
     message: &str,
@@ -93,7 +93,7 @@ pub(crate) fn exception_end(
     ProgramEnd::Failed { refusal: codes::code_threw(error, line(position, elsewhere)).into(), position }
 }
 
-/// What the message says about the line; a value that is thrown and is no error has none.
+/// Returns the line for the message. A thrown value that is not an error has no line.
 fn line(position: Option<Position>, elsewhere: Option<String>) -> Value {
     match position {
         Some(position) => Value::from(position.line),

@@ -1,4 +1,5 @@
-//! The tests of gates, wards and the JavaScript medium in one binary: each by itself would link them all.
+//! The tests of gates, wards and the JavaScript medium in one binary, because each separate binary would link all of
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

@@ -1,4 +1,4 @@
-//! What a circle decides about calls, and what it is made of.
+//! The decisions of a circle about calls, and the parts of a circle.
 
 use crate::gates;
 

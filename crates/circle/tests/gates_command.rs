@@ -1,4 +1,4 @@
-//! Programs as gates: what they answer, and that nothing of them stays.
+//! Programs as gates: their answers, and that no process of theirs stays behind.
 
 use crate::gates;
 
@@ -27,7 +27,7 @@ async fn run(command: Command, arguments: Value) -> Reply {
     call(&holding(command), "tool", arguments).await
 }
 
-/// A pipe whose reader sees the end only when everyone who could write to it is gone.
+/// A pipe whose reader sees the end only when every process that could write to it is gone.
 struct Watched {
     folder: TempDir,
 }
@@ -40,13 +40,13 @@ impl Watched {
         Self { folder }
     }
 
-    /// What was written, once all writers have gone.
+    /// Reads the text that was written, once all writers are gone.
     fn reading(&self) -> tokio::task::JoinHandle<String> {
         let pipe = self.folder.path().join("alive");
         tokio::task::spawn_blocking(move || fs::read_to_string(pipe).expect("the pipe can be read"))
     }
 
-    /// A program whose child, and that one's child, hold the pipe and wait for ever. Once they do, it goes on.
+    /// A program whose child and grandchild hold the pipe and wait forever. Once they hold it, the program continues.
     fn command(&self, then: &str) -> Command {
         let child = "(exec 9>alive; echo begun >&9; echo yes >begun; sleep 10000 & sleep 10000) >/dev/null 2>&1 &";
         shell(&format!("{child} while [ ! -s begun ]; do :; done; {then}")).folder(self.folder.path())
@@ -143,7 +143,7 @@ async fn a_cancelled_call_kills_its_program() {
     assert_eq!(ended(reading).await, "begun\n");
 }
 
-/// The end of a pipe, or a failure if someone still holds it.
+/// Waits for the end of a pipe; fails if a process still holds it.
 async fn ended(reading: tokio::task::JoinHandle<String>) -> String {
     let waited = tokio::time::timeout(Duration::from_secs(20), reading).await;
     waited.expect("everyone who held the pipe is gone").expect("it was read")

@@ -1,4 +1,4 @@
-//! `fetch`: what it brings back, and where it does not go.
+//! `fetch`: its responses, and the addresses that it refuses.
 
 use crate::gates;
 
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// Answers each path with bytes, on loopback, and remembers what it was asked.
+/// A server on loopback that answers each path with fixed bytes and records the requests.
 #[derive(Clone)]
 struct Site {
     address: SocketAddr,
@@ -85,7 +85,7 @@ fn moved(status: &str, to: &str) -> String {
     format!("HTTP/1.1 {status} Moved\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
-/// Names that resolve to what a test says.
+/// A resolver with fixed names and addresses.
 struct Names(HashMap<&'static str, Vec<IpAddr>>);
 
 impl Names {
@@ -186,7 +186,7 @@ async fn a_name_that_resolves_inside_is_refused_even_if_only_one_of_its_addresse
 #[tokio::test]
 async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     let site = Site::serving(&[("/", ok("200 OK", "pinned"))]).await;
-    // Nothing but this resolver knows the name, so whoever asked again would not find it.
+    // Only this resolver knows the name, so a second lookup elsewhere would not find it.
     let fetching = site.fetch().resolver(Names::of(&[("site.test", &["127.0.0.1"])]));
     let circle = circle([fetching.gate()], json!({}));
     let page = fetch(&circle, &format!("http://site.test:{}/", site.address.port())).await;

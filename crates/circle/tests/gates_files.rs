@@ -1,4 +1,4 @@
-//! The file gates, and every way out of their folder that was thought of.
+//! The file gates, and all known ways to escape from their folder.
 
 use crate::gates;
 
@@ -18,7 +18,7 @@ use gates::{call, circle, execute, value};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A folder `root` with files in it, beside one that nobody may see.
+/// A folder `root` with files in it, beside a folder that must stay invisible.
 struct Files {
     folder: TempDir,
 }
@@ -284,7 +284,8 @@ async fn what_cannot_be_written_says_why_and_changes_nothing() {
     assert_eq!(fs::read_to_string(files.path("folder/a.txt")).expect("it is there"), "a");
 }
 
-/// A hard link cannot be told from the file itself, so reading through one works; writing replaces the name only.
+/// A hard link cannot be distinguished from the file itself, so reading through one works; writing replaces only its
+/// name.
 #[tokio::test]
 async fn writing_to_a_hard_link_leaves_the_other_name_as_it_was() {
     let files = Files::new(&[]);

@@ -1,4 +1,5 @@
-//! The file gates and what decides about later casts: read by anybody, written with a person's word only.
+//! The file gates and files that influence later casts: any entity may read them, and writing needs a person's
+//! approval.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -42,13 +43,13 @@ async fn writing_what_decides_about_later_casts_needs_an_approval_that_names_the
             let [ApprovalReason::Protected(danger)] = reasons.as_slice() else { panic!("{reasons:?}") };
             assert_eq!(danger.path, name);
             assert!(!danger.reason.is_empty());
-            // Where nobody can be asked it is denied.
+            // If no person can be asked, the call is denied.
             let reply = refused(&circle, gate, arguments, &CallerState::default());
             assert_code(&reply, codes::WRITE_PROTECTED);
         }
         assert_eq!(fs::read_to_string(folder.path().join(name)).unwrap(), "as it was");
     }
-    // Once a person has allowed it, it is written.
+    // After a person has approved it, the file is written.
     let allowed = decide(&circle, "write", json!({"path": "AGENTS.md", "content": "agreed"}));
     let Decision::NeedsApproval { then: Effect::Execute(permit), .. } = allowed else { panic!("{allowed:?}") };
     let guard = guard();
@@ -78,14 +79,14 @@ async fn attack_other_names_of_what_decides_about_later_casts() {
             assert!(matches!(decided, Decision::NeedsApproval { .. }), "{gate} of {path}: {decided:?}");
         }
     }
-    // A link is followed to where it leads, and nobody was asked about that.
+    // A link is followed to its target, and the target was not approved.
     symlink("AGENTS.md", folder.path().join("link")).unwrap();
     symlink("spells", folder.path().join("folder")).unwrap();
     for path in ["link", "folder/other.toml", "folder/new.toml"] {
         let reply = call(&circle, "write", json!({"path": path, "content": "planted"})).await;
         assert_code(&reply, codes::WRITE_PROTECTED);
     }
-    // A second name of the same file gets a file of its own.
+    // Writing to a hard link creates a separate file.
     fs::hard_link(folder.path().join("cantrip.toml"), folder.path().join("second")).unwrap();
     assert_code(&call(&circle, "write", json!({"path": "second", "content": "free"})).await, codes::WRITTEN);
     for name in NAMES {

@@ -1,4 +1,4 @@
-//! The laws of wards: order means nothing, and nobody below is freer than those above.
+//! The laws of wards: their order does not matter, and a child is never less restricted than its parent.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn wards() -> impl Strategy<Value = Wards> {
     )
 }
 
-/// Whether a number is no wider than another; none is unbounded.
+/// Returns true if a number is no wider than another; none is unbounded.
 fn within<T: Ord>(narrow: Option<T>, wide: Option<T>) -> bool {
     match (narrow, wide) {
         (_, None) => true,
@@ -120,7 +120,7 @@ proptest! {
 
     #[test]
     fn together_they_are_narrower_than_each(mut a in wards(), mut b in wards()) {
-        // What is not declared is a default and not a ward, so a declared number may pass it; below a parent it may not.
+        // An undeclared ward is a default, so a declared number may exceed it; below a parent it may not.
         for wards in [&mut a, &mut b] {
             wards.max_depth.get_or_insert(1);
             wards.max_gate_calls.get_or_insert(200);

@@ -1,11 +1,11 @@
-//! Programs that mean harm: each gets a typed answer, the process lives, and the next program works.
+//! Hostile programs: each gets a typed answer, the process survives, and the next program works.
 
 use crate::support;
 
 use cantrip_circle::javascript::{Answer, Event, Limit, ProgramLimits, ProgramOutput, SandboxError};
 use support::{World, at};
 
-/// Runs a program that calls no gate, and then another one in the same world.
+/// Runs a program that calls no gate, and then another one in the same sandbox.
 async fn attack(world: &mut World, code: &str) -> ProgramOutput {
     let program = world.program(code);
     let sandbox = world.sandbox.take().unwrap_or_else(|| world.host.sandbox(world.spec.clone()));
@@ -69,7 +69,7 @@ async fn long_work_in_natives_ends_at_a_limit_or_by_itself() {
     }
 }
 
-/// What a look at a value says can change between two looks.
+/// The value that a length returns can change between two reads.
 #[tokio::test]
 async fn a_length_that_grows_after_it_was_looked_at_costs_its_program_and_no_other() {
     for code in [
@@ -176,7 +176,7 @@ async fn whatever_is_thrown_is_told() {
     }
 }
 
-/// Prototypes in a circle, through a proxy whose trap is a native.
+/// Tests a cycle of prototypes, made with a proxy whose trap is a native function.
 #[tokio::test]
 async fn a_chain_of_prototypes_without_an_end_is_left() {
     let circle = "var t = {}, p = new Proxy(t, {getPrototypeOf: Object}); Object.setPrototypeOf(t, p);";
@@ -187,7 +187,8 @@ async fn a_chain_of_prototypes_without_an_end_is_left() {
     }
 }
 
-/// No poll comes while a large integer is written out in decimal, which takes the square of its length.
+/// The engine does not poll while it formats a large integer in decimal, which takes time proportional to the square of
+/// its length.
 #[tokio::test]
 async fn a_thread_that_does_not_come_back_costs_the_program_it_is_in_and_nobody_else() {
     let endless = "for (const a = 2n ** 1000000n;;) console.log(`${a}${a}${a}${a}${a}${a}${a}${a}`.length)";
@@ -203,7 +204,7 @@ async fn a_thread_that_does_not_come_back_costs_the_program_it_is_in_and_nobody_
     let program = world.program(endless);
     let stuck = world.sandbox.take().expect("a sandbox").run(program);
     let answer = async {
-        // The thread takes what it is told in the order in which it is told.
+        // The thread handles its commands in order, so the stuck program must be sent first.
         tokio::task::yield_now().await;
         suspended.answer(Answer::Value(5.into()), at(0)).await
     };

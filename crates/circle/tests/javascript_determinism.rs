@@ -1,4 +1,5 @@
-//! The same seed, programs, answers and readings give the same outputs, and so a sandbox can be rebuilt from its record.
+//! The same seed, programs, answers and clock readings give the same outputs, so a sandbox can be rebuilt from its
+//! record.
 
 use crate::support;
 
@@ -85,7 +86,7 @@ async fn local_time_is_utc_whatever_the_hosts_zone() {
     }
 }
 
-/// Runs programs, recording each call, and gives the record with the outputs.
+/// Runs programs, records each call, and returns the record with the outputs.
 async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
     let mut world = World::new();
     let mut record = Vec::new();

@@ -1,11 +1,11 @@
-//! `done` stops a program where it stands, and only the host can say that it did.
+//! `done` stops a program at the call, and only the host can decide that it did.
 
 use crate::support;
 
 use serde_json::json;
 use support::World;
 
-/// Each of these calls `done` and then tries to go on.
+/// Programs that call `done` and then try to continue.
 const SWALLOWERS: &[(&str, &str)] = &[
     ("try and finally", "try { done(1) } catch { after() } finally { after() } after()"),
     ("a catching loop", "for (;;) { try { done(1) } catch { after() } }"),

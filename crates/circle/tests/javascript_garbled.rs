@@ -1,4 +1,4 @@
-//! Programs that are almost right, and programs that are nothing at all: each ends, and the next one runs.
+//! Almost valid programs, and random text: each ends, and the next program runs.
 
 use crate::support;
 
@@ -7,7 +7,7 @@ use cantrip_tests::garble;
 use proptest::prelude::*;
 use support::{World, at};
 
-/// Programs that between them use most of the language, the gates and the ways to wait.
+/// Programs that together use most of the language, the gates and the ways to wait.
 const PROGRAMS: &[&str] = &[
     "let total = 0; for (const [i, x] of [3, 1, 2].sort().entries()) { total += i * x } console.log(`t=${total}`); total",
     "class Box { #v; constructor(v) { this.#v = v } get v() { return this.#v } static of(v) { return new Box(v) } }\n\
@@ -20,7 +20,7 @@ const PROGRAMS: &[&str] = &[
      Object.defineProperty({}, 'x', { get() { return Symbol.iterator in [] } }).x ?? done({ a: 1 })",
 ];
 
-/// What means something in JavaScript, or nearly.
+/// Words that have a meaning in JavaScript, or nearly.
 const WORDS: &[&str] = &[
     "{",
     "}",
@@ -90,11 +90,11 @@ fn tight() -> ProgramLimits {
     ProgramLimits { memory_bytes: 4 << 20, cpu_ms: 60, wall_ms: 5_000, ..ProgramLimits::default() }
 }
 
-/// Runs a text as a program, and then a sound one in what is left of the sandbox.
+/// Runs a text as a program, and then a valid program in the same sandbox.
 fn survives(source: &str) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     if Program::new("turn-1.js", source, at(0)).is_err() {
-        // It is refused before anything runs.
+        // The text is refused before anything runs.
         return Ok(());
     }
     runtime.block_on(async {
@@ -104,7 +104,7 @@ fn survives(source: &str) -> Result<(), TestCaseError> {
         prop_assert!(ends.iter().filter(|end| **end).count() <= 1, "it ends in one way: {:?}", output);
         prop_assert!(kept || output.rolled_back, "a sandbox is given up only by a roll-back: {:?}", output);
         prop_assert_eq!(output.stopped, world.answer.is_some(), "it stops for an answer alone: {:?}", output);
-        // It may have changed what it likes, but not the gates.
+        // The program may have changed anything except the gates.
         let next = world.run("done(7)").await;
         prop_assert!(next.stopped, "{:?}", next);
         Ok(())

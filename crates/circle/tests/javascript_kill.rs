@@ -1,4 +1,4 @@
-//! Ending a program from outside: wherever it stands and whatever it has prepared, it is gone within a slice.
+//! Ending a program from outside: at any point and whatever it has prepared, it is gone within a slice.
 
 use crate::support;
 
@@ -30,7 +30,7 @@ async fn waiting(world: &mut World, source: &str) -> SuspendedProgram {
     }
 }
 
-/// Waits until the host has freed every sandbox: the state itself, not a time.
+/// Waits until the host has freed every sandbox. It checks the state and not a time.
 async fn freed(world: &World) {
     while world.host.sandboxes() > 0 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What a program is: what persists, what its value is, what its errors say, and what it cannot see.
+//! The behaviour of programs: which names persist, the value, the content of errors, and what a program cannot see.
 
 use crate::support;
 
@@ -51,7 +51,7 @@ async fn declarations_in_blocks_loops_and_text_are_untouched() {
 #[tokio::test]
 async fn an_error_names_its_line_and_column_in_what_the_entity_wrote() {
     let mut world = World::new();
-    // The same text with `var`, which is not rewritten, says what the engine calls the place.
+    // The same text with `var` is not rewritten, so it shows the position that the engine itself reports.
     for (source, plain) in [
         ("null.x", "null.x"),
         ("let a;\nconst b = 1, c = 2;\n  boom()", "var a;\nvar   b = 1, c = 2;\n  boom()"),

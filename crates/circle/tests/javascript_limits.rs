@@ -1,11 +1,11 @@
-//! What a program may use, what happens at each limit, and that its neighbours do not feel it.
+//! The limits of a program: the behaviour at each limit, and that other programs are not affected.
 
 use crate::support;
 
 use cantrip_circle::javascript::{Event, Fault, Limit, ProgramLimits, ProgramOutput};
 use support::{World, at};
 
-/// Small enough to be hit at once.
+/// Limits that are small enough to be reached at once.
 fn tight() -> ProgramLimits {
     ProgramLimits { memory_bytes: 8 << 20, cpu_ms: 200, wall_ms: 20_000, ..ProgramLimits::default() }
 }
@@ -196,10 +196,10 @@ async fn no_length_however_large_or_false_keeps_a_native_busy() {
         let name = output.error.map(|error| error.name);
         assert!(matches!(name.as_deref(), Some("RangeError" | "TypeError")), "{code}: {name:?}");
     }
-    // These have to come to their end, on a slow machine too.
+    // These programs have to complete, also on a slow machine.
     let mut world = World::with(ProgramLimits { cpu_ms: 10_000, wall_ms: 60_000, ..tight() });
     for (code, value) in [
-        // What would take the engine hours is found, or not, in the time it takes to read both texts.
+        // Searches that would take the engine hours end in the time that it takes to read both texts.
         ("'a'.repeat(3e6).indexOf('a'.repeat(1e6) + 'b')", "-1"),
         ("('a'.repeat(3e6) + 'b').indexOf('a'.repeat(1e6) + 'b')", "2000000"),
         ("('a'.repeat(1e6) + '\u{e9}a').lastIndexOf('a'.repeat(5e5), 5e5 + 1)", "500000"),
@@ -256,7 +256,7 @@ async fn time_in_a_gate_is_not_the_programs_time() {
     let Event::Call(suspended) = world.sandbox.take().expect("idle").run(program).await.expect("stands") else {
         panic!("a call")
     };
-    // Another program on the same thread uses up more wall time than this one has.
+    // Another program on the same thread uses more wall time than this one has.
     let mut other = World::with(ProgramLimits { cpu_ms: 300, ..ProgramLimits::default() });
     other.sandbox = Some(world.host.sandbox(other.spec.clone()));
     assert_eq!(other.run("for (;;);").await.limit, Some(Limit::Cpu));

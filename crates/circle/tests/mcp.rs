@@ -92,11 +92,11 @@ async fn its_tools_are_listed_once_and_called_with_arguments_that_fit() {
     let answer = add(&held).await;
     assert_code(&answer, codes::GATE_OK);
     assert_eq!(value(&answer), "5");
-    // Whoever uses the same server in the same way uses the same process.
+    // Two users of the same server with the same settings share its process.
     let again = connected(&small.server());
     assert_eq!(value(&add(&holding(&again)).await), "5");
     assert_eq!(small.starts(), 1);
-    // What does not fit is refused here: the server, which would fail on it, is not asked.
+    // Arguments that do not fit are refused here; the server, which would fail on them, is not asked.
     for wrong in [json!({"a": 2}), json!({"a": "two", "b": 3})] {
         assert_code(&call(&held, "small_add", wrong).await, codes::SCHEMA);
     }
@@ -245,7 +245,7 @@ async fn a_server_sees_the_environment_it_was_given_and_no_other() {
     let held = holding(&connected(&small.server().variable("GIVEN", "yes")));
     let seen = call(&held, "small_environment", json!({})).await;
     let names: Vec<&str> = value(&seen).as_str().expect("a text").split(' ').collect();
-    // Whatever starts it may add some of its own; what this process has is not among them.
+    // The launcher may add variables of its own; those of this process are not among them.
     let ours = "CARGO_MANIFEST_DIR";
     assert!(std::env::var_os(ours).is_some(), "there would be nothing to see");
     assert!(names.contains(&"GIVEN") && names.contains(&"PATH") && !names.contains(&ours), "{names:?}");
@@ -320,7 +320,7 @@ async fn a_server_goes_with_all_that_it_started() {
     // It, and what it started; their keeper does not stand in this folder.
     assert_eq!(small.processes(), 2);
     assert_code(&call(&held, "small_big", json!({})).await, codes::TOO_LARGE);
-    // One that is given up is ended at once, whatever it thinks of that.
+    // A server that is given up is ended at once, even if it ignores signals.
     small.gone().await;
 }
 
@@ -350,7 +350,7 @@ impl Addressed {
 
 impl Drop for Addressed {
     fn drop(&mut self) {
-        // One that ended by itself is fine too.
+        // A server that ended by itself is fine too.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

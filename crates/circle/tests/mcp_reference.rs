@@ -35,7 +35,7 @@ fn holding(server: &Server) -> Circle {
     circle(connected.gates(None, &Labels::none()).expect("gates can be made of it"), json!({}))
 }
 
-/// What the server that has everything does, whichever way it is reached.
+/// Checks the reference server, over whichever transport it is reached.
 async fn has_everything(server: &Server) {
     let held = holding(server);
     let echo = call(&held, "everything_echo", json!({"message": "hello"})).await;
@@ -93,7 +93,7 @@ async fn the_server_that_has_everything_is_used_over_http() {
     let _listening = Listening(child);
     let mut said = said.lines().map_while(Result::ok);
     assert!(said.any(|line| line.contains("listening")), "it never listened");
-    // What it says from now on is of no interest, and must not hold it up.
+    // Later output of the server is ignored, and must not block it.
     std::thread::spawn(move || said.count());
     let url = format!("http://127.0.0.1:{}/mcp", free.port());
     has_everything(&Server::address("everything", url).time_max(Duration::from_secs(2))).await;

@@ -1,4 +1,4 @@
-//! The tests of the Python medium in one binary, which counts its memory.
+//! The tests of the Python medium, in one binary with the counting allocator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

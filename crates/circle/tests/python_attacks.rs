@@ -1,10 +1,10 @@
-//! Ways out of a sandbox that other Pythons have: here each is an error, and nothing happens outside.
+//! Sandbox escapes that work in other Pythons: here each is an error, and nothing happens outside.
 
 use crate::python_support;
 
 use python_support::World;
 
-/// Every one of these must end in an error of this name.
+/// Programs that must end in an error of this name.
 const REFUSED: &[(&str, &str)] = &[
     // Files.
     ("open('/etc/passwd')", "PermissionError"),
@@ -58,7 +58,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("from . import x", "ImportError"),
     ("from os import system", "ImportError"),
     ("import os.path as p\np.exists('/')", "ModuleNotFoundError"),
-    // Code from text.
+    // Code from a text.
     ("eval('1')", "NameError"),
     ("exec('x = 1')", "NameError"),
     ("compile('1', '', 'eval')", "NameError"),
@@ -74,7 +74,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("help()", "NameError"),
     ("memoryview(b'x')", "NameError"),
     ("delattr(1, 'x')", "NameError"),
-    // Walks from a value to everything.
+    // Attempts to reach everything from one value.
     ("''.__class__", "AttributeError"),
     ("().__class__.__bases__[0].__subclasses__()", "AttributeError"),
     ("[].__class__.__mro__", "AttributeError"),

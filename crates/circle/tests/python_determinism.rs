@@ -1,4 +1,4 @@
-//! The same programs, answers and readings leave the same; a snapshot is the sandbox.
+//! The same programs, answers and clock readings give the same output; a snapshot restores the whole sandbox.
 
 use crate::python_support;
 
@@ -58,7 +58,7 @@ async fn order_does_not_depend_on_chance() {
     assert_eq!(seen[1], seen[2]);
 }
 
-/// A program for every kind of thing that a sandbox can hold.
+/// A program that creates every kind of object that a sandbox can hold.
 const LIFE: &str = "
 import json, math, re
 from datetime import datetime, timedelta

@@ -1,11 +1,11 @@
-//! `done` stops a Python program where it stands, and only the host can say that it did.
+//! `done` stops a Python program at the call, and only the host can decide that it did.
 
 use crate::python_support;
 
 use python_support::World;
 use serde_json::json;
 
-/// Each of these calls `done` and then tries to go on.
+/// Programs that call `done` and then try to continue.
 const SWALLOWERS: &[(&str, &str)] = &[
     ("bare except", "try:\n    done(1)\nexcept:\n    after()\nafter()"),
     ("except BaseException", "try:\n    done(1)\nexcept BaseException:\n    after()\nfinally:\n    after()\nafter()"),
@@ -64,7 +64,7 @@ async fn nothing_that_swallows_errors_lets_a_program_go_on_after_done() {
         let answered = code.contains("@done");
         let output = world.run(&program).await;
         if answered {
-            // The decorated function is no JSON: a malformed `done` is an error like any other.
+            // The decorated function is not JSON: a malformed `done` is an error like any other.
             assert_eq!(output.error.map(|error| error.name), Some("RuntimeError".to_owned()), "{name}");
             assert_eq!(world.answer, None, "{name}");
             continue;

@@ -1,4 +1,4 @@
-//! What a Python program can say: what persists, what is shown, how errors point to it, how gates are called.
+//! The behaviour of Python programs: which names persist, what is shown, the positions of errors, and gate calls.
 
 use crate::python_support;
 

@@ -1,7 +1,7 @@
-//! What a Python program may use, what happens at each limit, and that its neighbours do not feel it.
+//! The limits of a Python program: the behaviour at each limit, and that other programs are not affected.
 //!
-//! These run in the test's own process, so they are the ones that the interpreter can stop by itself. What only a worker
-//! survives is tested with the binary that is one.
+//! These tests run in the test's own process, so they cover the limits that the interpreter can enforce by itself.
+//! Failures that only a worker process survives are tested with the binary that contains the worker.
 
 use crate::python_support;
 
@@ -10,7 +10,7 @@ use cantrip_loom::OutputRecord;
 use python_support::{World, at};
 use serde_json::{Value, json};
 
-/// Small enough to be hit at once.
+/// Limits that are small enough to be reached at once.
 fn tight() -> Value {
     json!({"memory": "8 MiB", "cpu": "200ms", "wall": "20s"})
 }

@@ -1,4 +1,4 @@
-//! The shell: what persists, what is bounded, and what a command cannot do from inside its cage.
+//! The shell: what persists, which limits apply, and what a command cannot do from inside its cage.
 
 use crate::gates;
 
@@ -16,7 +16,7 @@ use gates::{circle, decide, guard, identity, trace, value};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// An entity with a shell over a folder of its own.
+/// An entity with a shell over its own folder.
 pub(crate) struct Entity {
     pub(crate) folder: TempDir,
     circle: Circle,
@@ -32,7 +32,7 @@ impl Entity {
         Self::prepared(|_, shell| change(shell))
     }
 
-    /// The same, with something in the folder before.
+    /// The same, with files prepared in the folder.
     pub(crate) fn prepared(change: impl FnOnce(&Path, Shell) -> Shell) -> Self {
         let folder = TempDir::new().unwrap();
         let shell = change(folder.path(), Shell::over(folder.path()));
@@ -41,7 +41,7 @@ impl Entity {
     }
 
     fn bounded(change: impl FnOnce(&mut Bounds)) -> Self {
-        // Other attacks of this file may keep the machine busy meanwhile.
+        // Other tests of this file may keep the machine busy in the meantime.
         let mut bounds = Bounds { wall: Duration::from_secs(180), ..Bounds::default() };
         change(&mut bounds);
         Self::with(|shell| shell.bounds(bounds))
@@ -64,14 +64,14 @@ impl Entity {
         self.until(command, StopSignal::never()).await
     }
 
-    /// What a command that must come to its end came to.
+    /// Returns the result of a command that must complete.
     pub(crate) async fn run(&self, command: &str) -> Value {
         let reply = self.call(command).await;
         assert_code(&reply, codes::GATE_OK);
         value(&reply).clone()
     }
 
-    /// Its exit status and what it printed.
+    /// Returns the exit status of a command and its output.
     pub(crate) async fn ran(&self, command: &str) -> (i64, String) {
         let ran = self.run(command).await;
         (ran["exit_status"].as_i64().unwrap(), ran["output"].as_str().unwrap().to_owned())
@@ -88,14 +88,14 @@ impl Entity {
     }
 }
 
-/// Processes of this machine whose command line holds this.
+/// Returns the number of processes on this machine whose command line contains this text.
 fn running(mark: &str) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).replace('\0', " ").contains(mark)).count()
 }
 
-/// Waits until so many such processes are there.
+/// Waits until the number of such processes satisfies `wanted`.
 async fn counted(mark: &str, wanted: impl Fn(usize) -> bool) {
     let until = Instant::now() + Duration::from_secs(10);
     while !wanted(running(mark)) {
@@ -183,7 +183,7 @@ async fn processor_time_counts_whoever_uses_it() {
     let busy = "spin() { while :; do :; done; }; spin & spin & wait";
     let reply = entity.refused(busy, codes::TIME_LIMIT).await;
     assert_eq!(reply.data()["kind"], json!("cpu"));
-    // What was used before does not count against the next command.
+    // The usage of earlier commands does not count against the next command.
     let (status, _) = entity.ran("for i in $(seq 1000); do :; done").await;
     assert_eq!(status, 0);
 }
@@ -215,7 +215,7 @@ async fn a_stop_from_outside_ends_the_command_and_the_cage() {
 async fn nothing_of_an_entity_outlives_it() {
     let entity = Entity::new();
     entity.run("setsid nohup sleep 98763 >/dev/null 2>&1 & (sleep 98763 & disown) &").await;
-    // The command's reply does not wait for what it leaves behind: both may still be about to start.
+    // The reply does not wait for background processes: both may still be about to start.
     counted("sleep 98763", |there| there >= 2).await;
     drop(entity);
     none_left("sleep 98763").await;
@@ -231,7 +231,7 @@ async fn attack_reading_outside() {
         let (status, said) = entity.ran(&format!("cat {path} || ls {path}")).await;
         assert!(status != 0 && !said.contains("hunter2"), "{path}: {said}");
     }
-    // A link leads where the cage leads.
+    // The cage resolves a link inside of itself.
     std::os::unix::fs::symlink(secret.path(), entity.path("way-out")).unwrap();
     assert_ne!(entity.ran("cat way-out/key").await.0, 0);
     assert_ne!(entity.ran("cat /proc/1/root/etc/shadow /proc/self/root/../../etc/shadow").await.0, 0);
@@ -239,7 +239,7 @@ async fn attack_reading_outside() {
 
 #[tokio::test]
 async fn attack_finding_keys() {
-    // Whatever this process has, the cage has not: its own environment and that of its first process are ours to say.
+    // The cage has no variables of this process: its environment and that of its first process are set by the host.
     let entity = Entity::with(|shell| shell.variable("GIVEN", "by the spell"));
     fs::write(entity.path(".env"), "API_KEY=hunter2").unwrap();
     fs::create_dir_all(entity.path("app/.cantrip")).unwrap();
@@ -258,7 +258,7 @@ async fn attack_finding_keys() {
         assert_ne!(entity.ran(command).await.0, 0, "{command}");
     }
     assert_eq!(fs::read_to_string(entity.path(".env")).unwrap(), "API_KEY=hunter2");
-    // A folder that is moved takes what covers it along.
+    // The covers inside of a moved folder move with it.
     assert_eq!(entity.ran("mv app b; cat b/.env.local b/.cantrip/loom.db; ls -A b/.cantrip").await.0, 0);
     assert!(!entity.output("cat b/.env.local b/.cantrip/* 2>&1").await.contains("hunter2"));
     assert_eq!(fs::read_to_string(entity.path("b/.cantrip/loom.db")).unwrap(), "hunter2");
@@ -273,7 +273,7 @@ async fn attack_writing_outside() {
         assert_ne!(entity.ran(command).await.0, 0, "{command}");
     }
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-    // Its own temporary folder is nobody else's.
+    // The temporary folder of the cage is separate from the host's.
     entity.run("echo x > /tmp/98764-mine").await;
     assert!(!Path::new("/tmp/98764-mine").exists());
     // A hook in the repository is a program that the next person runs.
@@ -319,7 +319,7 @@ async fn attack_the_kernels_switches() {
     assert_eq!(fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap(), before);
     let said = entity.output("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status").await;
     assert!(said.contains("CapBnd:\t0000000000000000") && said.contains("NoNewPrivs:\t1"), "{said}");
-    // Only its own processes are there.
+    // Only the processes of the cage are visible.
     let said = entity.output("ls /proc | grep -c '^[0-9]'").await;
     assert!(said.trim().parse::<u32>().unwrap() < 10, "{said}");
 }
@@ -330,7 +330,8 @@ async fn attack_signals_to_the_host() {
     let mut bystander = std::process::Command::new("sleep").arg("98765").spawn().unwrap();
     let (status, _) = entity.ran(&format!("kill -9 {} {}", bystander.id(), std::process::id())).await;
     assert_ne!(status, 0);
-    // To all it can reach: itself, and no more. A bash that kills itself is over.
+    // The signal goes to all processes that the command can reach, which are only those of the cage. A bash that kills
+    // itself ends.
     let _ = entity.call("kill -9 -1").await;
     assert!(bystander.try_wait().unwrap().is_none(), "a process outside was killed");
     bystander.kill().unwrap();
@@ -349,7 +350,7 @@ async fn attack_the_network() {
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "somebody came");
     let said = entity.output("cat /proc/net/dev | tail -n +3 | cut -d: -f1").await;
     assert_eq!(said.trim(), "lo");
-    // Where it is let in, it is there.
+    // If the network is allowed, it is available.
     let entity = Entity::with(Shell::network);
     assert_eq!(entity.ran(&format!("({dial})")).await.0, 0);
     listener.accept().unwrap();
@@ -359,7 +360,7 @@ async fn attack_the_network() {
 async fn attack_a_fork_bomb() {
     let entity = Entity::bounded(|bounds| bounds.processes = 40);
     let reply = entity.call("bomb() { bomb | bomb & }; bomb; sleep 20; echo mark-98766").await;
-    // Where the kernel counts processes too, forks fail inside and the command ends by itself or by its time.
+    // If the kernel counts processes too, forks fail inside and the command ends by itself or by its time limit.
     assert_code(&reply, codes::LIMIT);
     assert_eq!(reply.data()["limit"], json!(40));
     none_left("mark-98766").await;
@@ -372,15 +373,15 @@ async fn attack_filling_the_disk() {
         bounds.file_bytes = 4 << 20;
         bounds.disk_bytes = 64 << 20;
     });
-    // One file is as large as a file may be.
+    // One file is limited to the maximum file size.
     let (status, _) = entity.ran("head -c 10000000 /dev/zero > big").await;
     assert_ne!(status, 0);
     assert_eq!(entity.path("big").metadata().unwrap().size(), 4 << 20);
-    // Many files are stopped by what they take together. They are written through, so that the disk knows of them.
+    // Many files are limited by their total size. They are synced, so that the disk usage is visible.
     let many = "for i in $(seq 1000); do dd if=/dev/urandom of=f$i bs=1M count=4 conv=fsync 2>/dev/null; done";
     let reply = entity.refused(many, codes::MEMORY_LIMIT).await;
     assert_eq!(reply.data()["kind"], json!("disk"));
-    // What is in memory is bounded too: its temporary folder, its shared memory, its own /etc.
+    // Folders in memory are limited too: the temporary folder, the shared memory and the cage's own /etc.
     for folder in ["/tmp", "/dev/shm", "/etc"] {
         let fill = format!("for i in $(seq 200); do head -c 4000000 /dev/zero > {folder}/f$i || exit 9; done");
         let filled = entity.run(&format!("({fill})")).await;
@@ -394,7 +395,7 @@ async fn without_bubblewrap_nothing_runs_and_it_is_said_what_to_install() {
     let reply = entity.call("echo x").await;
     assert_code(&reply, codes::SANDBOX_UNAVAILABLE);
     assert!(reply.message().contains("apt install bubblewrap"), "{}", reply.message());
-    // One that cannot make a cage says why.
+    // A bubblewrap that cannot make a cage gives the reason.
     let entity = Entity::with(|shell| shell.bubblewrap("/bin/false"));
     assert_code(&entity.call("echo x").await, codes::SANDBOX_UNAVAILABLE);
     let entity = Entity::with(|shell| shell.readable(["/no/such/path"]));

@@ -1,4 +1,4 @@
-//! Privileges: nothing that is made in a cage has one when the host looks at it.
+//! Privileges: no file that is made in a cage has one when the host looks at it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::shell::Entity;
 
-/// Every file below this folder that has a privilege, as the host sees it.
+/// Returns every file below this folder that has a privilege, as the host sees it.
 fn privileged(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -28,12 +28,12 @@ fn privileged(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Runs an attack that has to fail, and looks at what it left on the host.
+/// Runs an attack that has to fail, and checks what it left on the host.
 async fn attack(entity: &Entity, command: &str) {
     let ran = entity.run(command).await;
     assert_ne!(ran["exit_status"], json!(0), "{command}: {ran}");
     assert_eq!(privileged(entity.folder.path()), Vec::<String>::new(), "{command}: {ran}");
-    // The refusal was the filter's: the search behind it had nothing to do.
+    // The filter refused the call: the search behind it found nothing to remove.
     assert_eq!(ran.get("privileges_removed"), None, "{command}: {ran}");
 }
 
@@ -77,24 +77,25 @@ async fn attack_setuid_setgid_and_sticky_by_every_ordinary_program() {
     ] {
         attack(&entity, command).await;
     }
-    // A background job is held to the same.
+    // The same holds for a background job.
     entity.run("(setsid chmod 4777 b; echo tried > tried) >/dev/null 2>&1 & wait").await;
     assert!(entity.path("tried").exists());
     assert_eq!(privileged(entity.folder.path()), Vec::<String>::new());
-    // Nobody changes by what it starts, and everything is mounted so that nobody could.
+    // A started program does not change its user, and all mounts have `nosuid`, so that none could.
     let said = entity.output("id -u; ./b -p -c 'id -u'; su -c id 2>&1").await;
     assert!(said.starts_with("1000\n1000\n") && !said.contains("uid=0"), "{said}");
     let mounts = entity.output("grep -v -e nosuid /proc/self/mountinfo | cut -d' ' -f5").await;
     assert_eq!(mounts, "", "these are mounted without nosuid");
 }
 
-/// Every system call that can give a file a privilege, by its number: a program need not use the library of the system.
+/// Tests every system call that can give a file a privilege by its number, because a program need not use the system
+/// library.
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
 async fn attack_privileges_by_bare_system_calls() {
     let entity = Entity::new();
     entity.run("cp /bin/bash b && mkdir d").await;
-    // Perl hands numbers over as numbers and texts as pointers. A version 2 capability: effective, all bits.
+    // Perl passes numbers as numbers and texts as pointers. A version 2 capability: effective, all bits.
     let perl = |call: &str| {
         let capability = "pack(\"V5\", 0x02000001, 0xffffffff, 0, 0, 0)";
         format!(
@@ -138,7 +139,7 @@ async fn attack_privileges_by_bare_system_calls() {
     attack(&entity, "chmod 755 old && ./old").await;
 }
 
-/// A program that calls `chmod("b", 04777)` and `exit(0)` through the interrupt of 32-bit programs.
+/// Builds a program that calls `chmod("b", 04777)` and `exit(0)` through the interrupt of 32-bit programs.
 #[cfg(target_arch = "x86_64")]
 fn interrupt_program() -> Vec<u8> {
     const AT: u32 = 0x40_0000;
@@ -188,7 +189,7 @@ async fn ordinary_work_goes_on() {
 async fn a_privilege_that_came_by_an_unknown_way_is_taken_away_and_reported() {
     let entity = Entity::new();
     entity.run("cp /bin/true own && mkdir -p deep/er").await;
-    // Nothing inside can do this, so the host stands in for the way that nobody knows yet.
+    // No command can do this, so the host does it in place of an unknown attack.
     fs::set_permissions(entity.path("own"), Permissions::from_mode(0o4755)).expect("permissions");
     fs::set_permissions(entity.path("deep/er"), Permissions::from_mode(0o1777)).expect("permissions");
     let ran = entity.run("echo done").await;

@@ -1,4 +1,4 @@
-//! What decides about later casts: a shell can read it and not change it, and what it makes anew is put aside.
+//! Files that decide about later casts: a shell can read and not change them, and new ones are renamed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -83,7 +83,7 @@ async fn attack_a_repository_that_runs_programs_for_the_next_person() {
     let ran = entity.run(planted).await;
     assert_eq!(ran["exit_status"], json!(0), "{ran}");
     assert_eq!(unapproved(&ran), ["other/.git", "sub/.git/config", "sub/.git/hooks/pre-commit"], "{ran}");
-    // The next person commits, and nothing of it is run.
+    // The next person commits, and no program of the attack runs.
     fs::write(entity.path("sub/y"), "y").unwrap();
     fs::write(entity.path("sub/run-me"), "#!/bin/sh\ntouch ../ran\n").unwrap();
     fs::set_permissions(entity.path("sub/run-me"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -100,7 +100,7 @@ async fn attack_a_repository_that_runs_programs_for_the_next_person() {
     assert!(!entity.path("ran").exists(), "a program of the cage was run on the host");
 }
 
-/// The keys of later casts come from a `.env`, and their history and prompts from a `.cantrip`.
+/// Later casts take their keys from a `.env`, and their history and prompts from a `.cantrip`.
 #[tokio::test]
 async fn attack_making_anew_what_later_casts_take_keys_and_history_from() {
     let entity = Entity::prepared(|folder, shell| {
@@ -124,7 +124,7 @@ async fn attack_making_anew_what_later_casts_take_keys_and_history_from() {
     assert_eq!(unapproved(&entity.run("echo nothing new").await), Vec::<String>::new());
 }
 
-/// The name that a file is put aside under may be taken by a folder, which no file replaces.
+/// The new name of a renamed file may already be taken by a folder, which a rename does not replace.
 #[tokio::test]
 async fn attack_taking_the_names_under_which_files_are_put_aside() {
     let entity = Entity::new();
@@ -141,7 +141,8 @@ async fn attack_taking_the_names_under_which_files_are_put_aside() {
     assert_eq!(fs::read_to_string(entity.path("cantrip.toml.unapproved")).unwrap(), "first\n", "nothing is replaced");
 }
 
-/// Git takes a folder with the parts of a repository for a bare one, whatever its name is, and obeys it to whoever comes by.
+/// Git treats a folder with the parts of a repository as a bare one, whatever its name is, and runs its programs for
+/// any user.
 #[tokio::test]
 async fn attack_a_bare_repository_that_runs_programs_for_the_next_person() {
     let entity = Entity::new();
@@ -155,11 +156,11 @@ async fn attack_a_bare_repository_that_runs_programs_for_the_next_person() {
     assert_eq!(ran["exit_status"], json!(0), "{ran}");
     assert_eq!(unapproved(&ran), ["second/commondir", "vendor/config", "vendor/hooks/reference-transaction"], "{ran}");
     assert!(entity.path("hooks/own").exists() && entity.path("harmless/config").exists());
-    // The next person comes by, and nothing of it is run.
+    // The next person runs git there, and no program of the attack runs.
     let identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"];
     for arguments in [&["status"][..], &["symbolic-ref", "HEAD", "refs/heads/other"]] {
         let mut git = std::process::Command::new("git");
-        // What it makes of such a folder does not matter here.
+        // The result of git in such a folder does not matter here.
         git.args(identity).args(arguments).current_dir(entity.path("vendor")).output().unwrap();
     }
     assert!(!entity.path("ran").exists(), "a program of the cage was run on the host");

@@ -23,35 +23,35 @@ use crate::store::{self, Store};
 use crate::tap::Tap;
 use crate::watch::{OutputMode, Viewer};
 
-/// Be the agent of an editor that speaks the Agent Client Protocol, over standard input and output.
+/// Run as an agent inside an editor by the Agent Client Protocol (ACP), over standard input and output.
 ///
-/// The editor starts it; nothing but the protocol goes to standard output. A session is an entity and every prompt a cast, so
-/// what was said is in the loom, and a session can be taken up again after a restart. Calls that need a person are asked about
-/// in the editor.
+/// The editor starts it. Only protocol messages go to standard output. A session is an entity and every prompt is a
+/// cast, so the conversation is in the loom, and a session can be continued after a restart. Calls that need a person's
+/// approval are shown in the editor.
 ///
-/// It says nothing until it is spoken to. An idle process is healthy: it waits for the editor, and ends when its input is
-/// closed. `cantrip doctor` checks that it answers.
+/// It prints nothing until the editor sends a request. An idle process is healthy: it waits for the editor, and ends
+/// when its input is closed. `cantrip doctor` checks that it answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "In Zed's settings.json:\n  \
                         \"agent_servers\": {\"Cantrip\": {\"command\": \"cantrip\", \"args\": [\"acp\"]}}\n\n\
                         Examples:\n  cantrip acp --spell analyst")]
 pub(crate) struct Acp {
-    /// The spell that sessions begin with; the editor can choose another.
+    /// The spell that new sessions use. The editor can choose another.
     #[arg(long, value_name = "SPELL", default_value = BUILT_IN)]
     spell: String,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Tell on standard error of each message that passes: its direction, method, id and size, and not what it says.
+    /// Log each message on standard error: its direction, method, id and size, but not its content.
     #[arg(long)]
     debug: bool,
 }
 
 impl Acp {
     pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
-        // Standard output is the editor's: what goes wrong before it is served is said beside it.
+        // Standard output carries the protocol, so errors before serving begins go to standard error.
         let present = Present { json: false };
         let (agent, host) = match self.agent(guard) {
             Ok(agent) => agent,
@@ -97,7 +97,7 @@ impl Acp {
     }
 }
 
-/// What is kept of sessions, in files beside the loom; in memory where nothing outlives the process.
+/// Session records in files beside the loom, or in memory if the store does not outlive the process.
 struct SessionFiles {
     shelf: FileSpellCatalog,
     store: Arc<Store>,

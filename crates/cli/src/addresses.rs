@@ -1,9 +1,9 @@
-//! Which addresses may be sent the key of a provider?
+//! Which addresses may receive the API key of a provider?
 //!
-//! Its own address, the one that the person settled in a variable or in the user's configuration, and those that the
-//! person confirmed once. A spell may name any other address, and a spell is a file that somebody else may have written;
-//! so the first time a person is asked, or, where nobody can be asked, told how to confirm it. What was confirmed stands in
-//! the user's own folder of configuration, which no project and no entity writes.
+//! The provider's own address, the address that the user set in a variable or in the user's configuration, and
+//! addresses that the user confirmed once. A spell may name any other address, and somebody else may have written the
+//! spell. So the user is asked the first time; if no terminal is attached, the refusal says how to confirm the address.
+//! Confirmed addresses are kept in the user's configuration folder, which no project and no entity can write.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -18,17 +18,17 @@ use crate::config;
 use crate::keys;
 use crate::present::{say, strip_control};
 
-/// The file in the user's folder of configuration: a provider and an address on each line.
+/// The file in the user's configuration folder: one provider and one address on each line.
 const FILE: &str = "confirmed-addresses";
 
-/// Let a provider's key be sent to another address, which a spell names as its base_url.
+/// Allow a provider's API key to be sent to another address that a spell names as its base_url.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip confirm anthropic https://gateway.example")]
 pub(crate) struct Confirm {
-    /// The provider whose key it is.
+    /// The provider that the key belongs to.
     provider: String,
 
-    /// The address that may be sent the key; its path does not matter.
+    /// The address that may receive the key. Its path is ignored.
     address: String,
 }
 
@@ -56,8 +56,8 @@ impl Confirm {
     }
 }
 
-/// Whether the key of this provider may go to an address that a spell names; `settled` is the one that the person settled
-/// in a variable or in the user's configuration.
+/// Checks that the key of this provider may be sent to an address that a spell names. `settled` is the address that the
+/// user set in a variable or in the user's configuration.
 pub(crate) fn check_key_address(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
     let home = Url::parse(provider.default_url()).ok();
     let is_known = [home.as_ref(), settled].into_iter().flatten().any(|known| known.origin() == address.origin());
@@ -86,7 +86,7 @@ fn file() -> Option<PathBuf> {
     config::own_folder().map(|folder| folder.join(FILE))
 }
 
-/// The lines of the file; none if nothing was confirmed yet.
+/// Returns the confirmed lines; empty if nothing was confirmed yet.
 fn read_confirmed() -> Result<Vec<String>, Refusal> {
     let Some(file) = file() else { return Ok(Vec::new()) };
     match fs::read_to_string(&file) {
@@ -110,6 +110,6 @@ fn remember(provider: Provider, address: &Url) -> Result<(), Refusal> {
         fs::create_dir_all(folder).map_err(failed)?;
     }
     let mut file = OpenOptions::new().append(true).create(true).open(&file).map_err(failed)?;
-    // In one piece: two processes may confirm at once.
+    // One write call for the whole line, because two processes may confirm at the same time.
     file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
 }

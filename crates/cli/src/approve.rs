@@ -1,7 +1,8 @@
-//! Calls that wait for a person, decided at the terminal while the cast is still on the screen.
+//! Approval of waiting calls at the terminal, while the cast is still on the screen.
 //!
-//! It is the same mechanism as `run approve` and `run refuse`: the run waits, a decision is noted, the run goes on. Here
-//! it is only asked for at once, with what the call would do: the difference for a file, the command for a shell.
+//! This is the same mechanism as `run approve` and `run refuse`: the run waits, a decision is recorded, the run
+//! resumes. Here the user is only asked at once, and sees the effect of the call: the diff of a file, the command for a
+//! shell.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,12 +27,12 @@ const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
 const REFUSE: &str = "no, and say why";
 
-/// Whether there is someone here who sees the cast and can be asked.
+/// Returns true if a user can see the cast and be asked: it is drawn, and the process has a terminal.
 pub(crate) fn can_prompt(shows: OutputMode) -> bool {
     shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// What of the files that a call would change decides about later casts, in a sentence each.
+/// Returns one sentence for each file that the call would change and that affects later casts.
 pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
     let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
     let said =
@@ -39,11 +40,11 @@ pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
     reasons.as_array().into_iter().flatten().filter_map(said).collect()
 }
 
-/// What the person at the terminal said about the calls of one run.
+/// The decisions of the user at the terminal about the calls of one run.
 pub(crate) struct Approvals<'a> {
     spell: &'a Spell,
     shows: OutputMode,
-    /// Gates that need no further word in this run.
+    /// The gates that the user approved for the rest of this run.
     granted: BTreeSet<String>,
 }
 
@@ -52,7 +53,7 @@ impl<'a> Approvals<'a> {
         Self { spell, shows, granted: BTreeSet::new() }
     }
 
-    /// Decides about every call that a run at rest waits with, and gives the run if it can go on now.
+    /// Asks about every call that a parked run waits for. Returns the run if it can be resumed now.
     pub(crate) async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
         let run = reply.run.filter(|_| waits_for_a_person(reply) && can_prompt(self.shows))?;
         let pending = service.pending(run).await.ok()?;
@@ -70,10 +71,10 @@ impl<'a> Approvals<'a> {
         Some(run)
     }
 
-    /// None where nobody answers: the run waits on.
+    /// Asks about one call. Returns None if the user does not answer; the run then keeps waiting.
     async fn ask_about(&mut self, call: &PendingApproval) -> Option<HumanDecision> {
         let person = Actor::new("person at the terminal").ok()?;
-        // What costs something, or decides about later casts, is asked about each time.
+        // A call that costs money or affects later casts is asked about every time.
         let dangers = dangers(&call.reasons);
         if call.cost.is_none() && dangers.is_empty() && self.granted.contains(&call.gate) {
             return Some(HumanDecision::approve(person));
@@ -112,7 +113,7 @@ impl<'a> Approvals<'a> {
         }
     }
 
-    /// What the call would do.
+    /// Renders the effect of the call.
     fn render_call(&self, call: &PendingApproval) -> String {
         if let Some(command) = call.args.get("command").and_then(Value::as_str).filter(|_| call.gate == "shell") {
             return cut_lines(command);
@@ -123,7 +124,7 @@ impl<'a> Approvals<'a> {
         }
     }
 
-    /// What it would make of a file.
+    /// Returns the diff that the call would make to a file.
     fn difference(&self, call: &PendingApproval) -> Option<String> {
         let path = target_path(&call.gate, &call.args)?;
         let file = self.root(&call.gate)?.join(&path);
@@ -145,11 +146,11 @@ impl<'a> Approvals<'a> {
     }
 }
 
-/// Returns what is dangerous about a call under the ward `trifecta`, and what to do if it is not.
+/// Returns the warning for a call under the ward `trifecta`, with the remedy if the call is harmless.
 pub(crate) fn trifecta_warning(call: &PendingApproval) -> Option<String> {
     let reasons = call.reasons.as_array()?;
     let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
-    // Runs that were asked about before the remedy was recorded have the line of the spell only.
+    // Older records have no remedy, only the line for the spell.
     let remedy = reasons.iter().find_map(|reason| text(reason, "remedy").or_else(|| text(reason, "toml")))?;
     Some(format!("It would join private data, untrusted content and a way out; {}.", strip_control(&remedy)))
 }

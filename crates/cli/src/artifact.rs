@@ -1,4 +1,4 @@
-//! `cantrip artifact`: compiled forms of a signature, each named by its content.
+//! `cantrip artifact`: compiled versions of a signature, each named by the hash of its content.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,9 +17,10 @@ use crate::signatures;
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Keep other instructions, examples and parameters of a signature, and look at them.
+/// Add, list and show artifacts (compiled versions of a signature: instructions, examples, parameters).
 ///
-/// An artifact is named by its content, so the same content is always the same artifact, and none ever changes.
+/// The id of an artifact is derived from its content. So the same content is always the same artifact, and an artifact
+/// never changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip artifact ls Classify\n  cantrip artifact show art_fa314739\n  \
                         cantrip artifact add Classify better.json\n  \
@@ -28,7 +29,7 @@ pub(crate) struct ArtifactCommand {
     #[command(subcommand)]
     what: ArtifactAction,
 
-    /// Where artifacts are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for artifacts: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
@@ -37,33 +38,35 @@ pub(crate) struct ArtifactCommand {
 enum ArtifactAction {
     /// List artifacts, oldest first.
     Ls {
-        /// Only those of this signature.
+        /// List only artifacts of this signature.
         signature: Option<String>,
     },
 
-    /// Tell all about one: its content and how it came to be.
+    /// Show one artifact in full: its content and its origin.
     Show {
-        /// The artifact: its id or the beginning of it.
+        /// The artifact: its id or a prefix of it.
         artifact: String,
     },
 
-    /// Keep an artifact of a signature. One that carries any of the three hashes must carry all of them, equal.
+    /// Add an artifact to a signature. If the file has any of the three hashes, it must have all of them, and they must
+    /// match.
     Add {
-        /// The signature: its file, its id, or the end of its id.
+        /// The signature: its file, its id, or the last part of its id.
         signature: String,
 
-        /// JSON with instructions, and sub_instructions, demos, params as wanted; - reads it from standard input.
+        /// A JSON file with instructions, and optionally sub_instructions, demos and params. - reads it from standard
+        /// input.
         file: PathBuf,
 
-        /// The artifact that it was made from.
+        /// The artifact that this one was made from.
         #[arg(long, value_name = "ARTIFACT")]
         parent: Option<String>,
 
-        /// What to remember about it.
+        /// A note that is stored with the artifact.
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
 
-        /// Who gives it.
+        /// The name of the author.
         #[arg(long, value_name = "NAME", default_value = "local")]
         by: String,
     },
@@ -121,7 +124,7 @@ impl ArtifactCommand {
     }
 }
 
-/// The artifact whose id is this or begins so.
+/// Returns the artifact with this id or with this unique id prefix.
 pub(crate) async fn resolve_artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);

@@ -1,4 +1,4 @@
-//! Money at work: a budget that is held before it is spent, the refusal when it is used up, and a person who is asked.
+//! A demo of budgets: money is reserved before it is spent, a spent budget refuses, and a person is asked for approval.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::present::{BOLD, DIM, colour};
 
-/// A million tokens in, a million out: what a large model costs.
+/// The price of a million tokens in and a million tokens out, as for a large model.
 const RATES: (&str, &str) = ("3 USD", "15 USD");
 const BUDGET: &str = "0.05 USD";
 
@@ -25,7 +25,7 @@ async fn refund(
     format!("{order} is refunded")
 }
 
-/// Shows it, or says what did not happen.
+/// Runs the demo. The error says what did not happen as expected.
 pub(crate) async fn show_budget(guard: &Guard, text: &mut String) -> Result<(), String> {
     let runtime = Runtime::in_memory().with_guard(guard.clone()).with_approvals(true);
     let _ = writeln!(text, "{BOLD}Money is reserved before it is spent{BOLD:#}");
@@ -39,7 +39,7 @@ fn rates_text((inside, outside): (&str, &str)) -> String {
     format!("{inside} in and {outside} out")
 }
 
-/// An answer that took so many tokens.
+/// Returns the response with this token usage.
 fn answer(response: Response, prompt: u64, completion: u64) -> Response {
     response.with_usage(Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() })
 }

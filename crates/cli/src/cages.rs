@@ -1,7 +1,7 @@
-//! Where do records of open shells lie, and what became of shells whose process was killed?
+//! Where are the records of open shells kept, and how are the shells of a killed process cleaned up?
 //!
-//! In the user's own folder of state. No project holds them, because what a shell can write must not decide what is searched
-//! for after it.
+//! In the user's own state folder. They are not kept in a project, because a shell can write there and must not decide
+//! what is searched after it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use cantrip::circle::shell::{self, Leftovers};
 
 use crate::present::{say, strip_control};
 
-/// Searches the projects in which a killed process had a shell open, says what was found, and records the shells of this
-/// process from now on.
+/// Searches the projects in which a killed process had a shell open and prints the findings. From now on the shells of
+/// this process are recorded.
 pub(crate) fn sweep_abandoned() {
     let Some(folder) = folder() else { return };
     for leftovers in shell::sweep_abandoned(&folder) {

@@ -1,4 +1,4 @@
-//! `cantrip cast`: a spell, an intent, an answer.
+//! `cantrip cast`: casts a spell on an intent and prints the answer.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,50 +21,51 @@ use crate::spells::{self, Source};
 use crate::store::{self, Store};
 use crate::watch::{CastSummary, OutputMode, Viewer};
 
-/// Cast a spell on an intent and wait for its answer.
+/// Cast a spell: run an agent on an intent (a task) and wait for the answer.
 ///
-/// The answer alone goes to standard output; what happens meanwhile is told on standard error. Ctrl-C stops where the
-/// cast can go on and says how; a second one ends it.
+/// Only the answer goes to standard output; progress goes to standard error. Ctrl-C stops the cast where it can be
+/// resumed and prints the command for that. A second Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip cast analyst.toml 'which rows look wrong?' --context rows.csv\n  \
                         cat log | cantrip cast analyst 'what broke?'\n  \
                         echo 'what broke?' | cantrip cast analyst - --context log\n  cantrip cast analyst --dry-run")]
 pub(crate) struct Cast {
-    /// The spell (a file, or a name in ./spells), then the intent; the intent alone casts the built-in spell. - reads
-    /// the intent from standard input.
+    /// The spell (a file, or a name in ./spells), then the intent. With the intent alone, the built-in spell is cast. -
+    /// reads the intent from standard input.
     #[arg(required = true, num_args = 1..=2, value_names = ["SPELL", "INTENT"])]
     words: Vec<String>,
 
-    /// A file the entity finds as `context`: JSON as a value, else its text. Without it, what is piped in.
+    /// A file that the entity gets as `context`: JSON as a value, anything else as text. Default: the piped standard
+    /// input.
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
 
-    /// Another crystal than the spell names.
+    /// Use this crystal (model) instead of the one that the spell names.
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
     crystal: Option<String>,
 
-    /// At most so much money for this cast with its children, as in '0.50 USD': an authorization of its own.
+    /// The maximum cost of this cast and its children, for example '0.50 USD'. It becomes a separate authorization.
     #[arg(long, value_name = "MONEY")]
     budget: Option<Money>,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Print the spell, the system prompt and the tools as they would be cast, and cast nothing.
+    /// Print the spell, the system prompt and the tools as they would be cast, without casting.
     #[arg(long)]
     dry_run: bool,
 
-    /// Print the upserts, one line of JSON each, in the place of the answer.
+    /// Print the upserts (stream updates) instead of the answer, each as one line of JSON.
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 
-    /// Say nothing on standard error while it runs.
+    /// Print nothing on standard error during the run.
     #[arg(long)]
     quiet: bool,
 }
 
-/// What was found before anything is cast.
+/// The inputs of a cast, resolved before the cast begins.
 struct Prepared {
     spell: Spell,
     source: Source,
@@ -101,7 +102,7 @@ impl Cast {
         }
     }
 
-    /// The spell as it would be cast, with its files opened; nothing is kept.
+    /// Resolves the spell as it would be cast and opens its files, without a store.
     async fn resolve(&self) -> Result<(Spell, Cantrip), Refusal> {
         let source = match self.words.as_slice() {
             [named, ..] if spells::find(named).is_ok() => Source::File(spells::find(named)?),
@@ -126,14 +127,14 @@ impl Cast {
         let intent = if from_input { input_files::standard_input()? } else { intent };
         let context = match &self.context {
             Some(path) => input_files::context_file(path)?,
-            // Standard input was the intent, or there is none.
+            // Standard input was already read as the intent, or nothing is piped in.
             None if from_input || !input_files::is_piped() => None,
             None => input_files::context(input_files::standard_input()?),
         };
         Ok(Prepared { spell, source, cantrip, store, intent, context })
     }
 
-    /// The spell that was named, or the built-in one, and the intent.
+    /// Returns the named spell, or the built-in one, and the intent.
     async fn spell(&self) -> Result<(Source, String), Refusal> {
         match self.words.as_slice() {
             [named, intent] => Ok((Source::File(spells::find(named)?), intent.clone())),
@@ -143,7 +144,7 @@ impl Cast {
         }
     }
 
-    /// The built-in spell, with the crystal that was named, or else the one that can be found.
+    /// Returns the built-in spell with the named crystal, or else with the crystal that can be found.
     async fn built_in(&self) -> Result<Source, Refusal> {
         let here = current_folder()?;
         let crystal = match &self.crystal {
@@ -181,7 +182,7 @@ fn current_folder() -> Result<PathBuf, Refusal> {
     std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
 }
 
-/// Answers, says how it ended and what can be done with it, and gives the exit status.
+/// Prints the answer, how the cast ended and the next commands. Returns the exit status.
 pub(crate) fn finish(
     viewer: &Viewer,
     present: Present,
@@ -198,18 +199,18 @@ pub(crate) fn finish(
     status
 }
 
-/// The answer on standard output, and the exit status.
+/// Prints the answer to standard output. Returns the exit status.
 pub(crate) fn print_answer(viewer: &Viewer, present: Present, shows: OutputMode, reply: CastReply) -> ExitStatus {
     let answer = answer_text(&reply);
     present.show_reply(reply.guarded, || {
-        // The upserts have it already, or the screen has: it was written there as it was said.
+        // The upserts have printed the answer already, or the screen has shown it while it was streamed.
         if shows != OutputMode::Upserts && !viewer.has_said(&answer) {
             answer_of_entity(&answer);
         }
     })
 }
 
-/// The answer as a person or a pipe wants it: text as it is, anything else as JSON.
+/// Returns the answer as text: a string as it is, any other value as JSON.
 fn answer_text(reply: &CastReply) -> String {
     match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
         Some(Ending::Terminated { result: Value::String(text), .. }) => format!("{text}\n"),

@@ -1,8 +1,8 @@
-//! Which crystal speaks where nobody named one?
+//! Which crystal is used if nobody named one?
 //!
-//! The one that was settled; else the default model of the first provider that has a key; else the first model that the
-//! configuration lists for an endpoint; else the first model that a server on this machine offers. Where there is none,
-//! the choices are told, each with what to do for it.
+//! The configured one; else the default model of the first provider that has a key; else the first model that the
+//! configuration lists for an endpoint; else the first model that a server on this machine offers. If there is none,
+//! the refusal lists the choices, each with what to do for it.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::endpoints::{self, Endpoint};
 use crate::keys;
 use crate::models;
 
-/// Providers in the order in which their keys are looked for.
+/// The providers in the order in which their keys are looked up.
 const KEYED: [Provider; 4] = [Provider::Anthropic, Provider::OpenAi, Provider::Gemini, Provider::OpenRouter];
 
-/// Who looks for a crystal.
+/// The command that needs a crystal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     Cast,
@@ -40,7 +40,7 @@ impl Who {
         }
     }
 
-    /// What could have named one, and did not.
+    /// Returns the sources that could have named a crystal, as the error message states them.
     fn unnamed(self) -> &'static str {
         match self {
             Self::Cast => "no spell and no --crystal names one",
@@ -49,7 +49,7 @@ impl Who {
     }
 }
 
-/// The crystal for this folder.
+/// Returns the crystal for this folder.
 pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal> {
     let config = Config::load(here)?;
     if let Some(settled) = config.crystal {
@@ -66,7 +66,7 @@ pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal>
     }
     let ollama = keys::access(Provider::Ollama)?.base;
     match find_local_model(ollama.as_ref(), &config.local()).await {
-        // A server that has a key is asked by its own name, with it.
+        // If the configuration has a key for this server, use the endpoint's own name, so that the key is sent.
         Some(ModelName::Local { model, url }) => {
             let keyed = endpoints.iter().find(|known| known.server.url == url && has_key(known));
             Ok(match keyed {
@@ -82,7 +82,7 @@ pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal>
     }
 }
 
-/// The first model that the configuration lists for an endpoint, if that can be asked.
+/// Returns the first model that the configuration lists for an endpoint, if the endpoint has its key or needs none.
 fn listed_first(endpoint: &Endpoint) -> Option<ModelName> {
     let server = &endpoint.server;
     let model = server.models.first().filter(|_| keys::endpoint_access(server).is_ok())?;
@@ -93,8 +93,8 @@ fn has_key(endpoint: &Endpoint) -> bool {
     keys::endpoint_key(&endpoint.server).is_some()
 }
 
-/// The first model of an endpoint on this machine that the user configured, or that has a key. What costs money is not
-/// chosen by its place in a list.
+/// Returns the first model of a local endpoint that the user configured or that has a key. A model that costs money is
+/// not chosen by its place in a list.
 async fn first_local_model(endpoints: &[Endpoint]) -> Option<ModelName> {
     let local = endpoints.iter().filter(|known| known.server.is_local() && (known.is_configured || has_key(known)));
     for known in local {
@@ -109,7 +109,7 @@ async fn first_local_model(endpoints: &[Endpoint]) -> Option<ModelName> {
     None
 }
 
-/// The model of a provider that is taken where nobody names one.
+/// Returns the default model of a provider.
 fn default_of(provider: Provider, known: &Profiles) -> Option<ModelName> {
     known.default_model(provider)?.parse().ok()
 }

@@ -9,16 +9,16 @@ use serde_json::json;
 
 use crate::present::{BOLD, DIM, colour, cut, width};
 
-/// List the reply codes or the reasons of policy, or explain one.
+/// List the reply codes or the policy reasons, or explain one of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip codes\n  cantrip codes file_missing\n  cantrip codes EN-GATE\n  \
                         cantrip codes --reasons\n  cantrip codes policy_denied.budget_exhausted\n  \
                         cantrip codes --json")]
 pub(crate) struct Codes {
-    /// A code, its key, or how a code begins; of a reason of policy likewise.
+    /// A reply code, its key, or a prefix of a code. Policy reasons are found in the same way.
     code: Option<String>,
 
-    /// The reasons why policy allows, denies or asks, in the place of the reply codes.
+    /// List the reasons why policy allows, denies or asks, instead of the reply codes.
     #[arg(long, conflicts_with = "code")]
     reasons: bool,
 
@@ -43,19 +43,19 @@ impl Codes {
         }
     }
 
-    /// The reasons asked for, if it is reasons that are: all, or those that begin so.
+    /// Returns the policy reasons if the arguments ask for reasons: all of them, or those with the given prefix.
     fn of_policy(&self) -> Option<Vec<&'static Reason>> {
         if self.reasons {
             return Some(REASONS.iter().collect());
         }
-        // What is the key of a reply code is meant as one.
+        // An argument that is the key of a reply code selects that code, not a reason.
         let is_key = |asked: &&str| !asked.is_empty() && registry::by_key(asked).is_none();
         let asked = self.code.as_deref().filter(is_key)?;
         let begun: Vec<_> = REASONS.iter().filter(|reason| reason.code.starts_with(asked)).collect();
         (!begun.is_empty()).then_some(begun)
     }
 
-    /// The codes asked for: all, the one with this code or key, or those that begin so.
+    /// Returns the selected codes: all of them, the one with this code or key, or those with this prefix.
     fn selected(&self) -> Result<Vec<AnyCode>, Refusal> {
         let Some(asked) = self.code.as_deref() else { return Ok(AnyCode::all().collect()) };
         if let Some(code) = registry::by_key(asked) {
@@ -91,7 +91,7 @@ impl Codes {
     }
 }
 
-/// What a decision with this reason is called.
+/// Returns the name of the decision that has this reason.
 fn ruling(reason: &Reason) -> &'static str {
     match reason.ruling {
         Some(Ruling::Allowed) => "allowed",

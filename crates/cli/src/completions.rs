@@ -1,16 +1,16 @@
-//! `cantrip completions`: so that a shell can finish what is typed.
+//! `cantrip completions`: prints the completion script of a shell.
 
 use cantrip_reply::{Reply, ReplyBuilder, codes};
 use clap_complete::{Shell, generate};
 use serde_json::json;
 
-/// Print a script that lets your shell complete commands and options.
+/// Print a completion script for your shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(cantrip completions bash)\n  \
                         cantrip completions zsh > ~/.zfunc/_cantrip\n  \
                         cantrip completions fish > ~/.config/fish/completions/cantrip.fish")]
 pub(crate) struct Completions {
-    /// Whose shell.
+    /// The shell to print the script for.
     shell: Shell,
 }
 

@@ -1,8 +1,9 @@
-//! What a project and a person have settled once: the project's `cantrip.toml`, then the user's `config.toml`.
+//! The settings of a project and of a user: the project's `cantrip.toml`, then the user's `config.toml`.
 //!
-//! A flag wins over a variable, a variable over the project's file, and that over the user's. One table names every key:
-//! the reader, the schema for editors and the page all come from it. Where keys are sent is for the user's file alone: a
-//! folder that somebody else wrote must not lead a key to another address.
+//! A flag overrides a variable, a variable overrides the project's file, and the project's file overrides the user's.
+//! One table names every key: the reader, the schema for editors and the generated page all come from it. Only the
+//! user's file may say where keys are sent, because a folder that somebody else wrote must not redirect a key to
+//! another address.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,31 +21,31 @@ use crate::endpoints::{self, Endpoint};
 use crate::keys::address;
 use crate::limits::TRACE_DAYS_MAX;
 
-/// A longer one is no configuration.
+/// The largest configuration file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// How the project's file is called.
+/// The name of the project's file.
 pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
 
-/// A key that may stand in a configuration.
+/// A key that a configuration may have.
 pub(crate) struct Key {
-    /// Dotted; `<provider>` stands for each provider, `<endpoint>` for the name of an endpoint.
+    /// The dotted name. `<provider>` stands for each provider, `<endpoint>` for the name of an endpoint.
     pub(crate) name: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) example: Example,
-    /// What holds where nobody says.
+    /// The default value.
     pub(crate) unless: &'static str,
-    /// It decides where keys or data go, so only the user's own file may have it.
+    /// True if the key decides where keys or data go, so only the user's own file may have it.
     pub(crate) only_own: bool,
 }
 
-/// How a value is written.
+/// The type of a value, with an example.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Example {
     Text(&'static str),
     Texts(&'static str),
     Number(u64),
-    /// Tokens of a window.
+    /// The context window, in tokens.
     Tokens(u64),
     /// A word or a table of rates, as TOML.
     Price(&'static str),
@@ -165,24 +166,24 @@ pub(crate) const KEYS: [Key; 13] = [
     },
 ];
 
-/// Everything that was settled, the project's over the user's.
+/// The merged settings; the project's file overrides the user's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Config {
     pub(crate) crystal: Option<ModelName>,
     pub(crate) store: Option<String>,
     bases: BTreeMap<&'static str, Url>,
     local: Option<Vec<Url>>,
-    /// The endpoints that it names, by name.
+    /// The configured endpoints, by name.
     pub(crate) endpoints: BTreeMap<String, Endpoint>,
-    /// Where long traces lie, and how many days they are kept.
+    /// The URL of the store for long traces; `trace_retain_days` is the number of days that they are kept.
     pub(crate) trace_store: Option<String>,
     pub(crate) trace_retain_days: Option<u64>,
-    /// Who else is told of traces.
+    /// The hosts that receive the trace context.
     pub(crate) traceparent_to: Option<Vec<String>>,
 }
 
 impl Config {
-    /// What holds in this folder.
+    /// Loads the configuration that applies to this folder.
     pub(crate) fn load(here: &Path) -> Result<Self, Refusal> {
         let project = match project_file(here) {
             Some(path) => read(&path, Whose::Project)?,
@@ -195,12 +196,12 @@ impl Config {
         Ok(project.over(own))
     }
 
-    /// Where a provider is reached instead of at home.
+    /// Returns the configured address of a provider, if it replaces the provider's default address.
     pub(crate) fn base(&self, provider: Provider) -> Option<&Url> {
         self.bases.get(provider.as_str())
     }
 
-    /// Where servers on this machine are looked for.
+    /// Returns the addresses where servers on this machine are looked for.
     pub(crate) fn local(&self) -> Vec<Url> {
         let usual = || LOCAL_ADDRESSES.iter().filter_map(|address| address.parse().ok()).collect();
         self.local.clone().unwrap_or_else(usual)
@@ -212,7 +213,7 @@ impl Config {
             store: self.store.or(other.store),
             bases: other.bases.into_iter().chain(self.bases).collect(),
             local: self.local.or(other.local),
-            // A project's file has none.
+            // Only the user's file can have endpoints; a project's file has none.
             endpoints: other.endpoints,
             trace_store: self.trace_store.or(other.trace_store),
             trace_retain_days: self.trace_retain_days.or(other.trace_retain_days),
@@ -221,20 +222,20 @@ impl Config {
     }
 }
 
-/// What holds where the caller stands.
+/// Loads the configuration that applies to the current folder.
 pub(crate) fn here() -> Result<Config, Refusal> {
     let here = env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
     Config::load(&here)
 }
 
-/// The user's own folder of configuration.
+/// Returns the user's own configuration folder.
 pub(crate) fn own_folder() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     folder.map(|folder| folder.join("cantrip"))
 }
 
-/// The user's own file, as messages name it.
+/// Returns the path of the user's own file, as messages show it.
 pub(crate) fn own_file_shown() -> String {
     own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string())
 }
@@ -243,7 +244,8 @@ fn own_file() -> Option<PathBuf> {
     own_folder().map(|folder| folder.join("config.toml"))
 }
 
-/// The nearest one upwards, but none from outside the repository; outside of one only that of this folder.
+/// Returns the nearest project file upwards, but not from outside the repository. Outside of any repository only this
+/// folder is searched.
 fn project_file(here: &Path) -> Option<PathBuf> {
     let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
     let inside = here.ancestors().take_while(|folder| folder.starts_with(root));
@@ -279,14 +281,14 @@ fn read(path: &Path, whose: Whose) -> Result<Config, Refusal> {
     })
 }
 
-/// Why a file settles nothing.
+/// The reason why a configuration file is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Fault {
     Text { position: String, detail: String },
     Key { key: String, rule: String },
 }
 
-/// The line on which a dotted key stands.
+/// Returns the line of a dotted key.
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let parsed = toml::de::DeTable::parse(text).ok()?;
     let (mut table, mut rest, mut start) = (parsed.get_ref(), key, None);
@@ -325,12 +327,12 @@ fn parse(text: &str, folder: &Path, whose: Whose) -> Result<Config, Fault> {
     Ok(config)
 }
 
-/// Why a project's file is refused a key that only the user's own may have.
+/// Returns the reason why a project's file may not have a key that only the user's own file may have.
 fn not_of_a_project() -> String {
     format!("a project's file does not decide what is sent where: write it into {}", own_file_shown())
 }
 
-/// Every value with its dotted key. An empty table is a value too: nothing that was written is passed over.
+/// Collects every value with its dotted key. An empty table counts as a value, so that no written key is ignored.
 fn flatten<'a>(key: &str, value: &'a Value, leaves: &mut Vec<(String, &'a Value)>) {
     match value {
         Value::Table(table) if key.is_empty() || !table.is_empty() => {
@@ -352,7 +354,7 @@ fn flatten<'a>(key: &str, value: &'a Value, leaves: &mut Vec<(String, &'a Value)
 fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: Whose) -> Result<(), Fault> {
     let fault = |rule: String| Fault::Key { key: key.to_owned(), rule };
     let Some(row) = KEYS.iter().find(|row| fits(row.name, key)) else {
-        return Err(fault(format!("no key is called so{}", suggestion(key))));
+        return Err(fault(format!("unknown key{}", suggestion(key))));
     };
     if row.only_own && whose == Whose::Project {
         return Err(fault(not_of_a_project()));
@@ -397,7 +399,7 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
     Ok(())
 }
 
-/// The texts of a value, if it is written as its example.
+/// Returns the texts of a value if it has the same type as its example.
 fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
     match (example, value) {
         (Example::Text(_), Value::String(text)) => Some(vec![text]),
@@ -406,7 +408,7 @@ fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
     }
 }
 
-/// Whether a written key is that of a row.
+/// Returns true if a written key belongs to this row of the table.
 fn fits(row: &str, key: &str) -> bool {
     let (row, mut key) = (row.split('.'), key.split('.'));
     let same = row.map(|part| (part, key.next())).all(|(part, written)| match part {
@@ -428,7 +430,7 @@ fn suggestion(key: &str) -> String {
     }
 }
 
-/// A store's URL with its path from this folder.
+/// Resolves the path of a store URL against this folder.
 fn from(folder: &Path, url: &str) -> String {
     match url.split_once(':') {
         Some((scheme @ ("sqlite" | "jsonl"), path)) if !path.is_empty() && path != ":memory:" => {
@@ -438,7 +440,7 @@ fn from(folder: &Path, url: &str) -> String {
     }
 }
 
-/// The JSON Schema of a configuration, for editors.
+/// Returns the JSON Schema of a configuration, for editors.
 pub(crate) fn schema() -> serde_json::Value {
     let value = |row: &Key| match row.example {
         Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
@@ -491,7 +493,7 @@ pub(crate) fn schema() -> serde_json::Value {
     })
 }
 
-/// The page `docs/generated/config.md`.
+/// Returns the page `docs/generated/config.md`.
 pub(crate) fn markdown() -> String {
     let mut page = format!(
         "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\

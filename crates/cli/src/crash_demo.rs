@@ -1,7 +1,8 @@
-//! A process is killed in the middle of a call, and another goes on: the part of the demo that needs real processes.
+//! A process is killed in the middle of a call, and another process resumes the run: the part of the demo that needs
+//! real processes.
 //!
-//! The program orders three things. The gate notes each order in a file of its own, which nobody here writes to or reads
-//! before the end; it dawdles over the second, and there its process is killed.
+//! The program orders three things. The gate appends each order to its own file, which the demo only reads to count the
+//! orders. The gate sleeps during the second order, and its process is killed there.
 
 use std::fmt::Write;
 use std::fs;
@@ -26,7 +27,7 @@ const GATE: &str = "#!/bin/sh\nread -r asked\necho \"$asked\" >> orders.log\n\
 
 const STORE: &str = "sqlite:kept/loom.db";
 
-/// Shows it, or says what did not happen.
+/// Runs the demo. The error says what did not happen as expected.
 pub(crate) fn show_crash(text: &mut String) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let here = folder.path();
@@ -73,13 +74,13 @@ pub(crate) fn show_crash(text: &mut String) -> Result<(), String> {
     Ok(())
 }
 
-/// What the gate noted.
+/// Returns the orders that the gate recorded.
 fn orders(here: &Path) -> Vec<String> {
     let text = fs::read_to_string(here.join("orders.log")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// This program once more.
+/// Starts another process of this program.
 fn own(here: &Path, arguments: &[&str]) -> Result<std::process::Child, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

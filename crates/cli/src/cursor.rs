@@ -1,21 +1,21 @@
-//! Where does the cursor of the terminal stand?
+//! Where is the cursor of the terminal?
 //!
-//! Text that is still being said leaves the cursor in the middle of a line, and a status line stands there only until
-//! something else is written. Whoever writes a line of their own has to know, whichever part of the program they are: so
-//! the place of the cursor is kept once for the process, as the terminal itself has one cursor.
+//! Streamed text leaves the cursor in the middle of a line, and a status line is shown only until something else is
+//! written. Every part of the program that writes a new line has to know this. So the position of the cursor is kept
+//! once for the process, as the terminal has one cursor.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use anstyle::Style;
 
-/// The place of the cursor.
+/// The position of the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CursorPosition {
     LineStart,
-    /// Behind this many columns of text that stays.
+    /// After this many columns of text that stays.
     Text(usize),
-    /// Behind a status line of this many columns, which is taken away by whatever is written next.
+    /// After a status line of this many columns, which the next write erases.
     Status(usize),
 }
 
@@ -25,7 +25,7 @@ fn replace_position(by: CursorPosition) -> CursorPosition {
     std::mem::replace(&mut *PLACE.lock().unwrap_or_else(PoisonError::into_inner), by)
 }
 
-/// Which of both standard streams is written to.
+/// The standard stream that is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Output,
@@ -34,7 +34,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     fn write(self, text: &str) {
-        // Who closed it does not want to know.
+        // If the reader closed the stream, the error is ignored.
         let _ = match self {
             Self::Output => {
                 let mut out = anstream::stdout().lock();
@@ -48,8 +48,8 @@ impl Stream {
     }
 }
 
-/// Returns what has to be written before a line of its own: the end of the line that the cursor stands in, or the
-/// characters that take a status line away. They are no escape sequences, so every terminal knows them.
+/// Returns the text that has to be written before a new line: a line break after text, or the characters that erase a
+/// status line. They are not escape sequences, so they work on every terminal.
 pub(crate) fn to_line_start() -> String {
     match replace_position(CursorPosition::LineStart) {
         CursorPosition::LineStart => String::new(),
@@ -58,7 +58,7 @@ pub(crate) fn to_line_start() -> String {
     }
 }
 
-/// Ends the line that the cursor stands in, if there is one.
+/// Ends the current line, if the cursor is not at its start.
 pub(crate) fn settle() {
     let before = to_line_start();
     if !before.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// Returns how many columns of the line are taken by text.
+/// Returns the number of columns that text takes in the current line.
 pub(crate) fn column() -> usize {
     match *PLACE.lock().unwrap_or_else(PoisonError::into_inner) {
         CursorPosition::LineStart | CursorPosition::Status(_) => 0,
@@ -74,7 +74,7 @@ pub(crate) fn column() -> usize {
     }
 }
 
-/// Writes text behind the cursor, which then stands behind `columns` columns of its line.
+/// Writes text at the cursor. `columns` is the column of the cursor afterwards.
 pub(crate) fn append(stream: Stream, style: Style, text: &str, columns: usize) {
     let place = if columns == 0 { CursorPosition::LineStart } else { CursorPosition::Text(columns) };
     let before = match replace_position(place) {
@@ -84,14 +84,15 @@ pub(crate) fn append(stream: Stream, style: Style, text: &str, columns: usize) {
     stream.write(&format!("{before}{style}{text}{style:#}"));
 }
 
-/// Shows a line on standard error until something else is written. It must be shorter than the terminal is wide.
+/// Shows a line on standard error until something else is written. The line must be shorter than the width of the
+/// terminal.
 pub(crate) fn show_status(style: Style, line: &str, columns: usize) {
     let before = to_line_start();
     replace_position(CursorPosition::Status(columns));
     Stream::Error.write(&format!("{before}{style}{line}{style:#}"));
 }
 
-/// Returns whether standard output and standard error are one and the same terminal.
+/// Returns true if standard output and standard error are the same terminal.
 #[cfg(unix)]
 pub(crate) fn is_shared_terminal() -> bool {
     use std::os::unix::fs::MetadataExt;

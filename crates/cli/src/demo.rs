@@ -1,4 +1,4 @@
-//! `cantrip demo`: what works today, shown by running it.
+//! `cantrip demo`: shows the features by running them.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -15,15 +15,17 @@ use crate::present::{BOLD, DIM, Present, answer, colour, program};
 use crate::receipt_demo::show_receipt;
 use crate::stream::Playback;
 
-/// A turn as a scripted model tells it: the file that the pages show too.
+/// The events of a turn by a scripted model, from the file that the pages show too.
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
 
-/// See it at work: a cast, a fork, a replay, a kill that costs nothing, a budget, an approval, a predict with
-/// its receipt, a canary and its rollback, the four outcomes of a call, a streamed turn. Needs no key and no service.
+/// Show the main features at work. Needs no API key and no service.
+///
+/// It shows a cast, a fork, a replay, a killed process that costs nothing, a budget, an approval, a predict with its
+/// receipt, a canary and its rollback, the four outcomes of a call, and a streamed turn.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {
-    /// Print only the events of the streamed turn, one a line.
+    /// Print only the events of the streamed turn, one per line.
     #[arg(long)]
     events: bool,
 }
@@ -63,7 +65,7 @@ impl Demo {
     }
 }
 
-/// Four requests, four outcomes; each is what its tool really came to.
+/// Makes a call for each of the four outcomes; each outcome is the real result of its tool.
 async fn outcomes(guard: &Guard, rb: &ReplyBuilder, text: &mut String) {
     let trace = rb.trace();
     let _ = writeln!(text, "{BOLD}Every call ends in exactly one of four outcomes{BOLD:#}\n");
@@ -103,7 +105,7 @@ fn pay(rb: ReplyBuilder, asked: &str, funds: &str) -> Reply {
     }
 }
 
-/// The bug: an empty list has no average.
+/// This gate has a bug on purpose: an empty list has no average.
 fn average(rb: ReplyBuilder, numbers: &[i64]) -> Reply {
     let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
     rb.success(codes::gate_ok("average").value(numbers.iter().sum::<i64>() / count))
@@ -122,7 +124,7 @@ fn show(text: &mut String, asked: &str, GuardedReply { reply, meta }: &GuardedRe
     let _ = writeln!(text, "    {DIM}{:<8} {}{next}{trace}{DIM:#}\n", "", reply.code());
 }
 
-/// Plays the events and shows each emission at the time a viewer would have had it.
+/// Plays the events and shows each emission at the time at which a viewer would receive it.
 fn show_stream(text: &mut String) -> Result<(usize, usize), String> {
     let _ = writeln!(text, "{BOLD}What a model says arrives as events; a viewer gets upserts{BOLD:#}");
     let _ = writeln!(text, "{DIM}A script stands in for the model. Each upsert holds its item whole.{DIM:#}\n");
@@ -170,7 +172,7 @@ fn describe(emission: &Emission) -> String {
     }
 }
 
-/// What a text ends with, as far as it fits into so many columns: there it grows.
+/// Returns the end of a text that fits into this many columns; a text grows at its end.
 fn end_of(text: &str, columns: usize) -> String {
     let all = text.chars().count();
     if all <= columns {
@@ -179,10 +181,10 @@ fn end_of(text: &str, columns: usize) -> String {
     std::iter::once('…').chain(text.chars().skip(all + 1 - columns)).collect()
 }
 
-/// One leads to the next: a cast, another way from its end, an entity that lives on.
+/// Prints commands to try next: a cast, a fork from its end, a summoned entity.
 fn next_steps(text: &mut String) {
     let cantrip = program();
-    // Someone who came by way of cargo stands in the repository, where there is a spell.
+    // If the program runs by way of cargo, the current folder is the repository, which has an example spell.
     let (first, spell) = if cantrip == "cantrip" {
         ("cd \"$(mktemp -d)\" && cantrip new hello && cantrip cast hello.toml 'say hello'".to_owned(), "hello.toml")
     } else {

@@ -1,7 +1,7 @@
-//! `cantrip doctor`: can casts be made and kept here, and if not, what is to be done?
+//! `cantrip doctor`: can casts be made and kept here, and if not, how is that fixed?
 //!
-//! Each check does what a cast would do: it opens the store and writes to it, starts the worker and has it compute. What
-//! it wrote it takes back. Keys are looked for and never shown.
+//! Each check does the same as a cast: it opens the store and writes to it, starts the worker and makes it compute.
+//! Everything that a check writes is removed again. Keys are looked up and never shown.
 
 mod servers;
 mod wire;
@@ -29,18 +29,18 @@ use crate::spells;
 use crate::store::{self, Store, StoreTarget};
 use crate::worker;
 
-/// Check whether casts can be made and kept here: the store, its runs, the sandboxes, the servers of models, their keys.
+/// Check the installation: the store, its runs, the sandboxes, the model servers and their keys.
 ///
-/// Nothing is changed. Whatever does not work is told with what to do about it.
+/// Nothing is changed. For each problem the output says how to fix it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip doctor\n  cantrip doctor --store postgres://cantrip@localhost/looms\n  \
                         cantrip doctor --deep")]
 pub(crate) struct Doctor {
-    /// Read the whole store again: every hash, the chain of every run, every body.
+    /// Verify the whole store: every hash, the hash chain of every run, every body.
     #[arg(long)]
     deep: bool,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 }
@@ -49,14 +49,14 @@ pub(crate) struct Doctor {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Good,
-    /// Nothing is wrong, and someone may want to know.
+    /// Nothing is wrong, but the user may want to know.
     Note,
-    /// It is not here, and need not be.
+    /// An optional part is not there.
     Absent,
     Bad,
 }
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: Cow<'static, str>,
@@ -64,10 +64,10 @@ struct Finding {
     said: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    /// What to do about it.
+    /// The next step for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
-    /// The server that it is about.
+    /// The server that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<servers::Server>,
 }
@@ -222,7 +222,7 @@ impl Doctor {
     }
 }
 
-/// A refusal as a finding: its message, its code, and its hint.
+/// Returns a refusal as a finding: its message, its code and its hint.
 async fn refusal_finding(check: &'static str, guard: &Guard, refusal: Refusal) -> Finding {
     let guarded = guard.call(Call::surface("doctor"), |rb| async { rb.refuse(refusal) }).await;
     let reply = &guarded.reply;
@@ -235,7 +235,7 @@ async fn refusal_finding(check: &'static str, guard: &Guard, refusal: Refusal) -
     }
 }
 
-/// Nothing was cast yet; whether something could be.
+/// Checks that a store which does not exist yet can be created.
 fn could_be_made(file: &Path) -> Finding {
     let Some(nearest) = file.ancestors().skip(1).find(|folder| folder.is_dir() || folder.as_os_str().is_empty()) else {
         return Finding::bad("store", format!("{} has no folder", file.display()), "give --store sqlite:FILE");
@@ -264,7 +264,7 @@ fn free_space(folder: &Path) -> Finding {
     Finding::good("space", said)
 }
 
-/// Runs that nobody works on, or that wait.
+/// Counts the runs that no process works on, and those that wait.
 async fn runs(store: &Store) -> Result<Finding, Error> {
     let loom = &store.loom;
     let (mut held, mut gone, mut waiting) = (0_u64, 0_u64, 0_u64);
@@ -300,7 +300,7 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
     })
 }
 
-/// A cast of one program, in memory.
+/// Casts one program in memory.
 async fn run_program(
     medium: MediumKind,
     served_by: Arc<dyn cantrip::circle::Medium>,
@@ -354,7 +354,7 @@ fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Findi
     }
 }
 
-/// The gates of the spells around that count as risky because nobody said what they touch.
+/// Returns the gates of nearby spells that count as risky because they have no labels.
 fn unlabelled() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, spell) in spells::around() {
@@ -366,7 +366,7 @@ fn unlabelled() -> Vec<Finding> {
     findings
 }
 
-/// The MCP servers of the spells around, each asked what it offers.
+/// Connects to the MCP servers of nearby spells and lists their tools.
 async fn mcp_servers(guard: &Guard) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, spell) in spells::around() {

@@ -1,4 +1,4 @@
-//! What would be cast: the spell with what the loader added, what the crystal is told first, what it is offered.
+//! `--dry-run`: the spell with the values that the loader added, the system prompt, and the tools for the crystal.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::present::{BOLD, DIM, strip_control};
 
-/// What a crystal is shown of this cantrip.
+/// Returns the tools and the text that a crystal receives for this cantrip.
 fn presentation(cantrip: &Cantrip) -> Presentation {
     let circle = cantrip.circle();
     let medium = cantrip.medium(circle.medium());
@@ -17,7 +17,7 @@ fn presentation(cantrip: &Cantrip) -> Presentation {
     medium.map_or_else(nothing, |medium| medium.present(circle, cantrip.mode()))
 }
 
-/// What the MCP servers of the spell offer; the cantrip holds their connections, so nobody is asked twice.
+/// Returns the tools of the spell's MCP servers. The cantrip holds the connections, so no server is asked twice.
 fn servers(spell: &Spell) -> Vec<Value> {
     spell.servers().into_iter().filter_map(|(_, server)| server.ok()).map(|server| server.to_value()).collect()
 }
@@ -31,7 +31,7 @@ pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
         "tools": tools,
         "servers": servers(spell),
         "unlabelled_gates": spell.unlabelled_gates(),
-        // Where a crystal is offered no tools, it reads this in their place.
+        // If a crystal is offered no tools, it reads this text instead.
         "capabilities": if tools.is_empty() { text } else { None },
     })
 }
@@ -73,7 +73,7 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
     shown
 }
 
-/// Returns what it means that a gate has no labels, and what to write.
+/// Returns the message about a gate without labels: the consequence, and what to write.
 pub(crate) fn unlabelled_gate(gate: &str) -> String {
     format!(
         "{gate}: gates without labels count as risky (private data, untrusted content and a way out), so each call needs \
@@ -82,7 +82,7 @@ pub(crate) fn unlabelled_gate(gate: &str) -> String {
     )
 }
 
-/// The names of a tool's arguments, those that may be left out with a question mark.
+/// Returns the names of a tool's arguments; an optional one has a question mark.
 fn parameters(schema: &Value) -> String {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return String::new() };
     let required = schema.get("required").and_then(Value::as_array);

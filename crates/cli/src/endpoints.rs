@@ -1,7 +1,7 @@
-//! Named endpoints: those that come with the program, and those of the user's configuration over them.
+//! Named endpoints: the presets of the program, and the endpoints of the user's configuration, which override them.
 //!
-//! An endpoint is an address that may be sent a key, so only the user's own file names one: a project's file can be written
-//! by others. What is wrong with an entry is told with its key, and the reader of the file adds the line.
+//! An endpoint is an address that may receive a key, so only the user's own file names one: others can write a
+//! project's file. A fault of an entry is reported with its key, and the reader of the file adds the line.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::models;
 /// The keys that the table of an endpoint may have.
 const ENTRIES: [&str; 6] = ["url", "key_env", "wire", "models", "window", "price"];
 
-/// An endpoint, and what the configuration says of its models.
+/// An endpoint, and the facts about its models from the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Endpoint {
     pub(crate) server: NamedEndpoint,
-    /// Whether the user's configuration names it.
+    /// True if the user's configuration names it.
     pub(crate) is_configured: bool,
     window: Option<u64>,
     price: Option<Price>,
@@ -31,7 +31,7 @@ pub(crate) struct Endpoint {
 /// A key of a configuration, and what is wrong with its value.
 pub(crate) type Wrong = (String, String);
 
-/// The endpoints of a configuration's table `endpoints`.
+/// Reads the table `endpoints` of a configuration.
 pub(crate) fn read(table: &Value) -> Result<BTreeMap<String, Endpoint>, Wrong> {
     let Value::Table(table) = table else {
         return Err(("endpoints".to_owned(), "this is a table: write [endpoints.NAME] above url = \"...\"".to_owned()));
@@ -115,7 +115,7 @@ impl Entry<'_> {
         let is_variable =
             !name.is_empty() && name.chars().all(letters) && !name.starts_with(|letter: char| letter.is_ascii_digit());
         if !is_variable {
-            // It may be the key itself, so it is not repeated.
+            // The value may be the key itself, so the message does not repeat it.
             let rule = "this is the name of an environment variable, never the key itself: write key_env = \
                         \"GROQ_API_KEY\" and export GROQ_API_KEY";
             return Err(self.wrong("key_env", rule));
@@ -161,7 +161,7 @@ impl Entry<'_> {
 }
 
 impl Endpoint {
-    /// What the configuration says of its models, as rows of the table of models.
+    /// Returns the facts about its models as rows for the table of models.
     fn rows(&self) -> Vec<ProfileRow> {
         let row =
             |model: &str| ProfileRow { crystal: format!("{}/{model}", self.server.name), ..ProfileRow::default() };
@@ -176,7 +176,8 @@ impl Endpoint {
     }
 }
 
-/// Every endpoint that can be named here: those of the user's configuration first, then the presets it does not change.
+/// Returns every endpoint that can be named: those of the user's configuration first, then the presets that it does not
+/// override.
 pub(crate) fn all() -> Result<Vec<Endpoint>, Refusal> {
     let configured = config::here()?.endpoints;
     let presets = NamedEndpoint::presets().filter(|preset| !configured.contains_key(&preset.name));
@@ -185,17 +186,17 @@ pub(crate) fn all() -> Result<Vec<Endpoint>, Refusal> {
     Ok(configured.into_values().chain(presets).collect())
 }
 
-/// Whether an endpoint of this name can be reached from here.
+/// Returns true if there is an endpoint of this name.
 pub(crate) fn is_known(name: &str) -> bool {
     all().is_ok_and(|all| all.iter().any(|endpoint| endpoint.server.name == name))
 }
 
-/// The rows that the configuration adds to the table of models.
+/// Returns the rows that the configuration adds to the table of models.
 pub(crate) fn rows() -> Result<Vec<ProfileRow>, Refusal> {
     Ok(config::here()?.endpoints.values().flat_map(Endpoint::rows).collect())
 }
 
-/// The endpoint of this name, with what is needed to reach it; or what is to be done.
+/// Returns the endpoint of this name with its key and settings. The refusal says what the user has to do.
 pub(crate) fn access_endpoint(name: &str, crystal: &str) -> Result<(NamedEndpoint, Access), Refusal> {
     let all = all()?;
     let Some(found) = all.iter().find(|endpoint| endpoint.server.name == name) else {

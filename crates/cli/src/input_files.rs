@@ -1,4 +1,4 @@
-//! What the caller gives beside the arguments: a file, or what is piped in.
+//! Input beside the arguments: a file, or standard input.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,22 +7,22 @@ use std::path::Path;
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-/// What a file holds, as context.
+/// Reads a file as context.
 pub(crate) fn context_file(path: &Path) -> Result<Option<Value>, Refusal> {
     Ok(context(text_file(path)?))
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 pub(crate) fn text_file(path: &Path) -> Result<String, Refusal> {
     fs::read_to_string(path).map_err(|error| unread(&path.display().to_string(), &error))
 }
 
-/// The text of a file, or of what is piped in for `-`, of which no more than so many bytes are read: more is refused.
+/// Reads the text of a file, or of standard input for `-`. More than `bytes_max` bytes are refused.
 pub(crate) fn bounded_text(path: &Path, bytes_max: usize) -> Result<String, Refusal> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
     let mut bytes = Vec::new();
-    // One more than fits tells that it does not fit.
+    // Read one byte more than allowed, to detect input that is too long.
     let most = bytes_max as u64 + 1;
     let read = if piped {
         io::stdin().take(most).read_to_end(&mut bytes)
@@ -48,7 +48,7 @@ fn unread(shown: &str, error: &io::Error) -> Refusal {
     }
 }
 
-/// JSON as a value, else the text; nothing of nothing.
+/// Returns JSON as a value and any other text as a string; None for empty text.
 pub(crate) fn context(text: String) -> Option<Value> {
     if text.is_empty() {
         return None;
@@ -62,7 +62,7 @@ pub(crate) fn standard_input() -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Whether something was piped or redirected in. A terminal, or nothing at all, is no context.
+/// Returns true if standard input is a pipe or a file. A terminal, or no input at all, is not context.
 pub(crate) fn is_piped() -> bool {
     use std::os::unix::fs::FileTypeExt;
     fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo() || input.file_type().is_file())

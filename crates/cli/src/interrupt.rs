@@ -1,11 +1,11 @@
-//! Ctrl-C while a cast runs: once it rests, twice it ends.
+//! Ctrl-C while a cast runs: the first press parks the run, the second ends it.
 
 use cantrip::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::present::{DIM, say};
 
-/// Ctrl-C, as often as it is pressed from now on.
+/// A listener for Ctrl-C, from its creation on.
 pub(crate) struct Presses(Option<Signal>);
 
 impl Presses {
@@ -13,7 +13,7 @@ impl Presses {
         Self(signal(SignalKind::interrupt()).ok())
     }
 
-    /// Returns with the next one.
+    /// Waits for the next press.
     pub(crate) async fn next(&mut self) {
         let pressed = match &mut self.0 {
             Some(signal) => signal.recv().await,
@@ -25,7 +25,7 @@ impl Presses {
     }
 }
 
-/// Returns when the process is asked to end, by Ctrl-C or by whoever started it.
+/// Waits until the process is asked to end, by Ctrl-C or SIGTERM.
 pub(crate) async fn wait_for_end_signal() {
     let mut presses = Presses::new();
     let mut terminated = Presses(signal(SignalKind::terminate()).ok());
@@ -35,7 +35,7 @@ pub(crate) async fn wait_for_end_signal() {
     }
 }
 
-/// Works, and passes on what Ctrl-C asks for.
+/// Runs the work and handles Ctrl-C: the first press parks the run, the second cancels it.
 pub(crate) async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
     let mut presses = Presses::new();
     let mut pressed = 0_u32;

@@ -1,5 +1,5 @@
-//! Where are the keys of providers? In the environment, or else in a `.env` beside the person who casts. They are handed
-//! on as secrets, and nothing but a provider ever sees them.
+//! Where are the keys of providers? In the environment, or else in a `.env` in the current folder. They are passed on
+//! as secrets, and only providers see them.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use cantrip_reply::{Refusal, codes};
 use crate::config;
 use crate::models;
 
-/// A longer one is no file of keys.
+/// The largest `.env` file that is read.
 const DOTENV_BYTES_MAX: u64 = 1 << 20;
 
-/// What is needed to reach a provider, or which variable is to be set.
+/// Returns the key and the settings of a provider. The refusal names the variable to set.
 pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
     let (variables, key) = (provider.key_variables(), key(provider));
     if key.is_none() && !variables.is_empty() {
@@ -30,8 +30,8 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
     Ok(Access { key: key.map(Secret::new), base, no_streaming: whole, on_assumed_window: assumed, ..Access::default() })
 }
 
-/// What is needed to reach an endpoint, or which variable is to be set. Its address is one that comes with the program or
-/// one of the user's own configuration, so it may be sent the key that it was given.
+/// Returns the key and the settings of an endpoint. The refusal names the variable to set. The address is a preset or
+/// comes from the user's own configuration, so it may receive the key that was set for it.
 pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusal> {
     let key = endpoint_key(endpoint);
     match (&key, &endpoint.key_variable) {
@@ -45,19 +45,19 @@ pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusa
     }
 }
 
-/// The key of an endpoint, if its variable is set.
+/// Returns the key of an endpoint, if its variable is set.
 pub(crate) fn endpoint_key(endpoint: &NamedEndpoint) -> Option<Secret<String>> {
     key_in(&[endpoint.key_variable.as_deref()?]).map(Secret::new)
 }
 
-/// Which of these variables holds a key, as a message names it.
+/// Returns the variable that holds a key, as a message names it.
 pub(crate) fn variable_set(variables: &[&str]) -> Option<String> {
     let in_environment = variables.iter().find(|name| set(name).is_some()).map(|name| (*name).to_owned());
     let in_file = || variables.iter().find(|name| from_file(Path::new(".env"), &[name]).is_some());
     in_environment.or_else(|| in_file().map(|name| format!("{name} of .env")))
 }
 
-/// Whether there is a key for a provider.
+/// Returns true if there is a key for a provider.
 pub(crate) fn has(provider: Provider) -> bool {
     key(provider).is_some()
 }
@@ -66,12 +66,12 @@ fn key(provider: Provider) -> Option<String> {
     key_in(provider.key_variables())
 }
 
-/// The first of these variables that is set, in the environment or else in a `.env`.
+/// Returns the value of the first of these variables that is set, in the environment or else in a `.env`.
 fn key_in(variables: &[&str]) -> Option<String> {
     variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables))
 }
 
-/// Whether answers are asked for in one piece, for gateways that do not stream.
+/// Returns true if streaming is off, for gateways that do not support it.
 pub(crate) fn whole_answers() -> bool {
     set("CANTRIP_STREAM").is_some_and(|said| said == "off")
 }
@@ -80,7 +80,7 @@ fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// An address, of which people also write the host and the port alone.
+/// Parses an address; the host and the port alone are valid too.
 pub(crate) fn address(text: &str) -> Result<url::Url, String> {
     let written = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let address: url::Url = written.parse().map_err(|fault: url::ParseError| fault.to_string())?;
@@ -90,14 +90,14 @@ pub(crate) fn address(text: &str) -> Result<url::Url, String> {
     Ok(address)
 }
 
-/// The first of these that a file of variables sets. Of everything else in it nothing is taken.
+/// Returns the first of these variables that a `.env` file sets. All other variables in the file are ignored.
 fn from_file(path: &Path, names: &[&str]) -> Option<String> {
     let found = path.metadata().ok().filter(|found| found.is_file() && found.len() <= DOTENV_BYTES_MAX);
     let text = found.and_then(|_| std::fs::read_to_string(path).ok())?;
     names.iter().find_map(|name| text.lines().filter_map(variable).find(|(key, _)| key == name).map(|(_, value)| value))
 }
 
-/// `NAME=value`, perhaps behind `export`, perhaps in quotes.
+/// Parses `NAME=value`, with an optional `export` before it and optional quotes.
 fn variable(line: &str) -> Option<(&str, String)> {
     let line = line.trim();
     let (name, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;

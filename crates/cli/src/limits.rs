@@ -1,4 +1,4 @@
-//! `cantrip limits`: every named bound of every room. Also this room's own bounds.
+//! `cantrip limits`: every named bound of every crate. Also the bounds of this crate.
 
 use std::fmt::Write;
 
@@ -9,78 +9,78 @@ use serde_json::json;
 use crate::present::{BOLD, DIM, cut, width};
 
 cantrip_canon::limits! {
-    /// The longest line of an event file; twice what one item may hold, so that no valid event meets it.
+    /// The maximum length of a line in an event file: twice the size of an item, so that every valid event fits.
     LINE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// How long traces may be kept at most: a hundred years.
+    /// The maximum retention of traces: one hundred years.
     TRACE_DAYS_MAX: u64 = 36_525, "days";
-    /// Faults of one file that are listed; further ones are counted.
+    /// The maximum number of errors of one file that are listed. Further errors are counted.
     FAULTS_LISTED_MAX: usize = 100, "faults";
-    /// What may be typed or piped in as one intent, and as the answer to a question of an entity.
+    /// The maximum size of an intent, or of the answer to a question of an entity, that is typed or piped in.
     TYPED_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// Entries that are remembered of what was typed; the oldest are forgotten.
+    /// The maximum number of entries in the input history. The oldest entries are dropped.
     HISTORY_ENTRIES_MAX: usize = 1_000, "entries";
-    /// Turns of a loom that are held whole at once while its tree is drawn.
+    /// The number of full turns of a loom that are in memory at a time while its tree is drawn.
     TREE_PAGE_TURNS: usize = 64, "turns";
-    /// Turns of a tree in an envelope, whose size is bounded; the text has them all.
+    /// The maximum number of turns of a tree in an envelope, whose size is limited. The text output has all turns.
     TREE_TURNS_LISTED_MAX: usize = 1_000, "turns";
-    /// Texts of a comparison that fit into an envelope beside all else.
+    /// The maximum total size of the texts of a comparison in an envelope.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
-    /// What each text may have where all of them together do not fit.
+    /// The maximum size of each text of a comparison if all texts together do not fit.
     DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
-    /// Lines that are shown of what a call would do, to whoever decides about it.
+    /// The number of lines that are shown of the effect of a call when a person is asked to approve it.
     DIFF_SHOWN_LINES: usize = 60, "lines";
-    /// A file whose difference is shown to whoever decides about a change of it.
+    /// The maximum size of a file whose diff is shown when a person is asked to approve a change of it.
     DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
-    /// How long a call that tells of its progress is silent between two lines of it.
+    /// The minimum time between two progress lines of a call.
     PROGRESS_MS: u64 = 1_000, "ms";
-    /// How long words that were said may be unseen on a terminal: a word that comes in pieces is shown before it is whole.
+    /// The maximum delay before received text is shown on a terminal, even if a word is not yet complete.
     UNSEEN_TEXT_MS: u64 = 100, "ms";
-    /// What calls told of their progress and nobody has drawn yet; more is not waited for.
+    /// The maximum number of progress messages that wait to be drawn. Further messages are dropped.
     PROGRESS_WAITING_MAX: usize = 64, "messages";
-    /// Runs that are listed at once.
+    /// The maximum number of runs that are listed.
     RUNS_LISTED_MAX: usize = 1_000, "runs";
-    /// Turns of a run whose cost is listed; the latest ones.
+    /// The maximum number of turns of a run whose cost is listed; the latest ones are listed.
     RUN_TURNS_LISTED_MAX: usize = 1_000, "turns";
-    /// Entities of a run whose cost is listed; the first ones.
+    /// The maximum number of entities of a run whose cost is listed; the first ones are listed.
     RUN_ENTITIES_LISTED_MAX: usize = 1_000, "entities";
-    /// How long to wait for the process that works on a run to end it.
+    /// The time that `run cancel` waits for the process that works on the run to end it.
     CANCEL_WAIT_MS: u64 = 10_000, "ms";
-    /// What a disk should have left for a store; less is told by `doctor`.
+    /// The free disk space that a store should have. `doctor` reports less.
     FREE_BYTES_MIN: u64 = 64 << 20, "bytes";
-    /// How long the demo waits for a process that it started.
+    /// The time that the demo waits for a process that it started.
     DEMO_WAIT_MS: u64 = 20_000, "ms";
-    /// A file of conformance cases.
+    /// The maximum size of a file of conformance cases.
     CASES_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// How long one conformance case may take; one that takes longer has failed.
+    /// The timeout of one conformance case. A case that takes longer has failed.
     CASE_MS_MAX: u64 = 30_000, "ms";
-    /// Receipts that are listed at once.
+    /// The maximum number of receipts that are listed.
     RECEIPTS_LISTED_MAX: usize = 1_000, "receipts";
-    /// Inputs of one batch of predicts.
+    /// The maximum number of inputs in one batch of predicts.
     BATCH_LINES_MAX: usize = 100_000, "lines";
-    /// Predicts of a batch that may be under way at once.
+    /// The maximum number of concurrent predicts in a batch.
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
-    /// What is held of an exchange with the agent for editors in a case of conformance.
+    /// The buffer size of the connection to the ACP agent in a conformance case.
     ACP_PIPE_BYTES: usize = 64 << 10, "bytes";
-    /// What `--debug` looks at of a message to tell its method and id; its size is told whatever it is.
+    /// The part of a message that `--debug` parses for its method and id. The size is reported for any message.
     DEBUG_MESSAGE_BYTES: usize = 64 << 10, "bytes";
-    /// How long `doctor` waits for the first answer of `acp` and of `mcp`.
+    /// The time that `doctor` waits for the first answer of `acp` and of `mcp`.
     DOCTOR_WIRE_MS: u64 = 10_000, "ms";
-    /// A request that the loopback provider of a conformance case reads.
+    /// The maximum size of a request to the loopback provider of a conformance case.
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// How long a process that ends waits for a collector to take what is left of its spans.
+    /// The time that an ending process waits for a collector to accept its remaining spans.
     COLLECTOR_END_MS: u64 = 2_000, "ms";
-    /// How long a collector may take to accept a connection.
+    /// The connect timeout of a collector.
     COLLECTOR_CONNECT_MS: u64 = 2_000, "ms";
-    /// What is read of a collector's answer.
+    /// The maximum size that is read of a collector's answer.
     COLLECTOR_ANSWER_BYTES_MAX: usize = 1 << 20, "bytes";
 }
 
-// A worker looks several times while someone waits for it.
+// A worker checks for a cancellation several times while a caller waits for it.
 const _: () = assert!(CANCEL_WAIT_MS > 3 * cantrip::limits::CANCEL_LOOK_MS);
 const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip_reply::limits::REPLY_BYTES_MAX / 2);
 const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
 
-/// The rooms and their bounds, in dependency order.
+/// The crates and their bounds, in dependency order.
 pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("canon", cantrip_canon::limits::ALL),
     ("reply", cantrip_reply::limits::ALL),
@@ -98,7 +98,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("cli", ALL),
 ];
 
-/// Print every bound: queues, sizes, depths, durations.
+/// List every built-in limit: queues, sizes, depths, durations.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip limits\n  cantrip limits --json")]
 pub(crate) struct Limits {}

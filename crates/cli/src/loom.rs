@@ -1,4 +1,4 @@
-//! `cantrip loom`: what was kept of every cast, to look at, check, judge and carry elsewhere.
+//! `cantrip loom`: reads, verifies, rewards, exports and imports the records of casts.
 
 mod carry;
 mod diff;
@@ -24,9 +24,9 @@ use serde_json::json;
 use crate::present::{Present, say};
 use crate::store::{self, StoreTarget};
 
-/// Look at what casts left, go another way from there, check it, judge it, carry it elsewhere.
+/// Show, fork, replay, compare, verify, rate, export and import looms (the recorded turns of casts).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "An id may be shortened while it stays unique. @last, or none, is the latest cast's.\n\n\
+#[command(after_help = "Ids may be shortened to a unique prefix. @last, or no id, means the latest cast.\n\n\
                         Examples:\n  cantrip loom ls\n  cantrip loom tree\n  cantrip loom show @last\n  \
                         cantrip loom thread ent_06cyf9\n  cantrip loom fork @last 'and now?'\n  cantrip loom replay\n  \
                         cantrip loom verify")]
@@ -34,43 +34,44 @@ pub(crate) struct LoomCommand {
     #[command(subcommand)]
     what: LoomAction,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum LoomAction {
-    /// List the looms: name, entities, turns, last activity.
+    /// List looms with their name, entities, turns and last activity.
     ///
-    /// A loom is kept under a number made from its spell's name. The name is shown if the spell is here or in ./spells.
+    /// A loom is stored under an id that is derived from the name of its spell. The name is shown if the spell is in
+    /// this folder or in ./spells.
     #[command(after_help = "Examples:\n  cantrip loom ls\n  cantrip loom ls --store sqlite:FILE --json")]
     Ls,
 
-    /// Draw a tree of turns, one line each, children and forks indented.
+    /// Draw the tree of turns, one line per turn, with children and forks indented.
     #[command(after_help = "Examples:\n  cantrip loom tree\n  cantrip loom tree analyst\n  \
                             cantrip loom tree ent_06cyf9k2vtd3m8x1q7hbz4n5rw")]
     Tree {
-        /// A loom (or its spell's name), or an entity for what grew from it.
+        /// A loom (or the name of its spell), or an entity to draw only its own subtree.
         #[arg(value_name = "LOOM|ENTITY")]
         of: Option<String>,
     },
 
-    /// Show one turn: what was said, each gate call with its reply, what it took.
+    /// Show one turn: its text, each gate (tool) call with its reply, and its usage.
     #[command(after_help = "Examples:\n  cantrip loom show\n  cantrip loom show turn_06cyf9")]
     Show {
-        /// An entity, cast or run stands for its last turn.
+        /// The turn. An entity, cast or run stands for its last turn.
         turn: Option<String>,
     },
 
-    /// Show a thread turn by turn, from its root, or its last turns.
+    /// Show a thread turn by turn, from its root, or only its last turns.
     #[command(after_help = "Examples:\n  cantrip loom thread\n  cantrip loom thread ent_06cyf9 --last 10")]
     Thread {
-        /// The turn it ends with, or the entity, cast or run.
+        /// The last turn of the thread, or its entity, cast or run.
         #[arg(value_name = "ENTITY|TURN")]
         of: Option<String>,
 
-        /// Only so many turns, the last ones. Those before them are not read.
+        /// Show only the last N turns. Earlier turns are not read.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PAGE_ITEMS_MAX as u64))]
         last: Option<u64>,
     },
@@ -79,31 +80,31 @@ enum LoomAction {
     Replay(replay::Replay),
     Diff(diff::Compare),
 
-    /// Read everything again: every hash, the chain of every run, every body.
+    /// Verify the store: every hash, the hash chain of every run, every body.
     #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store sqlite:FILE")]
     Verify,
 
-    /// Note how good a turn was. Earlier rewards stay on record; the latest counts.
+    /// Rate a turn with a reward. Earlier rewards stay on record; the latest one counts.
     #[command(
         allow_missing_positional = true,
         after_help = "Examples:\n  cantrip loom reward 1\n  cantrip loom reward @last 1\n  \
                       cantrip loom reward turn_06cyf9 -0.5 --note 'wrong file'"
     )]
     Reward {
-        /// An entity, cast or run stands for its last turn; the latest without.
+        /// The turn. An entity, cast or run stands for its last turn. Default: the latest turn.
         // A reward that stands alone is in this one's place when it is parsed.
         #[arg(allow_negative_numbers = true)]
         turn: Option<String>,
 
-        /// Any finite number.
+        /// The reward: any finite number.
         #[arg(required = true, allow_negative_numbers = true)]
         value: f64,
 
-        /// Who says so.
+        /// The name of the person or program that gives the reward.
         #[arg(long, value_name = "NAME", default_value = "person")]
         by: String,
 
-        /// Why.
+        /// A note on the reason for the reward.
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
     },
@@ -112,13 +113,13 @@ enum LoomAction {
     Import(carry::Import),
 }
 
-/// What a command found: its reply, and the text for a person.
+/// The reply of a command, and the text for a person.
 type CommandReply = (GuardedReply, String);
 
-/// What a command came to.
+/// The outcome of a command.
 enum Outcome {
     Told(CommandReply),
-    /// It has shown itself.
+    /// The command has printed its result already.
     Done(ExitCode),
 }
 
@@ -216,7 +217,7 @@ impl LoomCommand {
         Ok(Outcome::Told(told))
     }
 
-    /// Where the records lie.
+    /// Returns the place of the records.
     fn place(&self, here: &Path) -> Result<StoreTarget, Refusal> {
         match store::place(self.store.as_deref(), here)? {
             StoreTarget::Memory => {
@@ -236,7 +237,8 @@ async fn refusal_reply(guard: &Guard, refusal: Refusal) -> GuardedReply {
     guard.call(Call::surface("loom"), |rb| async { rb.refuse(refusal) }).await
 }
 
-/// The reply to a look. Only an envelope carries what was seen: its size is bounded, and a text's is not.
+/// Returns the reply to a read. Only the envelope (`--json`) carries the value; the text has no size limit, the
+/// envelope has one.
 async fn read_reply<T: Serialize>(
     guard: &Guard,
     json: bool,
@@ -266,12 +268,12 @@ async fn verify_store(guard: &Guard, place: StoreTarget) -> CommandReply {
     (guarded, text)
 }
 
-/// What was found to be sound, and how the store is called.
+/// Verifies a store. Returns its name and the report.
 pub(crate) async fn inspect_store(place: StoreTarget) -> Result<(String, VerifyReport), Refusal> {
     let refused = |error: Error| {
         if let Error::Damaged(damage) = &error { damage_refusal(damage) } else { store_refusal(&error) }
     };
-    // Nothing was ever written there, or it is the wrong place: saying that all is well would mislead.
+    // Nothing was ever written there, or it is the wrong place: a report that all is well would mislead.
     let nothing = |name: &str, hint: &str| {
         codes::not_found("loom", name).data(json!({"hint": format!("cantrip loom verify --store {hint}")}))
     };
@@ -299,7 +301,7 @@ pub(crate) async fn inspect_store(place: StoreTarget) -> Result<(String, VerifyR
     }
 }
 
-/// Which record is not what was written.
+/// Returns the refusal that names the altered record.
 fn damage_refusal(damage: &Damage) -> Refusal {
     let place = match (damage.run, damage.seq, damage.line) {
         (Some(run), Some(seq), _) => format!("{seq} of {run}"),

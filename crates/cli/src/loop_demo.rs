@@ -1,7 +1,8 @@
-//! The loop, shown at work: data too large for any context, an error that steers, a ward that stops, a fork, a replay.
+//! A demo of the loop: data that is too large for any context, an error that the model corrects, a ward that stops a
+//! cast, a fork, a replay.
 //!
-//! A script stands in for the model, but nothing else is staged: the programs run in the sandbox, the children are cast,
-//! the counts are computed, and the replay compares what it finds.
+//! A script replaces the model; everything else is real: the programs run in the sandbox, the children are cast, the
+//! counts are computed, and the replay compares its results.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::present::{BOLD, DIM, colour};
 const LINES: usize = 20_000;
 const PART: usize = 5_000;
 
-/// The first program sets a variable and then trips; the second was told where, and delegates.
+/// The first program sets a variable and then fails; the second has read where it failed, and delegates.
 const FIRST: &str = "var lines = context.split('\\n');\nlines.lenght.toFixed()";
 const SECOND: &str = "var parts = [];\n\
     for (var i = 0; i < lines.length; i += 5000) parts.push(lines.slice(i, i + 5000));\n\
@@ -28,13 +29,13 @@ const SECOND: &str = "var parts = [];\n\
     done(failures.reduce((all, some) => all + some, 0))";
 const CHILD: &str = "done(context.filter(line => line.endsWith(' 500')).length)";
 
-/// A log in which every 17th request failed.
+/// Returns a log in which every 17th request failed.
 fn log() -> String {
     let line = |at: usize| format!("GET /orders/{at} {}", if at.is_multiple_of(17) { 500 } else { 200 });
     (0..LINES).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs the tour and says what happened, or what did not.
+/// Runs the demo. The error says what did not happen as expected.
 pub(crate) async fn show_loop(guard: &Guard, text: &mut String) -> Result<(), String> {
     let medium = Arc::new(Javascript::start(Options::default()).map_err(|error| error.to_string())?);
     let cantrip = |name: &str, programs: &[&str], max_turns: u64| {
@@ -88,7 +89,7 @@ pub(crate) async fn show_loop(guard: &Guard, text: &mut String) -> Result<(), St
     Ok(())
 }
 
-/// Shows a cast that must have come to an answer, and gives its last turn.
+/// Prints a cast that must have an answer and returns its last turn.
 fn print_answer(text: &mut String, cast: &CastReply) -> Result<cantrip::canon::TurnId, String> {
     let answer = cast.answer().ok_or_else(|| format!("{}: {}", cast.reply().code(), cast.reply().message()))?;
     let style = colour(cast.reply().reply_type());

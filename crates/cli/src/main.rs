@@ -1,7 +1,7 @@
-//! The cantrip binary: reads arguments and files, asks the rooms, draws their answer.
+//! The cantrip binary: reads arguments and files, calls the other crates, and renders their replies.
 //!
-//! The answer alone goes to standard output, all else to standard error. Every command ends in one reply; its text, its
-//! envelope (`--json`) and the exit status all come from that one value.
+//! Only the answer goes to standard output; all other output goes to standard error. Every command ends in one reply.
+//! Its text, its envelope (`--json`) and the exit status all come from that one value.
 
 mod acp;
 mod addresses;
@@ -71,11 +71,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
 
-/// As a worker this process has to know what each Python session holds.
+/// Counts allocations, because a worker process has to know how much memory each Python session holds.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
+/// An agent runtime that records every turn, types every outcome, and reserves money before it is spent.
 #[derive(Debug, Parser)]
 #[command(name = "cantrip", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = after_help())]
@@ -83,18 +83,18 @@ struct Cantrip {
     #[command(subcommand)]
     command: Command,
 
-    /// Print the reply as one line of JSON: the envelope that every surface answers with.
+    /// Print the reply as one line of JSON: the same envelope that the HTTP and MCP servers return.
     #[arg(long, global = true)]
     json: bool,
 }
 
-/// Returns what stands below the list of commands.
+/// Returns the text below the list of commands.
 fn after_help() -> String {
     let statuses: Vec<String> =
         ExitStatus::ALL.iter().map(|status| format!("{} {}", status.number(), status.word())).collect();
     format!(
-        "Start with:\n  cantrip demo\n\nExit status: {}.\nA run that waits (5) is not over: cantrip run show says what \
-         for. One that was interrupted (130) goes on with cantrip run resume.",
+        "Start with:\n  cantrip demo\n\nExit status: {}.\nA run that waits (5) has not ended: cantrip run show says \
+         what it waits for. Continue an interrupted run (130) with cantrip run resume.",
         statuses.join(", ")
     )
 }
@@ -137,14 +137,15 @@ fn main() -> ExitCode {
         Ok(cantrip) => cantrip,
         Err(error) => return usage::refuse(error, &guard()),
     };
-    // Its standard output is not for people, and nobody is to read a reply from it.
+    // The standard output of a worker is a protocol, so it must not print a reply.
     if let Command::Worker(worker) = cantrip.command {
         return worker.run();
     }
     telemetry::begin(cantrip.command.casts());
-    // Before anything of a project is read: an earlier process may have been killed with a shell open in it.
+    // This must come before any file of a project is read, because an earlier process may have been killed with a shell
+    // open in the project.
     cages::sweep_abandoned();
-    // Whoever serves has many to serve at once.
+    // A server handles many callers at once.
     let mut runtime = if matches!(cantrip.command, Command::Serve(_)) {
         tokio::runtime::Builder::new_multi_thread()
     } else {
@@ -154,14 +155,14 @@ fn main() -> ExitCode {
     let status = runtime.block_on(with_context(telemetry::parent_span(), Box::pin(run(cantrip))));
     cantrip::circle::mcp::close_all();
     cantrip::circle::shell::close_all();
-    // Whoever still waits for a line that nobody will type does not keep the process.
+    // A task that still waits for terminal input must not keep the process alive.
     runtime.shutdown_background();
     telemetry::end();
     status
 }
 
 impl Command {
-    /// Whether it may cast something.
+    /// Returns true if the command may cast.
     fn casts(&self) -> bool {
         match self {
             Self::Cast(_)
@@ -196,7 +197,7 @@ impl Command {
     }
 }
 
-/// Returns the wrapper around every call of this process.
+/// Returns the guard around every call of this process.
 fn guard() -> Guard {
     Guard::new(Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)), Redactor::default())
 }

@@ -1,4 +1,4 @@
-//! `cantrip mcp`: a server for agents, on standard input and output.
+//! `cantrip mcp`: an MCP server on standard input and output.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use crate::store;
 use crate::tap::Tap;
 use crate::watch::{OutputMode, Viewer};
 
-/// Serve spells and looms to agents by the Model Context Protocol, over standard input and output.
+/// Run an MCP server (Model Context Protocol) for spells and looms, over standard input and output.
 ///
-/// The client starts it; nothing but the protocol goes to standard output. Its tools cast spells, make predicts, read what the
-/// loom holds and branch off from it; threads and receipts are resources.
+/// The client starts it. Only protocol messages go to standard output. Its tools cast spells, make predicts, and read
+/// and fork looms; threads and receipts are resources.
 ///
-/// It says nothing until it is spoken to. An idle process is healthy: it waits for the client, and ends when its input is
-/// closed. `cantrip doctor` checks that it answers.
+/// It prints nothing until the client sends a request. An idle process is healthy: it waits for the client, and ends
+/// when its input is closed. `cantrip doctor` checks that it answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "In claude_desktop_config.json:\n  \
                         \"mcpServers\": {\"cantrip\": {\"command\": \"cantrip\", \"args\": [\"mcp\"]}}\n\n\
                         Examples:\n  cantrip mcp --store sqlite:team.db")]
 pub(crate) struct Mcp {
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Tell on standard error of each message that passes: its direction, method, id and size, and not what it says.
+    /// Log each message on standard error: its direction, method, id and size, but not its content.
     #[arg(long)]
     debug: bool,
 }
 
 impl Mcp {
     pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
-        // Standard output is the client's: what goes wrong before it is served is said beside it.
+        // Standard output carries the protocol, so errors before serving begins go to standard error.
         let present = Present { json: false };
         let (server, host) = match self.server(guard) {
             Ok(server) => server,

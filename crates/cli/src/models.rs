@@ -1,5 +1,5 @@
-//! `cantrip models`: what is known of models, and which of them can be asked from here. Also where a person's own table
-//! of models is found.
+//! `cantrip models`: the known models, and which of them can be used from here. Also finds the user's own table of
+//! models.
 
 use std::env;
 use std::fmt::Write;
@@ -16,26 +16,26 @@ use crate::endpoints;
 use crate::keys;
 use crate::present::{BOLD, DIM, say, strip_control};
 
-/// Names a person's own table of models.
+/// The variable that names the user's own table of models.
 const VARIABLE: &str = "CANTRIP_MODELS";
 
-/// List the models that are known: windows, limits, features, prices, and which of them there is a key for.
+/// List the known models: context windows, limits, features, prices, and whether a key is set for each.
 ///
-/// What the table says of a model can be corrected, and models added, in a table of your own: the file that
-/// CANTRIP_MODELS names, or models.toml in the folder cantrip of your configuration.
+/// You can correct the data of a model and add models in your own table: the file that CANTRIP_MODELS names, or
+/// models.toml in the folder cantrip of your configuration folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip models\n  cantrip models anthropic\n  cantrip models --json")]
 pub(crate) struct Models {
-    /// Only those whose name has this in it.
+    /// List only models whose name contains this text.
     filter: Option<String>,
 
-    /// Print the page docs/generated/models.md: what comes with the program.
+    /// Print the page docs/generated/models.md: the models that come with the program.
     #[arg(long, conflicts_with_all = ["filter", "json"])]
     markdown: bool,
 }
 
-/// What is known of models here: the table that comes with the program, under what the user's configuration says of
-/// endpoints, under a person's own table.
+/// Returns the known models: the built-in table, overridden by the endpoints of the user's configuration, overridden by
+/// the user's own table.
 pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
     let rows = endpoints::rows()?;
     let under = match Profiles::builtin().clone().overlay_rows(rows) {
@@ -58,7 +58,7 @@ pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
     }
 }
 
-/// Says that the window of a crystal is not known, and how to set it.
+/// Prints that the context window of a crystal is not known, and how to set it.
 pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
     let own = config::own_file_shown();
     let place = match crystal.split_once('/') {
@@ -72,7 +72,7 @@ pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
     ));
 }
 
-/// The file that the variable names, or the one in the person's configuration, if it is there.
+/// Returns the file that the variable names, or the one in the user's configuration folder if it exists.
 fn file() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     if let Some(named) = set(VARIABLE) {
@@ -81,18 +81,18 @@ fn file() -> Option<PathBuf> {
     Some(config::own_folder()?.join("models.toml")).filter(|path| path.is_file())
 }
 
-/// A provider or an endpoint, and whether its models can be asked from here.
+/// A provider or an endpoint, and whether its models can be used from here.
 struct ProviderStatus {
     name: String,
-    /// The variables of its key; none if it takes no key.
+    /// The variables of its key; empty if it takes no key.
     variables: Vec<String>,
-    /// A key that it needs is there.
+    /// True if it has its key or needs none.
     is_ready: bool,
     has_key: bool,
 }
 
 impl ProviderStatus {
-    /// Every provider, then every endpoint.
+    /// Returns every provider, then every endpoint.
     fn all() -> Result<Vec<Self>, Refusal> {
         let providers = Provider::ALL.into_iter().map(|provider| Self {
             name: provider.as_str().to_owned(),
@@ -146,7 +146,7 @@ impl Models {
         }
     }
 
-    /// Which endpoints can be named although none of their models is listed, and who else is drawn.
+    /// Pairs each provider and endpoint with true if none of its models is listed and its name matches the filter.
     fn unlisted<'a>(&self, known: &Profiles, ready: &'a [ProviderStatus]) -> Vec<(&'a ProviderStatus, bool)> {
         let wanted = self.filter.as_deref().unwrap_or_default();
         let listed = known.models();
@@ -163,7 +163,7 @@ impl Models {
     }
 }
 
-/// All that is known of models here, as a surface lists it.
+/// Returns the known models as a surface lists them.
 pub(crate) fn list_json() -> Result<Value, Refusal> {
     let known = known()?;
     let ready = ProviderStatus::all()?;
@@ -177,7 +177,7 @@ fn row(model: &ModelEntry, ready: &[ProviderStatus]) -> Value {
     row
 }
 
-/// Input, output, given by a cache, taken by a cache; or the one word there is for it.
+/// Returns the rates for input, output, cache reads and cache writes; the error is the word for a price without rates.
 fn rates(price: &Price) -> Result<[String; 4], &'static str> {
     match price {
         Price::Unknown => Err("unknown"),
@@ -205,7 +205,7 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
     for model in models {
         if last != Some(&model.provider) {
             let group = groups.iter().find(|(known, _)| known.name == model.provider);
-            // A table of one's own may have models of an endpoint that no configuration has.
+            // The user's own table may list models of an endpoint that is not configured here.
             let words = group.map_or_else(|| "no such endpoint here".to_owned(), |(known, _)| known.words());
             let _ = writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{words}{DIM:#}", strip_control(&model.provider));
             last = Some(&model.provider);

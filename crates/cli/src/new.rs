@@ -1,4 +1,4 @@
-//! `cantrip new`: a spell to start from, which runs as it is.
+//! `cantrip new`: writes a spell to start from, which can be cast as it is.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -8,14 +8,14 @@ use cantrip::spell;
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::json;
 
-/// Write a spell to start from, and the script it speaks with until you name a model.
+/// Create a new spell from a template, with a scripted model that answers until you name a real one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip new analyst\n  cantrip new analyst --in spells")]
 pub(crate) struct New {
-    /// What the spell is called, and so its loom.
+    /// The name of the spell and of its loom.
     name: String,
 
-    /// The folder to write to.
+    /// The folder to write the files to.
     #[arg(long = "in", value_name = "FOLDER", default_value = ".")]
     folder: PathBuf,
 }
@@ -30,7 +30,7 @@ impl New {
         }
     }
 
-    /// Writes all files, or none of them: one that is there already is somebody's work.
+    /// Writes all files, or none if one of them exists: an existing file is somebody's work.
     fn write(&self) -> Result<Vec<String>, Refusal> {
         let files = spell::new_spell_files(&self.name)?;
         let path = |name: &str| self.folder.join(name);

@@ -1,9 +1,9 @@
 //! Which spell was an entity cast from?
 //!
-//! A loom records what a cantrip was, but not how to make it: gates and crystals are not data. So whoever casts notes
-//! beside the loom which spell the cantrip came from, and whoever forks, replays or takes up finds it there, or among
-//! the spells that lie around. Only the place is noted, never the text: a spell may hold what is nobody's business.
-//! What was found is proved by its id: a spell that was edited since makes another cantrip, and says so.
+//! A loom records a cantrip, but not how to build it: gates and crystals are not data. So a cast saves a note beside
+//! the loom about the spell of its cantrip. A fork, a replay or a resume finds the spell by this note, or among nearby
+//! spells. Only the path is noted, never the text, because a spell may hold private content. The cantrip's id proves
+//! that the right spell was found: a spell that was edited since builds another cantrip, and the refusal says so.
 
 use std::fs;
 use std::io;
@@ -20,23 +20,24 @@ use crate::predict;
 use crate::spells::{self, Source};
 use crate::store::Store;
 
-/// A cantrip that can be cast again, and the spell it came from.
+/// A cantrip that can be cast again, and its spell.
 pub(crate) struct SpellOrigin {
     pub(crate) source: Source,
     pub(crate) spell: Spell,
     pub(crate) cantrip: Cantrip,
-    /// Whether it is the very cantrip that was asked for.
+    /// True if this is exactly the cantrip of the entity.
     pub(crate) same: bool,
 }
 
-/// What the caller says about it.
+/// The spell and the crystal that the caller names.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpellQuery<'a> {
     pub(crate) spell: Option<&'a str>,
     pub(crate) crystal: Option<&'a str>,
 }
 
-/// Notes where a cantrip came from. It is a convenience: a store that cannot be written to will say so itself.
+/// Saves a note about the spell of a cantrip. A failure is only logged, because the note is a convenience: a store that
+/// cannot be written reports that itself.
 pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     let Some(beside) = &store.beside else { return };
     let absolute = |path: &Path| {
@@ -57,7 +58,7 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     }
 }
 
-/// Whole or not at all: another process may read it meanwhile.
+/// Writes the note atomically, because another process may read it at the same time.
 fn write_note(place: &Path, noted: &Value) -> io::Result<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
@@ -83,13 +84,13 @@ fn read_note(store: &Store, cantrip: CantripId) -> Option<Source> {
     Some(Source::BuiltIn { folder, crystal, budget })
 }
 
-/// The cantrip of an entity, or the nearest to it that can be found: `same` says which. That of a child is carved out of
-/// that of whom it answered to.
+/// Returns the cantrip of an entity, or the nearest match; `same` says which. The cantrip of a child is derived from
+/// its parent's.
 pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuery<'_>) -> Result<SpellOrigin, Refusal> {
     let loom = &store.loom;
     let view = loom.entity(entity).await.map_err(|error| store_refusal(&error))?;
     let ancestor = ancestor(loom, &view).await?;
-    // A record has the name of the crystal it was cast with, whatever its spell says today.
+    // Use the recorded crystal, because the spell may name another one today.
     let mut crystals = match wanted.crystal {
         Some(crystal) => vec![crystal.to_owned()],
         None => vec![root(loom, &view).await?.cantrip.crystal, root(loom, &ancestor).await?.cantrip.crystal],
@@ -124,7 +125,7 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuer
     }
 }
 
-/// The same, where nothing but the very cantrip will do.
+/// Like [`of_entity`], but refuses if the cantrip is not exactly that of the entity.
 pub(crate) async fn exact_of_entity(
     store: &Store,
     entity: EntityId,
@@ -144,7 +145,7 @@ pub(crate) async fn exact_of_entity(
 async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &EntityView) -> Result<SpellOrigin, Refusal> {
     let spell = source.read(Some(crystal))?;
     let made = spells::build(&spell, &store.loom)?;
-    // A fork may have a spell of its own, whoever it branched off from.
+    // The entity may be a fork that was cast from a spell of its own.
     let cantrip = if made.id() == of.entity.cantrip_id {
         made
     } else {
@@ -155,7 +156,7 @@ async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &Entity
     Ok(SpellOrigin { source: source.clone(), spell, cantrip, same })
 }
 
-/// The one that was named; else those that were noted, then those around that are called alike.
+/// Returns the named spell; else the noted spells, then nearby spells of the same name.
 fn candidates(
     store: &Store,
     entity: &EntityView,
@@ -181,7 +182,7 @@ fn candidates(
     Ok(all)
 }
 
-/// The entity at the root of a thread.
+/// Returns the entity at the root of the thread.
 async fn ancestor(loom: &AnyLoom, entity: &EntityView) -> Result<EntityView, Refusal> {
     let mut view = entity.clone();
     loop {
@@ -199,7 +200,7 @@ async fn root(loom: &AnyLoom, entity: &EntityView) -> Result<RootView, Refusal> 
     let roots = loom.roots(entity.loom_id).await.map_err(|error| store_refusal(&error))?;
     let id = entity.entity.cantrip_id;
     let root = roots.into_iter().find(|root| root.cantrip_id == id);
-    // What was imported as turns alone has no root.
+    // An entity that was imported as turns only has no root.
     root.ok_or_else(|| {
         let hint = "it was imported without its journal, and cannot be cast again";
         codes::not_found("cantrip", id.to_string()).data(json!({ "hint": hint })).into()

@@ -1,4 +1,4 @@
-//! `cantrip pointer`: which artifact of a signature is served, to whom another one, and the way back.
+//! `cantrip pointer`: which artifact of a signature is live, the canary, and the rollback.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,15 @@ use crate::signatures;
 use crate::store::{self, Store};
 use crate::watch::{OutputMode, Viewer};
 
-/// Say which artifact of a signature is served, try another one on a share of the callers, promote it, or go back.
+/// Deploy artifacts: set the live artifact of a signature, run a canary, promote it, or roll back.
 ///
-/// Every change is checked against the version it was made from and leaves an audit; a rollback undoes the last change that
-/// still stands, and the next one the change before it.
+/// A pointer says which artifact is live. Every change is checked against the version that it was based on, and leaves
+/// an audit record. A rollback undoes the last change that is still in effect; the next rollback undoes the change
+/// before it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A signature is named by its id or the end of it: Classify, text/Classify.v1. An artifact's id may be \
-                  shortened while it stays unique.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
+    after_help = "Name a signature by its id or the last part of it: Classify, text/Classify.v1. The id of an artifact \
+                  may be shortened to a unique prefix.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
                   cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
                   cantrip pointer promote Classify --report report.json\n  \
                   cantrip pointer rollback Classify"
@@ -38,30 +39,30 @@ pub(crate) struct PointerCommand {
     #[command(subcommand)]
     what: PointerAction,
 
-    /// Where pointers are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for pointers: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum PointerAction {
-    /// Tell what is served: for one signature, or for all that have a pointer.
+    /// Show the live artifact of one signature, or of all signatures that have a pointer.
     #[command(after_help = "Examples:\n  cantrip pointer show\n  cantrip pointer show Classify --json")]
     Show {
         /// The signature.
         signature: Option<String>,
     },
 
-    /// Serve an artifact to everyone. A canary stays as it is.
+    /// Serve an artifact to all callers. A canary is not changed.
     #[command(after_help = "Examples:\n  cantrip pointer set Classify art_fa314739")]
     Set {
         /// The signature.
         signature: String,
 
-        /// The artifact: its id or the beginning of it.
+        /// The artifact: its id or a prefix of it.
         artifact: String,
 
-        /// Another seed throws all keys anew.
+        /// A new seed for the canary, which assigns all keys again.
         #[arg(long, value_name = "TEXT")]
         seed: Option<String>,
 
@@ -69,21 +70,21 @@ enum PointerAction {
         by: Changing,
     },
 
-    /// Serve an artifact to a share of the callers. 0 percent stops it at once, from the next predict on.
+    /// Serve an artifact to a percentage of the callers. 0 percent stops it from the next predict on.
     #[command(after_help = "Examples:\n  cantrip pointer canary Classify art_5d4b --percent 10\n  \
                             cantrip pointer canary Classify --percent 0\n  cantrip pointer canary Classify --off")]
     Canary {
         /// The signature.
         signature: String,
 
-        /// The artifact: its id or the beginning of it; the present canary without one.
+        /// The artifact: its id or a prefix of it. Default: the current canary.
         artifact: Option<String>,
 
-        /// How many callers of a hundred get it.
+        /// The percentage of callers that get the canary.
         #[arg(long, value_name = "PERCENT", required_unless_present = "off")]
         percent: Option<u8>,
 
-        /// Take the canary off.
+        /// Remove the canary.
         #[arg(long, conflicts_with_all = ["percent", "artifact"])]
         off: bool,
 
@@ -91,7 +92,7 @@ enum PointerAction {
         by: Changing,
     },
 
-    /// Show who would get what. Nothing is written.
+    /// Preview which callers would get which artifact. Nothing is written.
     #[command(after_help = "Examples:\n  cantrip pointer preview Classify --keys 20\n  \
                             cantrip pointer preview Classify --keys 1000 --percent 50 --prefix user:\n  \
                             cantrip pointer preview Classify --run-id run_1 --autopilot-id analyst")]
@@ -99,15 +100,15 @@ enum PointerAction {
         /// The signature.
         signature: String,
 
-        /// For so many keys.
+        /// The number of keys to preview.
         #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "CallerIds")]
         keys: usize,
 
-        /// What the keys begin with; a number follows.
+        /// The prefix of the keys; a number follows it.
         #[arg(long, value_name = "TEXT", default_value = "run_", conflicts_with = "CallerIds")]
         prefix: String,
 
-        /// As if the canary had this percent.
+        /// Preview the canary with this percentage.
         #[arg(long, value_name = "PERCENT")]
         percent: Option<u8>,
 
@@ -115,11 +116,11 @@ enum PointerAction {
         caller: CallerIds,
     },
 
-    /// Serve an artifact to everyone, if an evaluation speaks for it.
-    #[command(after_help = "An evaluation must have succeeded on the test split, beside what is served now, on 30 \
-                            examples at least and in the last 30 days; its interval must be above 0 and a call may \
-                            cost a quarter more at most. `cantrip schema evaluation` prints the shape of its report, \
-                            which the audit keeps.\n\nExamples:\n  \
+    /// Serve an artifact to all callers if an evaluation report supports it.
+    #[command(after_help = "The evaluation must have succeeded on the test split, in comparison with the live \
+                            artifact, on at least 30 examples and in the last 30 days. Its confidence interval \
+                            must be above 0, and a call may cost at most a quarter more. `cantrip schema evaluation` \
+                            prints the schema of its report, which the audit record keeps.\n\nExamples:\n  \
                             cantrip pointer promote Classify --report report.json\n  \
                             ./evaluate | cantrip pointer promote Classify art_5d4b --report - --cost-percent 150\n  \
                             cantrip pointer promote Classify art_5d4b --force --because 'the old one is broken'")]
@@ -127,22 +128,22 @@ enum PointerAction {
         /// The signature.
         signature: String,
 
-        /// The artifact: its id or the beginning of it; the canary without one.
+        /// The artifact: its id or a prefix of it. Default: the canary.
         artifact: Option<String>,
 
-        /// The report of the evaluation that speaks for it, as JSON; - reads it from standard input.
+        /// The report of the evaluation, as JSON. - reads it from standard input.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
 
-        /// Not worse, by a margin of 0.02, is enough.
+        /// Accept an artifact that is not worse, with a margin of 0.02 (non-inferiority).
         #[arg(long)]
         not_worse: bool,
 
-        /// What a call may cost, of a hundred of what one costs now.
+        /// The maximum cost of a call, as a percentage of the current cost.
         #[arg(long, value_name = "PERCENT", default_value_t = PROMOTE_COST_PERCENT_MAX)]
         cost_percent: u64,
 
-        /// Pass over the gate. It needs a reason, and the audit says so.
+        /// Promote without the checks. Needs a reason, and the audit record says that it was forced.
         #[arg(long, requires = "because")]
         force: bool,
 
@@ -150,14 +151,14 @@ enum PointerAction {
         by: Changing,
     },
 
-    /// Undo the last change that still stands, or everything down to an audit and with it.
+    /// Undo the last change that is still in effect, or all changes back to an audit record, including that one.
     #[command(after_help = "Examples:\n  cantrip pointer rollback Classify\n  \
                             cantrip pointer rollback Classify --to aud_06cyf9 --because 'all of that was wrong'")]
     Rollback {
         /// The signature.
         signature: String,
 
-        /// The first change that is undone: its id or the beginning of it.
+        /// The earliest change to undo: the id of its audit record or a prefix of it.
         #[arg(long, value_name = "AUDIT")]
         to: Option<String>,
 
@@ -165,13 +166,13 @@ enum PointerAction {
         by: Changing,
     },
 
-    /// List what was done to a pointer, oldest first.
+    /// List the changes of a pointer, oldest first.
     #[command(after_help = "Examples:\n  cantrip pointer audits Classify\n  cantrip pointer audits Classify --json")]
     Audits {
         /// The signature.
         signature: String,
 
-        /// Those behind this cursor.
+        /// List only entries after this cursor.
         #[arg(long, value_name = "CURSOR")]
         after: Option<u64>,
     },
@@ -179,15 +180,15 @@ enum PointerAction {
 
 #[derive(Debug, clap::Args)]
 struct Changing {
-    /// Only if the pointer is at this version; 0 if there is none yet.
+    /// Make the change only if the pointer is at this version; 0 means that there is no pointer yet.
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
 
-    /// Why: the audit keeps it.
+    /// The reason, which is stored in the audit record.
     #[arg(long, value_name = "REASON")]
     because: Option<String>,
 
-    /// Who says so.
+    /// The name of the person who makes the change.
     #[arg(long, value_name = "NAME", default_value = "local")]
     by: String,
 }
@@ -196,29 +197,29 @@ struct Changing {
 #[derive(Debug, clap::Args)]
 #[group(id = "CallerIds", multiple = true)]
 struct CallerIds {
-    /// Preview one caller: its run, as `predict --run-id` takes it.
+    /// Preview one caller: the id of its run, as for `predict --run-id`.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
-    /// Preview one caller: the entity whose conversation it is in, by its whole id.
+    /// Preview one caller: the full id of the entity whose conversation it belongs to.
     #[arg(long, value_name = "ENTITY")]
     thread: Option<String>,
 
-    /// Preview one caller: the agent that calls.
+    /// Preview one caller: the id of the calling agent.
     #[arg(long, value_name = "ID")]
     autopilot_id: Option<String>,
 
-    /// Preview one caller: the key that it gives.
+    /// Preview one caller: its canary key.
     #[arg(long, value_name = "KEY")]
     canary_key: Option<String>,
 
-    /// Preview one caller: the owner who pays, as in user:42.
+    /// Preview one caller: the owner who pays, for example user:42.
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
 }
 
 impl CallerIds {
-    /// The scope of that caller; none if no id is given.
+    /// Returns the scope of the caller; None if no id is given.
     fn scope(&self) -> Option<CanaryScope> {
         let scope = CanaryScope {
             canary_key: self.canary_key.clone(),
@@ -339,13 +340,13 @@ impl PointerAction {
     }
 }
 
-/// The evaluation that a file tells of.
+/// Reads an evaluation report from a file.
 fn read_evaluation(path: &Path) -> Result<EvalReport, Refusal> {
     let text = input_files::bounded_text(path, EVALUATION_BYTES_MAX)?;
     EvalReport::parse(&text).map_err(|fault| fault.refusal("the report", ""))
 }
 
-/// What is on trial now.
+/// Returns the artifact of the current canary.
 async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId, Refusal> {
     let pointer = loom.pointer(signature.clone()).await.map_err(|error| store_refusal(&error))?;
     pointer.and_then(|pointer| pointer.canary_artifact).ok_or_else(|| {
@@ -354,7 +355,7 @@ async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId
     })
 }
 
-/// The audit whose id is this or begins so.
+/// Returns the audit with this id or with this unique id prefix.
 async fn resolve_audit(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
     if let Ok(id) = asked.parse() {
         return Ok(id);

@@ -1,4 +1,4 @@
-//! `cantrip policy`: what was decided about a run, decided again.
+//! `cantrip policy`: evaluates the recorded policy decisions of a run again.
 
 use std::process::ExitCode;
 
@@ -10,27 +10,28 @@ use crate::present::Present;
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Look at what policy decided.
+/// Replay and verify the policy decisions of a run.
 ///
-/// Every call is put to policy before it is made: may this gate be called, this model be asked, this much be spent? What was
-/// said, with the hash of all it was made from, stands in the record.
+/// Policy decides about every call before it is made: whether this gate may be called, this model used, this amount
+/// spent. The decision is recorded with the hash of all its inputs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9 --json")]
 pub(crate) struct PolicyCommand {
     #[command(subcommand)]
     what: PolicyAction,
 
-    /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum PolicyAction {
-    /// Decide everything about a run again, from what was stored then: the same decision and hash, or the first difference.
+    /// Repeat all policy decisions of a run from the stored inputs, and report the first difference in decision or
+    /// hash.
     #[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9")]
     Replay {
-        /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+        /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
         run: Option<String>,
     },
 }

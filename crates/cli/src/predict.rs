@@ -1,4 +1,4 @@
-//! `cantrip predict`: an input goes in, an output that fits comes out, and a receipt says what happened.
+//! `cantrip predict`: takes an input, prints an output that matches the schema, and leaves a receipt.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -34,107 +34,109 @@ use crate::store::{self, Store};
 use crate::watch::{OutputMode, RetryLines, Viewer};
 use crate::worker;
 
-/// Ask a signature's model about an input.
+/// Run a predict: call a model by a signature, with typed input and output.
 ///
-/// The output alone goes to standard output, as JSON; the id of its receipt to standard error. An output that does not fit
-/// its schema never comes out.
+/// Only the output goes to standard output, as JSON; the id of its receipt goes to standard error. An output that does
+/// not match its schema is never printed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A signature is named by its file, its id, or the end of its id: Classify, text/Classify.v1.\n\n\
+    after_help = "Name a signature by its file, its id, or the last part of its id: Classify, text/Classify.v1.\n\n\
                         Examples:\n  \
                         cantrip predict Classify --field text='It never came.' --field labels=praise,complaint\n  \
                         cantrip predict Classify --input case.json\n  cat case.json | cantrip predict Classify\n  \
                         cantrip predict Classify --batch cases.jsonl > answers.jsonl"
 )]
 pub(crate) struct Predict {
-    /// The signature: its file, its id, or the end of its id.
+    /// The signature: its file, its id, or the last part of its id.
     signature: String,
 
-    /// A file with the input as a JSON object; - reads standard input, and so does nothing at all where something is piped in.
+    /// A file with the input as a JSON object. - reads standard input, which is also the default if input is piped in.
     #[arg(long, value_name = "FILE", conflicts_with = "batch")]
     input: Option<PathBuf>,
 
-    /// One field of the input: text as it is, a list as JSON or between commas, anything else as JSON.
+    /// One field of the input: text as it is, a list as JSON or separated by commas, anything else as JSON.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "batch")]
     field: Vec<String>,
 
-    /// A file with one input a line; one line with output or error and receipt comes out for each, in order.
+    /// A file with one input per line. For each input, one line with the output or error and the receipt is printed, in
+    /// order.
     #[arg(long, value_name = "FILE.jsonl")]
     batch: Option<PathBuf>,
 
-    /// So many of a batch at once.
+    /// The maximum number of concurrent predicts.
     #[arg(long, value_name = "NUMBER", default_value_t = cantrip_ds::limits::BATCH_TOGETHER, requires = "batch")]
     together: usize,
 
-    /// This artifact, not what is served.
+    /// Use this artifact (a compiled version of the signature) instead of the live one.
     #[arg(long, value_name = "ARTIFACT")]
     artifact: Option<String>,
 
-    /// Another crystal than the artifact names.
+    /// Use this crystal (model) instead of the one that the artifact names.
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
     crystal: Option<String>,
 
-    /// How often an output that does not fit may be mended, from 0 to 3.
+    /// The maximum number of repair attempts for an output that does not match its schema, from 0 to 3.
     #[arg(long, value_name = "NUMBER")]
     repairs: Option<u8>,
 
-    /// How many programs `rlm_lite.v1` may write, from 1 to 8.
+    /// The maximum number of programs that `rlm_lite.v1` may write, from 1 to 8.
     #[arg(long, value_name = "NUMBER")]
     iterations: Option<u8>,
 
-    /// How many sub-calls `rlm_lite.v1` may make, from 1 to 8.
+    /// The maximum number of sub-calls that `rlm_lite.v1` may make, from 1 to 8.
     #[arg(long, value_name = "NUMBER")]
     sub_calls: Option<u8>,
 
-    /// The caller's run, of whatever system: where a canary is on trial, each run is counted on its own.
+    /// The id of the caller's run, in any system. A canary assigns each run to one of the two artifacts.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
-    /// The agent that calls, which a canary counts by where no run, thread or key is given.
+    /// The id of the calling agent. A canary assigns by it if no run, thread or key is given.
     #[arg(long, value_name = "ID")]
     autopilot_id: Option<String>,
 
-    /// The entity whose conversation this belongs to, by its id.
+    /// The id of the entity whose conversation this predict belongs to.
     #[arg(long, value_name = "ENTITY")]
     thread: Option<String>,
 
-    /// A program of `rlm_lite.v1` finds as `history` what that thread did last.
+    /// Give programs of `rlm_lite.v1` the latest calls of that thread in the variable `history`.
     #[arg(long, requires = "thread")]
     history: bool,
 
-    /// This authorization pays and no other: cantrip spend ls shows them.
+    /// Pay only from this authorization (a granted budget). `cantrip spend ls` lists them.
     #[arg(long, value_name = "AUTHORIZATION")]
     authorization: Option<String>,
 
-    /// Wait so long for a person who has to approve it; else it says what waits, and its run goes on when it is resumed.
+    /// Wait this long for a person's approval. Otherwise the command reports what waits and ends, and the run continues
+    /// when it is resumed.
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
 
-    /// It costs no more than this, as in '0.05 USD'.
+    /// The maximum cost, for example '0.05 USD'.
     #[arg(long, value_name = "MONEY")]
     budget: Option<Money>,
 
-    /// It takes no longer than this.
+    /// The maximum duration.
     #[arg(long, value_name = "SECONDS", default_value_t = cantrip_ds::limits::PREDICT_SECONDS)]
     timeout: u64,
 
-    /// The same key with the same request is answered once, however often it is asked.
+    /// An idempotency key: the same request with the same key is executed only once.
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     key: Option<String>,
 
-    /// What the caller is counted by where a canary is on trial, before its run, thread, agent and owner.
+    /// The key by which a canary assigns the caller. It takes precedence over its run, thread, agent and owner.
     #[arg(long, value_name = "KEY")]
     canary_key: Option<String>,
 
-    /// How much its trace tells: off, summary, or full with what was said.
+    /// The level of detail of the trace: off, summary, or full with prompts and answers.
     #[arg(long, value_enum, default_value_t = TraceLevel::Summary)]
     trace: TraceLevel,
 
-    /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for receipts: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Say nothing on standard error when it succeeds.
+    /// Print nothing on standard error on success.
     #[arg(long)]
     quiet: bool,
 }
@@ -156,7 +158,7 @@ impl From<TraceLevel> for TraceMode {
     }
 }
 
-/// What was found before anything is asked.
+/// The parts of a predict, resolved before any request is sent.
 struct Prepared {
     predictor: Predictor,
     signature: Signature,
@@ -234,7 +236,7 @@ impl Predict {
         Ok(Prepared { predictor, signature, how })
     }
 
-    /// What goes in.
+    /// Returns the input of the predict.
     fn input(&self, signature: &Signature) -> Result<Value, Refusal> {
         let schema = signature.input().source();
         let text = match &self.input {
@@ -251,7 +253,7 @@ impl Predict {
             None => Value::Object(Map::new()),
             Some(text) => match cantrip_canon::json::read(&text) {
                 Ok(value) => value,
-                // Text goes where the input has but one place for it.
+                // Plain text is accepted if the input has exactly one text field.
                 Err(fault) => match only_text(schema) {
                     Some(name) => json!({ name: text.trim_end_matches('\n') }),
                     None => {
@@ -276,7 +278,7 @@ impl Predict {
         Ok(given)
     }
 
-    /// Lets go of what a process of this machine began under the same key, if that is no more.
+    /// Releases a run that was begun under the same key by a dead process of this machine.
     async fn release_dead_run(&self, store: &Store, signature: &SignatureId, owner: &str) -> Result<(), Refusal> {
         let Some(key) = &self.key else { return Ok(()) };
         let scoped = PredictKey { owner: owner.to_owned(), signature_id: signature.clone(), key: key.clone() };
@@ -287,7 +289,7 @@ impl Predict {
         Ok(())
     }
 
-    /// Every line of a file, so many at once, their answers in the order of the lines.
+    /// Predicts every line of a file, several at a time. The answers keep the order of the lines.
     async fn predict_batch(
         &self,
         guard: &Guard,
@@ -353,12 +355,12 @@ impl Predict {
     }
 }
 
-/// The authorization of this id.
+/// Parses the id of an authorization.
 fn authorization(asked: &str) -> Result<AuthorizationRef, Refusal> {
     asked.parse().map_err(|_| codes::not_found("authorization", asked).into())
 }
 
-/// Shows what a predict came to.
+/// Prints the outcome of a predict.
 fn print_reply(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus {
     let PredictReply { guarded, predicted } = reply;
     let status = present.show_reply(guarded, || {
@@ -373,7 +375,7 @@ fn print_reply(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus
     status
 }
 
-/// Goes on with the run of a predict.
+/// Resumes the run of a predict.
 pub(crate) async fn resume_predict(
     service: &Service,
     store: &Store,
@@ -382,12 +384,12 @@ pub(crate) async fn resume_predict(
     present: Present,
     quiet: bool,
 ) -> Result<ExitStatus, Refusal> {
-    // Its crystal stands in its record.
+    // The record of the run names its crystal, so no default is needed.
     let predictor = service.predictor(crystals(None), traces(store)?);
     Ok(print_reply(present, quiet, predictor.resume(run, cancel).await))
 }
 
-/// Where long traces lie, and how long: as it was settled, else beside the store.
+/// Returns the archive for long traces with its retention: as configured, else beside the store.
 pub(crate) fn traces(store: &Store) -> Result<TraceArchive, Refusal> {
     traces_beside(store.beside.as_deref())
 }
@@ -406,14 +408,14 @@ fn traces_beside(beside: Option<&Path>) -> Result<TraceArchive, Refusal> {
     })
 }
 
-/// Answers the gate `predict` of casts. What it needs is opened when the first of them asks.
+/// Prepares predicts for the gate `predict`. Its resources are opened by the first request.
 struct NestedPredictor {
     runtime: Runtime,
     beside: Option<PathBuf>,
     predictor: OnceLock<Predictor>,
 }
 
-/// The same house, whose casts can ask signatures.
+/// Returns the runtime with the gate `predict` enabled for its casts.
 pub(crate) fn with_predictor(runtime: &Runtime, store: &Store) -> Runtime {
     let (own, beside) = (runtime.clone(), store.beside.clone());
     runtime.with_predict_preparer(NestedPredictor { runtime: own, beside, predictor: OnceLock::new() })
@@ -436,7 +438,7 @@ impl PredictPreparer for NestedPredictor {
     }
 }
 
-/// How far a batch has come, on one line of standard error.
+/// The progress of a batch, on one line of standard error.
 struct Progress {
     count: usize,
     drawn: bool,
@@ -461,7 +463,7 @@ impl Progress {
     }
 }
 
-/// The receipt, for whoever wants to know more.
+/// Prints the receipt, and the next command if the run waits.
 fn tell(predicted: &PredictOutcome) {
     if let (Some(approvals), Some(run)) = (&predicted.waiting, predicted.run) {
         let approve =
@@ -478,7 +480,7 @@ fn empty(file: &str) -> Refusal {
     codes::target_unusable(file, "there is nothing in it").into()
 }
 
-/// A value as a person writes it for a field of this schema.
+/// Parses the value of a field by the schema of the field.
 fn parse_field(text: &str, schema: &Value) -> Value {
     let json = || cantrip_canon::json::read(text).ok();
     match schema["type"].as_str() {
@@ -491,7 +493,7 @@ fn parse_field(text: &str, schema: &Value) -> Value {
     }
 }
 
-/// The one required field, if it is a text.
+/// Returns the name of the only required field, if it is a text.
 fn only_text(schema: &Value) -> Option<&str> {
     match schema["required"].as_array()?.as_slice() {
         [Value::String(name)] if schema["properties"][name.as_str()]["type"] == "string" => Some(name),
@@ -499,10 +501,10 @@ fn only_text(schema: &Value) -> Option<&str> {
     }
 }
 
-/// The crystals of this program, each opened once: a script goes on where it was.
+/// The crystals of this process. Each is opened once, so a script continues at its position.
 pub(crate) struct OpenCrystals {
     crystals: Mutex<HashMap<String, AnyCrystal>>,
-    /// The one that is used where nobody names any, or why there is none.
+    /// The default crystal, or the refusal that explains why there is none.
     unless: Mutex<Option<Result<ModelName, Refusal>>>,
 }
 

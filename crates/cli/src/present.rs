@@ -1,4 +1,4 @@
-//! How a reply looks on a terminal: the answer on standard output, a refusal in three lines on standard error.
+//! Renders a reply on a terminal: the answer on standard output, a refusal on standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::cursor;
 
-/// Further issues of a file that are told; the envelope has them all.
+/// The number of further issues of a file that are printed; the envelope has them all.
 const ISSUES_SHOWN: usize = 20;
 
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const BOLD: Style = Style::new().bold();
 
-/// The colour in which people know an outcome.
+/// Returns the colour of a reply type.
 pub(crate) const fn colour(of: ReplyType) -> Style {
     let colour = match of {
         ReplyType::Success => AnsiColor::Green,
@@ -26,29 +26,29 @@ pub(crate) const fn colour(of: ReplyType) -> Style {
     colour.on_default().bold()
 }
 
-/// The columns a person has; none where the output goes to a file or a pipe, which wants whole lines.
+/// Returns the width of the terminal; None if standard output is a file or a pipe, which gets whole lines.
 pub(crate) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| usize::from(columns.0))
 }
 
-/// The same of standard error.
+/// Returns the width of the terminal on standard error.
 pub(crate) fn width_of_error() -> Option<usize> {
     terminal_size::terminal_size_of(io::stderr()).map(|(columns, _)| usize::from(columns.0))
 }
 
-/// How the caller wants to see the reply.
+/// The output form that the caller wants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Present {
     pub(crate) json: bool,
 }
 
 impl Present {
-    /// Shows the reply and gives its exit status. `draw` makes the text of a success.
+    /// Prints the reply and returns its exit code. `draw` renders the text of a success.
     pub(crate) fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
         ExitCode::from(self.show_reply(guarded, || answer(&draw())))
     }
 
-    /// Shows the reply and gives its exit status. `succeeded` shows a success.
+    /// Prints the reply and returns its exit status. `succeeded` prints a success.
     pub(crate) fn show_reply(self, guarded: GuardedReply, succeeded: impl FnOnce()) -> ExitStatus {
         let envelope = Envelope::of(guarded.reply, &guarded.meta);
         if self.json {
@@ -58,19 +58,19 @@ impl Present {
         } else {
             cursor::settle();
             let mut screen = anstream::stderr().lock();
-            // Nobody is left to tell if even standard error is gone.
+            // If even standard error is closed, the error is ignored.
             let _ = write!(screen, "{}", refusal(&envelope));
         }
         envelope.exit_status()
     }
 }
 
-/// Message, hint, code.
+/// Renders a refusal: message, issues, choices, hint, code.
 fn refusal(envelope: &Envelope) -> String {
     let style = colour(envelope.reply_type());
     let word = envelope.status();
     let mut text = format!("{style}{word}:{style:#} {}\n", envelope.message());
-    // The message tells the first thing that is wrong with a file; whoever mends it wants to know of all.
+    // The message states only the first issue of a file; the user needs all of them to fix it.
     let others = envelope.data().get("issues").and_then(Value::as_array).into_iter().flatten().skip(1);
     for issue in others.take(ISSUES_SHOWN) {
         let told = |key: &str| issue.get(key).and_then(Value::as_str).map(strip_control);
@@ -92,7 +92,7 @@ fn refusal(envelope: &Envelope) -> String {
     text
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell, if needed.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@=+,%".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
@@ -101,22 +101,23 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// How this binary is called: someone who came by way of cargo has it nowhere in the path yet.
+/// Returns the command of this binary. With cargo it is not in the PATH yet.
 pub(crate) fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" }
 }
 
-/// A line on standard error; who closed it does not want to know.
+/// Prints a line to standard error. If the reader closed it, the error is ignored.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}{line}", cursor::to_line_start());
 }
 
-/// What was said must not steer the terminal it is shown on. Lines stay lines.
+/// Replaces control characters except line breaks, so that the text cannot control the terminal.
 pub(crate) fn strip_control(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
 }
 
-/// Writes an entity's words to standard output: byte for byte into a pipe, without control characters to a terminal.
+/// Writes the text of an entity to standard output: byte for byte into a pipe, without control characters to a
+/// terminal.
 pub(crate) fn answer_of_entity(words: &str) {
     cursor::settle();
     if io::stdout().is_terminal() {
@@ -126,7 +127,7 @@ pub(crate) fn answer_of_entity(words: &str) {
     exit_unless_written(out.write_all(words.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Writes to standard output. A reader that went away wants no more, and that is no fault of ours.
+/// Writes to standard output. A reader that closed the pipe wants no more, so that is not an error.
 pub(crate) fn answer(text: &str) {
     let mut screen = anstream::stdout().lock();
     exit_unless_written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
@@ -142,7 +143,7 @@ fn exit_unless_written(result: io::Result<()>) {
     }
 }
 
-/// The beginning of `text` that fits into so many columns, with an ellipsis where something was cut.
+/// Returns the beginning of `text` that fits into this many columns, with an ellipsis if the text was cut.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();

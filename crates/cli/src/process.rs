@@ -1,9 +1,10 @@
-//! Is the process that holds a run still there?
+//! Is the process that holds a run still alive?
 //!
-//! A lease expires by itself, but after a crash nobody wants to wait for that. So this binary signs its leases with what
-//! another process of the same machine can look up: the machine's boot, the space of process numbers, the number, and
-//! when the process with that number was started. If one of that boot and space is gone, so is its hold. Of any other
-//! owner, on another machine or in another container, nothing is known here, and its lease is waited for.
+//! A lease expires by itself, but after a crash the user should not have to wait for that. So the owner of this
+//! binary's leases names facts that another process of the same machine can look up: the machine's boot, the PID
+//! namespace, the PID, and the start time of the process with that PID. If a process of the same boot and namespace is
+//! gone, its lease can be released. For any other owner, on another machine or in another container, nothing is known
+//! here, and its lease has to expire.
 
 use std::fs;
 
@@ -14,25 +15,25 @@ use cantrip_reply::Refusal;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// How this binary's leases are signed.
+/// The identity of a process, as its leases name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProcessIdentity {
-    /// The boot of the machine and the space of process numbers.
+    /// The boot of the machine and the PID namespace.
     place: String,
     process: u32,
-    /// In ticks since the boot: a number that was given out again belongs to another.
+    /// The start time in ticks since the boot. It distinguishes processes if a PID is reused.
     started: u64,
 }
 
-/// What can be said of an owner from here.
+/// The state of a lease's owner, as seen from this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Presence {
-    /// It runs on this machine.
+    /// The process runs on this machine.
     Here,
-    /// It ran on this machine and is no more.
+    /// The process ran on this machine and is gone.
     Gone,
-    /// Nothing is known of it.
+    /// Nothing is known of the process.
     Elsewhere,
 }
 
@@ -53,7 +54,7 @@ impl ProcessIdentity {
     }
 }
 
-/// The name under which this process holds leases; none where the system does not tell what it takes.
+/// Returns the name under which this process holds leases; None if the system does not give the facts for it.
 pub(crate) fn owner() -> Option<WorkerId> {
     ProcessIdentity::own()?.to_owner()
 }
@@ -70,8 +71,8 @@ pub(crate) fn presence(owner: &WorkerId) -> Presence {
     }
 }
 
-/// Returns the lease of an owner that is gone. Of several who do so at once one takes the run; should its owner have
-/// changed meanwhile, nothing happens.
+/// Releases the lease if its owner is gone. If several processes do so at once, one of them takes the run. If the lease
+/// has changed its owner meanwhile, nothing happens.
 pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<bool, Error> {
     if presence(&lease.owner) != Presence::Gone {
         return Ok(false);
@@ -80,7 +81,7 @@ pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<boo
     Ok(true)
 }
 
-/// Lets go of a run that a process of this machine held which is no more.
+/// Releases the lease of a run if a dead process of this machine holds it.
 pub(crate) async fn release_run(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
     let stored = |error| store_refusal(&error);
     match loom.holder(run).await.map_err(stored)? {
@@ -89,8 +90,8 @@ pub(crate) async fn release_run(loom: &AnyLoom, run: RunId) -> Result<bool, Refu
     }
 }
 
-/// The boot of this machine and the space in which this process has its number; none where `/proc` shows another space, and
-/// the numbers there are those of other processes.
+/// Returns the boot of this machine and the PID namespace of this process; None if `/proc` shows another namespace,
+/// where the PIDs are those of other processes.
 fn place() -> Option<String> {
     let shown = fs::read_link("/proc/self").ok()?;
     if shown.to_str()?.parse() != Ok(std::process::id()) {
@@ -103,33 +104,33 @@ fn place() -> Option<String> {
     (!boot.is_empty() && !space.is_empty()).then(|| format!("{boot}.{space}"))
 }
 
-/// Why the start of a process cannot be read.
+/// The reason why the start time of a process cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartUnknown {
-    /// There is none with this number, or it has ended and only its parent has not noticed.
+    /// There is no process with this PID, or it has ended and its parent has not reaped it yet.
     Ended,
-    /// It is there, and this process may not look at it.
+    /// The process exists, but this process may not read its state.
     Hidden,
 }
 
-/// When a process was started.
+/// Returns the start time of a process.
 fn start_time(process: u32) -> Result<u64, StartUnknown> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
-        // Where `/proc` hides the processes of other users, a signal still tells whether one is there.
+        // If `/proc` hides the processes of other users, a null signal still shows whether the process exists.
         let number = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(StartUnknown::Ended)?;
         return Err(match test_kill_process(number) {
             Err(Errno::SRCH) => StartUnknown::Ended,
             Ok(()) | Err(_) => StartUnknown::Hidden,
         });
     };
-    // The name in parentheses may hold anything, also parentheses.
+    // The process name in parentheses may hold any character, also parentheses.
     let (_, rest) = stat.rsplit_once(')').ok_or(StartUnknown::Hidden)?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next().ok_or(StartUnknown::Hidden)?;
     if matches!(state, "Z" | "X") {
         return Err(StartUnknown::Ended);
     }
-    // The 22nd field; the state is the third.
+    // The start time is the 22nd field; the state is the third.
     fields.nth(18).and_then(|field| field.parse().ok()).ok_or(StartUnknown::Hidden)
 }
 

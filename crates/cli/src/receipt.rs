@@ -1,4 +1,4 @@
-//! `cantrip receipt`: what each predict and each cast did, and whether that still holds.
+//! `cantrip receipt`: lists, shows and verifies the receipts of predicts and casts.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,49 +20,51 @@ use crate::signatures;
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Look at receipts, and check them against everything they name.
+/// List, show and verify receipts (the audit records of predicts and casts).
 ///
-/// Every predict and every cast leaves one: which artifact ran, what policy said, what it cost, and hashes over what went in
-/// and came out. Those of a run form a chain.
+/// Every predict and every cast leaves a receipt: the artifact that ran, the policy decisions, the cost, and hashes of
+/// the input and output. The receipts of a run form a hash chain.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "An id may be shortened while it stays unique; without one the last receipt is meant.\n\n\
+#[command(after_help = "Ids may be shortened to a unique prefix. Without an id, the latest receipt is used.\n\n\
                         Examples:\n  cantrip receipt ls\n  cantrip receipt show\n  cantrip receipt verify --all\n  \
                         cantrip receipt verify --run @last\n  cantrip receipt verify --export journal.jsonl")]
 pub(crate) struct ReceiptCommand {
     #[command(subcommand)]
     what: ReceiptAction,
 
-    /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for receipts: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum ReceiptAction {
-    /// List receipts, the last one first.
+    /// List receipts, newest first.
     Ls(Narrowed),
 
-    /// Tell all that one says.
+    /// Show one receipt in full.
     Show {
-        /// The receipt: its id or the beginning of it; without one, the last.
+        /// The receipt: its id or a prefix of it. Default: the latest receipt.
         receipt: Option<String>,
     },
 
-    /// Compare receipts with their own bytes, with their chain, and with the input, output, artifact, trace, decisions and
-    /// money that they name. The first thing that was changed is named.
+    /// Verify receipts and report the first thing that was changed.
+    ///
+    /// A receipt is compared with its own bytes, with its chain, and with the input, output, artifact, trace, decisions
+    /// and money that it names.
     Verify {
-        /// The receipt: its id or the beginning of it; without one, the last.
+        /// The receipt: its id or a prefix of it. Default: the latest receipt.
         receipt: Option<String>,
 
-        /// Those of this run.
+        /// Verify the receipts of this run.
         #[arg(long, value_name = "RUN", conflicts_with = "receipt")]
         run: Option<String>,
 
-        /// All of them.
+        /// Verify all receipts.
         #[arg(long, conflicts_with_all = ["receipt", "run"])]
         all: bool,
 
-        /// All of a journal that was exported with --no-redact: neither its store nor a network is needed.
+        /// Verify all receipts in a journal that was exported with --no-redact. Needs neither the store nor a network.
         #[arg(long, value_name = "FILE", conflicts_with_all = ["receipt", "run", "all"])]
         export: Option<PathBuf>,
     },
@@ -70,19 +72,19 @@ enum ReceiptAction {
 
 #[derive(Debug, clap::Args)]
 struct Narrowed {
-    /// Only those of this run.
+    /// List only receipts of this run.
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
 
-    /// Only those of this signature.
+    /// List only receipts of this signature.
     #[arg(long, value_name = "SIGNATURE")]
     signature: Option<String>,
 
-    /// Only those of this artifact.
+    /// List only receipts of this artifact.
     #[arg(long, value_name = "ARTIFACT")]
     artifact: Option<String>,
 
-    /// At most so many.
+    /// The maximum number of receipts to list.
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     most: usize,
 }
@@ -124,7 +126,7 @@ impl ReceiptCommand {
                 let run = match (all, run, receipt) {
                     (true, _, _) => None,
                     (false, Some(run), _) => Some(find::run(loom, Some(run)).await?),
-                    // A receipt is verified with the chain that it stands in.
+                    // A receipt is verified together with the chain of its run.
                     (false, None, asked) => {
                         let id = resolve_receipt(loom, asked.as_deref()).await?;
                         let row = loom.receipt(id).await.map_err(|error| store_refusal(&error))?;
@@ -146,14 +148,14 @@ impl ReceiptCommand {
     }
 }
 
-/// How many there are that are as they were written.
+/// Renders the number of verified receipts.
 fn verified_text(guarded: &GuardedReply) -> String {
     let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
     let (receipts, runs) = (count("receipts"), count("runs"));
     format!("{receipts} receipts of {runs} runs: all as they were written\n")
 }
 
-/// Verifies the receipts of an exported journal, with nothing but the file.
+/// Verifies the receipts of an exported journal; only the file is needed.
 async fn of_export(file: &Path, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
     let text = input_files::text_file(file)?;
     let service = Service::new(Runtime::in_memory().with_guard(guard.clone()));
@@ -183,7 +185,7 @@ impl Narrowed {
     }
 }
 
-/// The receipt whose id is this or begins so; without one, the last.
+/// Returns the receipt with this id or unique id prefix; the last receipt if there is no argument.
 pub(crate) async fn resolve_receipt(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
     let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
     let Some(asked) = asked.filter(|asked| *asked != "@last") else {
@@ -225,7 +227,7 @@ fn field_text(value: &Value, key: &str) -> String {
     }
 }
 
-/// What it cost, in words.
+/// Renders the cost of a receipt.
 fn cost(receipt: &Value) -> String {
     let budget = &receipt["budget"];
     let micros = budget["captured"].as_i64().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! A predict, its repair and its receipt, shown at work; then another artifact of the same signature.
+//! A demo of a predict, its repair and its receipt; then another artifact of the same signature.
 //!
-//! A script stands in for the model; the schema, the repair, the receipt and the check of it are real.
+//! A script replaces the model; the schema, the repair, the receipt and its verification are real.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use serde_json::json;
 use crate::present::{BOLD, DIM, colour};
 use crate::rollout_demo::show_rollout;
 
-/// Runs it and says what happened, or what did not.
+/// Runs the demo. The error says what did not happen as expected.
 pub(crate) async fn show_receipt(guard: &Guard, text: &mut String) -> Result<(), String> {
     let says = |label: &str, confidence: f64| {
         Response::call("c1", "done", json!({"answer": {"label": label, "confidence": confidence}}))
     };
-    // The first answer is more than certain, which its schema does not allow.
+    // The confidence of the first answer is above 1, which the schema does not allow.
     let script =
         ScriptedCrystal::new("scripted/labels", Script::new([says("complaint", 97.0), says("complaint", 0.97)]));
     let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));

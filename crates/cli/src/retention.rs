@@ -1,4 +1,4 @@
-//! `cantrip retention`: remove the records of old runs, by a policy, and see what was removed.
+//! `cantrip retention`: removes the records of old runs by a policy, and lists what was removed.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write};
@@ -16,13 +16,13 @@ use crate::present::{DIM, Present, say, strip_control};
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Remove the records of runs that ended long ago, and see what was removed.
+/// Delete the records of old runs, and list past deletions.
 ///
-/// This is the only command that deletes history. It removes the records of whole runs that are over, and keeps every run that a
-/// newer one builds on. Receipts, money, signatures and the hash from which each chain goes on stay; so do bodies, which several
-/// runs may share.
+/// This is the only command that deletes history. It deletes the records of whole runs that have ended, and keeps every
+/// run that a newer run depends on. It keeps receipts, spending records, signatures and the hash from which each chain
+/// continues. It also keeps bodies, because several runs may share them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A policy file is TOML: older_than_days = 90, and if wanted kinds = [\"predict\"], \
+#[command(after_help = "A policy file is TOML: older_than_days = 90, and optionally kinds = [\"predict\"], \
                         owners = [\"user:42\"].\n\nExamples:\n  \
                         cantrip retention apply --older-than 90d --dry-run\n  \
                         cantrip retention apply --older-than 90d --because 'our policy' --yes\n  \
@@ -31,23 +31,23 @@ pub(crate) struct RetentionCommand {
     #[command(subcommand)]
     action: RetentionAction,
 
-    /// Where casts are kept: sqlite:FILE or postgres://...
+    /// The store for casts: sqlite:FILE or postgres://...
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum RetentionAction {
-    /// Show what a policy removes, ask, and remove it.
+    /// Show what a policy would delete, ask for confirmation, and delete it.
     #[command(after_help = "Examples:\n  cantrip retention apply --older-than 90d --dry-run\n  \
                             cantrip retention apply --older-than 90d --because 'our policy' --yes\n  \
                             cantrip retention apply --policy retention.toml --because 'our policy'")]
     Apply(Apply),
 
-    /// List what was removed: when, by whom, by which policy, and the hash from which each chain goes on.
+    /// List past deletions: when, by whom, by which policy, and the hash from which each chain continues.
     #[command(after_help = "Examples:\n  cantrip retention ls\n  cantrip retention ls --json")]
     Ls {
-        /// Those behind this cursor.
+        /// List only entries after this cursor.
         #[arg(long, value_name = "CURSOR")]
         after: Option<u64>,
     },
@@ -57,27 +57,27 @@ enum RetentionAction {
 #[command(group(ArgGroup::new("covered").required(true).args(["older_than", "policy"])))]
 #[command(group(ArgGroup::new("reason").required(true).multiple(true).args(["because", "dry_run"])))]
 struct Apply {
-    /// Runs that ended at least so many days ago, as in 90d.
+    /// Delete runs that ended at least this many days ago, for example 90d.
     #[arg(long, value_name = "DAYS")]
     older_than: Option<String>,
 
-    /// A file with the policy.
+    /// The file with the retention policy.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
-    /// Only show what would be removed.
+    /// Only show what would be deleted.
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove without asking.
+    /// Delete without asking for confirmation.
     #[arg(long)]
     yes: bool,
 
-    /// Why: the record of the removal keeps it.
+    /// The reason, which is stored in the record of the deletion.
     #[arg(long, value_name = "REASON")]
     because: Option<String>,
 
-    /// Who says so.
+    /// The name of the person who deletes.
     #[arg(long, value_name = "NAME", default_value = "local")]
     by: String,
 }
@@ -119,12 +119,15 @@ impl Apply {
     }
 }
 
-/// Asks the person at the terminal. Where nobody can be asked, `--yes` is needed.
+/// Asks the user at the terminal. If no terminal is attached, `--yes` is required.
 fn confirm(plan: &Value, present: Present) -> Result<bool, Refusal> {
     if present.json || !std::io::stdin().is_terminal() {
         let hint = "look at it first with --dry-run, then give --yes";
-        let refused =
-            codes::config_invalid("--yes", "retention apply", "nobody can be asked here, and what is removed is gone");
+        let refused = codes::config_invalid(
+            "--yes",
+            "retention apply",
+            "there is no terminal to confirm on, and removed records cannot be restored",
+        );
         return Err(refused.data(json!({ "hint": hint })).into());
     }
     say(draw_plan(plan).trim_end());

@@ -1,6 +1,6 @@
-//! Another artifact for a quarter of the callers, and the way back, shown at work.
+//! A demo of a rollout: another artifact for a quarter of the callers, and the rollback.
 //!
-//! A script stands in for the model; the artifacts, the pointer, its buckets and its audits are real.
+//! A script replaces the model; the artifacts, the pointer, its buckets and its audits are real.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use crate::present::{BOLD, DIM, colour};
 
 const PERCENT: u8 = 25;
-/// So many callers are counted.
+/// The number of callers in the preview.
 const CALLERS: usize = 100;
 
-/// Runs it in the house of the predict before it, and says what happened, or what did not.
+/// Runs the demo in the runtime of the predict before it. The error says what did not happen as expected.
 pub(crate) async fn show_rollout(runtime: &Runtime, id: &SignatureId, text: &mut String) -> Result<(), String> {
     let service = Service::new(runtime.clone());
     let says = || Response::call("c1", "done", json!({"answer": {"label": "complaint", "confidence": 0.97}}));
@@ -74,7 +74,7 @@ struct RolloutDemo {
 }
 
 impl RolloutDemo {
-    /// An artifact that says it in other words.
+    /// Adds an artifact with other instructions.
     async fn second(&self) -> Result<CompiledId, String> {
         let giving = ArtifactUpload {
             signature: self.id.clone(),
@@ -101,7 +101,7 @@ impl RolloutDemo {
         Ok(split.reply.value().cloned().unwrap_or_default())
     }
 
-    /// Which side really answered this caller, by its receipt.
+    /// Returns the variant that answered this caller, from its receipt.
     async fn serving_side(&self, key: &str) -> Result<String, String> {
         let input = json!({"text": "The parcel never came.", "labels": ["praise", "complaint"]});
         let how = PredictOptions { canary_key: Some(key.to_owned()), ..PredictOptions::default() };
@@ -115,14 +115,14 @@ impl RolloutDemo {
     }
 }
 
-/// What an id is cut to: unique here, and short enough to type.
+/// The length of a shortened id: unique here, and short enough to type.
 const SHORT: usize = "art_".len() + 8;
 
 fn short(id: &CompiledId) -> &str {
     &id.as_str()[..SHORT.min(id.as_str().len())]
 }
 
-/// What one would type.
+/// Prints the command that a user would type.
 fn print_command(text: &mut String, command: &str) {
     let _ = writeln!(text, "  {command}");
 }

@@ -1,4 +1,4 @@
-//! `cantrip run`: what runs there are, who works on them, and how one that was interrupted goes on or ends.
+//! `cantrip run`: lists runs and their workers, and resumes, continues or ends them.
 
 mod cancel;
 mod changes;
@@ -25,111 +25,111 @@ use crate::process;
 use crate::store::{self, Store};
 use crate::watch::{OutputMode, Viewer};
 
-/// Look at runs, go on with one that was interrupted or cut off, decide what one waits for, end one, undo one.
+/// List, show, resume, continue, cancel, approve and undo runs.
 ///
-/// A run is one cast with all its children. One process at a time works on it, under a lease; when that process is gone,
-/// any other may go on.
+/// A run is one cast with all its children. One process at a time works on it, under a lease. When that process is
+/// gone, any other process may resume the run.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "An id may be shortened while it stays unique. @last, or none, is the latest run; an entity \
-                        stands for its last.\n\nExamples:\n  cantrip run ls\n  cantrip run resume\n  \
+#[command(after_help = "Ids may be shortened to a unique prefix. @last, or no id, means the latest run; an entity \
+                        means its latest run.\n\nExamples:\n  cantrip run ls\n  cantrip run resume\n  \
                         cantrip run resume --all\n  cantrip run continue run_06cyf9\n  cantrip run cancel run_06cyf9")]
 pub(crate) struct RunCommand {
     #[command(subcommand)]
     what: RunAction,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum RunAction {
-    /// List runs, latest last: how each stands, who holds it, what it is about.
+    /// List runs, oldest first, with their state, the worker that holds them, and their intent.
     #[command(after_help = "Examples:\n  cantrip run ls\n  cantrip run ls --state waiting --json")]
     Ls(list::Listing),
 
-    /// Tell all about one run.
+    /// Show one run in full.
     #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run show run_06cyf9")]
     Show {
-        /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+        /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
         run: Option<String>,
     },
 
-    /// Go on with a run that waits, was killed or failed: nothing on record is asked for or executed again.
+    /// Resume a run that waits, was killed or failed. Recorded calls are not executed again.
     #[command(after_help = "Examples:\n  cantrip run resume\n  cantrip run resume run_06cyf9\n  \
                             cantrip run resume --all")]
     Resume {
         #[command(flatten)]
         going: Going,
 
-        /// Go on with every run whose process is gone. Those that wait for someone are left alone.
+        /// Resume every run whose process is gone. Runs that wait for a person are not resumed.
         #[arg(long, conflicts_with_all = ["run", "spell", "jsonl"])]
         all: bool,
     },
 
-    /// Go on with a run that was truncated, under its own intent and with its counters new.
+    /// Continue a run that was cut off by a ward (a limit) or a failing crystal, with the same intent and new counters.
     #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9 --max-turns 20")]
     Continue {
         #[command(flatten)]
         going: Going,
 
-        /// At most so many turns, if its spell allows as many.
+        /// The maximum number of turns, up to the limit of the spell.
         #[arg(long, value_name = "N")]
         max_turns: Option<u64>,
 
-        /// At most so much money, as in '0.50 USD', if its spell allows as much.
+        /// The maximum cost, for example '0.50 USD', up to the limit of the spell.
         #[arg(long, value_name = "MONEY")]
         budget: Option<Money>,
     },
 
-    /// End a run, whichever process works on it. What was done stays on record.
+    /// Cancel a run, also one that another process works on. Its records are kept.
     #[command(after_help = "Examples:\n  cantrip run cancel\n  cantrip run cancel run_06cyf9")]
     Cancel(cancel::Cancelling),
 
-    /// Allow the calls of a run that wait for a person. It goes on when it is resumed.
+    /// Approve the calls of a run that wait for a person. The run continues when it is resumed.
     #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run approve\n  cantrip run approve run_06cyf9")]
     Approve(decide::Waiting),
 
-    /// Refuse them, with a reason that the entity reads.
+    /// Refuse the calls of a run that wait for a person, with a reason that the entity reads.
     #[command(after_help = "Examples:\n  cantrip run refuse --because 'not in this folder'")]
     Refuse {
         #[command(flatten)]
         waiting: decide::Waiting,
 
-        /// Why not.
+        /// The reason for the refusal.
         #[arg(long, value_name = "REASON", default_value = "no reason was given")]
         because: String,
     },
 
-    /// Show what a run changed in files, as patch has it: from what it found to what it left, children included.
+    /// Show the file changes of a run and its children as a unified diff that `patch` can read.
     #[command(after_help = "Examples:\n  cantrip run diff\n  cantrip run diff run_06cyf9 --since 2\n  \
                             cantrip run diff | patch -R -p1")]
     Diff(changes::Showing),
 
-    /// Put files back as a run found them. One that was changed since is named and left alone.
+    /// Undo the file changes of a run. A file that was changed since then is reported and not touched.
     #[command(after_help = "Examples:\n  cantrip run undo\n  cantrip run undo run_06cyf9 --to 2")]
     Undo(changes::Undoing),
 }
 
 #[derive(Debug, clap::Args)]
 struct Going {
-    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
     run: Option<String>,
 
-    /// The spell it was cast from, where it cannot be found.
+    /// The spell that the run was cast from, if it cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 
-    /// Print the upserts, one line of JSON each, in the place of the answer.
+    /// Print the upserts (stream updates) instead of the answer, each as one line of JSON.
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 
-    /// Say nothing on standard error while it runs.
+    /// Print nothing on standard error during the run.
     #[arg(long)]
     quiet: bool,
 }
 
-/// How a run that was taken up goes on.
+/// How an interrupted run proceeds.
 enum ResumeMode {
     Resumed,
     Continued(Box<ContinueOptions>),
@@ -215,7 +215,7 @@ impl RunCommand {
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 
-    /// A predict is made again from its own record, and closes with its receipt.
+    /// Resumes a predict from its own record; it ends with its receipt.
     async fn resume_predict(
         &self,
         store: &Store,
@@ -232,7 +232,8 @@ impl RunCommand {
         Ok(ExitCode::from(crate::interrupt::with_interrupt(&cancel, told, resumed).await?))
     }
 
-    /// One reply for each run, as it comes to rest; the exit status is that of the first that did not succeed.
+    /// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
+    /// first run that did not succeed.
     async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let store = self.open_store()?;
         free_all(&store.loom).await?;
@@ -245,7 +246,7 @@ impl RunCommand {
         if runs.is_empty() && predicts.is_empty() {
             let filled = codes::read("runs without an owner").value(json!([]));
             let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
-            return Ok(present.reply(guarded, || format!("{DIM}every run is over, waits, or is worked on{DIM:#}\n")));
+            return Ok(present.reply(guarded, || format!("{DIM}no runs to resume{DIM:#}\n")));
         }
         let cancel = Cancel::new();
         let mut status = ExitStatus::Success;
@@ -283,19 +284,19 @@ async fn kind_of(loom: &AnyLoom, run: RunId) -> Result<RunKind, Refusal> {
     Ok(loom.run(run).await.map_err(|error| store_refusal(&error))?.kind)
 }
 
-/// The entity that a run is a cast of.
+/// Returns the entity that a run casts.
 async fn entity_of(loom: &AnyLoom, run: RunId) -> Result<EntityId, Refusal> {
     let view = loom.run(run).await.map_err(|error| store_refusal(&error))?;
     view.entity_id.ok_or_else(|| codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast").into())
 }
 
-/// What a run was cast from.
+/// Returns the cantrip and the spell of a run.
 async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<SpellOrigin, Refusal> {
     let entity = entity_of(&store.loom, run).await?;
     origin::exact_of_entity(store, entity, SpellQuery { spell, crystal: None }).await
 }
 
-/// Lets go of every run that a process of this machine held which is no more.
+/// Releases every run that a dead process of this machine holds.
 async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
     let mut page = PageRequest::FIRST;
     loop {

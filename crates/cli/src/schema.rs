@@ -1,4 +1,4 @@
-//! `cantrip schema`: the shapes of files, for editors and machines.
+//! `cantrip schema`: the JSON Schemas of files, for editors and machines.
 
 use cantrip::spell;
 use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use crate::config;
 
-/// Print the JSON Schema of a file: a spell, the configuration, a receipt, or the report of an evaluation; or the OpenAPI page of the server.
+/// Print the JSON Schema of a spell, the configuration, a receipt or an evaluation report, or the server's OpenAPI
+/// page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
 pub(crate) struct Schema {
-    /// Which shape.
+    /// The schema to print.
     name: Shape,
 
     /// Print the page docs/generated/config.md.
@@ -20,15 +21,15 @@ pub(crate) struct Schema {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Shape {
-    /// What a spell's TOML may say.
+    /// The TOML file of a spell.
     Spell,
-    /// What cantrip.toml and the user's config.toml may say.
+    /// The configuration: cantrip.toml and the user's config.toml.
     Config,
-    /// What a receipt says, as `cantrip receipt show --json` gives it.
+    /// A receipt, as `cantrip receipt show --json` prints it.
     Receipt,
-    /// What `cantrip pointer promote --report` reads.
+    /// The evaluation report that `cantrip pointer promote --report` reads.
     Evaluation,
-    /// What `cantrip serve` answers to, as OpenAPI: the page that it serves at /openapi.json.
+    /// The HTTP API of `cantrip serve` as OpenAPI: the page that it serves at /openapi.json.
     Openapi,
 }
 

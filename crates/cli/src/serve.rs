@@ -1,4 +1,4 @@
-//! `cantrip serve`: the house behind HTTP.
+//! `cantrip serve`: the HTTP server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -18,35 +18,36 @@ use crate::process::{self, Presence};
 use crate::spell_catalog::FileSpellCatalog;
 use crate::store;
 
-/// Serve the spells around over HTTP: casts, runs, looms, their feeds and the rest, described at /openapi.json.
+/// Run an HTTP server for the spells of this project, described at /openapi.json.
 ///
-/// Ctrl-C, or SIGTERM, lets every run rest where it can go on and hands it back; whoever serves the same store goes on with
-/// it. A server also takes up what another process left when it was killed: at once on the same machine, else when the
-/// lease of the run has run out.
+/// It serves casts, runs, looms, their event feeds and the rest. Ctrl-C or SIGTERM stops every run where it can be
+/// resumed and releases it; another server of the same store resumes it. A server also resumes the runs of a process
+/// that was killed: at once on the same machine, otherwise when the lease of the run has run out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip serve\n  cantrip serve --bind 0.0.0.0:8420 --tokens tokens.txt\n  \
                         curl -s localhost:8420/v1/casts -H 'content-type: application/json' \\\n    \
                         -d '{\"spell\": \"default\", \"intent\": \"what is this project?\", \"wait\": true}'")]
 pub(crate) struct Serve {
-    /// The address to listen on; any but loopback needs tokens. Port 0 takes a free one.
+    /// The address to listen on. Any address other than loopback needs tokens. Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
     bind: String,
 
-    /// A file with the tokens of those who may ask, one a line: owner = token, or operator owner = token for one who may
-    /// change signatures, artifacts and pointers. A token in CANTRIP_TOKEN is that of whoever runs the server.
+    /// A file with the tokens of the allowed callers, one per line: owner = token, or operator owner = token for a
+    /// caller who may change signatures, artifacts and pointers. The token in CANTRIP_TOKEN is that of the user who
+    /// runs the server.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// Where casts are kept: sqlite:FILE, postgres://..., jsonl:DIR or memory:.
+    /// The store for casts: sqlite:FILE, postgres://..., jsonl:DIR or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Leave the runs alone that other servers handed back, or whose process is gone.
+    /// Do not resume runs that other servers released, or whose process is gone.
     #[arg(long)]
     no_resume: bool,
 }
 
-/// The variable with the one token of whoever runs the server.
+/// The variable with the single token of the operator.
 const TOKEN: &str = "CANTRIP_TOKEN";
 
 impl Serve {
@@ -88,7 +89,7 @@ impl Serve {
         let http = HttpServer::new(host, Options { tokens, ..Options::default() });
         let stop = async move {
             wait_for_stop_signal().await;
-            // A run that is handed back from here on is for another server.
+            // A run that is handed back from here on is left for another server.
             looking.abort();
             let _ = looking.await;
         };
@@ -116,7 +117,7 @@ impl Serve {
         }
     }
 
-    /// Where to listen: beyond loopback nobody is let in without a token.
+    /// Returns the address to listen on. Any address but loopback requires a token.
     fn address(&self, guarded: bool) -> Result<SocketAddr, Refusal> {
         let invalid = |rule: String| Refusal::from(codes::config_invalid("--bind", self.bind.as_str(), rule));
         let mut found = self.bind.to_socket_addrs().map_err(|error| invalid(error.to_string()))?;
@@ -130,7 +131,7 @@ impl Serve {
     }
 }
 
-/// Returns with Ctrl-C or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 async fn wait_for_stop_signal() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
@@ -143,8 +144,8 @@ async fn wait_for_stop_signal() {
     say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
 }
 
-/// Goes on with the runs that other processes handed back, or left behind when they were killed: now, and for as long as
-/// the server runs where other processes share its store.
+/// Resumes the runs that other processes handed back, or left behind when they were killed. It does so once at the
+/// start, and continuously if other processes share the store.
 async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
     let service = host.service(&cantrip_serve::local_owner());
     let takeover = Takeover::new(host, |owner| process::presence(owner) == Presence::Gone);

@@ -1,4 +1,4 @@
-//! `cantrip sig`: what models are asked to do, published once and never changed.
+//! `cantrip sig`: signatures, which are published once and never changed.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use crate::signatures;
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Publish signatures and look at them.
+/// Publish, list, show and check signatures (typed prompts).
 ///
-/// A signature says what goes in, what comes out and how it is asked for. Once published its id never changes meaning: what
-/// changes is the next version.
+/// A signature describes the input, the output and the instructions of a model call. Once it is published, its id never
+/// changes meaning: a change is a new version.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A signature is named by its file, its id, or the end of its id: Classify, text/Classify.v1.\n\n\
+    after_help = "Name a signature by its file, its id, or the last part of its id: Classify, text/Classify.v1.\n\n\
                         Examples:\n  cantrip sig ls\n  cantrip sig show Classify\n  \
                         cantrip sig check signatures/triage.toml\n  cantrip sig add signatures/triage.toml"
 )]
@@ -28,45 +28,45 @@ pub(crate) struct SigCommand {
     #[command(subcommand)]
     what: SigAction,
 
-    /// Where signatures are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for signatures: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum SigAction {
-    /// List what is published, and what the project's signatures folder holds.
+    /// List the published signatures, and those in the project's signatures folder.
     #[command(after_help = "Examples:\n  cantrip sig ls\n  cantrip sig ls --json")]
     Ls {
-        /// Retired versions too.
+        /// List retired versions too.
         #[arg(long)]
         all: bool,
     },
 
-    /// Tell all about one: what goes in and comes out, its hashes, its artifacts, what is served.
+    /// Show one signature in full: its input and output, its hashes, its artifacts, and the artifact that is live.
     #[command(
         after_help = "Examples:\n  cantrip sig show Classify\n  cantrip sig show @cantrip/text/Classify.v1 --json"
     )]
     Show {
-        /// The signature: its file, its id, or the end of its id.
+        /// The signature: its file, its id, or the last part of its id.
         signature: String,
     },
 
-    /// Publish a signature from its file. The same again changes nothing.
+    /// Publish signatures from their files. Publishing the same signature again changes nothing.
     #[command(after_help = "Examples:\n  cantrip sig add signatures/triage.toml")]
     Add {
         #[arg(required = true)]
         files: Vec<PathBuf>,
 
-        /// Who publishes it.
+        /// The name of the publisher.
         #[arg(long, value_name = "NAME", default_value = "local")]
         by: String,
     },
 
-    /// Say what is wrong with a signature's file, and publish nothing.
+    /// Check signature files for errors, without publishing them.
     #[command(after_help = "Examples:\n  cantrip sig check signatures/triage.toml\n  cantrip sig check")]
     Check {
-        /// The files; without any, all of the project's signatures folder.
+        /// The files to check. Default: all files in the project's signatures folder.
         files: Vec<PathBuf>,
     },
 }
@@ -87,7 +87,7 @@ impl SigCommand {
             return check(guard, files).await;
         }
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        // What comes with the program is published when a store is first asked.
+        // The built-in signatures are published when a store is first used.
         let store = store::open(self.store.as_deref(), &here)?;
         let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         Ok(match &self.what {
@@ -103,7 +103,7 @@ impl SigCommand {
                 (guarded, drawn)
             }
             SigAction::Add { files, by } => {
-                // All are read before the first is published.
+                // Read all files before the first signature is published.
                 let read: Vec<_> = files.iter().map(|file| signatures::read(file)).collect::<Result<_, _>>()?;
                 let mut drawn = String::new();
                 let mut last = None;

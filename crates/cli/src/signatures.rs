@@ -1,4 +1,4 @@
-//! Which signature is meant, and which files of the project hold one?
+//! Which signature does an argument name, and which files of the project hold one?
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use cantrip_ds::{Catalog, matches_name};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
-/// Where a project keeps its signatures.
+/// The folder of a project's signatures.
 const FOLDER: &str = "signatures";
 
-/// Opens schemas that lie beside a signature, and nothing above it.
+/// Opens schema files in the folder of a signature or below, and nowhere else.
 struct SchemaFiles(PathBuf);
 
 impl Files for SchemaFiles {
@@ -23,7 +23,7 @@ impl Files for SchemaFiles {
     }
 }
 
-/// The signature in a file.
+/// Reads the signature of a file.
 pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -39,7 +39,7 @@ pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
     Signature::parse(&text, &SchemaFiles(folder)).map_err(|fault| fault.refusal(&shown))
 }
 
-/// Every file of the project's folder that may hold a signature, in order.
+/// Returns every file of the project's folder that may hold a signature, sorted.
 pub(crate) fn around() -> Vec<PathBuf> {
     let files = std::fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
@@ -47,8 +47,8 @@ pub(crate) fn around() -> Vec<PathBuf> {
     found
 }
 
-/// The signature that a person names: a file, an id, or the end of an id that only one has (`Classify`,
-/// `text/Classify.v1`). What the project's files hold is published when it is named.
+/// Resolves a signature by its file, its id, or a unique end of its id (`Classify`, `text/Classify.v1`). A signature
+/// from the project's files is published when it is named.
 pub(crate) async fn resolve_signature(catalog: &Catalog, asked: &str) -> Result<SignatureId, Refusal> {
     let path = Path::new(asked);
     if path.is_file() {
@@ -67,7 +67,7 @@ pub(crate) async fn resolve_signature(catalog: &Catalog, asked: &str) -> Result<
     }
     let mut found: Vec<(SignatureId, Option<Signature>)> =
         known.into_iter().filter(|(id, _)| matches_name(id, asked)).collect();
-    // Of several versions the newest is meant.
+    // If there are several versions, take the newest.
     found.sort_by_key(|(id, _)| id.version());
     let one_name =
         found.iter().all(|(id, _)| (id.namespace(), id.name()) == (found[0].0.namespace(), found[0].0.name()));

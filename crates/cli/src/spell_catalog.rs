@@ -1,4 +1,5 @@
-//! The spells that can be cast by name from outside: those that lie around, found again at every look, and the built-in one.
+//! The spells that a surface can cast by name: nearby spell files, looked up again at every request, and the built-in
+//! spell.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,24 +28,24 @@ use crate::predict;
 use crate::spells::{self, Source};
 use crate::store::Store;
 
-/// By file, with when that was changed last.
+/// The built cantrips by file, each with the modification time of its file.
 type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;
 
-/// What the files around a folder offer. A spell that is cast twice is built once, unless its file has changed; and an
-/// entity is gone on with by the very cantrip it was cast with, where this process made it.
+/// The spells near a folder. A spell that is cast twice is built once, unless its file has changed. An entity is
+/// resumed with the same cantrip value that it was cast with, if this process built it.
 #[derive(Clone)]
 pub(crate) struct FileSpellCatalog {
     store: Arc<Store>,
     here: PathBuf,
-    /// Who is asked by entities that ask.
+    /// The gate `ask_human` for the built cantrips.
     asks: AnyGate,
-    /// The spell that is offered first.
+    /// The spell that is listed first.
     first: Option<String>,
     built: Arc<Mutex<Built>>,
     made: Arc<Mutex<HashMap<CantripId, Cantrip>>>,
 }
 
-/// Whoever comes in by a door that nobody can be asked through.
+/// The human of a surface on which no person can be asked.
 struct NoHuman;
 
 impl Human for NoHuman {
@@ -55,24 +56,24 @@ impl Human for NoHuman {
 }
 
 impl FileSpellCatalog {
-    /// Over the folder this process was started in; nobody is asked.
+    /// A catalog for the current folder, without a person to ask.
     pub(crate) fn new(store: Arc<Store>) -> Result<Self, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let asks = builtin::ask_human(NoHuman);
         Ok(Self { store, here, asks, first: None, built: Arc::default(), made: Arc::default() })
     }
 
-    /// The same, where this one is asked.
+    /// Returns the catalog with a person to ask.
     pub(crate) fn with_human(self, human: impl Human) -> Self {
         Self { asks: builtin::ask_human(human), ..self }
     }
 
-    /// The same, with this spell before the others.
+    /// Returns the catalog with this spell listed first.
     pub(crate) fn with_first_spell(self, first: Option<String>) -> Self {
         Self { first, ..self }
     }
 
-    /// The same over another folder.
+    /// Returns the catalog for another folder.
     pub(crate) fn for_folder(&self, here: &Path) -> Self {
         Self { here: here.to_owned(), ..self.clone() }
     }
@@ -90,7 +91,7 @@ impl FileSpellCatalog {
         Ok(cantrip)
     }
 
-    /// One whose tape is played from the beginning: a tape is played once.
+    /// Builds a spell with a scripted crystal again for every cast, because a script is played only once.
     fn rebuild_file(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
         let source = Source::File(path);
         let cantrip = spells::build_asking(&source.read(None)?, &self.store.loom, self.asks.clone())?;
@@ -110,7 +111,7 @@ impl FileSpellCatalog {
         Ok(self.intern(cantrip))
     }
 
-    /// The one that was made first stands for all that are equal to it.
+    /// Returns the cantrip with the same id that was built first, if there is one.
     fn intern(&self, cantrip: Cantrip) -> Cantrip {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.entry(cantrip.id()).or_insert(cantrip).clone()
@@ -123,12 +124,13 @@ impl FileSpellCatalog {
             return Ok(made.clone());
         }
         let found = origin::exact_of_entity(&self.store, entity, SpellQuery::default()).await?;
-        // It was made to ask at the terminal; the same can be made to ask here, unless it is carved out of another.
+        // The found cantrip asks at the terminal. Build it again to ask through this catalog, unless it is derived from
+        // another.
         let asking = spells::build_asking(&found.spell, &self.store.loom, self.asks.clone())?;
         Ok(self.intern(if asking.id() == id { asking } else { found.cantrip }))
     }
 
-    /// The spells around, the first of each name.
+    /// Returns the nearby spells, the first of each name.
     fn available_spells(&self) -> Vec<(PathBuf, Spell)> {
         let mut offered: Vec<(PathBuf, Spell)> = Vec::new();
         for (path, spell) in spells::around_of(&self.here) {
@@ -141,7 +143,7 @@ impl FileSpellCatalog {
     }
 }
 
-/// The name of the built-in spell, unless a file has taken it.
+/// The name of the built-in spell; a file with the same name replaces it.
 pub(crate) const BUILT_IN: &str = "default";
 
 impl SpellCatalog for FileSpellCatalog {

@@ -1,4 +1,4 @@
-//! Which spell is meant, and what does it need to be cast here?
+//! Which spell does an argument name, and how is it built?
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::models;
 use crate::terminal_user::TerminalUser;
 use crate::worker;
 
-/// What the built-in spell may spend where its crystal has a price.
+/// The budget of the built-in spell if its crystal has a price.
 const BUDGET: &str = "1 USD";
 
-/// Where a spell was found.
+/// The source of a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     File(PathBuf),
-    /// The built-in one, over this folder, with this crystal, and with this budget in the place of its own.
+    /// The built-in spell for this folder and crystal; `budget` replaces the default budget.
     BuiltIn {
         folder: PathBuf,
         crystal: ModelName,
@@ -39,7 +39,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Reads the spell; with this crystal, if one is named.
+    /// Reads the spell. `crystal` overrides the crystal of the spell.
     pub(crate) fn read(&self, crystal: Option<&str>) -> Result<Spell, Refusal> {
         match self {
             Self::File(path) => {
@@ -55,7 +55,7 @@ impl Source {
                     None => settled.clone(),
                 };
                 let mut spell = default_spell(folder, &crystal.to_string())?;
-                // Who names no budget has one all the same, where it can be kept.
+                // A crystal with a known price always gets a budget, even if the user names none.
                 let priced = matches!(models::known()?.price(&crystal.to_string()), Price::Listed(_));
                 if let (true, Value::Object(wards)) = (priced, &mut spell.wards) {
                     let budget = budget.map_or_else(|| BUDGET.to_owned(), |budget| budget.to_string());
@@ -66,13 +66,13 @@ impl Source {
         }
     }
 
-    /// The built-in spell over the project this folder lies in.
+    /// The built-in spell for the project that contains this folder.
     pub(crate) fn built_in(here: &Path, crystal: ModelName, budget: Option<Money>) -> Self {
         let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
         Self::BuiltIn { folder: root.to_owned(), crystal, budget }
     }
 
-    /// As a person names it.
+    /// Returns the name of the source for messages.
     pub(crate) fn display_name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -85,7 +85,7 @@ pub(crate) fn parse_crystal(name: &str) -> Result<ModelName, Refusal> {
     name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
 }
 
-/// A spell by its file, or by its name in `./spells`, then among the user's own.
+/// Finds a spell by its file, or by its name in `./spells`, then in the user's own folder.
 pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
     let beside = Path::new(named);
     if beside.is_file() {
@@ -103,7 +103,7 @@ pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
     Err(codes::not_found("spell", named).data(json!({ "hint": hint })).into())
 }
 
-/// Where spells are looked for by name.
+/// Returns the folders in which spells are looked up by name.
 fn folders() -> Vec<PathBuf> {
     folders_of(Path::new(""))
 }
@@ -113,35 +113,35 @@ fn folders_of(here: &Path) -> Vec<PathBuf> {
     [Some(here.join("spells")), own].into_iter().flatten().collect()
 }
 
-/// Every spell that can be found from here without being named.
+/// Returns every spell that can be found from the current folder without being named.
 pub(crate) fn around() -> Vec<(PathBuf, Spell)> {
     around_of(Path::new(""))
 }
 
-/// The same from another folder.
+/// Like [`around`], from another folder.
 pub(crate) fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
     let beside = if here.as_os_str().is_empty() { Path::new(".") } else { here };
     let folders = std::iter::once(beside.to_owned()).chain(folders_of(here));
     let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let spells = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
-    // A file that is no spell is somebody else's.
+    // Ignore files that are not spells.
     let mut found: Vec<_> = spells.filter_map(|path| Spell::open(&path).ok().map(|spell| (path, spell))).collect();
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     found
 }
 
-/// Makes the cantrip of a spell as far as it can be made without a loom: whatever is wrong with it is told before a store
-/// is opened, so a spell that cannot be cast leaves no folder behind.
+/// Builds the cantrip of a spell without a store. Every fault of the spell is reported before a store is opened, so a
+/// spell that cannot be cast leaves no folder behind.
 pub(crate) fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
     build(spell, &AnyLoom::new(MemoryLoom::new()))
 }
 
-/// Makes the cantrip of a spell, to be cast into this loom.
+/// Builds the cantrip of a spell, to be cast into this loom.
 pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
     build_asking(spell, loom, builtin::ask_human(TerminalUser))
 }
 
-/// The same, where someone else is asked than the person at the terminal.
+/// Like [`build`], with another gate `ask_human` than the one for the terminal.
 pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) -> Result<Cantrip, Refusal> {
     let around = BuildContext {
         crystals: Some(Arc::new(endpoint)),
@@ -153,7 +153,7 @@ pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) ->
     Ok(spell.build(&around)?)
 }
 
-/// The mediums that this spell and its children may need; a conversation is always there.
+/// Returns the mediums that this spell and its children may need; the conversation medium is always available.
 fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
     let mut mediums: Vec<Arc<dyn Medium>> = Vec::new();
     for kind in spell.mediums() {
@@ -164,14 +164,14 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
                 mediums.push(Arc::new(medium));
             }
             MediumKind::Python => mediums.push(Arc::new(worker::python()?)),
-            // The spell's own build says which of these are not there yet.
+            // The build of the spell reports which of these are not available yet.
             MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => {}
         }
     }
     Ok(mediums)
 }
 
-/// The crystal of this name, as it is asked outside of any spell.
+/// Opens the crystal of this name outside of any spell.
 pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Scripted { file, script } => {
@@ -187,7 +187,7 @@ pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
     }
 }
 
-/// Crystals that are neither scripts nor programs.
+/// Opens a crystal that is neither a script nor a program.
 fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Local { model, url } => {

@@ -1,4 +1,4 @@
-//! `cantrip spend`: who may spend what, what is held and was spent, and whether it adds up.
+//! `cantrip spend`: authorizations, reservations, spending, and the check that the ledger balances.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,12 +21,12 @@ use crate::present::{BOLD, DIM, Present, strip_control};
 use crate::store::{self, Store};
 use crate::watch::{OutputMode, Viewer};
 
-/// Say who may spend what, look at what is held and was spent, and check that it adds up.
+/// Manage budgets: authorize, list and revoke spending, and verify the ledger.
 ///
-/// Money is reserved before a call and settled after it, under an authorization. The one called auth_local is there from
-/// the start and has no limits.
+/// Money is reserved before a call and settled after it, under an authorization (a granted budget). The authorization
+/// auth_local always exists and has no limits.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "An id may be shortened while it stays unique.\n\nExamples:\n  \
+#[command(after_help = "Ids may be shortened to a unique prefix.\n\nExamples:\n  \
                         cantrip spend authorize --total '5.00 USD' --per-day '1.00 USD'\n  cantrip spend ls\n  \
                         cantrip spend show auth_local\n  cantrip spend reservations --state reconcile_required\n  \
                         cantrip spend verify")]
@@ -34,58 +34,58 @@ pub(crate) struct SpendCommand {
     #[command(subcommand)]
     what: SpendAction,
 
-    /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum SpendAction {
-    /// Give an authorization. Without a total every spend under it asks a person.
+    /// Create an authorization (a granted budget). Without a total, every payment under it needs a person's approval.
     #[command(after_help = "Examples:\n  cantrip spend authorize --total '5.00 USD'\n  \
                             cantrip spend authorize --total '5.00 USD' --threshold '0.50 USD' --agent analyst")]
     Authorize(Box<Authorizing>),
 
-    /// List authorizations, oldest first: whose they are, what is spent, held and left.
+    /// List authorizations, oldest first, with their owner and the money spent, reserved and left.
     #[command(after_help = "Examples:\n  cantrip spend ls\n  cantrip spend ls --json")]
     Ls,
 
-    /// Tell all about one authorization, with every change of its terms.
+    /// Show one authorization in full, with every change of its terms.
     #[command(after_help = "Examples:\n  cantrip spend show\n  cantrip spend show auth_06cyf9")]
     Show {
-        /// The authorization: its id or the beginning of it; without one, auth_local.
+        /// The authorization: its id or a prefix of it. Default: auth_local.
         authorization: Option<String>,
     },
 
-    /// Take an authorization back. What is under way is still settled.
+    /// Revoke an authorization. Calls that have already started are still settled.
     #[command(after_help = "Examples:\n  cantrip spend revoke auth_06cyf9 --because 'the month is over'")]
     Revoke {
-        /// The authorization: its id or the beginning of it.
+        /// The authorization: its id or a prefix of it.
         authorization: String,
 
         #[command(flatten)]
         why: Why,
     },
 
-    /// List reservations, oldest first: what each held and what came of it.
+    /// List reservations, oldest first, with the reserved amount and the outcome.
     #[command(after_help = "Examples:\n  cantrip spend reservations\n  \
                             cantrip spend reservations --state reconcile_required")]
     Reservations(Listing),
 
-    /// Say what you found out about a call of unknown outcome: what it cost, or that it cost nothing.
+    /// Reconcile a call of unknown outcome: record what it cost, or that it cost nothing.
     #[command(
         after_help = "Examples:\n  cantrip spend reconcile rsv_9fa6 --paid '0.02 USD' --because 'on the invoice'\n  \
                             cantrip spend reconcile rsv_9fa6 --nothing --because 'the provider has no such call'"
     )]
     Reconcile {
-        /// The reservation: its id or the beginning of it.
+        /// The reservation: its id or a prefix of it.
         reservation: String,
 
-        /// What it cost.
+        /// The amount that the call cost.
         #[arg(long, value_name = "MONEY", required_unless_present = "nothing")]
         paid: Option<Money>,
 
-        /// It cost nothing.
+        /// Record that the call cost nothing.
         #[arg(long, conflicts_with = "paid")]
         nothing: bool,
 
@@ -93,89 +93,91 @@ enum SpendAction {
         why: Why,
     },
 
-    /// Reckon every counter anew from reservations and entries. A difference is told with both numbers.
+    /// Verify the ledger: recompute every counter from reservations and entries. A difference is shown with both
+    /// numbers.
     #[command(after_help = "Examples:\n  cantrip spend verify\n  cantrip spend verify --json")]
     Verify,
 }
 
 #[derive(Debug, clap::Args)]
 struct Why {
-    /// Why: it is kept beside the change.
+    /// The reason, which is stored with the change.
     #[arg(long, value_name = "REASON")]
     because: String,
 
-    /// Who says so.
+    /// The name of the person who decides.
     #[arg(long, value_name = "NAME", default_value = "local")]
     by: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct Authorizing {
-    /// At most so much in all, as in '5.00 USD'.
+    /// The maximum total, for example '5.00 USD'.
     #[arg(long, value_name = "MONEY")]
     total: Option<Money>,
 
-    /// At most so much for the worst case of one call.
+    /// The maximum worst-case cost of one call.
     #[arg(long, value_name = "MONEY")]
     per_call: Option<Money>,
 
-    /// At most so much a day, from midnight to midnight UTC.
+    /// The maximum per day, from midnight to midnight UTC.
     #[arg(long, value_name = "MONEY")]
     per_day: Option<Money>,
 
-    /// A call whose worst case is above this asks a person.
+    /// A call whose worst-case cost is above this amount needs a person's approval.
     #[arg(long, value_name = "MONEY")]
     threshold: Option<Money>,
 
-    /// deny, interactive, delegated_budget, delegated_budget_with_threshold or system; else what the limits say.
+    /// deny, interactive, delegated_budget, delegated_budget_with_threshold or system. Default: derived from the
+    /// limits.
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 
-    /// Whose it is: local, user:NAME, guest:NAME, service:NAME or system.
+    /// The owner: local, user:NAME, guest:NAME, service:NAME or system.
     #[arg(long, value_name = "OWNER", default_value = "local")]
     owner: String,
 
-    /// Only for this run.
+    /// Valid only for this run.
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
 
-    /// Only for the conversation with this entity.
+    /// Valid only for the conversation with this entity.
     #[arg(long, value_name = "ENTITY")]
     entity: Option<String>,
 
-    /// Only for casts of the spell of this name.
+    /// Valid only for casts of the spell with this name.
     #[arg(long, value_name = "SPELL")]
     agent: Option<String>,
 
-    /// Until this time, as in 2026-12-31T00:00:00.000Z.
+    /// The expiry time, for example 2026-12-31T00:00:00.000Z.
     #[arg(long, value_name = "TIME", conflicts_with = "expires_in_hours")]
     expires: Option<Timestamp>,
 
-    /// For so many hours.
+    /// The number of hours until it expires.
     #[arg(long, value_name = "HOURS")]
     expires_in_hours: Option<u64>,
 
-    /// Only for these gates; an entry may end in *. May be given several times, as the next three.
+    /// Valid only for this gate (tool). The name may end in *. Repeat the option for several, as with the next three.
     #[arg(long, value_name = "GATE")]
     gate: Vec<String>,
 
-    /// Not for these gates.
+    /// Not valid for this gate.
     #[arg(long, value_name = "GATE")]
     not_gate: Vec<String>,
 
-    /// Only for these providers.
+    /// Valid only for this provider.
     #[arg(long, value_name = "PROVIDER")]
     provider: Vec<String>,
 
-    /// Only for these models, as in anthropic/*.
+    /// Valid only for this model, for example anthropic/*.
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
 
-    /// Why: it is kept beside the terms.
+    /// The reason, which is stored with the terms.
     #[arg(long, value_name = "REASON", default_value = "given from the command line")]
     because: String,
 
-    /// Who says so.
+    /// The name of the person who decides.
     #[arg(long, value_name = "NAME", default_value = "local")]
     by: String,
 }
@@ -191,15 +193,15 @@ enum State {
 
 #[derive(Debug, clap::Args)]
 struct Listing {
-    /// Only those that stand so.
+    /// List only reservations in this state.
     #[arg(long, value_enum)]
     state: Option<State>,
 
-    /// Only those of this run.
+    /// List only reservations of this run.
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
 
-    /// Only those under this authorization.
+    /// List only reservations under this authorization.
     #[arg(long, value_name = "AUTHORIZATION")]
     authorization: Option<String>,
 }
@@ -332,7 +334,7 @@ impl Authorizing {
         })
     }
 
-    /// The one currency of all limits.
+    /// Returns the currency that all limits share.
     fn currency(&self) -> Result<Currency, Refusal> {
         let limits = [self.total, self.per_call, self.per_day, self.threshold];
         let mut currencies = limits.into_iter().flatten().map(Money::currency);
@@ -367,7 +369,7 @@ impl Listing {
     }
 }
 
-/// The one thing whose id begins so.
+/// Returns the only id that matches the prefix.
 fn only_match(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
     match (found.pop(), found.len()) {
         (Some(id), 0) => Ok(id),
@@ -410,7 +412,7 @@ async fn resolve_reservation(loom: &AnyLoom, asked: &str) -> Result<ReservationI
     only_match("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
 }
 
-/// The text of a value that a reply has; of any other reply nothing is drawn.
+/// Renders the value of a reply; empty for a reply without a value.
 fn draw(guarded: &GuardedReply, draw: impl FnOnce(&Value) -> Option<String>) -> String {
     guarded.reply.value().and_then(draw).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
 //! Which loom do casts go to?
 //!
-//! The one that was named; else the one that the configuration settles; else `loom.db` in the nearest `.cantrip` upwards, else in one at the root of the repository,
-//! else in the user's own data folder. A folder that is made is kept out of version control.
+//! The named one; else the configured one; else `loom.db` in the nearest `.cantrip` upwards; else in a `.cantrip` at
+//! the root of the repository; else in the user's own data folder. A folder that is created here is kept out of version
+//! control.
 
 use std::env;
 use std::io;
@@ -15,20 +16,20 @@ use serde_json::json;
 use crate::config::Config;
 use crate::present::quoted;
 
-/// A loom that was opened, and how a person names it.
+/// An open loom, and its name for messages.
 pub(crate) struct Store {
     pub(crate) loom: AnyLoom,
     pub(crate) name: String,
-    /// Where this binary keeps what is not the loom's: which spell a cantrip came from, what was typed. Nowhere if
-    /// nothing outlives the process.
+    /// The folder for files of this binary that are not part of the loom: the spells of cantrips, the input history.
+    /// None if nothing outlives the process.
     pub(crate) beside: Option<PathBuf>,
-    /// Whether other processes may cast in it at the same time.
+    /// True if other processes may cast in it at the same time.
     pub(crate) is_shared: bool,
-    /// What the caller has to be told to name this store again; empty where it is found without.
+    /// The arguments that name this store again in a printed command; empty if the store is found without them.
     pub(crate) again: String,
 }
 
-/// Where a store is.
+/// The place of a store.
 pub(crate) enum StoreTarget {
     Memory,
     /// A folder of JSON lines.
@@ -37,8 +38,7 @@ pub(crate) enum StoreTarget {
     Postgres(String),
 }
 
-/// Whether to open it would leave something behind that was not there before. A place that cannot be told is refused when
-/// it is opened.
+/// Returns true if opening the store would create something. A place that is not valid is refused when it is opened.
 pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
     match place(url, here) {
         Ok(StoreTarget::Memory) => false,
@@ -47,7 +47,7 @@ pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
     }
 }
 
-/// Opens the store of this URL, or the one that belongs to this folder, to cast in it.
+/// Opens the store of this URL, or the one that belongs to this folder, for casts.
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     let refused = |error: cantrip::loom::Error| store_refusal(&error);
     let made = |folder: &Path| {
@@ -75,7 +75,7 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
                 cantrip::canon::remember_secret(password);
             }
             let store = cantrip_store::Store::postgres(&server).map_err(refused)?;
-            // Said without the password.
+            // This name does not contain the password.
             let name = store.name();
             let again = format!(" --store {}", quoted(&name));
             let named = on_disk(AnyLoom::new(store), name, own_folder(), url);
@@ -85,7 +85,7 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     }
 }
 
-/// Opens the same store to look at it: also while someone casts in it, and nothing is made.
+/// Opens the same store for reading, also while a process casts in it. Nothing is created.
 pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     match place(url, here)? {
         StoreTarget::Lines(folder) => {
@@ -118,7 +118,7 @@ fn in_memory() -> Store {
     Store { loom, name: "memory:".to_owned(), beside: None, is_shared: false, again: String::new() }
 }
 
-/// Where the store is that is meant.
+/// Returns the place of the store that the URL, the configuration or the folder selects.
 pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refusal> {
     let settled = match url {
         Some(_) => None,
@@ -131,7 +131,7 @@ pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refus
             let folder =
                 folder_for(here).ok_or_else(|| invalid("there is no folder for it: give --store sqlite:FILE"))?;
             let file = folder.join("loom.db");
-            // A folder that was begun with JSON lines goes on with them.
+            // A folder that began with JSON lines continues with them.
             let lines = !file.exists() && folder.join("records.jsonl").exists();
             Ok(if lines { StoreTarget::Lines(folder) } else { StoreTarget::Sqlite(file) })
         }
@@ -153,7 +153,8 @@ fn keep_out_of_version_control(folder: &Path) -> io::Result<()> {
     std::fs::write(folder.join(".gitignore"), "*\n")
 }
 
-/// A `loom.db` lies in a folder of ours. Beside a file with another name may lie anything, so it gets a folder.
+/// Returns the folder for files beside the loom. A `loom.db` is in a folder of our own. Next to a file with another
+/// name there may be other files, so it gets its own folder.
 fn beside(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if file.file_name() == Some("loom.db".as_ref()) => folder.to_owned(),
@@ -165,7 +166,7 @@ fn beside(file: &Path) -> PathBuf {
     }
 }
 
-/// The folder for casts made here.
+/// Returns the folder for casts that are made here.
 fn folder_for(here: &Path) -> Option<PathBuf> {
     const NAME: &str = ".cantrip";
     let nearest = here.ancestors().map(|folder| folder.join(NAME)).find(|folder| folder.is_dir());
@@ -195,7 +196,7 @@ mod tests {
             assert!(!would_be_made(Some(&url), here), "{url}");
         }
         assert!(!would_be_made(Some("memory:"), here));
-        // Whether a server has our tables is not asked before the spell is known to be good.
+        // No server is asked for our tables before the spell is known to be valid.
         assert!(would_be_made(Some("postgres://nobody@localhost/none"), here));
         assert!(would_be_made(Some("nowhere"), here), "refused when it is opened");
     }

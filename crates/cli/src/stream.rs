@@ -1,8 +1,8 @@
-//! `cantrip stream`: a file of canonical events through the processor, as a viewer would see them.
+//! `cantrip stream`: feeds a file of canonical events through the processor, as a viewer would see them.
 //!
-//! Time comes from the events' own timestamps, so the same file gives the same upserts on any machine. Every line is
-//! read, whatever is wrong with those before it: a fault names its line, what is sound goes through, and the reply is
-//! Invalid if anything was not.
+//! The time comes from the timestamps of the events, so the same file gives the same upserts on any machine. Every line
+//! is read, even after faults: a fault names its line, valid events are processed, and the reply is Invalid if there
+//! was any fault.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,17 +19,19 @@ use crate::limits::{FAULTS_LISTED_MAX, LINE_BYTES_MAX};
 
 /// Feed a file of canonical events through the stream processor and print the upserts.
 ///
-/// The file has one event a line. What comes out is one line of JSON for each upsert or turn event.
+/// The file has one event per line. The output is one line of JSON for each upsert (the full state of one item) or turn
+/// event.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cantrip stream examples/turn.jsonl\n  cantrip stream events.jsonl --gradient 0\n  \
                         cantrip demo --events | cantrip stream -"
 )]
 pub(crate) struct Stream {
-    /// The file, or - for standard input.
+    /// The file with the events, or - for standard input.
     file: PathBuf,
 
-    /// How many new tokens each emission of an item waits to exceed; the last repeats, 0 is every token.
+    /// The number of new tokens that each emission of an item must exceed. The last number repeats; 0 emits every
+    /// token.
     #[arg(long, value_delimiter = ',', value_name = "N,...", allow_negative_numbers = true)]
     gradient: Vec<i64>,
 
@@ -37,13 +39,13 @@ pub(crate) struct Stream {
     #[arg(long)]
     announce_arguments: bool,
 
-    /// Send text only by count, never because time has passed.
+    /// Send text only by token count, never by elapsed time.
     #[arg(long)]
     no_timers: bool,
 }
 
 impl Stream {
-    /// Emissions are printed as they come, or kept for the envelope if that is what was asked for.
+    /// Processes the file. Emissions are printed as they come, or collected for the envelope if `json` is set.
     pub(crate) fn reply(&self, rb: ReplyBuilder, json: bool) -> Reply {
         let options = Options {
             gradient: Gradient::new(&self.gradient),
@@ -135,7 +137,7 @@ fn event(text: &[u8], line: usize) -> Result<StreamEvent, Vec<LineFault>> {
     })
 }
 
-/// The processor, driven by the time that the events themselves tell.
+/// The processor, driven by the timestamps of the events.
 pub(crate) struct Playback {
     processor: Processor,
     start: Option<Timestamp>,
@@ -147,19 +149,19 @@ impl Playback {
         Self { processor: Processor::new(options), start: None, now: Instant::default() }
     }
 
-    /// Lets the timers due before the event fire at their own time, then applies the event.
+    /// Fires the timers that are due before the event, each at its own time, then applies the event.
     pub(crate) fn play(&mut self, event: &StreamEvent, out: &mut Vec<Emission>) -> Result<(), StreamFault> {
         let at = wall(event.timestamp);
         let start = *self.start.get_or_insert(at);
         let since = u64::try_from(at.unix_millis() - start.unix_millis()).unwrap_or(0);
-        // Events that claim to be older than those before them happen now.
+        // An event with an older timestamp than an earlier event happens now.
         let at = Instant::from_origin(Duration::from_millis(since)).max(self.now);
         self.run_timers(Some(at), out);
         self.now = at;
         self.processor.process(event, self.reading(at), out)
     }
 
-    /// Lets the timers run out, then ends what is still open: the stream broke off.
+    /// Fires all timers, then ends the open items, because the stream was cut off.
     pub(crate) fn close(&mut self, out: &mut Vec<Emission>) {
         self.run_timers(None, out);
         self.processor.close(None, self.reading(self.now), out);
@@ -180,14 +182,14 @@ impl Playback {
     }
 }
 
-/// To the millisecond, which is all a timer counts; before 1970 is 1970.
+/// Returns the timestamp in milliseconds, the resolution of a timer; a time before 1970 becomes 1970.
 fn wall(source: SourceTimestamp) -> Timestamp {
     let (seconds, fraction) = source.as_str().split_at("YYYY-MM-DDTHH:MM:SS".len());
     let digits: String = fraction.chars().filter(char::is_ascii_digit).chain("000".chars()).take(3).collect();
     format!("{seconds}.{digits}Z").parse().unwrap_or(Timestamp::EPOCH)
 }
 
-/// Where emissions go.
+/// The destination of emissions.
 enum Out<'a> {
     Printed(io::BufWriter<io::StdoutLock<'a>>),
     Kept(Vec<Value>),
@@ -215,7 +217,7 @@ impl Out<'_> {
     }
 }
 
-/// What is wrong with one line.
+/// A fault of one line.
 #[derive(Debug)]
 struct LineFault {
     line: usize,
@@ -259,7 +261,7 @@ impl LineFault {
         format!("line {line}{column}: {path}: {expected}")
     }
 
-    /// The first fault of a file decides what kind of Invalid it is.
+    /// Returns the Invalid reply for this fault. The first fault of a file decides the code.
     fn refusal(&self, file: &str) -> ReplyDraft<Invalid> {
         let Self { line, kind, path, expected } = self;
         match kind {
@@ -283,7 +285,8 @@ struct Report {
 }
 
 impl Report {
-    /// Tells a person at once; a long file of events from a broken producer should not have to be waited for.
+    /// Records a fault and prints it at once, so that the user need not wait for the end of a long file from a broken
+    /// producer.
     fn fault(&mut self, fault: LineFault) {
         self.fault_count += 1;
         if self.faults.len() < FAULTS_LISTED_MAX {

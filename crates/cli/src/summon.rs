@@ -1,7 +1,8 @@
-//! `cantrip summon`: an entity that lives on, one intent after another.
+//! `cantrip summon`: an entity that stays alive between intents.
 //!
-//! On a terminal it is a conversation with an editor and a history; from a pipe each line is an intent, so the same can
-//! be scripted. Both ways an intent is a new cast on the entity's one thread and in its one sandbox.
+//! On a terminal it is a conversation with a line editor and a history. From a pipe each line is an intent, so the same
+//! conversation can be scripted. In both cases an intent is a new cast on the entity's one thread and in its one
+//! sandbox.
 
 mod command;
 mod editor;
@@ -34,14 +35,15 @@ use crate::watch::{CastSummary, OutputMode, Viewer, waits};
 use command::Command;
 use input::{Input, InputEvent};
 
-/// Casts of the past that are told when an entity is taken up again.
+/// The number of earlier casts that are printed when an entity is summoned again.
 const CASTS_TOLD: usize = 3;
 
-/// Summon an entity and send it one intent after another.
+/// Start an interactive session: summon an entity (an agent instance) and send it one intent after another.
 ///
-/// A spell makes a new entity; an entity (its id, the beginning of it, @last, or nothing for the latest) is taken up
-/// again with its history and its variables. On a terminal each line is an intent; a line that ends in \ goes on, and
-/// """ opens a block. From a pipe it is the same, and the exit status is that of the first intent that did not succeed.
+/// A spell starts a new entity. An entity (its id, a prefix of it, @last, or nothing for the latest) is continued with
+/// its history and its variables. On a terminal each line is an intent; a line that ends in \ continues on the next
+/// line, and """ opens a block. Piped input is read in the same way, and the exit status is that of the first intent
+/// that did not succeed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip summon analyst.toml --context rows.csv\n  cantrip summon ent_06cyf9\n  \
                         cantrip summon\n  printf 'add 2\\nadd 3\\n' | cantrip summon counter --quiet")]
@@ -50,27 +52,27 @@ pub(crate) struct Summon {
     #[arg(value_name = "SPELL|ENTITY")]
     who: Option<String>,
 
-    /// A file that a new entity finds as `context`: JSON as a value, else its text.
+    /// A file that a new entity gets as `context`: JSON as a value, anything else as text.
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
 
-    /// Another crystal than the spell names.
+    /// Use this crystal (model) instead of the one that the spell names.
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
     crystal: Option<String>,
 
-    /// The spell an entity was cast from, where it cannot be found.
+    /// The spell that the entity was cast from, if it cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Print the upserts of every cast, one line of JSON each, in the place of the answers.
+    /// Print the upserts (stream updates) of every cast instead of the answers, each as one line of JSON.
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 
-    /// Say nothing on standard error but what goes wrong.
+    /// Print only errors on standard error.
     #[arg(long)]
     quiet: bool,
 }
@@ -146,7 +148,7 @@ impl Summon {
                 Err(refusal) => return Err(refusal),
             },
         };
-        // What stands in the environment is for new ones.
+        // A crystal from the environment applies to new entities only.
         let environment = std::env::var("CANTRIP_CRYSTAL").ok();
         if let Some(crystal) = self.crystal.as_ref().filter(|crystal| Some(*crystal) != environment.as_ref()) {
             let rule = "an entity keeps its crystal; a fork may have another";
@@ -157,14 +159,14 @@ impl Summon {
     }
 }
 
-/// Who is summoned.
+/// The entity to summon.
 enum SummonTarget {
     New(Source),
-    /// The latest, unless it is named.
+    /// An existing entity: the named one, or the latest.
     Known(Option<String>),
 }
 
-/// Why nobody came.
+/// The reason why an entity could not be summoned.
 enum SummonError {
     Refusal(Refusal),
     Answered(Box<GuardedReply>),
@@ -180,7 +182,7 @@ fn require_success(guarded: GuardedReply) -> Result<GuardedReply, SummonError> {
     if guarded.reply.reply_type().is_success() { Ok(guarded) } else { Err(SummonError::Answered(Box::new(guarded))) }
 }
 
-/// An entity that is here to be sent something.
+/// An entity that is ready to receive intents.
 struct EntitySession<'a> {
     guard: &'a Guard,
     present: Present,
@@ -191,11 +193,11 @@ struct EntitySession<'a> {
     spell: Spell,
     cantrip: Cantrip,
     entity: EntityId,
-    /// A run of it that has not come to its end: it goes on, or it is ended before the next one.
+    /// A run of the entity that has not ended. It is resumed, or ended before the next intent.
     waiting: Option<RunId>,
 }
 
-/// Whether to go on.
+/// The next step after an input.
 enum NextStep {
     Next(ExitStatus),
     Leave,
@@ -224,7 +226,7 @@ impl EntitySession<'_> {
                 }
             };
             match then {
-                // A person has seen it; a script is told of the first.
+                // A script gets the status of its first failure; on a terminal the user has seen it.
                 NextStep::Next(next) if !typed && status.is_success() => status = next,
                 NextStep::Next(_) => {}
                 NextStep::Leave => break,
@@ -250,7 +252,7 @@ impl EntitySession<'_> {
         }
     }
 
-    /// Where the entity stands: how many turns it has, and whether a run of it is not over.
+    /// Reads the state of the entity: its number of turns, and a run that has not ended.
     async fn look_back(&mut self) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = &self.store.loom;
@@ -263,7 +265,7 @@ impl EntitySession<'_> {
             let run = loom.cast(*cast).await.map_err(stored)?.run_id;
             let state = loom.run(run).await.map_err(stored)?.state;
             self.waiting = (state.is_live() || state == RunState::Failed).then_some(run);
-            // Who comes back after a crash need not wait for the lease of what crashed.
+            // After a crash the user should not have to wait until the lease of the dead process expires.
             if let Some(lease) = loom.holder(run).await.map_err(stored)? {
                 process::release_if_gone(loom, &lease).await.map_err(stored)?;
             }
@@ -271,7 +273,7 @@ impl EntitySession<'_> {
         Ok(())
     }
 
-    /// What was said last, for someone who comes back.
+    /// Prints the latest casts for a user who comes back.
     async fn welcome(&self) {
         if !self.shows.is_drawn() {
             return;
@@ -310,7 +312,7 @@ impl EntitySession<'_> {
 
     async fn intent(&mut self, intent: &str) -> NextStep {
         if let Some(run) = self.waiting.take() {
-            // One that failed stands in nobody's way.
+            // A failed run need not be ended before the next one.
             let state = self.store.loom.run(run).await.map(|view| view.state);
             if state.is_ok_and(RunState::is_live) {
                 self.end(run).await;
@@ -324,13 +326,13 @@ impl EntitySession<'_> {
         self.handle_reply(reply).await
     }
 
-    /// Asks about the calls that wait for a word, as long as there are some and someone answers.
+    /// Asks about the calls that wait for approval, until there are none or the user does not answer.
     async fn decide_pending(&mut self, cancel: &Cancel, mut reply: CastReply) -> CastReply {
         let (spell, service, cantrip) = (self.spell.clone(), self.service.clone(), self.cantrip.clone());
         let mut approvals = Approvals::new(&spell, self.shows);
         let mut resumed = false;
         while let Some(run) = approvals.decide_pending(&service, &reply).await {
-            // What is resumed goes past the entity that is held here.
+            // A resume bypasses the live entity of this session, so reload the entity first.
             self.refresh().await;
             reply = self.viewer.watch(cancel, service.resume(&cantrip, run, cancel)).await;
             resumed = true;
@@ -341,7 +343,7 @@ impl EntitySession<'_> {
         reply
     }
 
-    /// Ends a run that was left waiting, so that another may begin.
+    /// Ends a run that was left waiting, so that another can begin.
     async fn end(&mut self, run: RunId) {
         let cancel = Cancel::new();
         cancel.cancel();
@@ -352,7 +354,7 @@ impl EntitySession<'_> {
         self.refresh().await;
     }
 
-    /// Takes the entity up again from its loom: something other than a send has moved it.
+    /// Reloads the entity from its loom, because something other than a send has changed its thread.
     async fn refresh(&mut self) {
         let _ = self.service.dispose(self.entity).await;
         let taken = self.service.reattach_entity(&self.cantrip, self.entity).await;
@@ -361,14 +363,14 @@ impl EntitySession<'_> {
         }
     }
 
-    /// What a cast came to.
+    /// Prints the outcome of a cast and updates the session.
     async fn handle_reply(&mut self, reply: CastReply) -> NextStep {
         if reply.outcome.is_none() && reply.run.is_some() {
             self.refresh().await;
         }
         let end = CastSummary::of(&reply, &self.store);
         let begun = reply.run.is_some();
-        // What was interrupted has closed no turn: the loom says how far the thread has come.
+        // An interrupted run may have closed no turn, so the position of the thread is read from the loom.
         let looked = self.look_back().await;
         let status = print_answer(&self.viewer, self.present, self.shows, reply);
         if begun {
@@ -431,12 +433,12 @@ impl EntitySession<'_> {
         self.store.loom.thread(leaf).await.map_err(stored)
     }
 
-    /// The turn of this number on the thread, or the last one.
+    /// Returns the turn with this number on the thread, or the last one.
     async fn turn(&self, number: Option<u64>) -> Result<Turn, Refusal> {
         let turns = self.thread().await?.turns;
         let last = turns.last().map_or(0, |turn| turn.sequence);
         let wanted = number.unwrap_or(last);
-        // A child's thread runs through its parent's, and each counts for itself: the nearest is meant.
+        // The thread of a child contains its parent's turns, and each entity counts its own. Take the nearest one.
         let found = turns.into_iter().rev().find(|turn| turn.sequence == wanted);
         found.ok_or_else(|| {
             let hint = format!("the thread has turns 1 to {last}: /thread tells them");
@@ -444,7 +446,7 @@ impl EntitySession<'_> {
         })
     }
 
-    /// Branches off, and goes on with the branch.
+    /// Forks, and continues the session with the fork.
     async fn fork(&mut self, at: TurnId, number: u64, intent: Option<String>) -> NextStep {
         let before = self.entity;
         let cancel = Cancel::new();
@@ -467,7 +469,7 @@ impl EntitySession<'_> {
         then
     }
 
-    /// Goes on with what was interrupted or cut off.
+    /// Resumes an interrupted cast, or continues a truncated one.
     async fn go_on(&mut self) -> NextStep {
         let cancel = Cancel::new();
         let (service, cantrip) = (self.service.clone(), self.cantrip.clone());

@@ -1,7 +1,7 @@
-//! `--debug` of `acp` and `mcp`: which messages pass, told beside the protocol.
+//! `--debug` of `acp` and `mcp`: prints which messages pass.
 //!
-//! Standard output belongs to the protocol, so what is told goes to standard error: the direction of each message, its method
-//! or that it is an answer, its id and its size. What it says is not told, since it may hold secrets.
+//! Standard output belongs to the protocol, so the lines go to standard error: the direction of each message, its
+//! method or that it is an answer, its id and its size. The content is not printed, because it may hold secrets.
 
 use std::io;
 use std::pin::Pin;
@@ -13,27 +13,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::limits::DEBUG_MESSAGE_BYTES;
 use crate::present::{DIM, say, strip_control};
 
-/// One of the pipes of a protocol that has a message a line.
+/// One pipe of a protocol with one message per line.
 pub(crate) struct Tap<T> {
     inner: T,
-    /// None where nothing is told.
+    /// None if nothing is printed.
     watch: Option<Watch>,
 }
 
 struct Watch {
     arrow: &'static str,
-    /// The beginning of the line under way.
+    /// The beginning of the current line.
     line: Vec<u8>,
     bytes: usize,
 }
 
 impl<T> Tap<T> {
-    /// What is read from the other side.
+    /// Wraps the pipe that is read.
     pub(crate) fn incoming(inner: T, is_told: bool) -> Self {
         Self::new(inner, is_told, "->")
     }
 
-    /// What is written to it.
+    /// Wraps the pipe that is written.
     pub(crate) fn outgoing(inner: T, is_told: bool) -> Self {
         Self::new(inner, is_told, "<-")
     }
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// The method and id of a message.
+/// Returns the method and the id of a message.
 fn describe_message(line: &[u8]) -> String {
     let Ok(message) = serde_json::from_slice::<Value>(line) else {
         let why = if line.len() < DEBUG_MESSAGE_BYTES { "no JSON" } else { "a long message" };

@@ -1,6 +1,6 @@
-//! Who hears what happens: the log on standard error, and a collector of spans.
+//! Telemetry: the log on standard error, and the spans for a collector.
 //!
-//! Both are off unless the environment asks for them: on a terminal the reply says all a person needs.
+//! Both are off unless the environment asks for them, because on a terminal the reply says all that a user needs.
 
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -19,18 +19,19 @@ use tracing_subscriber::{Layer, fmt, registry};
 
 use crate::config;
 
-/// What asks for the content of messages, arguments and results in spans: `true`, as other programs understand it.
+/// The variable that enables the content of messages, arguments and results in spans. `true` has the same meaning as in
+/// other programs.
 const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 
-/// Begins to listen. `CANTRIP_LOG`, say `CANTRIP_LOG=info`, writes the log to standard error; a command that casts tells a
-/// collector of its spans if `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
+/// Starts the telemetry. `CANTRIP_LOG`, for example `CANTRIP_LOG=info`, writes the log to standard error. A command
+/// that casts sends its spans to a collector if `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
 pub(crate) fn begin(casts: bool) {
     remember_collector_headers();
     let asked = EnvFilter::builder()
         .with_default_directive(LevelFilter::OFF.into())
         .with_env_var("CANTRIP_LOG")
         .from_env_lossy();
-    // The spans are no lines, and lines do not repeat them.
+    // Spans are not written to the log.
     let lines = filter_fn(|metadata| metadata.target() != SPANS).with_max_level_hint(LevelFilter::TRACE);
     let log = fmt::layer().with_writer(|| WithoutSecrets).with_filter(asked.and(lines));
     #[cfg(feature = "otlp")]
@@ -44,17 +45,18 @@ pub(crate) fn begin(casts: bool) {
     }
 }
 
-/// Remembers the headers that a collector is sent: its key is among them, under a name that need not tell.
+/// Remembers the collector's headers as secrets: one of them holds its key, and the name of the header need not show
+/// that.
 fn remember_collector_headers() {
     for variable in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {
         for header in env::var(variable).unwrap_or_default().split(',') {
             let Some((_, value)) = header.split_once('=') else { continue };
-            // The value is percent-encoded where it has to be; unlike in a form, a plus sign is one.
+            // The value may be percent-encoded. Unlike in a form, a plus sign is a plus sign.
             let form = format!("value={}", value.trim().replace('+', "%2B").replace('&', "%26"));
             let decoded: String = url::form_urlencoded::parse(form.as_bytes()).map(|(_, value)| value).collect();
             for written in [value.trim(), &decoded] {
                 remember_secret(written);
-                // Behind a scheme such as Bearer.
+                // The secret after a scheme such as Bearer.
                 if let Some((_, behind)) = written.split_once(' ') {
                     remember_secret(behind);
                 }
@@ -63,7 +65,7 @@ fn remember_collector_headers() {
     }
 }
 
-/// Standard error, on which no secret of this process is written. A line of the log comes in one piece.
+/// Standard error without the known secrets of this process. Each log line arrives in one write.
 struct WithoutSecrets;
 
 impl std::io::Write for WithoutSecrets {
@@ -81,18 +83,19 @@ impl std::io::Write for WithoutSecrets {
     }
 }
 
-/// The process is about to end: what a collector has not been told yet is told now, for as long as may be.
+/// Sends the remaining spans before the process ends, within a time limit.
 pub(crate) fn end() {
     #[cfg(feature = "otlp")]
     otlp::end();
 }
 
-/// The span that this process was started from, where its environment says so.
+/// Returns the parent span from the environment, if it names one.
 pub(crate) fn parent_span() -> Option<TraceContext> {
     TraceContext::parse(&env::var("TRACEPARENT").ok()?, env::var("TRACESTATE").ok().as_deref())
 }
 
-/// A house as the environment and the configuration want it told of: what its spans say, and who learns of its traces.
+/// Returns the runtime with the telemetry settings of the environment and the configuration: the content of spans, and
+/// the hosts that receive the trace context.
 pub(crate) fn with_telemetry(runtime: &Runtime) -> Runtime {
     let named = env::var("CANTRIP_TRACEPARENT_TO").ok().map(|list| TracedHosts::parse(&list));
     let settled = || config::here().ok()?.traceparent_to.map(TracedHosts::from_hosts);
@@ -100,7 +103,7 @@ pub(crate) fn with_telemetry(runtime: &Runtime) -> Runtime {
     runtime.with_traced_content(tells_content()).with_traced_hosts(hosts)
 }
 
-/// Whether spans are to tell what was said.
+/// Returns true if spans include the content of messages.
 fn tells_content() -> bool {
     env::var(CONTENT).is_ok_and(|asked| asked.eq_ignore_ascii_case("true") || asked.eq_ignore_ascii_case("span_only"))
 }

@@ -1,8 +1,8 @@
-//! The person at the terminal, asked by an entity.
+//! The user at the terminal, asked by an entity.
 //!
-//! Question and answer go over the terminal itself, not over standard input and output: those may be a pipe full of
-//! data. The terminal is opened anew for each question and read without blocking a thread, so a question that is taken
-//! back leaves nobody behind who would eat the next line that is typed.
+//! Question and answer use the terminal itself, not standard input and output, because those may be a pipe of data. The
+//! terminal is opened again for each question and read without blocking a thread. So a cancelled question leaves no
+//! reader behind that would consume the next typed line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::present::strip_control;
 
 const TERMINAL: &str = "/dev/tty";
 
-/// Whoever sits at the terminal this process was started from.
+/// The user at the terminal from which this process was started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TerminalUser;
 
@@ -26,7 +26,7 @@ impl Human for TerminalUser {
     async fn ask(&self, _: Option<&Identity>, question: Question) -> Result<String, AskError> {
         let nobody = || AskError::Refused { actor: "nobody".to_owned(), reason: "no terminal to ask on".to_owned() };
         let broken = |error: io::Error| AskError::Failed { cause: error.to_string() };
-        // Any file that can be waited for will do, not only a pipe.
+        // `unchecked` accepts any file that can be polled, not only a pipe.
         let mut keys = pipe::OpenOptions::new().unchecked(true).open_receiver(TERMINAL).map_err(|_| nobody())?;
         let mut screen = OpenOptions::new().write(true).open(TERMINAL).map_err(|_| nobody())?;
         cursor::settle();
@@ -44,14 +44,14 @@ fn render_question(question: &Question) -> String {
     format!("\n? {}\n{choices}> ", strip_control(&question.question).replace('\n', "\n  "))
 }
 
-/// A number stands for the choice it was shown with.
+/// Replaces a number by the choice with that number.
 fn resolve_choice(answer: &str, choices: &[String]) -> String {
     let answer = answer.trim();
     let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     number.and_then(|at| choices.get(at)).map_or_else(|| answer.to_owned(), Clone::clone)
 }
 
-/// One line, or as much of it as may be typed; none at the end of the input.
+/// Reads one line, up to the allowed length; None at the end of the input.
 async fn line(keys: &mut Receiver) -> io::Result<Option<String>> {
     let mut typed = Vec::new();
     loop {

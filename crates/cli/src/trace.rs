@@ -1,4 +1,4 @@
-//! `cantrip trace`: what a predict did, read back.
+//! `cantrip trace`: shows and exports the traces of predicts.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,21 +18,21 @@ use crate::receipt;
 use crate::store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Read traces of predicts back: what was asked, said and used, step by step.
+/// Show and export the traces of predicts: requests, answers and usage, step by step.
 ///
-/// The hash of a trace is checked every time. Secrets are taken out again unless --no-redact is given. A trace whose retention
-/// has passed says when it was deleted and by which rule.
+/// The hash of a trace is verified on every read. Secrets are redacted again unless --no-redact is given. For a trace
+/// whose retention has passed, the output says when it was deleted and by which rule.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A trace is named by its reference or by the receipt of its predict; without a name the last receipt \
-                        that has a trace is meant.\n\nExamples:\n  cantrip trace show\n  \
+    after_help = "Name a trace by its reference or by the receipt of its predict. Without a name, the latest receipt \
+                        that has a trace is used.\n\nExamples:\n  cantrip trace show\n  \
                         cantrip trace show rcpt_8978fcad\n  cantrip trace export --all --out traces.jsonl"
 )]
 pub(crate) struct TraceCommand {
     #[command(subcommand)]
     action: TraceAction,
 
-    /// Where traces are kept: sqlite:FILE, postgres://... or memory:.
+    /// The store for traces: sqlite:FILE, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
@@ -42,36 +42,36 @@ enum TraceAction {
     /// Show one trace.
     #[command(after_help = "Examples:\n  cantrip trace show\n  cantrip trace show rcpt_8978fcad --json")]
     Show {
-        /// The trace: its reference, or the id of its receipt or the beginning of that id.
+        /// The trace: its reference, or the id of its receipt or a prefix of that id.
         #[arg(value_name = "TRACE")]
         name: Option<String>,
 
-        /// Show it as it was stored. It was sanitised then.
+        /// Show the trace as it was stored. It was redacted before that.
         #[arg(long)]
         no_redact: bool,
     },
 
-    /// Write traces as lines of JSON, one trace a line.
+    /// Export traces as JSON lines, one trace per line.
     #[command(after_help = "Examples:\n  cantrip trace export > trace.jsonl\n  \
                             cantrip trace export --run @last\n  cantrip trace export --all --out traces.jsonl")]
     Export {
-        /// The trace: its reference, or the id of its receipt or the beginning of that id.
+        /// The trace: its reference, or the id of its receipt or a prefix of that id.
         #[arg(value_name = "TRACE")]
         name: Option<String>,
 
-        /// All traces of this run.
+        /// Export all traces of this run.
         #[arg(long, value_name = "RUN", conflicts_with = "name")]
         run: Option<String>,
 
-        /// All traces of the store.
+        /// Export all traces in the store.
         #[arg(long, conflicts_with_all = ["name", "run"])]
         all: bool,
 
-        /// Write them as they were stored. They were sanitised then.
+        /// Export the traces as they were stored. They were redacted before that.
         #[arg(long)]
         no_redact: bool,
 
-        /// Write to a new file, not to standard output.
+        /// Write to this new file instead of standard output.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -141,7 +141,7 @@ async fn export(
     Ok((guarded, String::new()))
 }
 
-/// Where the lines of an export go.
+/// The destination of exported lines.
 struct Lines {
     to: Box<dyn Write>,
     path: Option<PathBuf>,
@@ -184,7 +184,7 @@ impl Lines {
         }
     }
 
-    /// Flushes. A reader of the pipe that went away wants no more lines.
+    /// Flushes the output. A reader that closed the pipe wants no more lines, so that is not an error.
     fn end(mut self) -> Result<(), Refusal> {
         match self.written.and_then(|()| self.to.flush()) {
             Ok(()) => Ok(()),
@@ -197,7 +197,7 @@ impl Lines {
     }
 }
 
-/// The trace of this name; without one, that of the last receipt that has a trace.
+/// Returns the trace of this name; without a name, the trace of the last receipt that has one.
 async fn resolve(loom: &AnyLoom, name: Option<&str>) -> Result<TraceName, Refusal> {
     match name {
         Some(reference) if reference.starts_with("trace:") => Ok(TraceName::Reference(reference.to_owned())),
@@ -225,7 +225,7 @@ async fn last(loom: &AnyLoom) -> Result<TraceName, Refusal> {
     }
 }
 
-/// A trace as text: what is known of it, then its content.
+/// Renders a trace: its metadata, then its content.
 fn draw(value: &Value) -> String {
     let text = |key: &str| value[key].as_str().map(strip_control).unwrap_or_default();
     let mut drawn = String::new();

@@ -1,7 +1,7 @@
-//! Arguments that no command can be read from.
+//! Invalid arguments.
 //!
-//! A person gets the words of the argument parser, with its suggestions. A program that asked for `--json` gets the
-//! envelope that every other outcome has, so that it need not read two kinds of errors.
+//! A person gets the message of the argument parser, with its suggestions. A program that passed `--json` gets the same
+//! envelope as for any other outcome, so that it need not parse two kinds of errors.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::present::Present;
 
-/// Reads the arguments of this process.
+/// Parses the arguments of this process.
 pub(crate) fn parse<P: Parser>() -> Result<P, clap::Error> {
     let mut command = P::command();
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
@@ -23,8 +23,8 @@ pub(crate) fn parse<P: Parser>() -> Result<P, clap::Error> {
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Returns the error about `--json` before a command together with an option behind it that excludes `--json`: the argument
-/// parser compares only options that stand behind the same command.
+/// Returns an error if `--json` before a command meets an option after it that excludes `--json`. The argument parser
+/// only compares options after the same command.
 fn second_output_form(command: &mut clap::Command, matches: &ArgMatches) -> Option<clap::Error> {
     command.build();
     let (mut named, mut given) = (&*command, matches);
@@ -45,7 +45,7 @@ fn second_output_form(command: &mut clap::Command, matches: &ArgMatches) -> Opti
     Some(error)
 }
 
-/// Answers arguments that could not be read, in the form that they ask for.
+/// Reports invalid arguments in the output form that the arguments ask for.
 pub(crate) fn refuse(error: clap::Error, guard: &Guard) -> ExitCode {
     let asked_for_text = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if asked_for_text || !wants_json() {
@@ -58,7 +58,7 @@ pub(crate) fn refuse(error: clap::Error, guard: &Guard) -> ExitCode {
     Present { json: true }.reply(guarded, String::new)
 }
 
-/// Returns whether `--json` stands among the arguments, before those that are no options any more.
+/// Returns true if `--json` is among the arguments before `--`.
 fn wants_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
@@ -67,7 +67,7 @@ fn invalid(error: &clap::Error) -> ReplyDraft<Invalid> {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
-    // What follows the first line of an error is a list of what is missing, up to an empty line.
+    // The lines after the first line of an error list the missing arguments, up to an empty line.
     let listed: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
     let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
     let command = usage.map(command_of).unwrap_or_else(|| "cantrip".to_owned());

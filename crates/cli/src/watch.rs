@@ -1,5 +1,5 @@
-//! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented; or
-//! the upserts themselves, one a line.
+//! The output of a cast while it runs: its turns, their text, each gate call and its reply, with children indented; or
+//! the upserts themselves, one per line.
 
 mod live;
 mod screen;
@@ -27,12 +27,12 @@ use crate::waiting::CrystalFault;
 use live::Live;
 use screen::{ChildUsage, Screen};
 
-/// How someone wants to see a cast.
+/// The output form of a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputMode {
-    /// On standard error, as a person reads it.
+    /// Rendered for people on standard error.
     Drawn,
-    /// On standard output, as lines of JSON.
+    /// Lines of JSON on standard output.
     Upserts,
     Nothing,
 }
@@ -53,8 +53,8 @@ impl OutputMode {
     }
 }
 
-/// Whoever looks at one cast after the other of a house. A house is watched as long as it stands, so what it shows goes
-/// to the cast that runs.
+/// Shows the casts of a runtime, one after another. A runtime keeps its watcher, so the watcher forwards each event to
+/// the display of the cast that is running.
 pub(crate) struct Viewer {
     shows: OutputMode,
     current: WatcherSwitch,
@@ -65,14 +65,14 @@ pub(crate) struct Viewer {
 #[derive(Debug, Clone, Default)]
 struct WatcherSwitch(Arc<Mutex<Option<ActiveCast>>>);
 
-/// Where the cast that runs is shown.
+/// The channels of the running cast's display.
 #[derive(Debug)]
 struct ActiveCast {
     events: Channel,
     notices: mpsc::Sender<Notice>,
 }
 
-/// What is told of a cast that is no event of its stream.
+/// A notification about a cast that is not an event of its stream.
 #[derive(Debug)]
 enum Notice {
     Progressed(CallProgress),
@@ -94,20 +94,20 @@ impl Watcher for WatcherSwitch {
 
     fn on_progress(&self, progressed: CallProgress) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // The next one says more.
+            // If the channel is full, the notice is dropped; the next one has newer values.
             let _ = showing.notices.try_send(Notice::Progressed(progressed));
         }
     }
 
     fn on_retry(&self, retrying: RetryNotice) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Where there is no room for it, so much was told before that it would be lost among it.
+            // If the channel is full, the notice is dropped; it would be lost among the other lines anyway.
             let _ = showing.notices.try_send(Notice::Retrying(retrying));
         }
     }
 }
 
-/// Writes a line for each request that is made again, and nothing else.
+/// Prints a line for each retry of a request, and nothing else.
 pub(crate) struct RetryLines;
 
 impl Watcher for RetryLines {
@@ -122,7 +122,7 @@ impl Watcher for RetryLines {
     }
 }
 
-/// Returns the line that says when a request is made again, and why.
+/// Returns the line that says when a request is retried, and why.
 fn retry_line(retrying: &RetryNotice) -> String {
     let RetryNotice { attempt, attempts_max, after, cause, .. } = retrying;
     let seconds = after.as_secs_f64();
@@ -137,7 +137,7 @@ impl Viewer {
         Self { shows, current: WatcherSwitch::default(), screen: Screen::new(live), began: Instant::now() }
     }
 
-    /// A house with this store that is looked at.
+    /// Returns a runtime for this store, with this viewer as its watcher.
     pub(crate) fn runtime(&self, store: &Store, guard: &Guard) -> Runtime {
         let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone());
         let runtime = crate::telemetry::with_telemetry(&runtime);
@@ -152,13 +152,13 @@ impl Viewer {
         }
     }
 
-    /// The next turn comes after this one of its thread.
+    /// Sets the number of the last turn of the thread; the next turn gets the number after it.
     pub(crate) fn counts_from(&mut self, sequence: u64) {
         self.screen.turns.insert(None, sequence);
         self.screen.last.remove(&None);
     }
 
-    /// Names what is about to run.
+    /// Prints the name, the crystal and the limits of the spell that is about to run.
     pub(crate) fn begin(&self, spell: &Spell, given: Option<Money>, store: &Store) {
         if self.shows.is_drawn() {
             let Spell { name, crystal, medium, .. } = spell;
@@ -167,7 +167,7 @@ impl Viewer {
         }
     }
 
-    /// Shows a cast while it runs, and heeds Ctrl-C.
+    /// Shows a cast while it runs, and handles Ctrl-C.
     pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
         let (channel, events) = Channel::new();
         let (notices, noticed) = mpsc::channel(PROGRESS_WAITING_MAX);
@@ -184,7 +184,7 @@ impl Viewer {
         };
         self.began = Instant::now();
         let reply = with_interrupt(cancel, self.shows.is_drawn(), cast).await;
-        // Whoever follows comes to its end.
+        // The display task ends when its channels are closed.
         self.current.set(None);
         if let Some(following) = following {
             self.screen = following.await.unwrap_or_default();
@@ -192,12 +192,12 @@ impl Viewer {
         reply
     }
 
-    /// Returns whether the answer stands on the screen already, word by word as it was said.
+    /// Returns true if the answer is on the screen already, because it was streamed.
     pub(crate) fn has_said(&self, answer: &str) -> bool {
         self.screen.live.as_ref().is_some_and(|live| live.has_said(answer))
     }
 
-    /// What the cast took, with its children.
+    /// Renders the usage of the cast, with its children.
     fn usage_text(&self, end: &CastSummary) -> String {
         let Some((input, output, mut spent)) = end.took else { return String::new() };
         let below = &self.screen.below;
@@ -205,7 +205,7 @@ impl Viewer {
         format!("{}{}", tokens(input.saturating_add(below.input), output.saturating_add(below.output)), cost(&spent))
     }
 
-    /// One line about how it ended.
+    /// Prints one line about the end of the cast.
     pub(crate) fn print_ending(&self, end: &CastSummary) {
         if self.shows.is_drawn() {
             let (how, took) = (&end.how, self.usage_text(end));
@@ -216,8 +216,8 @@ impl Viewer {
         }
     }
 
-    /// The same, where it is kept, and what may be done with it. How a run that waits goes on is told in any case: who
-    /// missed it would believe it lost.
+    /// Prints the end of the cast, the store and the next commands. The command to resume a waiting run is printed in
+    /// any case, because a user who does not see it would think that the run is lost.
     pub(crate) fn end(&self, end: &CastSummary, store: &Store) {
         let kept = if store.beside.is_some() { " · " } else { "" };
         if self.shows.is_drawn() {
@@ -240,16 +240,16 @@ impl Viewer {
     }
 }
 
-/// What is told about a cast when its answer was given.
+/// The facts that are printed after the answer of a cast.
 pub(crate) struct CastSummary {
     how: String,
-    /// Tokens in and out, and what they cost.
+    /// Tokens in, tokens out and their cost.
     took: Option<(u64, u64, CostTotal)>,
-    /// Whether the run can be gone on with.
+    /// True if the run can be resumed.
     pub(crate) waits: bool,
-    /// Why its crystal does not answer, if that is what it waits for.
+    /// The fault of the crystal, if the run waits for the crystal.
     fault: Option<CrystalFault>,
-    /// What to do with it, ready to be pasted.
+    /// The next commands, ready to be pasted.
     commands: Vec<String>,
 }
 
@@ -264,7 +264,7 @@ impl CastSummary {
     }
 }
 
-/// What to do with a cast that came to rest, ready to be pasted.
+/// Returns the next commands after a cast, ready to be pasted.
 fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
     let (program, again) = (program(), &store.again);
     let summon = |entity: EntityId| format!("{program} summon {entity}{again}");
@@ -290,7 +290,7 @@ fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
     }
 }
 
-/// Whether the run can be gone on with.
+/// Returns true if the run can be resumed.
 pub(crate) fn waits(reply: &CastReply) -> bool {
     reply.outcome.is_none() && reply.reply().data().get("state").is_some_and(|state| state == "waiting")
 }
@@ -299,7 +299,7 @@ pub(crate) fn waits_for_a_person(reply: &CastReply) -> bool {
     waits(reply) && reply.reply().data().get("reason").is_some_and(|reason| reason == "approval")
 }
 
-/// How it ended.
+/// Returns how the cast ended.
 fn ending_text(reply: &CastReply) -> String {
     let Some(outcome) = &reply.outcome else {
         let reason = reply.reply().data().get("reason").and_then(|reason| reason.as_str());
@@ -325,7 +325,7 @@ fn ending_text(reply: &CastReply) -> String {
     format!("{ended} after {} {turns}{cut}{denied}", outcome.turns)
 }
 
-/// What it cost, and that nobody knows what it cost; nothing about what costs nothing.
+/// Renders the cost, and whether a part of it is unknown; empty if there is no cost.
 pub(crate) fn cost(spent: &CostTotal) -> String {
     let known = spent.cost().filter(|cost| cost.micros() > 0).map(|cost| cost.to_string());
     match (known, spent.uncosted()) {
@@ -337,7 +337,7 @@ pub(crate) fn cost(spent: &CostTotal) -> String {
     }
 }
 
-/// The folder that the spell's gates work in, where it is one.
+/// Renders the folder of the spell's gates; the number of folders if there are several.
 fn root(spell: &Spell) -> String {
     let roots: BTreeSet<&str> = spell
         .gates
@@ -364,7 +364,7 @@ fn root(spell: &Spell) -> String {
     }
 }
 
-/// What may be spent, where the spell or the caller says: the less of both.
+/// Renders the budget of the spell or of the caller; the lower one if both have one.
 fn budget(spell: &Spell, given: Option<Money>) -> String {
     let ward = spell.wards.get("max_cost").and_then(Value::as_str);
     let lower = |ward: &str, given: Money| {
@@ -378,7 +378,7 @@ fn budget(spell: &Spell, given: Option<Money>) -> String {
     }
 }
 
-/// Nothing is said about crystals that do not count.
+/// Renders the token counts; empty for a crystal that does not count tokens.
 fn tokens(prompt: u64, completion: u64) -> String {
     if prompt + completion == 0 { String::new() } else { format!(" · {prompt} tokens in, {completion} out") }
 }
@@ -386,7 +386,7 @@ fn tokens(prompt: u64, completion: u64) -> String {
 async fn draw_events(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut screen: Screen) -> Screen {
     let mut options = Options { announce_arguments: true, ..Options::default() };
     if screen.live.is_some() {
-        // Every word as it comes; the rest of one that is said slowly does not wait long either.
+        // Emit every word as it arrives; a part of a word waits for a short time only.
         let soon = Some(Duration::from_millis(UNSEEN_TEXT_MS));
         options.gradient = Gradient::new(&[0]);
         options.timers = Timers { idle: soon, first: soon, max: soon };
@@ -406,13 +406,13 @@ async fn draw_events(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice
     }
 }
 
-/// One line each; who reads them puts the last one of an item in the place of those before.
+/// Prints each upsert on a line. A later upsert of an item replaces the earlier ones.
 async fn print_events(events: Receiver<StreamEvent>, screen: Screen) -> Screen {
     let mut upserts = UpsertStream::of(events, Options::default());
     while let Some(emission) = upserts.next().await {
         let mut out = io::stdout().lock();
         let line = serde_json::to_string(&emission).unwrap_or_default();
-        // A reader that went away wants no more; the cast goes on.
+        // A reader that closed the pipe wants no more lines; the cast continues.
         if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
             break;
         }

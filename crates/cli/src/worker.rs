@@ -1,4 +1,4 @@
-//! `cantrip worker`: a process that does dangerous work for another one, and may die of it.
+//! `cantrip worker`: a process that does dangerous work for another process, and may crash without harm to it.
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 use cantrip::circle::python::{self, Options, Python};
 use cantrip_reply::{Refusal, codes};
 
-/// Serve Python programs on standard input and output, for the process that started this one.
+/// Run Python programs for the process that started this one (internal).
 ///
-/// Started by `cantrip` itself, or by a program that uses the library; there is nothing here for a person to type.
+/// The requests come on standard input and the answers go to standard output. It is started by `cantrip` itself, or by
+/// a program that uses the library. You never need to run it by hand.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Worker {
-    /// Keep Python interpreters.
+    /// Run Python interpreters.
     #[arg(long, required = true)]
     python: bool,
 }
@@ -25,7 +26,7 @@ impl Worker {
     }
 }
 
-/// The Python medium, with workers of this very program. Whoever asks again has the same.
+/// Returns the Python medium with workers of this program. Later calls return the same medium.
 pub(crate) fn python() -> Result<Python, Refusal> {
     static STARTED: OnceLock<Python> = OnceLock::new();
     if let Some(python) = STARTED.get() {

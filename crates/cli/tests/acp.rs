@@ -28,13 +28,13 @@ use tokio::sync::Notify;
 use crate::support::Folder;
 use crate::support::model::Model;
 
-/// What the editor's user does when asked, and what the editor was shown.
+/// The decisions of the editor's user, and the updates that the editor received.
 #[derive(Clone, Default)]
 pub(crate) struct Editor {
     shown: Arc<Mutex<Vec<SessionUpdate>>>,
     asked: Arc<Mutex<Vec<RequestPermissionRequest>>>,
     questions: Arc<Mutex<Vec<String>>>,
-    /// The options that are chosen, one after the other; none is left: the prompt is cancelled.
+    /// The options that the user chooses, in order; if none is left, the prompt is cancelled.
     chooses: Arc<Mutex<Vec<&'static str>>>,
     told: Arc<Notify>,
 }
@@ -48,7 +48,7 @@ impl Editor {
         std::mem::take(&mut *self.shown.lock().unwrap())
     }
 
-    /// Waits until something was shown that fits.
+    /// Waits for an update that fits.
     async fn sees(&self, fits: impl Fn(&SessionUpdate) -> bool) {
         loop {
             let told = self.told.notified();
@@ -60,14 +60,14 @@ impl Editor {
     }
 }
 
-/// The real binary, in this folder.
+/// Starts the real binary in this folder.
 fn agent(folder: &Folder, arguments: &[&str]) -> Child {
     let mut command = folder.command(&[&["acp"], arguments].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     Command::from(command).kill_on_drop(true).spawn().expect("the binary runs")
 }
 
-/// Speaks with the agent, and ends it by closing the pipe.
+/// Runs a conversation with the agent, and ends the agent by closing the pipe.
 pub(crate) async fn speaking<T>(
     folder: &Folder,
     arguments: &[&str],
@@ -144,7 +144,7 @@ pub(crate) async fn prompted(
     cx.send_request(PromptRequest::new(session.clone(), vec![ContentBlock::from(words)])).block_task().await
 }
 
-/// What the agent said, put together as an editor does.
+/// Returns the text of the agent, joined as an editor does.
 fn said(updates: &[SessionUpdate]) -> String {
     let text = updates.iter().filter_map(|update| match update {
         SessionUpdate::AgentMessageChunk(chunk) => match &chunk.content {
@@ -217,7 +217,7 @@ async fn an_answer_is_streamed_and_the_session_is_there_after_a_restart() {
         Ok(new.session_id)
     })
     .await;
-    // Both prompts are casts of one entity, and the first run has the session's name.
+    // Both prompts are casts of one entity, and the session has the id of the first run.
     assert_eq!(folder.intents(), ["tell me about it", "and where?"]);
     let runs = folder.envelope(&["run", "ls"], codes::READ.any());
     assert!(runs["data"]["value"].as_array().unwrap().iter().any(|run| run["run_id"] == *session.0));
@@ -245,13 +245,13 @@ async fn an_answer_is_streamed_and_the_session_is_there_after_a_restart() {
         assert_eq!(users, ["tell me about it", "and where?"]);
         let before = "It is a small town by the sea, with one long street and a light.As I said: by the sea.";
         assert_eq!((said(&shown).as_str(), thought(&shown).as_str()), (before, "Where was it?"));
-        // The script is read from its beginning again, and the thread goes on.
+        // The script starts again from its beginning, and the thread continues.
         let ended = prompted(&cx, &session, "once more").await?;
         assert_eq!(ended.stop_reason, StopReason::EndTurn);
         cx.send_request(CloseSessionRequest::new(session.clone())).block_task().await?;
         let gone = prompted(&cx, &session, "hello?").await.expect_err("it is closed");
         assert_eq!(gone.data.expect("a reply")["code"], codes::NOT_FOUND.any().as_str());
-        // Taken up without being told again.
+        // A resumed session does not send its history again.
         editor.shown();
         cx.send_request(ResumeSessionRequest::new(session.clone(), &path)).block_task().await?;
         assert!(editor.shown().is_empty());
@@ -298,7 +298,7 @@ async fn a_call_that_needs_a_person_is_asked_about_in_the_editor() {
     let Some([ToolCallContent::Diff(diff)]) = fields.content.as_deref() else { panic!("{fields:?}") };
     assert_eq!((diff.old_text.as_deref(), diff.new_text.as_str()), (Some("one\ntwo\nthree\n"), "one\nzwei\nthree\n"));
     let shown = editor.shown();
-    // Every call was told of once, and every permission was about a call that was told of.
+    // Every call was announced once, and every permission request was about an announced call.
     let calls: Vec<_> = shown
         .iter()
         .filter_map(|update| match update {
@@ -374,7 +374,7 @@ async fn who_cancels_is_answered_so_at_once_and_while_a_call_waits() {
         assert_eq!(busy.data.expect("a reply")["code"], codes::BUSY.any().as_str());
         cx.send_notification(CancelNotification::new(session.clone()))?;
         assert_eq!(begun.block_task().await?.stop_reason, StopReason::Cancelled);
-        // The session is not spoilt by it.
+        // The session still works afterwards.
         assert_eq!(prompted(&cx, &session, "again").await?.stop_reason, StopReason::EndTurn);
         Ok(())
     })
@@ -382,7 +382,7 @@ async fn who_cancels_is_answered_so_at_once_and_while_a_call_waits() {
     assert!(said(&editor.shown()).ends_with("after all"));
 
     let folder = handy(&[EDIT]);
-    // Nobody chooses: the editor answers that the prompt was cancelled.
+    // The user chooses nothing: the editor answers that the prompt was cancelled.
     let editor = Editor::default();
     let path = folder.path().to_owned();
     speaking(&folder, &["--spell", "hands"], &editor, async |cx| {
@@ -461,7 +461,7 @@ fn a_spell_that_is_not_there_is_refused_before_anything_is_served() {
     assert!(said.as_str().unwrap().contains(codes::NOT_FOUND.any().as_str()), "{said}");
 }
 
-/// The words of each message of a request, with who said them.
+/// Returns the role and the text of each message of a request.
 fn told(request: &Value) -> Vec<(String, String)> {
     let messages = request["messages"].as_array().expect("messages").iter();
     messages
@@ -469,11 +469,11 @@ fn told(request: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A person changes their mind twice: before the first answer, and before the last.
+/// The user cancels two prompts: one before the first answer, and one before the last.
 #[tokio::test]
 async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and_in_a_loaded_session() {
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
-    // Nobody ever answers what is to be cancelled: the sender is dropped at the end.
+    // The requests that are to be cancelled never get an answer: the sender is dropped at the end.
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
     let model = Model::start(move |request| {
@@ -521,7 +521,7 @@ async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and
         Ok(session)
     })
     .await;
-    // What was said last and cancelled hangs from no turn yet, and is shown all the same.
+    // The prompt that was cancelled last belongs to no turn yet, but it is shown.
     let shown = folder.run(&["loom", "thread"]);
     let text = crate::support::stdout(&shown);
     assert_eq!(text.matches(MARKER).count(), 2, "{text}");
@@ -539,7 +539,7 @@ async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and
     })
     .await;
     drop(hold);
-    // A thread with what was cancelled is replayed to the same requests, and the journal is sound.
+    // A thread with cancelled prompts replays to the same requests, and the journal verifies.
     let thread = folder.seen(&["thread"]);
     let cancelled: Vec<&Value> = thread["casts"].as_array().unwrap().iter().map(|cast| &cast["cancelled"]).collect();
     assert_eq!(
@@ -551,7 +551,7 @@ async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and
     folder.envelope(&["loom", "verify"], codes::VERIFIED.any());
 }
 
-/// The messages that an editor was shown, with who said them.
+/// Returns the role and the text of the messages that an editor received.
 fn messages(shown: &[SessionUpdate]) -> Vec<(String, String)> {
     let chunks = shown.iter().filter_map(|update| match update {
         SessionUpdate::UserMessageChunk(chunk) => Some(("user", chunk)),
@@ -565,7 +565,7 @@ fn messages(shown: &[SessionUpdate]) -> Vec<(String, String)> {
     words.collect()
 }
 
-/// The person takes another spell after a cancelled prompt: before the first answer, twice in a row, and behind an answer.
+/// The user switches the spell after a cancelled prompt: before the first answer, twice in a row, and after an answer.
 #[tokio::test]
 async fn a_cancelled_prompt_is_told_to_the_spell_that_is_chosen_next() {
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();

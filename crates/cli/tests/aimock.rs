@@ -1,4 +1,4 @@
-//! Casts against a peer that is not ours: `@copilotkit/aimock` speaks as the providers do, and knows nothing of this
+//! Casts against a peer that is not ours: `@copilotkit/aimock` simulates the providers and knows nothing of this
 //! project. `test.sh` installs it and names its folder in `CANTRIP_TEST_AIMOCK`.
 
 use crate::support;
@@ -12,17 +12,17 @@ use support::{Folder, stdout};
 
 use crate::providers::FAMILIES;
 
-/// The peer, on a port of its own, until it is dropped.
+/// The peer on its own port; it runs until it is dropped.
 struct Peer {
     process: Child,
     address: String,
 }
 
 impl Peer {
-    /// None where it was not installed.
+    /// Starts the peer; None if it is not installed.
     fn start(folder: &Folder) -> Option<Self> {
         let installed = std::env::var_os("CANTRIP_TEST_AIMOCK").filter(|path| !path.is_empty()).map(PathBuf::from)?;
-        // It calls a gate, and with the result the gate that ends the cast.
+        // The peer calls a gate, and after the result it calls the gate that ends the cast.
         let call = |name: &str, arguments: Value| json!({"toolCalls": [{"name": name, "arguments": arguments}]});
         let fixtures = json!({"fixtures": [
             {"match": {"userMessage": "look", "hasToolResult": false}, "response": call("echo", json!({"text": "seen"}))},

@@ -1,4 +1,4 @@
-//! The same spell, script and intent, whichever door they come in by: the looms differ in ids and times only.
+//! The same spell, script and intent through every surface: the looms differ only in ids and times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{acp, mcp, serve};
 
 const INTENT: &str = "count the letters of loom";
 
-/// A cast with everything that a loom keeps: thoughts, words, a gate from code, a failure that is read, an answer.
+/// A cast with everything that a loom records: thinking, text, a gate call from code, a failed call, an answer.
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -34,7 +34,8 @@ fn folder() -> Folder {
     folder
 }
 
-/// The records of the only store in it, with ids, times and hashes by the order in which they first appear.
+/// Returns the records of the only store in the folder. Ids, times and hashes are numbered in the order of first
+/// appearance.
 fn records(folder: &Folder) -> Vec<Value> {
     let mut names = Names::default();
     folder
@@ -52,7 +53,7 @@ impl Names {
         match value {
             Value::Object(entries) => {
                 let plain = entries.into_iter().map(|(key, value)| {
-                    // How long something took, and by which chance it is repeatable.
+                    // Durations and random seeds differ between runs.
                     let told = matches!(key.as_str(), "duration_ms" | "clock_ms" | "seed" | "elapsed_ms");
                     let value = if told { json!("told") } else { self.plain(value) };
                     (key, value)
@@ -75,10 +76,10 @@ impl Names {
         let kind = match of_kind {
             Some(kind) => *kind,
             None if text.starts_with("sha256:") => "hash_",
-            // An id within a text, as in the name of a step.
+            // Leave a text that only contains an id, such as the name of a step.
             None => return text.to_owned(),
         };
-        // A call is its turn's, with a number behind.
+        // The id of a call is the id of its turn and a number.
         let (id, rest) = text.split_once(':').filter(|_| kind != "hash_").unwrap_or((text, ""));
         let next = format!("{kind}{}", self.0.len());
         format!("{}:{rest}", self.0.entry(id.to_owned()).or_insert(next))

@@ -1,4 +1,4 @@
-//! The tests of the binary, but for those that take long or are called by name.
+//! The tests of the binary, except for those that take long or are run by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

@@ -1,4 +1,4 @@
-//! A person at the terminal decides about calls while the cast is on the screen.
+//! A user at the terminal decides about calls while the cast is on the screen.
 
 use crate::support::terminal::{CTRL_D, Terminal};
 use crate::support::{Folder, id};
@@ -56,7 +56,7 @@ fn what_is_allowed_for_the_run_is_not_asked_again_and_the_shell_lives_through_it
     terminal.wait_for("x=kept; cd /tmp");
     terminal.line("2");
     terminal.wait_for("kept /tmp");
-    // Another gate is another question; who decides nothing leaves the run waiting.
+    // Another gate is another question; an empty answer leaves the run waiting.
     terminal.wait_for("May it call edit?");
     terminal.line("");
     let (left, status) = terminal.end();
@@ -81,7 +81,7 @@ fn an_entity_that_is_summoned_asks_too() {
     terminal.wait_for("kept /tmp");
     terminal.wait_for("terminated after 3 turns");
     terminal.wait_for("hands> ");
-    // What was allowed for one intent is not allowed for the next.
+    // An approval for one intent does not apply to the next.
     terminal.line("and on");
     terminal.wait_for("turn 4");
     terminal.wait_for("May it call shell?");
@@ -118,7 +118,7 @@ fn what_costs_something_is_shown_with_its_price_and_asked_about_each_time() {
     terminal.wait_for("approval_required.interactive");
     assert!(!folder.path().join("paid.log").exists());
     terminal.line("2");
-    // A yes for the run is none for its money.
+    // An approval for the run does not cover its money.
     terminal.wait_for("May it spend up to 0.05 USD on pay?");
     terminal.line("3");
     terminal.wait_for("Why not?");

@@ -1,4 +1,4 @@
-//! Whatever is wrong with what was written: the place, the fault and the remedy are told, and nothing is cast.
+//! Invalid input of any kind: the position, the fault and the remedy are reported, and nothing is cast.
 
 use crate::support;
 
@@ -8,7 +8,7 @@ use support::{Folder, enveloped, stderr, stdout};
 
 const SCRIPT: &str = "responses:\n  - tool_calls: [{id: d, gate: done, args: {answer: 1}}]\n";
 
-/// Casts a spell that cannot be cast, and gives its reply and what a person reads.
+/// Casts an invalid spell. Returns its reply and the text for people.
 #[track_caller]
 fn refused(spell: &str, code: AnyCode) -> (Value, String) {
     let folder = Folder::new();
@@ -115,7 +115,7 @@ fn a_script_that_runs_dry_says_how_many_responses_it_has_and_to_add_one() {
     tells(message, &["scripted/dry.yaml", "script exhausted", "2 responses", "add one"]);
     let output = folder.run(&["cast", "dry.toml", "talk"]);
     assert_eq!(output.status.code(), Some(4));
-    // What was said before is kept, and can be looked at.
+    // The earlier turns are kept and can be read.
     assert_eq!(folder.seen(&["thread"])["turns"].as_array().map(Vec::len), Some(2));
 }
 
@@ -157,7 +157,7 @@ fn arguments_that_cannot_be_read_are_answered_with_the_envelope_where_it_is_aske
         (&["run"], "cantrip run", "cantrip run --help"),
     ];
     for (arguments, named, hint) in wrong {
-        // Wherever the option stands.
+        // The option works in any position.
         let after = [arguments, &["--json"]].concat();
         let before = [&["--json"], arguments].concat();
         for arguments in [after, before] {
@@ -191,11 +191,11 @@ fn arguments_that_cannot_be_read_are_answered_with_the_envelope_where_it_is_aske
         }
     }
     assert!(!folder.path().join(".cantrip").exists(), "nothing was cast");
-    // A person reads what they read before, and so does who only wants help.
+    // People get the same text as before, and so does a request for help.
     let output = folder.run(&["cast", "x", "y", "--frobnicate"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
     tells(stderr(&output), &["unexpected argument '--frobnicate'", "Usage: cantrip cast"]);
-    // Behind `--` it is a word like any other.
+    // After `--` it is an ordinary word.
     let output = folder.run(&["frobnicate", "--", "--json"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
     for asks in [&["--help", "--json"][..], &["cast", "--help", "--json"], &["--version", "--json"]] {

@@ -1,4 +1,4 @@
-//! Which callers a canary is served to, as production chooses: through the command line, HTTP and MCP of the real binary.
+//! Which callers get a canary, as production selects them: through the command line, HTTP and MCP of the real binary.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn rollout(store: &str) -> Folder {
     folder
 }
 
-/// What a preview says that this caller gets.
+/// Returns the variant that a preview predicts for this caller.
 fn previewed(folder: &Folder, store: &str, caller: &[&str]) -> Value {
     let shown =
         folder.envelope(&[&["pointer", "preview", "Shout", "--store", store], caller].concat(), codes::READ.any());
@@ -55,7 +55,7 @@ fn previewed(folder: &Folder, store: &str, caller: &[&str]) -> Value {
     rows[0].clone()
 }
 
-/// What the receipt of a predict says that its caller got, in the words of a preview.
+/// Returns the variant from the receipt of a predict, in the format of a preview.
 #[track_caller]
 fn got(folder: &Folder, store: &str, reply: &Value, key: &Value) -> Value {
     let receipt = id(&reply["data"]["receipt_id"]);
@@ -68,7 +68,7 @@ fn got(folder: &Folder, store: &str, reply: &Value, key: &Value) -> Value {
     })
 }
 
-/// Asserts that at least one caller got each of the two.
+/// Asserts that each of the two variants was served to at least one caller.
 fn both(variants: &BTreeSet<String>) {
     assert_eq!(variants.iter().map(String::as_str).collect::<Vec<_>>(), ["canary", "primary"]);
 }
@@ -91,8 +91,7 @@ fn predicts_of_separate_runs_land_where_the_preview_says_on_the_command_line() {
             variants.insert(id(&shown["variant"]).to_owned());
         }
         both(&variants);
-        // The order of the ids: a key before a run, a run before a thread, a thread before an agent, an agent before
-        // the owner, who is `local` here.
+        // The precedence of the ids: key, run, thread, agent, and last the owner, who is `local` here.
         let first = predicted(&[]);
         assert_eq!(got(&folder, store, &first, &json!("local")), previewed(&folder, store, &["--owner", "local"]));
         let thread = id(&first["data"]["thread_id"]).to_owned();
@@ -102,7 +101,7 @@ fn predicts_of_separate_runs_land_where_the_preview_says_on_the_command_line() {
             assert_eq!(shown["key"], key);
             assert_eq!(got(&folder, store, &predicted(&ids[from..]), &shown["key"]), shown);
         }
-        // An id that is none is refused, with a status that says whose fault it is.
+        // An invalid id is refused, with an exit status that blames the caller.
         for command in [&["predict", "Shout", "--field", "text=hey"][..], &["pointer", "preview", "Shout"][..]] {
             let refused = folder.run(&[command, &["--run-id", "", "--store", store, "--json"]].concat());
             let told: Value = serde_json::from_slice(&refused.stdout).unwrap();

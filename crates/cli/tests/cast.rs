@@ -9,7 +9,7 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
 
-/// A folder of its own for each test, which is also the only home the binary sees.
+/// A separate folder for each test, which is also the only home that the binary sees.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -49,7 +49,7 @@ impl Folder {
     }
 }
 
-/// With what `new` writes, cast into `jsonl:kept`; gives what a person was told.
+/// Casts the spell that `new` writes into `jsonl:kept`. Returns the text for people.
 fn told_of_a_cast(folder: &Folder) -> String {
     folder.envelope(&["new", "hello"], codes::CREATED.any());
     let output = folder.run(&["cast", "hello.toml", "say hello", "--store", "jsonl:kept"], None);
@@ -250,7 +250,7 @@ fn the_intent_may_be_piped_in_and_the_context_is_then_a_file() {
     assert_eq!(stdout(&output), "7\n", "{output:?}");
     let records = fs::read_to_string(folder.path().join("kept/records.jsonl")).expect("a loom");
     assert!(records.contains("how many?"), "the intent is not in the record");
-    // Data that is JSON is a value in a pipe, too.
+    // Piped JSON is a value too.
     let output = folder.run(&["cast", "counter.toml", "how many?", "--quiet"], Some("{\"rows\": 8}"));
     assert_eq!(stdout(&output), "8\n", "{output:?}");
 }

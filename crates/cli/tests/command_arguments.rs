@@ -1,4 +1,4 @@
-//! A runtime that is killed with `kill -9`: its commands have all of their arguments, and end with it.
+//! A runtime that is killed with `kill -9`: its commands receive all of their arguments, and end with the runtime.
 
 use crate::support::Folder;
 
@@ -37,7 +37,7 @@ fn cast(folder: &Folder) -> Child {
     folder.spawn(&["cast", "taker.toml", "go", "--json", "--store", "sqlite:kept/loom.db"])
 }
 
-/// The length of the arguments as the command reads them.
+/// The length of the arguments that the command reads.
 fn arguments_bytes() -> usize {
     TEXT_BYTES + r#"{"text":""}"#.len()
 }
@@ -53,7 +53,7 @@ fn running(mark: &str) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).replace('\0', " ").contains(mark)).count()
 }
 
-/// Waits for a state, and says what did not come about.
+/// Waits for a condition; panics with `what` if it does not become true.
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -64,7 +64,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn a_command_reads_all_of_its_arguments_although_the_runtime_was_killed() {
-    // It leaves its process group, so that nothing ends it, and reads only after the runtime is gone.
+    // The command leaves its process group, so that nothing ends it, and reads only after the runtime is gone.
     let folder = folder(&[
         ("take.sh", "exec setsid ./taken.sh"),
         (
@@ -84,7 +84,7 @@ fn a_command_reads_all_of_its_arguments_although_the_runtime_was_killed() {
 #[test]
 fn a_command_that_is_killed_with_the_runtime_at_any_moment_never_acts_on_half() {
     let folder = folder(&[("take.sh", "wc -c >> counted; echo 1")]);
-    // Once to its end: the command sees what it should.
+    // First without a kill: the command receives everything.
     let whole = cast(&folder).wait_with_output().unwrap();
     assert!(whole.status.success(), "{whole:?}");
     assert_eq!(folder.read("counted").trim(), arguments_bytes().to_string());

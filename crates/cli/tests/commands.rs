@@ -1,4 +1,4 @@
-//! What a person or a program gets from each command.
+//! The output of each command for people and for programs.
 
 use std::io::Write;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn envelope(output: &Output, code: AnyCode) -> Value {
     envelope
 }
 
-/// One event a line, of turn `t` in session `s`.
+/// One event on a line, of turn `t` in session `s`.
 fn event(kind: &str, payload: &str) -> String {
     let comma = if payload.is_empty() { "" } else { "," };
     format!(
@@ -155,7 +155,7 @@ fn the_gradient_and_the_timers_are_the_callers_choice() {
     input.push(event("item_done", r#""itemId":"a","finalItem":{"type":"message","content":"done","origin":"agent"}"#));
     let input = input.join("\n");
     let count = |arguments: &[&str]| stdout(&cantrip_reading(arguments, input.as_bytes())).lines().count();
-    // The emissions of the text, its complete, and the close that ends the open turn.
+    // The emissions of the text, its completion, and the close of the open turn.
     assert_eq!(count(&["stream", "-", "--gradient", "0"]), 7);
     assert_eq!(count(&["stream", "-", "--gradient", "1,2"]), 4);
     assert_eq!(count(&["stream", "-", "--no-timers"]), 3);
@@ -252,7 +252,7 @@ fn a_file_that_cannot_be_read_is_told_apart_by_why() {
     envelope(&cantrip(&["stream", "no/such/file.jsonl", "--json"]), codes::FILE_MISSING.any());
     let folder = tempfile::tempdir().expect("a folder");
     envelope(&cantrip(&["stream", folder.path().to_str().expect("UTF-8"), "--json"]), codes::TARGET_UNUSABLE.any());
-    // Its first page is nobody's, so the system answers the read with an input/output error.
+    // The first page of this file is not mapped, so the system answers the read with an input/output error.
     envelope(&cantrip(&["stream", "/proc/self/mem", "--json"]), codes::IO_FAILED.any());
 }
 
@@ -292,7 +292,7 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
     assert!(!shown.contains("divide"), "what a panic says belongs in the log:\n{shown}");
-    // A canary for a quarter, by what each receipt says, and the way back.
+    // A canary for a quarter of the callers, as the receipts show it, and the rollback.
     let split = |line: &&str| line.trim().starts_with("of 100 callers");
     let canaries = shown.lines().find(split).and_then(|line| line.split_whitespace().nth(3)?.parse::<u32>().ok());
     assert!(canaries.is_some_and(|canaries| (10..=40).contains(&canaries)), "{shown}");
@@ -312,7 +312,7 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     assert!(shown.contains("set, canary, rollback"), "{shown}");
 }
 
-/// The commands that the demo ends with, pasted one after the other into one shell that stands here.
+/// Runs the commands at the end of the demo, one after another, in one shell in this folder.
 fn pasted(shown: &str, here: &Path, calls: &str) -> Output {
     let (_, commands) = shown.split_once("Try it").expect("a last part");
     let commands: Vec<_> = commands.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -350,7 +350,7 @@ fn so_do_those_for_someone_who_came_by_way_of_cargo() {
     let shown = Command::new(env!("CARGO_BIN_EXE_cantrip")).arg("demo").env("CARGO", "cargo").output();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the root of the repository");
     let output = pasted(&stdout(&shown.expect("the binary runs")), root, "cargo run -q --");
-    // A new entity of this spell was given nothing to count.
+    // A new entity of this spell gets nothing to count.
     assert!(stdout(&output).starts_with("11\n11\n"), "{output:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Files of cases, run by the binary: ours, the public one where it is given, and some that must fail.
+//! Conformance files, run by the binary: ours, the public one if it is available, and some that must fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use crate::support::own_postgres;
 
-/// Cases of ours that fail, each with the reason; one that passes again has to leave this list.
+/// Our cases that fail, each with the reason; a case that passes again has to be removed from this list.
 const NOT_YET: &[(&str, &str)] = &[];
 
-/// Our own cases, judged once.
+/// The results of our own cases, computed once.
 static OURS: LazyLock<Vec<Value>> = LazyLock::new(|| judged(&suite(), &[]));
 
 fn root() -> PathBuf {
@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Our own files, in order.
+/// Returns our own files, in order.
 fn suite() -> Vec<String> {
     let entries = fs::read_dir(root().join("tests/conformance")).expect("the suite is there");
     let mut files: Vec<String> = entries
@@ -49,7 +49,7 @@ fn suite() -> Vec<String> {
     files
 }
 
-/// The public file: where the variable says, or beside the repository.
+/// Returns the public file: the one that the variable names, or the one beside the repository.
 fn public() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("CANTRIP_CONFORMANCE") {
         return Some(given.into());
@@ -58,7 +58,7 @@ fn public() -> Option<PathBuf> {
     root.ancestors().map(|above| above.join("shared/conformance/tests.yaml")).find(|path| path.is_file())
 }
 
-/// Runs files, and gives what the envelope says of each case.
+/// Runs files and returns the verdict of each case from the envelope.
 fn judged(files: &[String], options: &[&str]) -> Vec<Value> {
     let mut arguments: Vec<&str> = files.iter().map(String::as_str).collect();
     arguments.extend(["--json"]);
@@ -134,7 +134,7 @@ fn the_public_cases_hold_where_they_are_given() {
     }
 }
 
-/// A file of one case: how it is set up and what it expects.
+/// A file with one case: its setup, its action and its expectations.
 fn case(setup: &str, action: &str, expect: &str) -> String {
     format!("- rule: X-1\n  name: a case\n  setup: {setup}\n  action: {action}\n  expect: {expect}\n")
 }
@@ -283,7 +283,7 @@ fn a_case_in_several_mediums_is_one_case_each() {
     assert_eq!(names, ["a case (javascript)", "a case (python)"]);
     assert_eq!(failed(&cases), []);
     assert_eq!(cases[0]["verdict"], "ok");
-    // Each is judged by what is said for it.
+    // Each variant is judged by its own values.
     let wrong = BOTH.replace("javascript: number", "javascript: string");
     let cases = judged(&[written(folder.path(), "wrong.yaml", &wrong)], &[]);
     assert_eq!(cases[0]["verdict"], "fail");
@@ -354,13 +354,14 @@ fn an_entity_that_lives_on_is_summoned_before_it_is_sent_anything() {
     }
 }
 
-/// What means something in a file of cases, or nearly.
+/// Fragments of the syntax of a case file, valid or nearly valid.
 const WORDS: &[&str] = &["- ", "\n", ": ", "{", "}", "[", "]", "&a ", "*a", "|", "\"", "\t", "null", "1e999", "\u{0}"];
 
 proptest! {
     #![proptest_config(garble::samples(12))]
 
-    /// The whole command, on files that are no text as well: it answers, and runs nothing of what it cannot read.
+    /// Runs the whole command, also on files that are not text: it replies, and runs no case of a file that it cannot
+    /// read.
     #[test]
     fn a_file_that_is_almost_right_is_refused_as_invalid_or_read(
         bytes in garble::garbled(&[include_str!("../../../tests/conformance/loop.yaml")], WORDS),
@@ -368,7 +369,7 @@ proptest! {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("almost.yaml");
         fs::write(&path, bytes).expect("the file can be written");
-        // No case is called so: a file that can be read is found to have none.
+        // No case has this name, so a valid file has no matching case.
         let output = conformance(&[path.to_str().expect("UTF-8"), "--json", "--filter", "no case is called so"]);
         prop_assert_eq!(output.status.code(), Some(2), "{:?}", &output);
         let envelope: Value = serde_json::from_slice(&output.stdout).expect("an envelope");

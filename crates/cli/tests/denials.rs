@@ -1,4 +1,5 @@
-//! What is told, receipted and kept of a predict or a cast that policy denies: through the real binary, on every store.
+//! The replies, receipts and records of a predict or a cast that policy denies: through the real binary, on every
+//! store.
 
 use std::process::{Output, Stdio};
 use std::str::FromStr;
@@ -25,7 +26,7 @@ input_schema = { type = "object", required = ["text"], properties = { text = { t
 output_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
 "#;
 
-/// Models on this machine cost something.
+/// Prices for the local models.
 const PRICES: &str = "[[model]]\ncrystal = \"local/*\"\nwindow = 100_000\noutput_tokens_max = 1_000\n\
                       price = { input = \"3.00 USD\", output = \"15.00 USD\" }\n";
 
@@ -33,7 +34,7 @@ fn stores() -> Vec<String> {
     [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
 }
 
-/// A folder with a signature, a spell, a price list, and a model that counts how often it was asked.
+/// A folder with a signature, a spell, a price list, and a model that counts its requests.
 struct House {
     folder: Folder,
     model: Model,
@@ -65,7 +66,7 @@ impl House {
         id(&given["data"]["authorization_id"]).to_owned()
     }
 
-    /// The terms of an authorization as they stand.
+    /// Returns the current terms of an authorization.
     fn terms(&self, authorization: &str) -> Value {
         let shown = self.told(&["spend", "show", authorization], codes::READ.any());
         shown["data"]["value"]["authorization"]["agreement"]["terms"].clone()
@@ -94,7 +95,7 @@ fn denied(house: &House, authorization: &str, code: AnyCode, reason: &str) -> Va
     assert_envelope(&reply, code);
     assert_eq!(output.status.code(), Some(3), "{reply}");
     assert_eq!((&reply["data"]["reason_code"], house.model.asked()), (&json!(reason), asked), "{reply}");
-    // The receipt names the code of the reply, and what policy said.
+    // The receipt names the code of the reply and the policy's decision.
     let shown = house.told(&["receipt", "show"], codes::READ.any());
     let receipt = &shown["data"]["value"];
     assert_eq!(
@@ -103,7 +104,7 @@ fn denied(house: &House, authorization: &str, code: AnyCode, reason: &str) -> Va
         "{receipt}"
     );
     assert_eq!((&receipt["output_hash"], &receipt["policy"]["decision"]), (&Value::Null, &json!("denied")));
-    // The decision is a row, its replay finds it, and all of it verifies.
+    // The decision is stored, its replay finds it, and everything verifies.
     let run = id(&receipt["run_id"]);
     let replayed = house.told(&["policy", "replay", run], codes::VERIFIED.any());
     assert_eq!(replayed["data"]["decisions"], 1, "{replayed}");
@@ -116,7 +117,7 @@ fn denied(house: &House, authorization: &str, code: AnyCode, reason: &str) -> Va
     reply["data"].clone()
 }
 
-/// Does something with the store itself, without the binary.
+/// Runs `work` on the store itself, without the binary.
 fn with_store<T>(house: &House, work: impl AsyncFnOnce(Store) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -128,14 +129,14 @@ fn with_store<T>(house: &House, work: impl AsyncFnOnce(Store) -> T) -> T {
     })
 }
 
-/// The decisions of a run as the store has them.
+/// Returns the decisions of a run from the store.
 fn kept(house: &House, run: &str) -> Vec<Value> {
     let run = RunId::from_str(run).expect("a run");
     let made = with_store(house, async |store| store.decisions(run).await.expect("decisions"));
     made.iter().map(|made| serde_json::to_value(made).expect("a value")).collect()
 }
 
-/// An authorization that was given in the past and ended at this time.
+/// Creates an authorization that was issued in the past and expired at this time.
 fn ended_at(house: &House, past: &str) -> String {
     let expires_at: Timestamp = past.parse().expect("a time");
     let issued_at: Timestamp = "2026-02-19T01:00:00.000Z".parse().expect("a time");
@@ -159,7 +160,7 @@ fn money(text: &str) -> Value {
 fn a_denied_predict_names_the_code_of_its_reply_and_the_authorizations_own_amounts_and_times() {
     for store in stores() {
         let house = House::new(&store);
-        // Too little money: what is needed and what is left are amounts.
+        // Too little money: the needed and the remaining sum are amounts.
         let poor = house.authorize(&["--total", "0.000001 USD"]);
         let told = denied(&house, &poor, codes::BUDGET_SPENT.any(), "policy_denied.budget_exhausted");
         let needed: Money = serde_json::from_value(told["needed"].clone()).expect("money");
@@ -167,24 +168,24 @@ fn a_denied_predict_names_the_code_of_its_reply_and_the_authorizations_own_amoun
         assert_eq!((&told["remaining"], &told["authorization"]), (&money("0.000001 USD"), &json!(poor)), "{told}");
         let said = stderr(&house.predict(&poor, &[])).to_owned();
         assert!(said.contains(&format!("{needed} is more than the 0.000001 USD left of {poor}")), "{said}");
-        // Too much for one call: likewise.
+        // Too much for one call: both values are amounts too.
         let narrow = house.authorize(&["--total", "1.00 USD", "--per-call", "0.000002 USD"]);
         let told = denied(&house, &narrow, codes::PER_CALL.any(), "policy_denied.per_call_limit");
         assert_eq!((&told["needed"], &told["limit"]), (&json!(needed), &money("0.000002 USD")), "{told}");
-        // Taken back: at the time at which it was, however much later it is asked.
+        // Revoked: the reply has the time of the revocation, however late the predict comes.
         let revoked = house.authorize(&["--total", "1.00 USD"]);
         house.told(&["spend", "revoke", &revoked, "--because", "over"], codes::CHANGED.any());
         let told = denied(&house, &revoked, codes::REVOKED.any(), "policy_denied.authorization_revoked");
         let at = house.terms(&revoked)["revoked_at"].clone();
         assert!(at.is_string() && told["at"] == at, "{told}");
-        // Past its end: at the end that it has.
+        // Expired: the reply has the time of the expiry.
         let past = "2026-02-19T02:00:00.000Z";
         let expired = ended_at(&house, past);
         let told = denied(&house, &expired, codes::EXPIRED.any(), "policy_denied.authorization_expired");
         assert_eq!(told["at"], past, "{told}");
         let said = stderr(&house.predict(&expired, &[])).to_owned();
         assert!(said.contains(&format!("authorization {expired} expired at {past}")), "{said}");
-        // Forbidden, of another owner, and for other models.
+        // Denied, for another owner, and for other models.
         let never = house.authorize(&["--mode", "deny"]);
         denied(&house, &never, codes::NOT_AUTHORIZED.any(), "policy_denied.explicit_deny");
         let other = house.authorize(&["--total", "1.00 USD", "--owner", "user:7"]);
@@ -198,7 +199,7 @@ fn a_denied_predict_names_the_code_of_its_reply_and_the_authorizations_own_amoun
 fn a_predict_that_is_denied_where_its_money_is_reserved_names_that_code_too() {
     for store in stores() {
         let house = House::new(&store);
-        // The question before it opens does not know what the day has left: the step that reserves does.
+        // The check before the run does not know the rest of the daily limit; the step that reserves does.
         let daily = house.authorize(&["--total", "1.00 USD", "--per-day", "0.000001 USD"]);
         let output = house.predict(&daily, &["--json"]);
         let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -234,7 +235,7 @@ fn a_cast_that_policy_forbids_ends_so_and_not_at_a_limit_of_money() {
             let text = shown.to_string();
             (text.contains("\"policy_denied\""), text.contains("\"max_cost\""))
         };
-        // Nothing is ever paid.
+        // An authorization that denies everything.
         let never = house.authorize(&["--mode", "deny", "--agent", "spender"]);
         let (reply, shown, run) = cast(codes::NOT_AUTHORIZED.any());
         assert_eq!(reply["data"]["reason_code"], "policy_denied.explicit_deny", "{reply}");
@@ -246,13 +247,13 @@ fn a_cast_that_policy_forbids_ends_so_and_not_at_a_limit_of_money() {
         assert_eq!(shown["data"]["value"]["error_code"], codes::NOT_AUTHORIZED.as_str(), "{shown}");
         let said = stderr(&house.run(&["cast", "spender.toml", "go"])).to_owned();
         assert!(said.contains("explicit_deny") && said.contains(codes::NOT_AUTHORIZED.as_str()), "{said}");
-        // Taken back: the time is the authorization's own.
+        // Revoked: the time is that of the authorization.
         let revoked = house.authorize(&["--total", "1.00 USD", "--agent", "spender"]);
         house.told(&["spend", "revoke", &revoked, "--because", "over"], codes::CHANGED.any());
         let (reply, shown, _) = cast(codes::REVOKED.any());
         assert_eq!(reply["data"]["at"], house.terms(&revoked)["revoked_at"], "{reply}");
         assert_eq!(ended(&shown), (true, false), "{shown}");
-        // Where an amount is in the way it is still the money that ends it.
+        // If an amount is the reason, the cast ends because of the budget.
         house.authorize(&["--total", "0.000001 USD", "--agent", "spender"]);
         let (reply, shown, _) = cast(codes::BUDGET_SPENT.any());
         assert_eq!(reply["data"]["remaining"], money("0.000001 USD"), "{reply}");

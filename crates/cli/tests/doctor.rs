@@ -1,4 +1,4 @@
-//! What `doctor` says of servers of models and of keys: on a machine with a server, with a key for one provider, with neither.
+//! The report of `doctor` about model servers and keys: with a server, with a key for one provider, with neither.
 
 use std::process::{Command, Output, Stdio};
 
@@ -13,10 +13,10 @@ use crate::windows::Llama;
 
 const KEY: &str = "key-of-nobody-0123456789abcdef";
 
-/// The binary with these variables and no others that say anything of models, and no server at a usual address.
+/// Runs the binary with only these variables for models, and without a server at a default address.
 fn doctor(folder: &Folder, config: &str, further: &[&str], variables: &[(&str, &str)]) -> Output {
     std::fs::create_dir_all(folder.path().join(".config/cantrip")).expect("a folder");
-    // Whatever listens at the usual addresses of this machine is not the test's.
+    // The test must not reach any server at the default addresses of this machine.
     let nowhere: String = ["lmstudio", "llamacpp", "vllm", "litellm"]
         .into_iter()
         .filter(|name| !config.contains(&format!("[endpoints.{name}]")))
@@ -106,7 +106,7 @@ fn with_a_key_for_one_provider_doctor_says_whether_it_is_taken_and_never_shows_i
     for shown in [format!("{found:?}"), format!("{refused:?}")] {
         assert!(!shown.contains(KEY) && !shown.contains(wrong), "{shown}");
     }
-    // A key in a file beside is found as well, and said to be there.
+    // A key in a `.env` file is found too, and its source is reported.
     folder.write(".env", &format!("OPENAI_API_KEY={KEY}\n"));
     let beside = findings(&folder, "", &[("OPENAI_BASE_URL", &address)]);
     assert_eq!(of(&beside, "openai")["server"]["key_found_in"], "OPENAI_API_KEY of .env");

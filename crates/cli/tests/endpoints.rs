@@ -1,4 +1,4 @@
-//! Named endpoints through the binary: servers that want a key, in each wire, wherever a crystal is named.
+//! Named endpoints through the binary: servers that require a key, on each wire, everywhere a crystal can be named.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ use crate::support::{Folder, stderr, stdout};
 
 const KEY: &str = "key-of-mine-0123456789abcdef";
 
-/// Keys of other servers, none of which may go to the endpoint.
+/// Keys of other servers, none of which may be sent to the endpoint.
 const OTHERS: [(&str, &str); 4] = [
     ("ANTHROPIC_API_KEY", "sk-ant-planted-0123456789abcdef"),
     ("OPENAI_API_KEY", "sk-planted-0123456789abcdef"),
@@ -22,7 +22,7 @@ const OTHERS: [(&str, &str); 4] = [
     ("VLLM_API_KEY", "vllm-planted-0123456789abcdef"),
 ];
 
-/// Each wire: its word, the family that speaks it, where its requests go.
+/// Each wire: its name, its provider family and the path of its requests.
 const WIRES: [(&str, &str, &str); 3] = [
     ("chat", "openrouter", "POST /v1/chat/completions"),
     ("responses", "openai", "POST /v1/responses"),
@@ -34,7 +34,7 @@ fn settle(folder: &Folder, text: &str) {
     folder.write(".config/cantrip/config.toml", text);
 }
 
-/// The binary, with no variable that says anything of models.
+/// The binary without any variable about models.
 fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = folder.command(arguments);
     for (_, key, base, _) in FAMILIES {
@@ -58,7 +58,7 @@ fn envelope(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A server that has a file read and is done then, and lists one model.
+/// A server that asks for a file, then finishes, and lists one model.
 fn serving(key: Option<&'static str>, family: &'static str) -> Keyed {
     Keyed::start(key, move |asked, before| answer(asked, before, family))
 }
@@ -148,7 +148,7 @@ fn an_endpoint_is_named_wherever_a_crystal_is() {
     assert!(down.asked().iter().all(|asked| asked.header("authorization").is_none()), "it has no key");
     settle(&folder, &format!("crystal = \"mine/m\"\n{config}"));
     seen(&["cast", "look around", "--quiet"], &[]);
-    // A child asks it by the name that the gate allows.
+    // A child uses the endpoint by the name that the gate allows.
     folder.write(
         "asks.toml",
         "name = \"asks\"\ncrystal = \"scripted/asks.yaml\"\nmedium = \"javascript\"\n[gates.read]\nroot = \".\"\n\
@@ -157,7 +157,7 @@ fn an_endpoint_is_named_wherever_a_crystal_is() {
     folder.write("asks.yaml", "responses:\n  - code: \"done(call_agent({intent: 'look', crystal: 'mine/child'}))\"\n");
     seen(&["cast", "asks.toml", "look", "--quiet"], &[]);
     assert!(server.posted().iter().any(|asked| asked.body["model"] == "child"));
-    // Whoever does not know it is told which there are.
+    // An unknown name gets the list of known ones.
     let output = run(&folder, &["cast", "look", "--crystal", "mien/m", "--json"], &key);
     let told = envelope(&output);
     assert_envelope(&told, codes::CONFIG_INVALID.any());
@@ -257,7 +257,7 @@ fn a_limit_on_money_holds_only_where_the_configuration_says_what_an_endpoint_cos
     assert_eq!((stdout(&output), output.status.code()), ("seen\n", Some(0)), "{output:?}");
 }
 
-/// Which crystal would speak where nobody names one.
+/// Returns the crystal that is used if none is named.
 fn found(folder: &Folder, variables: &[(&str, &str)]) -> String {
     let told = envelope(&run(folder, &["cast", "look around", "--dry-run", "--json"], variables));
     assert_envelope(&told, codes::READ.any());
@@ -272,10 +272,10 @@ fn where_nobody_names_a_crystal_the_configured_endpoints_are_looked_at() {
     settle(&folder, &format!("{nobody}{}models = [\"first\", \"second\"]\n", mine(&server, "chat")));
     assert_eq!(found(&folder, &[("MINE_KEY", KEY)]), "mine/first");
     assert_eq!(server.asked().len(), 0, "what is listed need not be asked");
-    // Without a list its server says what it has, to whoever has the key.
+    // Without a list, the server is asked for its models, if there is a key.
     settle(&folder, &format!("{nobody}{}", mine(&server, "chat")));
     assert_eq!(found(&folder, &[("MINE_KEY", KEY)]), "mine/own-model");
-    // The server of a preset is another one where the user says so.
+    // The user may change the server of a preset.
     settle(&folder, &format!("{nobody}[endpoints.vllm]\nurl = \"{}/v1\"\n", server.origin()));
     assert_eq!(found(&folder, &[("VLLM_API_KEY", KEY)]), "vllm/own-model");
     let told = envelope(&run(&folder, &["cast", "look", "--json"], &[("GROQ_API_KEY", KEY)]));
@@ -314,7 +314,7 @@ fn models_list_the_endpoints_with_what_is_known_of_them() {
 fn a_chat_that_refuses_fields_it_does_not_know_is_sent_none_of_openais_own() {
     let folder = Folder::new();
     folder.write("notes.txt", "what the file says");
-    // As Mistral does.
+    // As Mistral does: unknown fields are refused.
     let server = Keyed::start(Some(KEY), |asked, before| {
         let known =
             ["model", "messages", "tools", "tool_choice", "stream", "max_tokens", "temperature", "top_p", "stop"];

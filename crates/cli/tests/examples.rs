@@ -1,4 +1,4 @@
-//! Every spell in `examples/`, cast as the guide casts it: each thread it leaves replays identically, and each turn is one
+//! Every spell in `examples/`, cast as in the guide: each resulting thread replays identically, and each turn is one
 //! line of the default export, with exactly the fields of the specification.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
 
-/// How an example is cast, what it answers, and how many entities that takes.
+/// The arguments of an example, its answer and its number of entities.
 struct Example {
     spell: &'static str,
     intent: &'static str,
@@ -19,8 +19,8 @@ struct Example {
     entities: usize,
 }
 
-/// Those that come to no answer by themselves, or change files that lie around; the guide shows what becomes of them, and
-/// its test runs that.
+/// Examples that give no answer by themselves, or that change existing files; the guide shows their results, and its
+/// test runs them.
 const UNANSWERED: [&str; 3] = ["careful", "round", "scribe"];
 
 fn examples() -> [Example; 7] {
@@ -41,7 +41,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// A home and a store of its own.
+/// A separate home and store.
 struct House(tempfile::TempDir);
 
 impl House {
@@ -101,7 +101,7 @@ fn every_thread_of_every_example_replays_identically() {
     for example in examples() {
         let runtime = House(tempfile::tempdir().expect("a folder"));
         let turns = runtime.cast(&example);
-        // An entity's last turn names its thread.
+        // The last turn of an entity names its thread.
         let mut threads = BTreeMap::new();
         for turn in &turns {
             let of = threads.entry(text(&turn["entity_id"])).or_insert((0, ""));

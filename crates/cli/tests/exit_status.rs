@@ -1,4 +1,4 @@
-//! What a script is told by the exit status of a command that leaves its run waiting, or that a person interrupted.
+//! The exit status of a command that leaves its run waiting, or that the user interrupted.
 
 use std::process::{Output, Stdio};
 use std::sync::Mutex;
@@ -40,12 +40,12 @@ fn what_follows_a_cast_that_waits_is_not_done() {
     assert_eq!((code(&output), stdout(&output)), (Some(5), ""), "{output:?}");
     assert!(!folder.path().join("deployed").exists());
     assert!(stderr(&output).contains("waiting (approval)"), "{output:?}");
-    // Whoever asks again before anybody decided is told the same, and quiet is no way round it.
+    // A second attempt before a decision has the same result, also with `--quiet`.
     let again = folder.run(&["run", "resume", "--quiet", "--store", STORE]);
     assert_eq!((code(&again), stdout(&again)), (Some(5), ""), "{again:?}");
     let told = folder.envelope(&["run", "resume", "--store", STORE], codes::CREATED.any());
     assert_eq!((&told["data"]["state"], &told["data"]["reason"]), (&json!("waiting"), &json!("approval")));
-    // Who only looks did what they wanted.
+    // A command that only reads succeeds.
     folder.envelope(&["run", "show", "--store", STORE], codes::READ.any());
     let approve = "cantrip run approve --store sqlite:kept/loom.db && cantrip run resume --store sqlite:kept/loom.db";
     let output = folder.pasted(&format!("{approve} --quiet && touch deployed"));
@@ -63,7 +63,7 @@ fn a_script_of_intents_ends_with_the_status_of_the_first_that_did_not_finish() {
 
 #[test]
 fn a_run_with_another_call_to_decide_still_waits_after_one_was_approved() {
-    // Two children ask at once.
+    // Two children need approval at once.
     let model = Model::start(|request| {
         let messages = request["messages"].as_array().cloned().unwrap_or_default();
         let answered = messages.iter().any(|message| message["role"] == "tool");
@@ -103,20 +103,20 @@ fn a_run_with_another_call_to_decide_still_waits_after_one_was_approved() {
     assert_eq!((folder.read("a.txt"), folder.read("b.txt")), ("a".to_owned(), "b".to_owned()));
 }
 
-/// A model that says when it was asked, and then never answers.
+/// A model that reports each request and never answers.
 fn silent() -> (Model, Receiver<()>) {
     let (to, asked) = channel();
     let to = Mutex::new(to);
     let model = Model::start(move |_| {
         let _ = to.lock().expect("nobody panics with it").send(());
-        // The test is over before this is.
+        // The test ends before this thread does.
         std::thread::park();
         json!({"role": "assistant", "content": "late"})
     });
     (model, asked)
 }
 
-/// Presses Ctrl-C once the model thinks, and waits for the end.
+/// Sends Ctrl-C once the model has a request, and waits for the end.
 fn interrupted(folder: &Folder, asked: &Receiver<()>, arguments: &[&str], input: Option<&str>) -> Output {
     let mut command = folder.command(arguments);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
@@ -127,7 +127,7 @@ fn interrupted(folder: &Folder, asked: &Receiver<()>, arguments: &[&str], input:
     }
     asked.recv().expect("the model is asked");
     kill_process(Pid::from_child(&child), Signal::INT).expect("it is there");
-    // Its input stays open: only the interruption ends it.
+    // The input stays open: only the interrupt ends the process.
     let output = child.wait_with_output().expect("it ends");
     drop(keys);
     output
@@ -149,7 +149,7 @@ fn an_interrupted_command_says_so_and_its_run_goes_on_later() {
     assert!(stderr(&output).contains("run resume"), "how to go on is said: {output:?}");
     let output = interrupted(&folder, &asked, &["cast", "thinker.toml", "go", "--jsonl", "--store", STORE], None);
     assert_eq!(code(&output), Some(130), "{output:?}");
-    // What a script would have sent next is not sent.
+    // The script's next intent is not sent.
     let summon = ["summon", "thinker.toml", "--quiet", "--store", STORE];
     let output = interrupted(&folder, &asked, &summon, Some("one\ntwo\n"));
     assert_eq!((code(&output), stdout(&output)), (Some(130), ""), "{output:?}");

@@ -1,5 +1,5 @@
-//! A store that fails: the cast stops with a reply that says what to do, nothing is kept elsewhere, and when the fault is
-//! mended the run goes on.
+//! A store that fails: the cast stops with a reply that says what to do, nothing is stored elsewhere, and the run can
+//! be resumed when the fault is fixed.
 
 use crate::support;
 
@@ -36,7 +36,7 @@ fn begun(folder: &Folder, store: &str) -> Child {
     child
 }
 
-/// The run that was cut off comes to its end, and no call is made a second time.
+/// Asserts that the interrupted run ends, and that no call is made a second time.
 #[track_caller]
 fn goes_on(folder: &Folder, store: &str, steps: usize) {
     let whole = folder.envelope(&["run", "resume", "--store", store], codes::TERMINATED.any());
@@ -58,7 +58,7 @@ fn a_server_that_is_lost_in_the_middle_of_a_run_stops_it_and_it_goes_on_when_it_
     refused(&output, codes::STORE_UNAVAILABLE.any(), "cantrip run resume");
     assert_eq!(folder.calls().len(), 1, "nothing more is done");
     assert!(!folder.path().join(".cantrip").exists() && !folder.path().join("kept").exists());
-    // As long as it is away that is all there is to say.
+    // While the store is not available, every command reports that.
     let away = folder.run(&["run", "resume", "--json", "--store", wire.store()]);
     refused(&away, codes::STORE_UNAVAILABLE.any(), "can be reached");
     wire.mend();
@@ -84,8 +84,8 @@ fn a_file_that_is_moved_away_in_the_middle_of_a_run_stops_it_and_it_goes_on_when
 #[test]
 fn a_disk_that_takes_no_more_stops_a_run_and_it_goes_on_when_there_is_room() {
     const STEPS: usize = 40;
-    // No file may grow beyond a limit, and whoever tries is told and not killed. How much of the log beside the file is
-    // left from the first cast is not ours to say, so the limit is raised until there is room for a turn.
+    // No file may grow beyond a limit; a write beyond it fails and does not kill the process. The remaining size of the
+    // write-ahead log after the first cast is not known, so the limit is raised until there is room for a turn.
     let full = [64, 128, 192, 256, 384, 512, 768, 1_024, 1_536].into_iter().find_map(|room| {
         let model = Model::counting(STEPS);
         let folder = Folder::new().with_counter(&model, "0");
@@ -118,7 +118,7 @@ fn a_folder_that_cannot_be_written_to_is_said_and_what_is_there_can_be_used_agai
         fs::set_permissions(&kept, fs::Permissions::from_mode(folder_mode)).expect("a folder");
     };
     allow(0o555, 0o444);
-    // Root may write everywhere, unless that right is taken from it.
+    // Root may write everywhere, unless that capability is dropped.
     let root = Command::new("id").arg("-u").output().expect("it runs").stdout.trim_ascii() == b"0";
     let unprivileged = |arguments: &[&str]| {
         let mut command = if root {
@@ -135,7 +135,7 @@ fn a_folder_that_cannot_be_written_to_is_said_and_what_is_there_can_be_used_agai
     };
     let output = unprivileged(&arguments);
     refused(&output, codes::STORE_FAILED.any(), "can be written to");
-    // What is there can be looked at all the same.
+    // The existing records can still be read.
     for look in ["loom ls", "loom tree", "loom thread", "run ls", "run show", "run diff", "loom verify"] {
         let words: Vec<&str> = look.split(' ').chain(["--json", "--store", STORE]).collect();
         let output = unprivileged(&words);
@@ -159,7 +159,7 @@ fn a_store_of_a_newer_version_is_left_alone() {
     }
     let doctor = folder.envelope(&["doctor", "--store", STORE], codes::JOB_FAILED.any());
     assert!(doctor["data"]["hint"].as_str().is_some_and(|hint| hint.contains("newer")), "{doctor}");
-    // Whether rows or a log ahead of them: what it says is what it said.
+    // The verification of the whole store refuses it for the same reason.
     let output = folder.run(&["loom", "verify", "--json", "--store", STORE]);
     refused(&output, codes::STORE_FAILED.any(), "newer");
 }

@@ -1,4 +1,4 @@
-//! The feeds of a real server: what a client costs that stops reading.
+//! The feeds of a real server: the cost of a client that stops reading.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use cantrip_serve::limits::{FEED_RECORDS_BYTES, HEAD_BYTES_MAX};
 use crate::serve::Server;
 use crate::support::Folder;
 
-/// All that is said in a run is long beside what is kept for a client.
+/// The text of a run is long compared with the buffer for a client.
 const TEXT_BYTES: usize = 45_000;
 const TURNS: usize = 20;
 const _: () = assert!(TEXT_BYTES * TURNS > 3 * FEED_RECORDS_BYTES);
@@ -31,7 +31,7 @@ fn readers_that_stop_reading_cost_no_more_than_their_limit() {
         server.until(&run, |value| value["state"] == "terminated");
         run
     };
-    // What a run takes is taken before it is measured.
+    // The first cast allocates its memory before the measurement.
     let run = cast();
     let before = server.resident();
     let stuck: Vec<TcpStream> = (0..200)
@@ -43,10 +43,10 @@ fn readers_that_stop_reading_cost_no_more_than_their_limit() {
             stream
         })
         .collect();
-    // They are served while another run says as much again.
+    // The feeds are served while another run sends the same amount of text again.
     cast();
     let grown = server.resident().saturating_sub(before);
-    // What is read for one of them, what is being written to it, and the line that comes next.
+    // The records that are read for a client, the bytes that are being written to it, and the next line.
     let each = FEED_RECORDS_BYTES + HEAD_BYTES_MAX + 2 * TEXT_BYTES;
     assert!(grown < stuck.len() * each, "{grown} bytes for {} readers", stuck.len());
     assert_eq!(server.ask("GET", "/healthz", None).0, 200);

@@ -1,5 +1,5 @@
-//! A cast without a spell and without a word about which model: what is found, what was settled, and what is told where
-//! nothing can be found.
+//! A cast without a spell and without a named model: the crystal that is found, the configured one, and the refusal if
+//! there is none.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::providers::{FAMILIES, KEY, Provider, programs};
 use crate::support::{Folder, stderr, stdout};
 
-/// An address at which nobody listens.
+/// An address without a server.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-/// The binary where no variable says anything about models, and nobody on this machine is asked.
+/// The binary without any variable about models and without a local server.
 fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = folder.command(arguments);
     for (_, key, base, _) in FAMILIES {
@@ -35,7 +35,7 @@ fn envelope(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Which crystal would speak.
+/// Returns the crystal that would be used.
 fn crystal(folder: &Folder, variables: &[(&str, &str)]) -> String {
     let mut command = command(folder, &["cast", "look around", "--dry-run", "--json"]);
     let output = command.envs(variables.iter().copied()).output().expect("the binary runs");
@@ -160,7 +160,7 @@ fn a_gateway_is_settled_by_the_user_or_named_in_a_spell() {
         gateway.address
     );
     folder.write("look.toml", &spell);
-    // A spell may be anybody's: its address is sent no key before the person has confirmed it.
+    // Anybody may have written a spell, so its address gets no key before the user has confirmed it.
     let cast = || command(&folder, &["cast", "look.toml", "look", "--quiet"]).env("ANTHROPIC_API_KEY", KEY).output();
     let output = cast().expect("the binary runs");
     assert_eq!(output.status.code(), Some(3), "{output:?}");

@@ -1,4 +1,4 @@
-//! Another way from a turn, a thread run again, two threads compared.
+//! Forks of a turn, replays of a thread, comparisons of two threads.
 
 use crate::support;
 
@@ -6,7 +6,7 @@ use cantrip_reply::codes;
 use serde_json::{Value, json};
 use support::{Folder, id, stderr, stdout};
 
-/// With one cast of the adder, in two turns, that ends with 5.
+/// A folder with one cast of the adder, in two turns, with the answer 5.
 fn with_a_cast() -> Folder {
     let folder = Folder::new().with_adder();
     folder.write("adder.yaml", "responses:\n  - code: var sum = 5; console.log('counted')\n  - code: done(sum)\n");
@@ -58,7 +58,7 @@ fn the_turn_may_be_short_the_latest_or_counted() {
         let made = folder.seen(&["show", id(&forked["data"]["leaf"])]);
         assert_eq!(made["forked_from"]["turn"], **at, "{arguments:?}");
     }
-    // Several words are an intent, and the latest turn is meant.
+    // Several words are an intent, and the latest turn is the default.
     let latest = folder.seen(&["show"]);
     let forked = folder.envelope(&["loom", "fork", "and what now?"], codes::TERMINATED.any());
     assert_eq!(folder.seen(&["show", id(&forked["data"]["leaf"])])["forked_from"]["turn"], latest["id"]);
@@ -89,13 +89,13 @@ fn a_fork_may_begin_fresh_and_with_another_crystal() {
     assert_eq!(stdout(&fresh), "undefined\n", "{fresh:?}");
     folder.write("other.yaml", "responses:\n  - code: done('another says ' + typeof sum)\n");
     let fork = ["loom", "fork", "adder", "who speaks?", "--crystal", "scripted/other.yaml", "--quiet"];
-    // The name of a spell is no turn; nothing is guessed.
+    // The name of a spell is not a turn; nothing is guessed.
     assert_eq!(folder.run(&fork).status.code(), Some(2));
     let fork = ["loom", "fork", "@last", "who speaks?", "--crystal", "scripted/other.yaml", "--quiet"];
     let other = folder.run(&fork);
     assert_eq!(stdout(&other), "another says undefined\n", "{other:?}");
     assert_eq!(folder.seen(&["show"])["metadata"]["model"], "scripted/other.yaml");
-    // It is found again with the crystal it was given.
+    // The fork is found again with its own crystal.
     let again = folder.piped(&["summon", "--quiet"], "still you?\n");
     assert_eq!(stdout(&again), "another says undefined\n", "{again:?}");
 }
@@ -146,12 +146,12 @@ fn a_replay_that_differs_tells_turn_call_kind_and_both_sides() {
     let folder = Folder::new().with_hello();
     folder.envelope(&["cast", "hello.toml", "say hello"], codes::TERMINATED.any());
     let (spell, records) = (folder.read("hello.toml"), folder.read("kept/records.jsonl"));
-    // The crystal would have been told something else.
+    // The crystal would have received a different prompt.
     folder.write("hello.toml", &spell.replace("one sentence", "two sentences"));
     let differs = folder.envelope(&["loom", "replay"], codes::REPLAY_DIVERGED.any());
     assert_eq!((&differs["data"]["turn"], &differs["data"]["kind"]), (&json!(1), &json!("context")), "{differs}");
     assert_ne!(differs["data"]["recorded"], differs["data"]["found"]);
-    // A ward would have refused what was allowed.
+    // A ward would have refused a call that was allowed.
     folder.write("hello.toml", &spell.replace("[wards]", "[wards]\nremove_gate = \"echo\""));
     let differs = folder.envelope(&["loom", "replay"], codes::REPLAY_DIVERGED.any());
     let data = &differs["data"];
@@ -163,7 +163,7 @@ fn a_replay_that_differs_tells_turn_call_kind_and_both_sides() {
     for part in ["differs in verdict: turn 1, call 1", "recorded  WA-EXEC-S-001", "found     EN-VIS-D-001"] {
         assert!(told.contains(part), "{part:?} is not in {told}");
     }
-    // The spell as it was is the same thread still, and nothing was written.
+    // The original spell still gives the same thread, and nothing was written.
     folder.write("before.toml", &spell);
     folder.envelope(&["loom", "replay", "--spell", "before.toml"], codes::VERIFIED.any());
     assert_eq!(folder.read("kept/records.jsonl"), records);

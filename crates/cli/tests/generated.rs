@@ -1,5 +1,5 @@
-//! The pages in `docs/generated/` are what the code says. To write them anew:
-//! `CANTRIP_BLESS=1 cargo test -p cantrip-cli --test generated`.
+//! The pages in `docs/generated/` match the output of the code. To update them: `CANTRIP_BLESS=1 cargo test -p
+//! cantrip-cli --test generated`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The shell as the binary runs it: as any user, never without its cage, and with nothing left when the binary is killed.
+//! The shell as the binary runs it: as any user, always in its sandbox, and without leftovers when the binary is
+//! killed.
 
 use crate::support::{Folder, id, stderr};
 
@@ -61,7 +62,8 @@ fn a_binary_that_is_killed_leaves_no_process_and_the_command_reads_outcome_unkno
     assert_eq!(first_call(&folder, store)["reply"]["code"], codes::OUTCOME_UNKNOWN.any().to_string());
 }
 
-/// A runtime that is killed cannot search after its shell; the next command does, before it reads anything of the project.
+/// A runtime that is killed cannot clean up after its shell. The next command does, before it reads any file of the
+/// project.
 #[test]
 fn what_a_shell_made_in_a_binary_that_was_killed_is_put_aside_by_the_next_command() {
     let command = "mkdir -p deep; echo planted > AGENTS.md; echo x > deep/cantrip.toml; echo x > .env; echo x > kept.md; \
@@ -74,7 +76,7 @@ fn what_a_shell_made_in_a_binary_that_was_killed_is_put_aside_by_the_next_comman
     wait_until("the command begins", || folder.path().join("ready").exists());
     let records = || fs::read_dir(folder.path().join(".local/state/cantrip/open-shells")).unwrap().count();
     assert_eq!(records(), 1);
-    // While the process lives, nobody else searches in its place.
+    // While the process lives, no other process cleans up for it.
     assert!(folder.run(&["codes"]).status.success());
     assert!(folder.path().join("AGENTS.md").exists());
     child.kill().unwrap();
@@ -97,7 +99,7 @@ fn what_a_shell_made_in_a_binary_that_was_killed_is_put_aside_by_the_next_comman
 
 #[test]
 fn a_binary_that_ends_leaves_no_record_of_its_shell_and_searches_after_it() {
-    // What is left running plants its file when the command is over.
+    // The process that is left running writes its file after the command has ended.
     let folder = folder("(while [ ! -e over ]; do :; done; echo planted > AGENTS.md) & touch made");
     folder.write(
         "hands.yaml",
@@ -129,7 +131,7 @@ fn a_shell_needs_no_root() {
     let folder = folder("id -u; touch made; ls /root /home");
     let mut command = folder.command(&["cast", "hands.toml", "go", "--json"]);
     if rustix::process::geteuid().is_root() {
-        // As somebody else, who can read neither our build nor our home.
+        // As another user, who can read neither our build nor our home.
         let binary = folder.path().join("cantrip");
         fs::copy(env!("CARGO_BIN_EXE_cantrip"), &binary).unwrap();
         for (path, mode) in [(folder.path(), 0o755), (&*binary, 0o755)] {

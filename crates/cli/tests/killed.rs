@@ -1,5 +1,5 @@
-//! A process that is killed at any moment loses nothing it was told is kept: another goes on with its run, and what was
-//! done is not done again. The witness is a gate that notes each of its calls in a file of its own.
+//! A process that is killed at any moment loses nothing that was acknowledged: another process resumes its run, and
+//! completed work is not repeated. The evidence is a gate that records each of its calls in its own file.
 
 mod support;
 
@@ -24,12 +24,12 @@ use support::{Folder, id, own_postgres};
 const STEPS: usize = 5;
 const SQLITE: &str = "sqlite:kept/loom.db";
 
-/// A number from the environment, for the long form: `./test.sh --long` sets them.
+/// A number from the environment, for the long form: `./test.sh --long` sets it.
 fn given(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |number| number.parse().expect("a number"))
 }
 
-/// Chance that is the same each time: splitmix64.
+/// A deterministic random source: splitmix64.
 struct Chance(u64);
 
 impl Chance {
@@ -47,7 +47,7 @@ fn answer_of(child: Child) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Waits so long, and says whether it ended by itself.
+/// Waits up to `patience`. Returns true if the process ended by itself.
 fn ends_within(child: &mut Child, patience: Duration) -> bool {
     let began = Instant::now();
     loop {
@@ -67,7 +67,8 @@ fn assert_counted(envelope: &Value) {
     assert_eq!(envelope["data"]["answer"], format!("counted to {STEPS}"), "{envelope}");
 }
 
-/// A store as the test itself reads it: starting the binary for each look would take longer than what is looked at.
+/// A store that the test reads directly: starting the binary for each read would take longer than the tested
+/// operations.
 struct Seen {
     store: cantrip_store::Store,
     executor: tokio::runtime::Runtime,
@@ -83,7 +84,7 @@ impl Seen {
         Self { store: cantrip_store::Store::open(&url).expect("a store"), executor }
     }
 
-    /// The runs by what they are about: all of them, or of those that were begun last.
+    /// Returns the runs by intent: all of them, or the latest ones.
     fn by_intent(&self, last: Option<usize>) -> BTreeMap<String, Vec<RunId>> {
         self.executor.block_on(async {
             let mut found: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
@@ -103,7 +104,7 @@ impl Seen {
         })
     }
 
-    /// The run that was begun a moment ago about this, if it came to its first record.
+    /// Returns the recent run with this intent, if it has a first record.
     fn about(&self, intent: &str) -> Option<RunId> {
         match self.by_intent(Some(32)).remove(intent).as_deref() {
             None => None,
@@ -112,7 +113,7 @@ impl Seen {
         }
     }
 
-    /// A run that is over, with its turns.
+    /// Returns the turns of a run that has terminated.
     fn over(&self, run: RunId) -> Vec<Turn> {
         self.executor.block_on(async {
             let view = self.store.run(run).await.expect("a run");
@@ -123,11 +124,11 @@ impl Seen {
     }
 }
 
-/// How often each step of each intent was done.
+/// The number of times that each step of each intent was executed.
 type Calls = BTreeMap<(String, u64), u64>;
 
-/// What a cast that was finished left: each turn once, and each call that is on record as done was done once. Of what fell
-/// in the middle it is not known whether it was done, and it is not repeated.
+/// Asserts the result of a finished cast: each turn once, and each call that is recorded as settled was made once. For
+/// an interrupted call it is not known whether it was made, and it is not repeated.
 fn assert_once(intent: &str, turns: &[Turn], calls: &Calls) {
     assert_eq!(turns.len(), STEPS + 1, "each turn once: {turns:?}");
     let ids: BTreeSet<_> = turns.iter().map(|turn| turn.id).collect();
@@ -143,8 +144,8 @@ fn assert_once(intent: &str, turns: &[Turn], calls: &Calls) {
     }
 }
 
-/// Kills casts at moments that the seed chooses, goes on with each in another process until it is over, and gives what
-/// was finished.
+/// Kills casts at moments that the seed selects, and resumes each in another process until it has ended. Returns the
+/// finished intents.
 fn killing(folder: &Folder, store: &str, seen: &Seen, who: u64, kills: u64, patience_us: u64) -> Vec<String> {
     let mut chance = Chance(given("CANTRIP_TEST_SEED", 20_260_219) + who);
     let (mut fallen, mut finished, mut cast) = (0, Vec::new(), 0);
@@ -171,7 +172,8 @@ fn killing(folder: &Folder, store: &str, seen: &Seen, who: u64, kills: u64, pati
             fallen += 1;
             run = run.or_else(|| seen.about(&intent));
             if run.is_none() {
-                // It fell before its first record. A server may still write what it was sent: this one is left alone.
+                // The process was killed before its first record. A database server may still write what it has
+                // received, so this intent is not cast again.
                 break;
             }
         }
@@ -179,8 +181,8 @@ fn killing(folder: &Folder, store: &str, seen: &Seen, who: u64, kills: u64, pati
     finished
 }
 
-/// What the ledger says after the kills: every number adds up, each payment that is on record was made once under its own key,
-/// what fell in the middle is to be reconciled, and nothing of a run that is over is left open.
+/// Asserts the ledger after the kills: every sum balances, each recorded payment was made once under its own key,
+/// interrupted payments are marked for reconciliation, and no run that has ended has an open reservation.
 fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
     let (findings, rows, local) = seen.executor.block_on(async {
         let (mut rows, mut page) = (Vec::new(), PageRequest::FIRST);
@@ -236,18 +238,18 @@ fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
     }
 }
 
-/// Kills casts of two who cast at once, and looks at what is on record and at what was really done.
+/// Kills the casts of two concurrent callers, then checks the records and the calls that were really made.
 fn killed(store: &str, kills: u64) {
     let model = Model::counting(STEPS);
     let folder = Folder::new().with_counter(&model, "0");
     let begun = Instant::now();
-    // As many at once as will be killed.
+    // The same number of concurrent casts as will be killed.
     let whole = ["whole one", "whole two"]
         .map(|intent| folder.spawn(&["cast", "counter.toml", intent, "--json", "--store", store]));
     for child in whole {
         assert_counted(&answer_of(child));
     }
-    // From before it opens the store until after it has ended.
+    // From before the store is opened until after the cast has ended.
     let patience_us = u64::try_from(begun.elapsed().as_micros()).expect("not that long") * 12 / 10;
     let seen = Seen::at(&folder, store);
     let finished: Vec<String> = std::thread::scope(|scope| {
@@ -269,7 +271,7 @@ fn killed(store: &str, kills: u64) {
         over.push(run);
     }
     assert_paid(&folder, &seen, &over);
-    // Each of the two finishes its last one. How many others do depends on how busy the machine is.
+    // Each of the two finishes its last cast. The number of others depends on the load of the machine.
     assert!(finished.len() >= 2, "most are killed, and yet some are finished: {}", finished.len());
     assert!(calls.values().all(|count| *count == 1), "no call twice: {calls:?}");
     folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
@@ -280,7 +282,7 @@ fn killed(store: &str, kills: u64) {
     println!("{kills} kills, {} of {} casts finished", finished.len(), runs.len());
 }
 
-/// As many on SQLite; a quarter of them on Postgres.
+/// The number of kills on SQLite; Postgres gets a quarter of them.
 const KILLS: u64 = 200;
 
 #[test]
@@ -299,8 +301,8 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(process, signal).expect("it hears");
 }
 
-/// A process is stopped in the middle of a call. When its time is over another takes its run, and what it has to say when
-/// it wakes comes too late.
+/// A process is stopped in the middle of a call. When its lease has expired, another process takes its run, and the
+/// writes of the first process come too late when it continues.
 fn zombie(folder: &Folder, store: &str) {
     let zombie = folder.spawn(&["cast", "counter.toml", "count", "--json", "--store", store]);
     let began = Instant::now();
@@ -309,14 +311,14 @@ fn zombie(folder: &Folder, store: &str) {
         std::thread::sleep(Duration::from_millis(5));
     }
     signal(&zombie, Signal::STOP);
-    // It lives, so nobody takes its run before its time is over.
+    // The process is alive, so its run cannot be taken before the lease expires.
     folder.envelope(&["run", "resume", "--store", store], codes::BUSY.any());
     let seen = Seen::at(folder, store);
     let run_id = seen.about("count").expect("a run");
     let Seen { store: heir, executor } = seen;
     let (lease, before) = executor.block_on(async {
         let held = heir.holder(run_id).await.expect("a lease").expect("a holder");
-        // Time is passed in: this is what happens then.
+        // The time is passed in, to simulate the expiry.
         let lasts = Duration::from_secs(30);
         let lease = heir.acquire(run_id, WorkerId::new("heir").expect("a name"), held.expires_at, lasts).await;
         (lease.expect("the heir's"), heir.run(run_id).await.expect("a run").newest)
@@ -328,7 +330,8 @@ fn zombie(folder: &Folder, store: &str) {
     assert_eq!(output.status.code(), Some(4));
     executor.block_on(async {
         let later: Vec<Record> = heir.read(run_id, before).try_collect().await.expect("readable");
-        // Whoever sweeps may have marked what the zombie held by then; that is written beside the run, under no lease.
+        // A sweep may have marked the zombie's reservation by then; that record is written beside the run, under no
+        // lease.
         let beside =
             |record: &Record| record.epoch == Epoch::NONE && record.kind.as_str() == "spend.reconcile_required";
         assert!(later.iter().all(beside), "nothing of the zombie is on record: {later:#?}");
@@ -353,7 +356,7 @@ fn what_a_zombie_says_after_another_took_over_is_refused_in_postgres() {
     zombie(&Folder::new().with_counter(&model, "0.5"), &store);
 }
 
-/// Two processes cast at once, each an entity of its own.
+/// Two processes cast at the same time, each with its own entity.
 fn two_processes(store: &str, casts: u64) {
     let model = Model::saying("so be it");
     let folder = Folder::new();
@@ -386,7 +389,7 @@ fn two_processes(store: &str, casts: u64) {
     let listed = folder.envelope(&["loom", "ls", "--store", store], codes::READ.any());
     assert_eq!(listed["data"]["value"][0]["turns"], 2 * casts, "no turn is lost or doubled");
     assert_eq!(model.asked(), 2 * casts, "and none was asked for twice");
-    // Each send is a run, and so is each summoning.
+    // Each send is a run, and so is each summon.
     let verified = folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
     assert_eq!(verified["data"]["runs"], 2 * casts + 2);
     for entity in entities {

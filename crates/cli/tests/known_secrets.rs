@@ -1,5 +1,5 @@
-//! Secrets that come back: a provider and an HTTP gate repeat the keys that they were sent, and nothing that is recorded,
-//! shown or logged has them.
+//! Secrets that come back: a provider and an HTTP gate repeat the keys that they received, and no record, output or log
+//! contains them.
 
 use crate::providers::Provider;
 use crate::serve::Server;
@@ -18,7 +18,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use serde_json::{Value, json};
 
-/// Neither has the form of a known kind of key: only who was given them can know them.
+/// Neither key matches a known key format: they can only be recognized because the process loaded them.
 const PROVIDER_KEY: &str = "qT7/planted+Provider=key-48151623";
 const PEER_KEY: &str = "zW3/planted+Peer=\"secret\"-42108";
 
@@ -27,7 +27,7 @@ fn percent(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// A key in the forms in which a peer may repeat it.
+/// Returns a key in the forms in which a peer may repeat it.
 fn repeated(key: &str) -> Vec<String> {
     vec![
         format!("key {key} is not known"),
@@ -39,7 +39,7 @@ fn repeated(key: &str) -> Vec<String> {
     ]
 }
 
-/// Pieces of a key in each of these forms, none of which may be found anywhere.
+/// Returns parts of a key in each of these forms, none of which may be found anywhere.
 fn traces(key: &str) -> Vec<String> {
     let inner = |text: String| text[6..text.len() - 6].to_owned();
     let mut traces = vec![key.to_owned(), percent(key), json!(key).to_string().trim_matches('"').to_owned()];
@@ -60,7 +60,7 @@ fn assert_clean(what: &str, text: &str) {
     }
 }
 
-/// Every file below a folder, as text.
+/// Asserts that no file below a folder contains a key. Returns the number of files.
 fn assert_clean_folder(folder: &Path) -> usize {
     let mut files = 0;
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -75,7 +75,7 @@ fn assert_clean_folder(folder: &Path) -> usize {
     files
 }
 
-/// A peer that answers with the header it was sent, in every form.
+/// Starts a peer that answers with the header that it received, in every form.
 fn echoing_peer() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -96,7 +96,7 @@ fn echoing_peer() -> String {
     address
 }
 
-/// A message of the Messages wire in which each text comes in pieces of a few bytes, with a call of the peer.
+/// A message of the Messages wire that streams each text in pieces of a few bytes, with a call of the peer.
 fn message(texts: &[String], call: Option<(&str, Value)>) -> (u16, Vec<String>) {
     let mut events = vec![
         json!({"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 10, "output_tokens": 1}}}),
@@ -122,7 +122,7 @@ fn message(texts: &[String], call: Option<(&str, Value)>) -> (u16, Vec<String>) 
     (200, events.iter().map(Value::to_string).collect())
 }
 
-/// Everything that a server answers to this request, until it has said all of it.
+/// Returns everything that a server answers to this request.
 fn answered(server: &Server, path: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -169,7 +169,7 @@ fn keys_that_a_provider_and_a_gate_repeat_are_neither_recorded_nor_shown_nor_log
         assert_clean("standard output", stdout(&output));
         assert_clean("standard error and the log", stderr(&output));
         assert!(assert_clean_folder(&folder.path().join("kept")) > 0);
-        // What the model was told of the peer's answer is what was recorded of it.
+        // The model received the same text of the peer's answer as was recorded.
         let asked = provider.asked();
         assert_eq!(asked.len(), 3);
         for request in &asked {
@@ -189,7 +189,7 @@ fn keys_that_a_provider_and_a_gate_repeat_are_neither_recorded_nor_shown_nor_log
     }
 }
 
-/// Whoever reads the store later was given no key and replaces nothing: what is clean there is clean in the store.
+/// A later reader of the store has no keys and redacts nothing, so clean output proves a clean store.
 #[test]
 fn a_store_in_which_keys_came_back_has_them_nowhere_that_exports_and_servers_look() {
     const STORE: &str = "sqlite:kept/loom.db";
@@ -253,8 +253,8 @@ fn a_key_in_the_text_of_a_refusal_is_replaced() {
     assert!(assert_clean_folder(&folder.path().join("kept")) > 0);
 }
 
-/// A person pastes the key into what is asked. It is replaced before it is recorded and before a model reads it, so a replay
-/// sees what the live run saw.
+/// The user pastes the key into the intent. The key is replaced before it is recorded and before a model reads it, so a
+/// replay sees the same text as the live run.
 #[test]
 fn a_key_that_a_person_pastes_into_an_intent_or_a_context_is_replaced() {
     let folder = folder();
@@ -297,7 +297,7 @@ fn a_key_that_a_person_types_to_an_entity_is_in_no_record_and_in_no_history_of_l
     assert!(assert_clean_folder(&folder.path().join("kept")) > 0);
 }
 
-/// Casts an entity that is asked about this secret, and asserts that it was replaced in what is shown and in what is recorded.
+/// Casts with this secret in the intent, and asserts that it was replaced in the output and in the records.
 #[track_caller]
 fn assert_replaced(folder: &Folder, secret: &str, store: &str, variables: &[(&str, &str)]) {
     folder.write("hello.toml", "name = \"hello\"\ncrystal = \"scripted/hello.yaml\"\n[gates.echo]\n");
@@ -330,7 +330,7 @@ fn the_headers_for_a_collector_are_secrets_of_the_process() {
 fn the_password_of_a_store_is_a_secret_of_the_process() {
     let Some(store) = own_postgres() else { return };
     let mut store = url::Url::parse(&store).expect("a URL");
-    // A server that trusts whoever connects reads no password.
+    // A server with trust authentication ignores the password.
     if store.password().is_none() {
         store.set_password(Some("planted-password-1234")).expect("it has a host");
     }

@@ -1,4 +1,4 @@
-//! What casts left, looked at, checked, judged and carried elsewhere.
+//! The records of casts: read, verified, rewarded, exported and imported.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
 
-/// A folder of its own for each test, which is also the only home the binary sees.
+/// A separate folder for each test, which is also the only home that the binary sees.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// With one cast of what `new` writes, in `jsonl:kept`.
+    /// A folder with one cast of the spell that `new` writes, in `jsonl:kept`.
     fn with_a_cast() -> Self {
         let folder = Self::empty();
         folder.envelope(&["new", "hello"], codes::CREATED.any());
@@ -51,14 +51,14 @@ impl Folder {
         envelope
     }
 
-    /// The value that a look at `jsonl:kept` gives.
+    /// Returns the value that a loom command reads from `jsonl:kept`.
     #[track_caller]
     fn seen(&self, arguments: &[&str]) -> Value {
         let envelope = self.envelope(&[&["loom"], arguments, &["--store", "jsonl:kept"]].concat(), codes::READ.any());
         envelope["data"]["value"].clone()
     }
 
-    /// What a person reads about `jsonl:kept`.
+    /// Returns the text that a loom command prints about `jsonl:kept`.
     #[track_caller]
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.run(&[&["loom"], arguments, &["--store", "jsonl:kept"]].concat());
@@ -127,7 +127,7 @@ fn children_stand_indented_below_the_turn_that_cast_them_even_without_a_turn() {
     let children = lines.iter().filter(|line| line.starts_with("  child ent_")).count();
     assert_eq!((children, lines.iter().filter(|line| line.ends_with("no turn closed")).count()), (2, 1), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("    1. turn_")), "{text}");
-    // Only what grew from the child.
+    // Only the child and its descendants.
     let child = id(&tree["turns"][1]["entity_id"]);
     let grown = folder.text(&["tree", child]);
     assert!(grown.contains(child) && grown.lines().count() == 3, "{grown}");
@@ -221,7 +221,7 @@ fn verify_names_the_record_that_was_tampered_with() {
     let told = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(4));
     assert!(told.contains(&format!("record {} of {}", line["seq"], id(&line["run_id"]))), "{told}");
-    // Nothing is shown of a loom that is not what was written.
+    // An altered loom is not shown.
     folder.refused(&["tree", "--store", "jsonl:kept"], codes::RECORD_ALTERED.any());
 }
 
@@ -260,7 +260,7 @@ fn every_format_is_exported_as_lines_of_json() {
     }
     let journal = folder.text(&["export", "hello", "--format", "journal", "--no-redact"]);
     assert!(journal.starts_with("{\"format\":\"cantrip.journal\",\"redacted\":false"), "{journal}");
-    // The envelope is alone on standard output.
+    // The envelope is the only output on standard output.
     let export = ["loom", "export", "--store", "jsonl:kept"];
     folder.envelope(&export, codes::CONFIG_INVALID.any());
     let to_file = [&export[..], &["--out", "turns.jsonl"]].concat();

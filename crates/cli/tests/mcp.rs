@@ -1,5 +1,5 @@
-//! The server for agents, driven over the pipes of the real binary by the clients that people use: rmcp's, and the one that
-//! the protocol's own project keeps in TypeScript.
+//! The MCP server, driven over the pipes of the real binary by common clients: rmcp's, and the TypeScript client of the
+//! protocol's own project.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Folder, stderr, stdout};
 
-/// What a client does when asked, and what it was told.
+/// The decisions of a client, and the messages that it received.
 #[derive(Clone)]
 pub(crate) struct Peer {
     version: ProtocolVersion,
@@ -67,7 +67,7 @@ pub(crate) async fn served(folder: &Folder, peer: Peer, arguments: &[&str]) -> S
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = Command::from(command).kill_on_drop(true).spawn().expect("the binary runs");
     let pipes = (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
-    // The newer revision has no handshake: a client asks what there is.
+    // The newer revision has no handshake: a client sends a discovery request.
     let lifecycle = if peer.version == ProtocolVersion::V_2026_07_28 {
         ClientLifecycleMode::Discover { preferred_versions: vec![peer.version.clone()] }
     } else {
@@ -91,7 +91,7 @@ pub(crate) async fn called(
     client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await.expect("a result")
 }
 
-/// The envelope of an answer, which has this code.
+/// Returns the envelope of an answer, which must have this code.
 #[track_caller]
 pub(crate) fn envelope(result: &CallToolResult, code: AnyCode) -> Value {
     let envelope = result.structured_content.clone().unwrap_or_else(|| panic!("{result:?}"));
@@ -100,7 +100,7 @@ pub(crate) fn envelope(result: &CallToolResult, code: AnyCode) -> Value {
     envelope
 }
 
-/// A store that keeps receipts too.
+/// A store that also keeps receipts.
 const KEPT: &[&str] = &["--store", "sqlite:kept/loom.db"];
 
 const HANDS: &str = "name = \"hands\"\ncrystal = \"scripted/hands.yaml\"\n[gates.edit]\nroot = \".\"\n[gates.echo]\n\
@@ -187,14 +187,14 @@ async fn what_is_wrong_is_a_reply_and_what_only_the_protocol_can_have_wrong_its_
     assert!(unknown.to_string().contains("nonsense"), "{unknown}");
     let missing = client.read_resource(ReadResourceRequestParams::new("cantrip://threads/none")).await;
     missing.expect_err("no such thread");
-    // The server lives.
+    // The server still works.
     envelope(&called(client, "cast", json!({"spell": "hands", "intent": "go"})).await, codes::TERMINATED.any());
     ended(served).await;
 }
 
 #[tokio::test]
 async fn a_call_that_needs_a_person_waits_or_is_asked_about_where_the_client_can() {
-    // The older revision: the answer says that it waits, and the run goes on once somebody has decided.
+    // The older revision: the answer says that the run waits, and the run resumes after a decision.
     let waits = folder(&[EDIT, DONE]);
     let served_here = served(&waits, Peer::new(ProtocolVersion::V_2025_11_25), KEPT).await;
     let cast = called(&served_here.0, "cast", json!({"spell": "hands", "intent": "go"})).await;
@@ -208,7 +208,7 @@ async fn a_call_that_needs_a_person_waits_or_is_asked_about_where_the_client_can
     assert_eq!(waits.read("note.txt"), "one\ntwo\nthree\n");
     ended(served_here).await;
 
-    // The newer one: the person behind the client is asked, and the same call answers.
+    // The newer revision: the client's user is asked, and the same call returns the answer.
     for (decides, text) in [("approve", "one\nzwei\nthree\n"), ("refuse", "one\ntwo\nthree\n")] {
         let folder = folder(&[EDIT, DONE]);
         let peer = Peer { decides, ..Peer::new(ProtocolVersion::V_2026_07_28) };
@@ -230,7 +230,7 @@ async fn a_request_that_is_taken_back_ends_its_run() {
     let request =
         ClientRequest::CallToolRequest(Request::new(CallToolRequestParams::new("cast").with_arguments(arguments)));
     let begun = served.0.send_cancellable_request(request, PeerRequestOptions::no_options()).await.expect("it is sent");
-    // On record before it is taken back.
+    // Wait until the run is recorded, then cancel the request.
     loop {
         let runs = envelope(&called(&served.0, "runs", json!({"state": "running"})).await, codes::READ.any());
         if runs["data"]["value"]["items"].as_array().is_some_and(|runs| !runs.is_empty()) {
@@ -250,7 +250,7 @@ async fn a_request_that_is_taken_back_ends_its_run() {
     ended(served).await;
 }
 
-/// A script for the client that the protocol's own project keeps.
+/// A script for the client of the protocol's own project.
 const OFFICIAL: &str = r#"
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
@@ -269,7 +269,7 @@ console.log(JSON.stringify({ tools: tools.map((tool) => tool.name), cast, wrong,
 await client.close();
 "#;
 
-/// The folder of packages that has it.
+/// Returns the folder of the packages that have the client.
 fn packages() -> Option<PathBuf> {
     let folder =
         std::env::var_os("CANTRIP_TEST_MCP").map(PathBuf::from).filter(|folder| !folder.as_os_str().is_empty());

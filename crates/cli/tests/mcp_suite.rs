@@ -1,5 +1,5 @@
-//! What of the protocol's own conformance suite applies to the real server for agents, `cantrip serve` at `/mcp`. The rest of
-//! it asks for tools that only a server made for it has; `crates/serve/tests/conformance` is one.
+//! The part of the protocol's own conformance suite that applies to the real MCP server, `cantrip serve` at `/mcp`. The
+//! rest of the suite needs tools that only a server made for it has; `crates/serve/tests/conformance` is one.
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::serve::Server;
 use crate::support::Folder;
 
-/// The scenarios that ask for nothing in particular.
+/// The scenarios that need no special tools.
 const APPLY: [(&str, &[&str]); 2] = [
     (
         REVISIONS[0],

@@ -1,4 +1,4 @@
-//! `cantrip models`: what is known of models, with a person's own table over it.
+//! `cantrip models`: the known models, with the user's own table over them.
 
 use crate::support;
 
@@ -10,7 +10,7 @@ use support::{Folder, stdout};
 const KEYS: [&str; 5] =
     ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"];
 
-/// Runs it with these variables and no others that it looks at.
+/// Runs the command with only these variables set.
 fn listed(folder: &Folder, arguments: &[&str], set: &[(&str, &str)]) -> std::process::Output {
     let mut command = folder.command(&[&["models"], arguments].concat());
     for name in KEYS.iter().chain(&["CANTRIP_MODELS"]) {

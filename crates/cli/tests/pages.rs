@@ -1,18 +1,18 @@
-//! Every command shown in a page runs, and prints what the page says it prints.
+//! Every command shown in a page runs, and prints the output that the page shows.
 //!
-//! A fenced block marked `console` holds commands behind `$ `, each followed by its output. In the output, `...` alone on
-//! a line stands for any lines, and within a line for any text; `[exit N]` as the last line is the exit status, 0 if
+//! A fenced block marked `console` holds commands after `$ `, each followed by its output. In the output, `...` alone
+//! on a line stands for any lines, and within a line for any text; `[exit N]` as the last line is the exit status, 0 if
 //! absent. A command without output only has to succeed. Commands run in the root of the repository.
 //!
-//! One that ends in `&` is a server: it listens on a free port in the place of 8420, its output is what it says first, and
-//! it serves until the page ends.
+//! A command that ends in `&` is a server: it listens on a free port instead of 8420, its first output is compared, and
+//! it runs until the page ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Commands that something else runs: what, and who.
+/// Commands that run elsewhere, each with the place.
 const RUN_ELSEWHERE: &[(&str, &str)] = &[
     ("./test.sh", "CI itself"),
     ("./test.sh --long", "the same script; longer properties"),
@@ -36,7 +36,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli lies in the workspace").to_owned()
 }
 
-/// The pages: Markdown at the root and in the folders that hold prose.
+/// Returns the pages: Markdown at the root and in the folders that hold prose.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     for folder in ["", "docs", "crates", "bench", "examples", "tests/conformance"] {
@@ -79,7 +79,7 @@ fn shown_in(page: &str) -> Vec<Shown> {
     found
 }
 
-/// Whether the lines printed are the lines shown.
+/// Returns true if the printed lines match the shown lines.
 fn fits(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -90,7 +90,8 @@ fn fits(shown: &[String], printed: &[&str]) -> bool {
     }
 }
 
-/// `...` stands for any text; what is before, between and behind must come in that order, to the ends of the line.
+/// Returns true if a printed line matches: `...` stands for any text, and the other parts must come in order, up to
+/// both ends of the line.
 fn fits_line(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (shown.trim_end(), printed.trim_end());
     let parts: Vec<&str> = shown.split("...").collect();
@@ -110,7 +111,7 @@ fn fits_line(shown: &str, printed: &str) -> bool {
 /// The port that pages show.
 const SHOWN_PORT: &str = ":8420";
 
-/// A server that a page has started.
+/// A server that a page started.
 struct Served {
     child: Child,
     port: String,
@@ -129,7 +130,7 @@ impl Served {
         let said = lines.next().expect("it says where it listens").expect("text");
         let port = said.split("http://127.0.0.1").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
         let port = port.to_owned();
-        // Whatever else it says, nobody is in its way.
+        // Drain the rest of its output, so that the server does not block.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port, said }
     }
@@ -147,7 +148,7 @@ fn run(command: &str, scratch: &Path) -> (String, i32) {
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
 }
 
-/// What it puts into a folder of its own is gone with `scratch`.
+/// Temporary folders of the command are created in `scratch` and removed with it.
 fn bash(command: &str, scratch: &Path) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_cantrip"));
     let command = match command.strip_prefix("{ cargo run -- ") {
@@ -165,7 +166,7 @@ fn bash(command: &str, scratch: &Path) -> Command {
         .env("PATH", path)
         .env("TMPDIR", scratch)
         .env("NO_COLOR", "1")
-        // The pages are for someone who has the binary in the path, and not for cargo.
+        // The pages assume that the binary is in the PATH, and is not run by cargo.
         .env_remove("CARGO");
     bash
 }
@@ -235,7 +236,7 @@ fn commands_are_found_only_in_console_blocks() {
     assert_eq!(found[1].command, "again");
 }
 
-/// Whoever publishes a new table has to quote it anew.
+/// A new version of the table has to be quoted again.
 #[test]
 fn what_the_readme_quotes_of_the_comparison_stands_in_it() {
     let read = |page: &str| fs::read_to_string(root().join(page)).expect("a readable page");

@@ -1,5 +1,5 @@
-//! A run whose provider stays down waits: whoever cast it is told what the provider said, each attempt as it is made
-//! again, what to do, and how to go on.
+//! A run waits if its provider stays down: the caller sees the provider's message, each retry, the advice, and the
+//! command to resume.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use crate::support::{Folder, enveloped, stderr, stdout};
 
 const STORE: &str = "sqlite:kept/loom.db";
 
-/// What a server writes to everyone who connects, after it has read their request.
+/// The response of a server to every request.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// These bytes, whatever was asked.
+    /// These bytes, whatever the request is.
     Bytes(&'static str),
-    /// A status, further header lines, and a body of JSON.
+    /// A status, further header lines, and a JSON body.
     Status(u16, &'static str, &'static str),
-    /// A stream of events with this in it.
+    /// A stream of events with this content.
     Stream(&'static str),
     /// An answer that ends the cast.
     Sound,
@@ -81,7 +81,7 @@ fn exchange(mut stream: TcpStream, answer: Answer) -> Option<()> {
     loop {
         let read = stream.read(&mut piece).ok().filter(|read| *read > 0)?;
         taken.extend_from_slice(&piece[..read]);
-        // Who speaks TLS sends no head that ends so: its first bytes are answered.
+        // A TLS client sends no such head, so its first bytes are answered.
         if let Answer::Bytes(_) = answer {
             break;
         }
@@ -95,7 +95,7 @@ fn exchange(mut stream: TcpStream, answer: Answer) -> Option<()> {
     stream.write_all(answer.written().as_bytes()).ok()
 }
 
-/// A spell whose crystal is at this address and is asked three times without a pause.
+/// A spell whose crystal is at this address and gets three attempts without a delay.
 fn folder(address: &str) -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -108,18 +108,18 @@ fn folder(address: &str) -> Folder {
     folder
 }
 
-/// Everything that a fault is told by.
+/// The expected facts about a fault.
 struct Fault {
     code: AnyCode,
-    /// The provider's words.
+    /// The provider's message.
     said: &'static str,
-    /// What can be done about it.
+    /// The advice for the user.
     hint: &'static str,
-    /// Attempts in all.
+    /// The number of attempts.
     attempts: u32,
 }
 
-/// Casts in each of the ways in which a cast is looked at, and looks at the run afterwards.
+/// Casts in each output form, and checks the run afterwards.
 #[track_caller]
 fn assert_told(folder: &Folder, variables: &[(&str, &str)], fault: &Fault) {
     let run = |arguments: &[&str]| -> Output {

@@ -1,4 +1,4 @@
-//! Pointers from the command line, and as several writers change them at once.
+//! Pointers from the command line, and with several concurrent writers.
 
 use crate::support::{self, Folder, id, stdout};
 
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 const CLASSIFY: &str = "@cantrip/text/Classify.v1";
 const BASE: &str = "art_fa314739a6ab692b5cd3d96708665e89";
 
-/// Every store that keeps contracts, for the binary.
+/// Returns every store that keeps contracts, for the binary.
 fn stores() -> Vec<String> {
     [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
 }
 
-/// Keeps an artifact of Classify with these instructions.
+/// Stores an artifact of Classify with these instructions.
 fn artifact(folder: &Folder, store: &str, instructions: &str) -> String {
     let given = json!({ "instructions": instructions }).to_string();
     let kept = folder.piped(&["artifact", "add", "Classify", "-", "--store", store], &given);
@@ -46,7 +46,7 @@ fn a_pointer_is_set_tried_promoted_and_walked_back() {
         assert_eq!((id(&tried["canary_artifact"]), &tried["canary_percent"]), (better.as_str(), &json!(10)));
         let promoted = done(&folder, store, &["promote", "Classify", "--force", "--because", "tried for a week"]);
         assert_eq!((id(&promoted["primary_artifact"]), &promoted["canary_artifact"]), (better.as_str(), &Value::Null));
-        // The same again changes nothing and leaves no audit.
+        // The same change again has no effect and leaves no audit.
         let again = ["pointer", "set", "Classify", &better, "--store", store, "--json"];
         let again: Value = serde_json::from_slice(&folder.run(&again).stdout).unwrap();
         assert_eq!((&again["data"]["audit_id"], &again["data"]["pointer"]["version"]), (&Value::Null, &json!(3)));
@@ -54,7 +54,7 @@ fn a_pointer_is_set_tried_promoted_and_walked_back() {
         assert_eq!((id(&back["primary_artifact"]), &back["canary_percent"]), (BASE, &json!(10)));
         let further = done(&folder, store, &["rollback", "Classify"]);
         assert_eq!((id(&further["primary_artifact"]), &further["canary_artifact"]), (BASE, &Value::Null));
-        // Before the first there was nothing.
+        // There is nothing before the first pointer.
         let nothing = folder.envelope(&["pointer", "rollback", "Classify", "--store", store], codes::WRONG_STATE.any());
         assert_eq!(nothing["data"]["reason"], "rollback_unavailable");
         let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
@@ -75,7 +75,7 @@ fn a_pointer_is_set_tried_promoted_and_walked_back() {
         assert_eq!(told, wanted);
         assert_eq!(audits[2]["reason"], "tried for a week");
         assert_eq!(audits[4]["target_audit_id"], audits[1]["audit_id"]);
-        // Down to the canary and with it, from a state that went on.
+        // A rollback to the audit of the canary restores the canary too, from a later state.
         done(&folder, store, &["set", "Classify", &better]);
         done(&folder, store, &["set", "Classify", BASE]);
         let listed = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
@@ -101,7 +101,7 @@ fn a_preview_shows_who_would_get_what_and_writes_nothing() {
         done(&folder, store, &["set", "Classify", BASE]);
         done(&folder, store, &["canary", "Classify", &better, "--percent", "50"]);
         let split = shown(&["--keys", "2"]);
-        // As the page of pointers has it: 47 and 77.
+        // The page about pointers shows the same values: 47 and 77.
         assert_eq!(
             split["rows"],
             json!([
@@ -113,7 +113,7 @@ fn a_preview_shows_who_would_get_what_and_writes_nothing() {
         let many = shown(&["--keys", "5000", "--prefix", "user:"]);
         assert_eq!(many["rows"].as_array().unwrap().len(), 5_000);
         assert!((2_350..2_650).contains(&many["canary"].as_u64().unwrap()), "{}", many["canary"]);
-        // Raising moves nobody back, and 0 takes everybody off.
+        // Raising the percentage moves no caller back, and 0 moves every caller to the primary.
         let sides = |percent: &str| -> Vec<bool> {
             let split = shown(&["--keys", "500", "--percent", percent]);
             split["rows"].as_array().unwrap().iter().map(|row| row["variant"] == "canary").collect()
@@ -142,7 +142,7 @@ fn nothing_is_promoted_without_an_evaluation_or_a_reason() {
         assert_eq!(refused["data"]["conditions"], json!(["report_missing"]));
         assert_eq!(folder.run(&promote[..7]).status.code(), Some(2), "a reason is asked for");
         folder.envelope(&promote, codes::CONFIG_INVALID.any());
-        // What belongs to another signature is not served for this one.
+        // An artifact of another signature is not served for this one.
         let judge = folder.envelope(&["sig", "show", "Judge", "--store", store], codes::READ.any());
         let foreign = judge.to_string();
         let at = foreign.match_indices("art_").map(|(at, _)| &foreign[at..at + 36]).find(|id| *id != BASE).unwrap();
@@ -155,8 +155,8 @@ fn nothing_is_promoted_without_an_evaluation_or_a_reason() {
     }
 }
 
-/// A report of an artifact beside the one that came with the program, as it must be to promote it.
-/// The clock of a machine may be set back between two readings, and a report is never made in the moment it is shown.
+/// Returns a time in the past for a report. The clock of a machine may be set back between two readings, and a report
+/// is never made at the moment when it is shown.
 fn a_minute_ago() -> Timestamp {
     let now = MachineClock::new().now().wall;
     Timestamp::from_unix_millis(now.unix_millis() - 60_000).unwrap()
@@ -207,7 +207,8 @@ fn a_report_promotes_what_it_speaks_for_and_the_audit_keeps_it() {
         assert_eq!(audit["metadata"], json!({"evaluation": report, "evaluation_hash": hash, "bar": bar}));
         let drawn = folder.run(&["pointer", "audits", "Classify", "--store", store]);
         assert!(stdout(&drawn).contains("promote, by eval_7"), "{drawn:?}");
-        // Piped in, for a bar that was lowered; and a report that was shown to no avail is kept beside the force.
+        // A report from standard input, with lower requirements. A report that did not suffice is stored with a forced
+        // promotion.
         let third = artifact(&folder, store, "Choose with great care.");
         let next = with(
             &self::report(&third),
@@ -260,7 +261,7 @@ fn a_report_that_does_not_speak_for_it_is_refused_with_every_condition() {
         }
         folder.write("report.json", &with(&whole, all).to_string());
         let refused = folder.envelope(&promote, codes::PROMOTE_GATE.any());
-        // All but one: what is in the future is not too old.
+        // All conditions but one: a report from the future is not too old.
         assert_eq!(refused["data"]["conditions"].as_array().unwrap().len(), 9, "{refused}");
         let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
         assert_eq!(audits["data"]["value"]["items"].as_array().unwrap().len(), 1, "none of that changed anything");
@@ -289,13 +290,13 @@ fn a_file_that_is_no_report_is_told_what_is_wrong_with_it() {
     folder.write("report.json", &with(&report(&better), json!({"scored": "thirty"})).to_string());
     let wrong = folder.envelope(&promote, codes::SCHEMA.any());
     assert_eq!(wrong["data"]["path"], "/scored");
-    // What the reader wants is what the schema says.
+    // The reader and the schema agree.
     let told = folder.envelope(&["schema", "evaluation"], codes::OK.any());
     let schema = cantrip_contract::Schema::compile(told["data"]["schema"].clone()).unwrap();
     assert_eq!(schema.violations(&report(&better)), []);
 }
 
-/// Two processes would have it so: a store of its own each, on the same database.
+/// Writers as in two processes: each has its own store, on the same database.
 struct Writers {
     _folder: tempfile::TempDir,
     services: Vec<Service>,
@@ -310,7 +311,7 @@ impl Writers {
             let open = || Service::new(Runtime::new(Store::open(&url).unwrap()));
             kits.push(Self { _folder: tempfile::tempdir().unwrap(), services: (0..count).map(|_| open()).collect() });
         }
-        // The folder lives as long as the first of them.
+        // The first writer owns the folder.
         if let Some(first) = kits.first_mut() {
             first._folder = folder;
         }
@@ -321,7 +322,7 @@ impl Writers {
         &self.services[0]
     }
 
-    /// Publishes what comes with the program, and gives so many artifacts of Classify.
+    /// Publishes the built-in signature and returns this many artifacts of Classify.
     async fn artifacts(&self, count: usize) -> Vec<CompiledId> {
         let (service, signature) = (self.service(), &built_in()[0]);
         assert_eq!(signature.id(), &classify());
@@ -392,7 +393,7 @@ async fn of_two_who_promote_at_once_one_wins_and_the_other_is_told_what_stands_t
             assert_eq!(&writers.pointer().await.primary_artifact, wanted);
             assert_eq!(lost.reply.data()["pointer"]["version"], json!(round + 2), "what stands there now");
         }
-        // As many audits as changes, each with what was there before and after.
+        // There is one audit for each change, with the state before and after it.
         let audits = writers.audits().await;
         assert_eq!(audits.iter().map(|audit| audit.version_after).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         for pair in audits.windows(2) {
@@ -415,7 +416,7 @@ async fn three_promotes_and_two_rollbacks_land_where_walking_back_lands() {
             back(service).await;
             assert_eq!(&writers.pointer().await.primary_artifact, artifact);
         }
-        // From there it goes on, and the way back leads through what stands.
+        // Changes continue from there, and rollbacks skip the changes that were rolled back.
         assert_any(&service.promote(by(None), forced(&artifacts[3])).await.reply, codes::CHANGED.any());
         for artifact in [&artifacts[1], &artifacts[0]] {
             back(service).await;
@@ -453,7 +454,7 @@ async fn what_an_evaluation_speaks_for_is_promoted_unless_the_pointer_moved_mean
         assert_any(&service.promote(by(Some(1)), spoken_for(&artifacts[1])).await.reply, codes::CHANGED.any());
         let audit = writers.audits().await.remove(1);
         assert_eq!((audit.eval_id.as_deref(), audit.forced), (Some("eval_1"), false));
-        // What it was compared with is served no more.
+        // The report's baseline is no longer live.
         let late = service.promote(by(None), spoken_for(&artifacts[2])).await;
         assert_any(&late.reply, codes::PROMOTE_GATE.any());
         assert_eq!(late.reply.data()["conditions"], json!(["other_baseline"]));

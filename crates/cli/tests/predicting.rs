@@ -1,5 +1,5 @@
-//! The gate `predict`: an entity asks a signature inside its cast, in every medium. Its receipt stands in the caller's run,
-//! its money under the caller's budget, and a process that is killed in the middle loses nothing of it.
+//! The gate `predict`: an entity calls a signature inside its cast, in every medium. The receipt is in the caller's
+//! run, the cost is under the caller's budget, and a process that is killed in the middle loses nothing of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use crate::support::{Folder, id, stdout};
 const STORE: &[&str] = &["--store", "sqlite:kept/loom.db"];
 const PREDICT: &str = "[gates.predict]\nsignatures = [\"Classify\", \"text/Classify.v1\", \"Nowhere\"]\n";
 
-/// The input of the signature that comes with the binary.
+/// The input of the built-in signature.
 fn input() -> Value {
     json!({"text": "The parcel never came.", "labels": ["praise", "complaint"]})
 }
 
-/// What a crystal says that answers the signature.
+/// A response of a crystal that answers the signature.
 fn answered(id: &str) -> Value {
     json!({"tool_calls": [{"id": id, "gate": "done", "args": {"answer": {"label": "complaint", "confidence": 0.97}}}]})
 }
@@ -29,7 +29,7 @@ fn call(id: &str, gate: &str, args: &Value) -> Value {
     json!({"tool_calls": [{"id": id, "gate": gate, "args": args}]})
 }
 
-/// Writes a spell whose crystal says this.
+/// Writes a spell whose crystal gives these responses.
 fn spell(folder: &Folder, medium: &str, gates: &str, responses: &[Value]) {
     folder.write("asks.yaml", &json!({ "responses": responses }).to_string());
     folder.write(
@@ -45,14 +45,14 @@ fn seen(folder: &Folder, arguments: &[&str]) -> Value {
     folder.seen(&[arguments, STORE].concat())
 }
 
-/// The entity that was cast by nobody's call.
+/// Returns the entity that is not a child.
 fn root(folder: &Folder) -> String {
     let turns = seen(folder, &["tree"])["turns"].clone();
     let root = turns.as_array().expect("turns").iter().find(|turn| turn["parent_id"].is_null()).expect("a root");
     id(&root["entity_id"]).to_owned()
 }
 
-/// The calls of the root entity's thread that have settled.
+/// Returns the settled calls of the root entity's thread.
 fn settled(folder: &Folder) -> Vec<Value> {
     let thread = seen(folder, &["thread", &root(folder)]);
     let calls = thread["turns"].as_array().expect("turns").iter().flat_map(|turn| turn["gate_calls"].as_array());
@@ -69,7 +69,7 @@ fn receipts(folder: &Folder) -> Vec<Value> {
     rows.iter().map(whole).collect()
 }
 
-/// Everything that is checked of a store, whatever was done in it.
+/// Asserts everything that can be verified about a store.
 #[track_caller]
 fn assert_sound(folder: &Folder) {
     folder.envelope(&[&["loom", "verify"], STORE].concat(), codes::VERIFIED.any());
@@ -100,14 +100,14 @@ fn an_entity_asks_a_signature_in_every_medium_and_the_receipt_is_in_its_run() {
         assert_recorded(&calls[0]["reply"], codes::PREDICTED.any());
         assert_eq!(calls[0]["result"], json!({"label": "complaint", "confidence": 0.97}), "{medium}");
         assert_eq!(calls[0]["args"], asked, "{medium}");
-        // It hangs below the turn that asked, as a child does.
+        // The predict is a child of the turn that called it.
         let child = id(&calls[0]["children"][0]["entity_id"]);
         let tree = seen(&folder, &["tree"])["turns"].clone();
         let turns = tree.as_array().expect("turns");
         let own = turns.iter().find(|turn| turn["entity_id"] == child).expect("a turn of the predict");
         let asking = turns.iter().find(|turn| turn["id"] == own["parent_id"]).expect("the calling turn");
         assert_eq!(id(&asking["entity_id"]), root(&folder), "{medium}");
-        // Its receipt is in the caller's run, and the cast has its own.
+        // The receipt of the predict is in the caller's run, and the cast has its own.
         let receipts = receipts(&folder);
         let of = |kind: &str| receipts.iter().find(|receipt| receipt["receipt_kind"] == kind).expect("a receipt");
         assert_eq!(receipts.len(), 2, "{medium}: {receipts:?}");
@@ -117,7 +117,7 @@ fn an_entity_asks_a_signature_in_every_medium_and_the_receipt_is_in_its_run() {
         assert_eq!(predict["last_turn_id"], own["id"], "{medium}");
         assert_eq!(predict["signature_id"], "@cantrip/text/Classify.v1", "{medium}");
         assert_eq!(of("cast")["thread_id"], json!(root(&folder)), "{medium}");
-        // The first record of the predict names who asked: run, thread, turn and call.
+        // The first record of the predict names its caller: run, thread, turn and call.
         let journal = folder.run(&[&["loom", "export", "--format", "journal", "--no-redact"], STORE].concat());
         let opened = stdout(&journal).lines().find(|line| line.contains("\"type\":\"predict.opened\""));
         let opened: Value = serde_json::from_str(opened.expect("a record")).expect("JSON");
@@ -125,7 +125,7 @@ fn an_entity_asks_a_signature_in_every_medium_and_the_receipt_is_in_its_run() {
         assert_eq!((&caller["thread_id"], &caller["turn_id"]), (&json!(root(&folder)), &asking["id"]), "{medium}");
         assert_eq!((&caller["run_id"], &caller["call_id"]), (&predict["run_id"], &calls[0]["call_id"]), "{medium}");
         assert_sound(&folder);
-        // Its own thread is replayed, by its entity and by its turn, and another way can be taken from it.
+        // The predict's own thread replays, by its entity and by its turn, and can be forked.
         for thread in [child, id(&own["id"])] {
             let replayed = folder.run(&[&["loom", "replay", thread], STORE].concat());
             let text = stdout(&replayed);
@@ -201,7 +201,7 @@ fn an_output_that_never_fits_fails_the_call_with_the_code_of_the_predict() {
     assert_sound(&folder);
 }
 
-/// A model with a price, whose answers follow from what it is asked: the entity asks the signature once and is done.
+/// A model with a price. Its answers depend on the request: the entity calls the signature once and ends.
 fn priced(
     folder: &Folder,
     text: &'static str,
@@ -273,7 +273,7 @@ fn a_predict_that_the_budget_of_the_tree_does_not_cover_is_denied_before_the_mod
         counted.fetch_add(u64::from(of_signature), Ordering::Relaxed);
         None
     });
-    // Enough for the worst case of a request of the caller, and not for a prompt with a text that long.
+    // Enough for the worst case of a request of the caller, but not for a prompt with such a long text.
     let text = folder.read("asks.toml").replace("max_turns = 5", "max_turns = 5\nmax_cost = '0.03 USD'");
     folder.write("asks.toml", &text);
     let output = folder.run(&[&["cast", "asks.toml", "sort it", "--json"], STORE].concat());
@@ -298,7 +298,7 @@ fn a_process_that_is_killed_while_a_predict_is_asked_is_gone_on_with_and_nothing
     let model = priced(&folder, "It never came.", move |_, of_signature| {
         if of_signature && first.fetch_add(1, Ordering::Relaxed) == 0 {
             std::fs::write(&begun, "").expect("a file");
-            // Whoever asked is killed before this comes back.
+            // The caller is killed before this returns.
             std::thread::sleep(Duration::from_secs(30));
         }
         None
@@ -320,7 +320,7 @@ fn a_process_that_is_killed_while_a_predict_is_asked_is_gone_on_with_and_nothing
     assert_eq!(calls[0]["children"].as_array().map(Vec::len), Some(1));
     let receipts = receipts(&folder);
     assert_eq!(receipts.len(), 2, "one predict, one cast: {receipts:?}");
-    // What the killed process held for the answer that never came is marked, and the answer that came is paid for once.
+    // The reservation of the killed process is marked, and the answer that arrived is paid for once.
     let listed = folder.envelope(&[&["spend", "reservations"], STORE].concat(), codes::READ.any());
     let states: Vec<&str> = listed["data"]["value"]["items"]
         .as_array()

@@ -1,5 +1,5 @@
-//! Programs in code circles end in a reply as calls do: its type, its code and where the program failed are in the record,
-//! in the stream, on the page and over HTTP, and the entity reads what it always read.
+//! Programs in code circles end in a reply, as calls do: its type, its code and the position of the failure are in the
+//! record, in the stream, on the page and over HTTP. The text for the entity is unchanged.
 
 use std::collections::BTreeMap;
 use std::process::Output;
@@ -15,20 +15,20 @@ use crate::support::{Folder, id, stderr, stdout};
 
 const STORE: &str = "sqlite:kept/loom.db";
 
-/// A program, and how it is to end.
+/// A program, and its expected end.
 struct Case {
     /// The name of its spell.
     name: &'static str,
     wards: &'static str,
     program: String,
     code: AnyCode,
-    /// The line and column at which it fails, where they are told.
+    /// The line and the column of the failure, if they are reported.
     at: Option<(u32, Option<u32>)>,
-    /// What the message of its reply says.
+    /// The text in the message of its reply.
     message: &'static str,
-    /// What the entity reads of it.
+    /// The text that the entity reads.
     reads: &'static str,
-    /// The share of the turn's calls and programs that were a success.
+    /// The share of the turn's calls and programs that succeeded.
     reward: f64,
     /// The codes of the gates that it called.
     calls: Vec<AnyCode>,
@@ -46,7 +46,7 @@ impl Case {
         self
     }
 
-    /// Which of the calls on the line met the limit is not said.
+    /// Expects a failure on this line. The column is not fixed: any call on the line may reach the limit.
     fn on_line(mut self, line: u32) -> Self {
         self.at = Some((line, None));
         self
@@ -136,7 +136,7 @@ fn javascript() -> Vec<Case> {
         case("cpu_in_a_job", "var x = 0;\nPromise.resolve().then(() => {\n  for (;;) x += 1;\n});\n5", TIME)
             .under("cpu = '200ms'\n")
             .at(3, 12),
-        // The getter would be asked for the place, and is not: nothing of an ended program runs.
+        // The engine could call the getter for the position, but must not: no code of an ended program runs.
         case(
             "cpu_and_a_stack_of_its_own",
             "Object.defineProperty(Error.prototype, 'stack', {get() { console.log('ran'); return 'x' }});\n\
@@ -200,7 +200,7 @@ fn python() -> Vec<Case> {
     ]
 }
 
-/// Writes a spell whose entity says these programs, each in a turn of its own.
+/// Writes a spell whose entity writes these programs, each in its own turn.
 fn spell(folder: &Folder, name: &str, medium: &str, further: &str, programs: &[&str]) {
     let responses: Vec<Value> = programs.iter().map(|program| json!({ "code": program })).collect();
     folder.write(&format!("{name}.yaml"), &json!({ "responses": responses }).to_string());
@@ -219,12 +219,12 @@ fn cast(folder: &Folder, name: &str, how: &str) -> Output {
     output
 }
 
-/// The upserts of a cast that complete the call of a tool.
+/// Returns the upserts of a cast that complete a call of this tool.
 fn completed<'a>(lines: &'a [Value], tool: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["toolName"] == tool && line["status"] == "complete").collect()
 }
 
-/// That a reply of the record or the stream is this one, with its position.
+/// Asserts that a reply in the record or in the stream is the expected one, with its position.
 #[track_caller]
 fn assert_reply(reply: &Value, case: &Case) {
     assert_recorded(reply, case.code);
@@ -236,7 +236,7 @@ fn assert_reply(reply: &Value, case: &Case) {
             assert_eq!(reply["line"], json!(line), "{}: {reply}", case.name);
             assert!(reply["column"].is_u64(), "{}: {reply}", case.name);
         }
-        // Of a loop at top level the engine knows the last place before it alone, which would mislead.
+        // For a loop at top level the engine only knows the last position before it, which would mislead.
         None if case.code == TIME && !case.name.starts_with("cpu_") => {
             assert_eq!(reply.get("line"), None, "{}: {reply}", case.name);
         }
@@ -270,7 +270,7 @@ fn every_end_is_typed(medium: &str, cases: &[Case]) {
             .lines()
             .map(|line| serde_json::from_str(line).expect("a line of JSON"))
             .collect();
-        // The stream: the program's own call has its reply, and so has the one that ends well.
+        // The stream: the call of the program has its reply, and so has the program that succeeds.
         let programs = completed(&lines, medium);
         assert_eq!(programs.len(), 2, "{}", case.name);
         assert_reply(&programs[0]["toolReply"], case);
@@ -290,7 +290,7 @@ fn every_end_is_typed(medium: &str, cases: &[Case]) {
             format!(" at line {line}, column {}", column.map(|column| column.to_string()).unwrap_or_default())
         });
         assert!(page.contains(&format!("< {word} {}{place}", case.code)), "{}: {page}", case.name);
-        // What the entity read has nothing of it.
+        // The text for the entity contains none of it.
         let exported = folder.run(&[&["loom", "export", case.name], &looms[..]].concat());
         let first: Value = serde_json::from_str(stdout(&exported).lines().next().expect("a turn")).expect("JSON");
         let read = first["observation"].as_str().expect("a text");
@@ -300,7 +300,7 @@ fn every_end_is_typed(medium: &str, cases: &[Case]) {
         }
         assert_reply(&first["x"]["outputs"][0]["reply"], case);
         assert_eq!(first["x"]["implicit_reward"].as_f64(), Some(case.reward), "{}", case.name);
-        // The journal has it too, and a second run comes to the same.
+        // The journal has the reply too, and a second run gives the same result.
         let (journal, copy) = (format!("{}.jsonl", case.name), format!("sqlite:kept/{}.db", case.name));
         let exports = ["loom", "export", case.name, "--format", "journal", "--no-redact", "--out", &journal];
         assert!(folder.run(&[&exports[..], &looms[..]].concat()).status.success(), "{}", case.name);
@@ -359,7 +359,7 @@ fn a_program_in_a_fenced_block_has_its_reply_too() {
     assert_eq!(output["reply"]["line"], 1);
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 #[track_caller]
 fn until_there(folder: &Folder, name: &str) {
     let began = Instant::now();
@@ -371,12 +371,12 @@ fn until_there(folder: &Folder, name: &str) {
 
 #[test]
 fn a_program_that_a_deadline_or_a_person_stops_has_the_code_of_that_end() {
-    // A gate that says that it was reached, and another that never answers.
+    // A gate that signals that it was reached, and another that never answers.
     const GATES: &str = "[gates.begun]\ncommand = [\"sh\", \"-c\", \"touch begun; echo null\"]\nlabels = []\n\
                          [gates.waits]\ncommand = [\"sh\", \"-c\", \"touch begun; sleep 60\"]\nlabels = []\n";
     for (medium, endless) in [("javascript", "begun();\nfor (;;);"), ("python", "begun()\nwhile True: pass")] {
         for (name, program) in [("runs", endless), ("in_a_gate", "waits()")] {
-            // By its deadline.
+            // Stopped by its deadline.
             let folder = Folder::new();
             let wards = format!("{GATES}[wards]\nmax_turns = 3\ntimeout = '2s'\ncpu = '60s'\n");
             spell(&folder, name, medium, &wards, &[program]);
@@ -390,7 +390,7 @@ fn a_program_that_a_deadline_or_a_person_stops_has_the_code_of_that_end() {
             let call = &turn["gate_calls"][0]["reply"]["code"];
             assert_eq!(call, if name == "runs" { "WA-EXEC-S-001" } else { "EN-EXEC-D-001" }, "{medium} {name}");
 
-            // By someone in another process.
+            // Stopped by a user in another process.
             let folder = Folder::new();
             let wards = format!("{GATES}[wards]\nmax_turns = 3\ncpu = '60s'\nwall = '60s'\n");
             spell(&folder, name, medium, &wards, &[program]);
@@ -410,7 +410,7 @@ fn a_program_that_a_deadline_or_a_person_stops_has_the_code_of_that_end() {
     }
 }
 
-/// The worker process of a cast that runs Python.
+/// Returns the worker process of a cast that runs Python.
 #[track_caller]
 fn worker_of(casting: &std::process::Child) -> Pid {
     let threads = std::fs::read_dir(format!("/proc/{}/task", casting.id())).expect("its threads");
@@ -426,7 +426,7 @@ fn worker_of(casting: &std::process::Child) -> Pid {
     Pid::from_raw(found.parse().expect("a number")).expect("a process")
 }
 
-/// The processor time that a process has used, in the ticks of the kernel.
+/// Returns the processor time that a process has used, in kernel ticks.
 fn ticks(process: Pid) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).expect("it lives");
     let behind_name = stat.rsplit_once(')').expect("a name").1;
@@ -441,7 +441,7 @@ fn a_program_whose_sandbox_is_killed_has_that_code_and_the_next_one_runs() {
     spell(&folder, "lost", "python", &wards, &["x = 1\nbegun()\nwhile True: pass", "done('over')"]);
     let casting = folder.spawn(&["cast", "lost.toml", "go", "--jsonl", "--store", STORE]);
     until_there(&folder, "begun");
-    // In the gate it stands still; it is to be killed while the program runs.
+    // The worker is idle while it waits for the gate; kill it while the program runs.
     let worker = worker_of(&casting);
     let (before, began) = (ticks(worker), Instant::now());
     while ticks(worker) < before + 20 {
@@ -481,7 +481,7 @@ fn what_was_recorded_before_programs_had_replies_is_read_verified_and_replayed()
         let thread = folder.seen(&[&["thread"], &store[..]].concat());
         let outputs: Vec<&Value> = (0..5).map(|at| &thread["turns"][at]["outputs"][0]).collect();
         assert!(outputs.iter().all(|output| output.get("reply").is_none()), "{outputs:?}");
-        // What they came to is still known by what they left.
+        // The outcomes of older programs are derived from their outputs.
         let exported = folder.run(&[&["loom", "export"], &store[..]].concat());
         let rewards: Vec<f64> = stdout(&exported)
             .lines()
@@ -489,13 +489,13 @@ fn what_was_recorded_before_programs_had_replies_is_read_verified_and_replayed()
             .map(|reward| reward.expect("a reward"))
             .collect();
         assert_eq!(rewards, [0.0, 0.0, 0.0, 1.0, 1.0]);
-        // It leaves as it came, but for the lines about receipts, which stay with who made them.
+        // The export equals the import, except for the lines about receipts, which stay with their store.
         let journal = folder.run(&[&["loom", "export", "--format", "journal", "--no-redact"], &store[..]].concat());
         let came = folder.read(&format!("{medium}.jsonl"));
         for line in came.lines().filter(|line| line.contains("\"type\":\"turn\"")) {
             assert!(stdout(&journal).contains(line), "{line}");
         }
-        // And it is gone on with: what comes now has a reply.
+        // The thread can be continued, and new programs have a reply.
         folder.write(&format!("{medium}.yaml"), "responses: [{code: done(x)}]");
         let fork = folder.run(&[&["loom", "fork", "say it again", "--quiet"], &store[..]].concat());
         assert!(fork.status.success(), "{fork:?}");
@@ -524,7 +524,7 @@ fn the_older_names_of_delegation_are_functions_in_code_and_recorded_under_the_ne
         let calls = calls.flat_map(|turn| turn["gate_calls"].as_array().expect("calls"));
         let names: Vec<&str> = calls.map(|call| id(&call["gate"])).collect();
         assert_eq!(names, ["call_agent", "call_agent", "call_agent_batch", "call_agent_batch", "done"], "{medium}");
-        // Nobody is shown the older names: what a crystal is offered, and the hash of it, is what it was.
+        // The older names are not offered: the tools for a crystal, and their hash, are unchanged.
         let journal = folder.run(&["loom", "export", "--format", "journal", "--no-redact", "--store", STORE]);
         let roots = stdout(&journal).lines().filter(|line| line.contains("\"type\":\"root\"")).map(str::to_owned);
         let roots: Vec<String> = roots.collect();
@@ -556,7 +556,7 @@ fn an_older_name_that_a_ward_took_away_is_denied_as_its_gate_is() {
             assert_recorded(&call["reply"], codes::GATE_REMOVED.any());
             let said = turn["outputs"][0]["console"][0].as_str().expect("a line");
             assert!(said.contains("EN-VIS-D-001"), "{medium} {gate}: {said}");
-            // A circle that never had the gate does not have its older name either.
+            // A circle without the gate does not have its older name either.
             spell(&folder, "alone", medium, "[wards]\nmax_turns = 2\n", &[&format!("{gate}('x')"), "done('over')"]);
             cast(&folder, "alone", "--quiet");
             let output = folder.seen(&["thread", "--store", STORE])["turns"][0]["outputs"][0].clone();

@@ -1,5 +1,5 @@
-//! What decides about later casts, through the binary: nobody writes it without a person's word, and an address that a
-//! spell names gets no key before the person has confirmed it.
+//! Files that affect later casts, through the binary: no entity writes them without an approval, and an address that a
+//! spell names gets no key before the user has confirmed it.
 
 use crate::support::keyed::{Keyed, Says};
 use crate::support::terminal::Terminal;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const NAMES: [&str; 5] = ["AGENTS.md", "cantrip.toml", "writer.toml", "beside.toml", "spells/other.toml"];
 
-/// A cast that writes each of these files, and one that anybody may write.
+/// A cast that writes each of these files, and one that is not protected.
 fn folder() -> Folder {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("spells")).unwrap();
@@ -69,7 +69,7 @@ fn a_person_is_told_the_danger_and_may_allow_it() {
     terminal.wait_for("May it call write?");
     terminal.wait_for("It would change AGENTS.md: later casts read it");
     assert_eq!(folder.read("AGENTS.md"), "as it was");
-    // A word for the rest of the run does not count for these.
+    // An approval for the rest of the run does not apply to these files.
     terminal.line("2");
     for name in &NAMES[1..] {
         terminal.wait_for(&format!("It would change {name}"));
@@ -84,7 +84,7 @@ fn a_person_is_told_the_danger_and_may_allow_it() {
     assert_eq!(folder.read("notes.md"), "planted");
 }
 
-/// The folder with a spell whose entity leaves all writing to a child.
+/// The folder with a spell whose entity delegates all writes to a child.
 fn folder_with_child() -> Folder {
     let folder = folder();
     folder.write(
@@ -151,7 +151,7 @@ fn an_address_is_confirmed_at_the_terminal_and_not_asked_about_again() {
     let variables = [("OPENROUTER_API_KEY", KEY.to_owned())];
     let question = format!("The spell sends your key of openrouter to {}", peer.origin());
     let kept = folder.path().join(".config/cantrip/confirmed-addresses");
-    // Anything but a yes is a no, and nothing is sent.
+    // Any answer but yes means no, and nothing is sent.
     for said in ["", "no", "y"] {
         let mut terminal = Terminal::run_with(&folder, &["cast", "far.toml", "go"], &variables);
         terminal.wait_for(&question);
@@ -203,7 +203,7 @@ fn an_address_is_confirmed_by_a_command_where_nobody_can_be_asked() {
     folder.envelope(&["confirm", "openai", "https://me:key@a.example"], codes::CONFIG_INVALID.any());
     folder.envelope(&["confirm", "openai", &address], codes::CREATED.any());
     assert_eq!(folder.read(".config/cantrip/confirmed-addresses"), format!("openai {address}\n"));
-    // Another provider's key, and another port, are other questions.
+    // The key of another provider and another port are separate questions.
     let mut command = folder.command(&["cast", "far.toml", "go", "--dry-run", "--json"]);
     let output = command.env("OPENAI_API_KEY", "sk-planted-key-0123456789").stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,4 +1,4 @@
-//! The binary with each family of providers, over real HTTP: keys, casts, and what goes wrong.
+//! The binary with each family of providers, over real HTTP: keys, casts and faults.
 
 use crate::support;
 
@@ -14,7 +14,7 @@ use support::{Folder, stdout};
 
 pub(crate) const KEY: &str = "sk-planted-0123456789abcdef0123456789";
 
-/// A provider on loopback: answers each request with the next body, as the status says, and keeps what it was asked.
+/// A provider on loopback: answers each request with the next status and body, and records the requests.
 pub(crate) struct Provider {
     pub(crate) address: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -30,7 +30,7 @@ impl Provider {
             for (status, events) in answers {
                 let (mut stream, request) = loop {
                     let (mut stream, request) = taken(&listener);
-                    // It tells no window: what it was asked for is an answer, or its models.
+                    // It does not report a context window: only requests for an answer or for its models count.
                     if status == 207 || !asks_for_window(&request) {
                         break (stream, request);
                     }
@@ -40,7 +40,7 @@ impl Provider {
                 log.lock().expect("not poisoned").push(request);
                 let kind = if status == 200 { "text/event-stream" } else { "application/json" };
                 let body: String = match status {
-                    // Ollama's lines stand by themselves.
+                    // Ollama sends lines of JSON without a prefix.
                     200 if request_is_ollamas => events.iter().map(|event| format!("{event}\n")).collect(),
                     200 => events.iter().map(|event| format!("data: {event}\n\n")).collect(),
                     _ => events.concat(),
@@ -53,7 +53,7 @@ impl Provider {
         Self { address, asked }
     }
 
-    /// One that answers a single question with this, as a plain body.
+    /// A provider that answers one request with this plain body.
     pub(crate) fn telling(body: String) -> Self {
         Self::serving(vec![(207, vec![body])])
     }
@@ -63,7 +63,7 @@ impl Provider {
     }
 }
 
-/// The next request that comes.
+/// Returns the next request.
 fn taken(listener: &TcpListener) -> (TcpStream, String) {
     let (mut stream, _) = listener.accept().expect("a connection");
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
@@ -86,7 +86,7 @@ fn asks_for_window(request: &str) -> bool {
     request.starts_with("GET ") || request.starts_with("POST /api/show ")
 }
 
-/// A program that calls a gate, and then one that ends the cast, as each family would say them.
+/// A program that calls a gate, then one that ends the cast, in the format of each family.
 pub(crate) fn programs(family: &str) -> Vec<(u16, Vec<String>)> {
     ["console.log(read('notes.txt'))", "done('seen')"].map(|code| (200, said(family, code))).to_vec()
 }
@@ -139,7 +139,7 @@ pub(crate) fn said(family: &str, code: &str) -> Vec<String> {
     events.iter().map(Value::to_string).collect()
 }
 
-/// Each family: its name, the variable of its key, the variable of its address, what comes behind that.
+/// Each family: its name, the variable of its key, the variable of its address, and the path after the address.
 pub(crate) const FAMILIES: [(&str, Option<&str>, &str, &str); 5] = [
     ("anthropic", Some("ANTHROPIC_API_KEY"), "ANTHROPIC_BASE_URL", ""),
     ("openai", Some("OPENAI_API_KEY"), "OPENAI_BASE_URL", "/v1"),
@@ -255,7 +255,7 @@ fn what_a_provider_says_about_a_bad_request_is_told_in_its_words() {
 
 #[test]
 fn each_turn_and_the_end_tell_what_they_cost_and_an_unknown_price_is_said() {
-    // 10 tokens in for 3 dollars a million, 5 out for 15: 30 and 75 micros, twice.
+    // 10 tokens in at 3 dollars a million, 5 out at 15: 30 and 75 micros, twice.
     for (model, turn, sum) in [
         ("anthropic/claude-sonnet-4-5", "10 tokens in, 5 out · 0.000105 USD", "20 tokens in, 10 out · 0.00021 USD"),
         ("anthropic/m", "10 tokens in, 5 out · cost unknown", "20 tokens in, 10 out · cost unknown"),
@@ -291,14 +291,14 @@ fn each_turn_and_the_end_tell_what_they_cost_and_an_unknown_price_is_said() {
     }
 }
 
-/// A spell for a model of this family that is asked once.
+/// A spell for a model of this family that gets one attempt.
 fn asked_once(family: &str) -> String {
     format!("crystal = \"{family}/m\"\npark = false\n[retry]\nmax_retries = 0\n[gates.echo]\n")
 }
 
 #[test]
 fn what_goes_wrong_on_the_way_is_told_with_the_right_code_and_without_the_key() {
-    // A port that nobody listens on: it was free a moment ago.
+    // A port without a listener: it was free a moment ago.
     let refused = {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         format!("http://{}", listener.local_addr().expect("an address"))
@@ -320,15 +320,15 @@ fn what_goes_wrong_on_the_way_is_told_with_the_right_code_and_without_the_key() 
         assert_envelope(&nobody, codes::UNREACHABLE.any());
         assert!(message(&nobody).contains(family), "{nobody}");
         if family == "anthropic" {
-            // A name that is never given to anyone; asking for it may take a while.
+            // A name that is never registered; its lookup may take a while.
             assert_envelope(&ask("http://no-such-host.invalid:9"), codes::UNREACHABLE.any());
         }
-        // An address that is something else: it says so in HTML.
+        // The address of another kind of server, which answers with HTML.
         let page = "<html><body>404 page not found</body></html>".to_owned();
         let elsewhere = ask(&Provider::serving(vec![(404, vec![page])]).address);
         assert_envelope(&elsewhere, codes::CRYSTAL_REJECTED.any());
         assert!(message(&elsewhere).contains("404"), "{elsewhere}");
-        // The provider's own words, with the key that it repeats taken out.
+        // The provider's own message, without the key that it repeats.
         let words = format!("max_tokens is too large for {KEY}");
         let told = json!({"error": {"message": words, "code": 400, "type": "invalid_request_error"}});
         let bad = ask(&Provider::serving(vec![(400, vec![told.to_string()])]).address);

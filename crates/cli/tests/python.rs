@@ -1,4 +1,4 @@
-//! Python in worker processes: what no interpreter can stop from inside ends a worker, and nothing else.
+//! Python in worker processes: a program that the interpreter cannot stop ends its worker, and nothing else.
 
 #[path = "../../circle/tests/python_support/mod.rs"]
 mod python_support;
@@ -13,7 +13,7 @@ fn workers(count: usize) -> Python {
     Python::start(Options::worker(env!("CARGO_BIN_EXE_cantrip")).workers(count)).expect("a worker")
 }
 
-/// So little of one that the other does not matter.
+/// Returns limits where one is so low that the other does not matter.
 fn tight(limit: &str) -> Value {
     match limit {
         "memory" => json!({"memory": "8 MiB", "cpu": "30s"}),
@@ -21,7 +21,7 @@ fn tight(limit: &str) -> Value {
     }
 }
 
-/// Each of these is a native call, or a tree of them, that the interpreter does not look up from.
+/// Each of these is a native call, or a tree of them, during which the interpreter checks no limits.
 const UNSTOPPABLE: &[(&str, &str)] = &[
     ("memory", "a = [0]\nfor i in range(60): a = [a, a]\nrepr(a)"),
     ("memory", "a = [0]\nfor i in range(60): a = [a, a]\na"),
@@ -117,7 +117,7 @@ async fn a_snapshot_moves_from_one_worker_to_another() {
         let mut bytes = snapshot.to_vec();
         let place = 41 + at * (bytes.len() - 41) / 40;
         bytes[place] ^= 0x55;
-        // Whatever becomes of it, this process lives: only a hash says whether a snapshot is the one that was taken.
+        // This process survives any result: only a hash proves that a snapshot is the original one.
         let restored = other.restore(&moved.circle, moved.isolation.clone(), bytes.into()).await;
         if let Some(sandbox) = restored {
             let look = Program { name: "turn-1.py".to_owned(), source: "f()".to_owned(), now: python_support::at(1) };
@@ -142,7 +142,7 @@ async fn without_a_worker_the_medium_is_unavailable() {
     assert_eq!(Refusal::from(here).code(), codes::SANDBOX_UNAVAILABLE.any());
 }
 
-/// The example of the guide, from its file to its answer, by the binary alone.
+/// Casts the example of the guide from its file with the binary alone.
 #[test]
 fn a_python_spell_is_cast_by_the_binary() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

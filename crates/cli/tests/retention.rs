@@ -1,4 +1,4 @@
-//! Retention from the command line: what it removes, what it leaves, and the record of it.
+//! Retention from the command line: the removed records, the remaining ones, and the audit of the removal.
 
 use std::process::Output;
 
@@ -18,7 +18,7 @@ struct House {
 }
 
 impl House {
-    /// A store with so many casts that are over.
+    /// A store with this many finished casts.
     fn with_casts(store: &str, casts: usize) -> Self {
         let runtime = Self { folder: Folder::new(), store: store.to_owned() };
         runtime.folder.write("count.toml", "name = \"count\"\ncrystal = \"scripted/three.yaml\"\n[gates.echo]\n");
@@ -73,7 +73,7 @@ fn nothing_is_removed_but_what_a_policy_covers_and_somebody_said_yes_to() {
         let drawn = runtime.run(&[&OLD[..], &["--dry-run"]].concat());
         let text = stdout(&drawn);
         assert!(text.contains("of 2 runs would be removed") && text.contains(id(&runs[0]["run_id"])), "{text}");
-        // Young runs, other kinds and other owners are not covered.
+        // Recent runs, other kinds and other owners are not covered.
         let young = ["retention", "apply", "--older-than", "1d", "--dry-run"];
         let none = |arguments: &[&str]| {
             let plan = runtime.told(arguments, codes::READ.any(), 0);
@@ -94,7 +94,7 @@ fn nothing_is_removed_but_what_a_policy_covers_and_somebody_said_yes_to() {
             let apply = [&["retention", "apply", "--older-than", unclear, "--yes"], &because[..]].concat();
             runtime.told(&apply, codes::CONFIG_INVALID.any(), 2);
         }
-        // What has to be said is named in full, every way of saying it.
+        // The message names all required options, in every form.
         let unsaid = runtime.run(&["retention", "apply"]);
         assert_eq!(unsaid.status.code(), Some(2), "{unsaid:?}");
         for option in ["--older-than", "--policy", "--because", "--dry-run"] {
@@ -106,7 +106,7 @@ fn nothing_is_removed_but_what_a_policy_covers_and_somebody_said_yes_to() {
         }
         let both = ["retention", "apply", "--older-than", "1d", "--policy", "policy.toml", "--dry-run"];
         runtime.told(&both, codes::CONFIG_INVALID.any(), 2);
-        // Nobody can be asked here, so a yes has to be given; and there has to be a reason.
+        // There is no terminal here, so `--yes` is required, and a reason too.
         let unasked = runtime.run(&[&OLD[..], &because[..]].concat());
         assert_eq!(unasked.status.code(), Some(2), "{unasked:?}");
         assert!(stderr(&unasked).contains("--yes"), "{unasked:?}");
@@ -115,7 +115,7 @@ fn nothing_is_removed_but_what_a_policy_covers_and_somebody_said_yes_to() {
         let nothing = runtime.told(&["retention", "ls"], codes::READ.any(), 0);
         assert_eq!(nothing["data"]["value"]["items"], json!([]));
     }
-    // A folder of lines keeps everything.
+    // A folder of JSON lines keeps everything.
     let runtime = House::with_casts("jsonl:kept", 1);
     runtime.told(&[&OLD[..], &["--because", "x", "--yes"]].concat(), codes::CONFIG_INVALID.any(), 2);
 }
@@ -130,7 +130,7 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
         let applied = runtime.told(&apply, codes::CHANGED.any(), 0);
         let data = &applied["data"];
         assert_eq!((&data["runs"], &data["records"], &data["skipped"]), (&json!(2), &before["records"], &json!(0)));
-        // The record of it: who, when, why, by which policy, of which run, through which hash.
+        // The audit of the removal: who, when, why, by which policy, of which run, through which hash.
         let listed = runtime.told(&["retention", "ls"], codes::READ.any(), 0);
         let removals = listed["data"]["value"]["items"].as_array().unwrap();
         assert_eq!((removals.len(), &json!(removals)), (2, &data["removals"]));
@@ -145,7 +145,7 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
         for part in ["ann: our policy", "older_than_days", "through", &runs[0], id(&data["retention_id"])] {
             assert!(stdout(&text).contains(part), "{part}: {text:?}");
         }
-        // What is left verifies, and verifying says what is gone.
+        // The rest verifies, and the verification reports what was removed.
         let verified = runtime.verified();
         assert_eq!(
             verified["removed"],
@@ -158,7 +158,7 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
         for check in [&["receipt", "verify", "--all"][..], &["spend", "verify"]] {
             runtime.told(check, codes::VERIFIED.any(), 0);
         }
-        // The runs are still known; their turns are gone, and that is said wherever they are looked at.
+        // The runs are still known; their turns are gone, and every command that reads them says so.
         let known = runtime.runs();
         assert_eq!(known.len(), 2);
         let listed = runtime.run(&["run", "ls"]);
@@ -184,7 +184,7 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
             assert!(output.status.success(), "{list:?}: {output:?}");
         }
         assert_eq!(runtime.folder.read("left.jsonl"), "");
-        // Life goes on, and the next retention removes only what came after.
+        // New casts work, and the next retention removes only the newer run.
         runtime.cast();
         let latest = runtime.runs().pop().expect("a run");
         assert_eq!((latest.get("removed"), &latest["intent"]), (None, &json!("how many?")), "{latest}");

@@ -1,4 +1,4 @@
-//! Runs: who works on them, how they go on and how they are ended, also by another process; and what `doctor` says.
+//! Runs: their workers, how they are resumed and ended, also by another process; and the report of `doctor`.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::model::Model;
 use support::{Folder, id, own_postgres, stdout};
 
-/// Every store that several processes may use at once.
+/// Returns every store that several processes may use at once.
 fn shared_stores() -> Vec<String> {
     std::iter::once("sqlite:kept/loom.db".to_owned()).chain(own_postgres()).collect()
 }
@@ -21,7 +21,7 @@ fn runs(folder: &Folder, store: &str) -> Vec<Value> {
     listed["data"]["value"].as_array().expect("a list").clone()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 #[track_caller]
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -55,7 +55,7 @@ fn a_run_that_ended_is_listed_and_shown_with_what_it_came_to() {
     assert!(stdout(&folder.run(&["run", "ls"])).contains("say hello"));
     let waiting = folder.envelope(&["run", "ls", "--state", "waiting"], codes::READ.any());
     assert_eq!(waiting["data"]["value"], json!([]));
-    // It is over: there is nothing to go on with, and nothing to end.
+    // The run has ended: there is nothing to resume and nothing to cancel.
     let read = folder.envelope(&["run", "resume", run], codes::TERMINATED.any());
     assert_eq!(read["data"]["answer"], "hello from hello");
     folder.envelope(&["run", "cancel", run], codes::WRONG_STATE.any());
@@ -72,7 +72,7 @@ fn runs_whose_process_was_killed_are_told_and_all_go_on_at_once() {
         let mut killed: Vec<Child> =
             (1..=2).map(|n| folder.spawn(&["cast", "counter.toml", &format!("cast {n}"), "--store", &store])).collect();
         until("both gates are entered", || folder.calls().len() == 2);
-        // While their processes live they are theirs.
+        // While their processes live, the runs belong to them.
         let held: Vec<Value> = runs(&folder, &store).iter().map(|run| run["standing"].clone()).collect();
         assert_eq!(held, ["running", "running"]);
         folder.envelope(&["run", "resume", "--store", &store], codes::BUSY.any());
@@ -88,7 +88,7 @@ fn runs_whose_process_was_killed_are_told_and_all_go_on_at_once() {
         let findings = doctor["data"]["findings"].as_array().expect("findings");
         let of_runs = findings.iter().find(|finding| finding["check"] == "runs").expect("one about runs");
         assert_eq!(of_runs["said"], "0 worked on, 2 whose process is gone, 0 waiting");
-        // The leases have most of their time left, and nobody waits for it.
+        // The leases have not expired, but the resume need not wait for that.
         let resumed = folder.run(&["run", "resume", "--all", "--json", "--store", &store]);
         let answers: Vec<Value> =
             stdout(&resumed).lines().map(|line| serde_json::from_str(line).expect("an envelope")).collect();
@@ -118,7 +118,7 @@ fn a_run_is_ended_by_another_process_and_says_so_in_its_own() {
         assert!(folder.calls().len() < 50);
         let listed = runs(&folder, &store);
         assert_eq!(listed[0]["standing"], "truncated");
-        // What was done stays, and it can be gone on with.
+        // The completed turns stay, and the run can be continued.
         folder.envelope(&["loom", "verify", "--store", &store], codes::VERIFIED.any());
         assert!(stdout(&folder.run(&["run", "show", "--store", &store])).contains("cantrip run continue"));
     }
@@ -180,7 +180,7 @@ fn doctor_finds_a_sound_place_in_order_and_makes_nothing() {
 fn doctor_never_shows_a_key_and_says_what_to_do_about_what_is_wrong() {
     let folder = Folder::new();
     let mut command = folder.command(&["doctor", "--json", "--store", "sqlite:/proc/no/loom.db"]);
-    // Nobody listens there, so that no key of a test leaves this machine.
+    // No server listens there, so that no key of a test leaves this machine.
     command.env("OPENAI_API_KEY", "sk-very-s3cret").env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
     let output = command.output().expect("it runs");
     let envelope: Value = serde_json::from_slice(&output.stdout).expect("an envelope");
@@ -226,7 +226,7 @@ fn a_call_that_waits_is_shown_approved_and_made_when_its_run_is_resumed() {
     folder.envelope(&to(&["run", "approve", "--by", "ada"]), codes::CHANGED.any());
     folder.envelope(&to(&["run", "approve"]), codes::WRONG_STATE.any());
     let over = folder.envelope(&to(&["run", "resume"]), codes::TERMINATED.any());
-    // The script went on where the other process had left it.
+    // The script continued where the other process had left it.
     assert_eq!(over["data"]["answer"], "over");
     assert_eq!(folder.read("a.txt"), "hello");
     folder.envelope(&to(&["run", "approve"]), codes::WRONG_STATE.any());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Folder, own_postgres, stdout};
 
-/// A server of its own, until it is dropped.
+/// A server; it runs until it is dropped.
 pub(crate) struct Server {
     process: Child,
     address: String,
@@ -25,18 +25,18 @@ impl Server {
         Self::start_with(folder, arguments, &[])
     }
 
-    /// The same with these variables.
+    /// Like `start`, with these variables.
     pub(crate) fn start_with(folder: &Folder, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = folder.command(&[&["serve", "--bind", "127.0.0.1:0"], arguments].concat());
         command.envs(variables.iter().copied());
         Self::spawn(command)
     }
 
-    /// The same in a space of process numbers of its own, as in a container: no other server can look its process up. What
-    /// is started is the parent of the server, and takes it along when it is killed.
+    /// Like `start`, in its own PID namespace, as in a container: no other server can look its process up. The started
+    /// process is the parent of the server, and the server ends with it.
     pub(crate) fn start_apart(folder: &Folder, arguments: &[&str]) -> Self {
         let mut command = Command::new("unshare");
-        // Whoever is not root becomes it in a user space of its own.
+        // A user who is not root becomes root in a new user namespace.
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
@@ -50,7 +50,7 @@ impl Server {
         command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary runs");
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        // What it logs before is no line of ours.
+        // Skip log lines before this one.
         let said = lines.by_ref().map(|line| line.expect("text")).find(|line| line.starts_with("listening on "));
         let said = said.expect("it says where it listens");
         let address = said.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
@@ -63,7 +63,7 @@ impl Server {
         &self.address
     }
 
-    /// The memory that it has, in bytes.
+    /// Returns its resident memory in bytes.
     pub(crate) fn resident(&self) -> usize {
         let told = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it is there");
         let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory is told");
@@ -79,7 +79,7 @@ impl Server {
         self.ask_with(method, path, "", body)
     }
 
-    /// The same with further headers, each with its end of line.
+    /// Like `ask`, with further headers, each with its line end.
     pub(crate) fn ask_with(&self, method: &str, path: &str, headers: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// What is read at this path until its end.
+    /// Reads this path to its end.
     pub(crate) fn text(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -133,7 +133,7 @@ impl Server {
         text
     }
 
-    /// Stops it, and gives all that it said on standard error.
+    /// Stops the server. Returns its exit status and its standard error.
     pub(crate) fn stop_and_read(mut self, signal: Signal) -> (i32, String) {
         let log = std::mem::replace(&mut self.log, std::thread::spawn(String::new));
         let status = self.stop(signal);
@@ -159,7 +159,7 @@ impl Drop for Server {
 
 const STORE: &[&str] = &["--store", "sqlite:kept/loom.db"];
 
-/// A spell that takes its time after its first turn.
+/// A spell that is slow after its first turn.
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -188,7 +188,7 @@ fn a_run_whose_server_is_killed_is_gone_on_with_by_the_next_one() {
     assert_eq!(turns["data"]["value"]["items"].as_array().expect("turns").len(), 2, "no turn was made twice");
 }
 
-/// A spell of five turns, each of which takes a while to be said and calls a program that notes it.
+/// A spell of five turns, each of which streams slowly and calls a program that records it.
 fn counting() -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -203,7 +203,7 @@ fn counting() -> Folder {
     folder
 }
 
-/// What the program of the spell noted.
+/// Returns the calls that the program of the spell recorded.
 fn noted(folder: &Folder) -> Vec<u64> {
     let noted = std::fs::read_to_string(folder.path().join("noted.log")).unwrap_or_default();
     let read = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["n"].as_u64().expect("a number");
@@ -267,7 +267,7 @@ fn beyond_loopback_nobody_is_served_without_a_token() {
     assert_envelope(&envelope, codes::UNAUTHENTICATED.any());
 }
 
-/// The Python that has the clients: `test.sh` makes a place for it and names it in `CANTRIP_TEST_PYTHON`.
+/// The Python that has the clients: `test.sh` installs it and names it in `CANTRIP_TEST_PYTHON`.
 fn python() -> Option<PathBuf> {
     std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
@@ -316,13 +316,14 @@ fn what_openapi_says_is_what_the_server_does() {
     let folder = folder();
     let server = Server::start(&folder, &["--store", "memory:"]);
     let schema = format!("http://{}/openapi.json", server.address);
-    // The feeds are apart: they answer for as long as their run lives. And what a budget, an owner or a definition may be is
-    // more than its schema says, so not everything that fits the schema is accepted; what is refused is refused as it says.
+    // The feeds are excluded, because they respond for as long as their run lives. The rules for a budget, an owner or
+    // a definition are stricter than their schemas, so not every value that fits the schema is accepted; a refusal has
+    // the documented form.
     let output = Command::new(python.with_file_name("schemathesis"))
         .args(["run", &schema, "--seed", "1", "--max-examples", "10", "--phases", "examples,coverage,fuzzing"])
         .args(["--exclude-checks", "positive_data_acceptance"])
-        // How fast it makes up requests on a busy machine is no matter of ours; and one worker, for two threads of it trip
-        // over each other in Python's own parser.
+        // The speed of its data generation on a busy machine does not matter. One worker only, because two of its
+        // threads conflict in Python's own parser.
         .args(["--suppress-health-check", "all"])
         .args(["--exclude-path-regex", "/(events|records)$", "--request-timeout", "20", "--workers", "1", "--no-color"])
         .current_dir(folder.path())
@@ -341,7 +342,7 @@ fn the_page_that_is_served_is_the_one_that_is_printed() {
     assert_eq!((status, served), (200, printed));
 }
 
-/// Sends bytes to `/mcp` as a client by hand, and gives the status, the head and the body of the answer.
+/// Sends raw bytes to `/mcp`. Returns the status, the head and the body of the answer.
 fn posted(server: &Server, method: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
     let head = format!(
@@ -380,7 +381,7 @@ fn what_is_no_message_at_mcp_is_an_error_of_the_protocol_and_a_session_ends_with
         assert_eq!((&answer["jsonrpc"], &answer["id"], &answer["error"]["code"]), (&json!("2.0"), &id, &json!(code)));
         assert!(answer["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{answer}");
     }
-    // What says to be something else is refused as before.
+    // Another content type is refused as before.
     assert_eq!(posted(&server, "POST", "content-type: text/plain\r\n", b"hello").0, 415);
 
     let client = json!({"name": "by hand", "version": "1"});
@@ -390,7 +391,7 @@ fn what_is_no_message_at_mcp_is_an_error_of_the_protocol_and_a_session_ends_with
     assert_eq!(status, 200);
     let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session").to_owned();
     let named = format!("mcp-session-id: {session}\r\n");
-    // A fault harms no session.
+    // A fault does not break the session.
     assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), b"{").0, 400);
     let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string();
     assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), ping.as_bytes()).0, 200);
@@ -399,7 +400,7 @@ fn what_is_no_message_at_mcp_is_an_error_of_the_protocol_and_a_session_ends_with
     assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), ping.as_bytes()).0, 404, "it has ended");
 }
 
-/// The page that describes the routes, as a file.
+/// Returns the OpenAPI document, and writes it to a file.
 fn openapi(folder: &Folder) -> Value {
     let printed = folder.run(&["schema", "openapi"]);
     folder.write("openapi.json", stdout(&printed));
@@ -442,7 +443,7 @@ fn a_linter_finds_nothing_wrong_with_the_page() {
     let Some(packages) = std::env::var_os("CANTRIP_TEST_REDOCLY").filter(|path| !path.is_empty()) else { return };
     let folder = folder();
     openapi(&folder);
-    // The feeds, the metrics and the health of a server are refused in no way of their own; a license has an identifier.
+    // The feeds, the metrics and the health route have no special error responses; the license has an identifier.
     folder.write(
         "redocly.yaml",
         "extends: [recommended-strict]\nrules:\n  operation-4xx-response: off\n  info-license-url: off\n",

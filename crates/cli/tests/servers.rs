@@ -14,14 +14,14 @@ const SCRIPT: &str = "responses:\n  - tool_calls: [{id: c1, gate: small_add, arg
                       - tool_calls: [{id: c2, gate: small_complain, args: {}}]\n  \
                       - tool_calls: [{id: c3, gate: done, args: {answer: over}}]\n";
 
-/// How many processes work in this folder.
+/// Returns the number of processes that work in this folder.
 fn processes(folder: &Folder) -> usize {
     let here = folder.path().canonicalize().unwrap();
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == here)).count()
 }
 
-/// Waits for it; a machine that is slower than this is broken.
+/// Waits for a condition; a machine that is slower than this is broken.
 fn until(condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
@@ -67,7 +67,7 @@ fn no_server_outlives_a_process_that_is_killed() {
     folder.write("small.yaml", "responses:\n  - tool_calls: [{id: c1, gate: small_hang, args: {}}]\n");
     let mut command = folder.command(&["cast", "small.toml", "go"]);
     let mut cast = command.env("SMALL_KEY", "x").stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
-    // The binary, the server, what it started, and their keeper.
+    // The binary, the server, its child process, and their supervisor.
     until(|| processes(&folder) == 4);
     kill_process(Pid::from_child(&cast), Signal::KILL).unwrap();
     cast.wait().unwrap();

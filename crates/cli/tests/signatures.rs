@@ -29,7 +29,7 @@ additionalProperties = false
 properties.text = { type = "string" }
 "#;
 
-/// A folder with a signature of its own and a model that knows what to say.
+/// A folder with its own signature and a scripted model that answers it.
 fn folder() -> Folder {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.path().join("signatures")).unwrap();
@@ -43,7 +43,7 @@ fn folder() -> Folder {
 
 const MODEL: [&str; 2] = ["--crystal", "scripted/model.yaml"];
 
-/// Every store that the binary opens and that keeps receipts.
+/// Returns every store of the binary that keeps receipts.
 fn stores() -> Vec<String> {
     [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
 }
@@ -94,7 +94,7 @@ fn a_predict_answers_on_standard_output_and_its_receipt_holds() {
         let told = &shown["data"]["value"];
         assert_eq!((&told["receipt_id"], &told["status"]), (&json!(receipt), &json!("succeeded")));
         assert_eq!((&told["budget"]["repairs"], &told["model"]["structured_mode"]), (&json!(1), &json!("tool")));
-        // What is piped in is the input; of a text alone there is one place for it.
+        // Piped text is the input; plain text goes into the only text field.
         for (input, arguments) in [("{\"text\": \"hey\"}", &["--input", "-"][..]), ("hey", &[][..])] {
             let piped = folder.piped(&[&["predict", "Shout"], arguments, &MODEL[..], &at[..]].concat(), input);
             assert_eq!(stdout(&piped), "{\"text\":\"HEY\"}\n", "{piped:?}");
@@ -104,7 +104,7 @@ fn a_predict_answers_on_standard_output_and_its_receipt_holds() {
         let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
         assert_eq!(verified["data"]["value"]["receipts"], 3);
         assert!(folder.run(&[&["receipt", "verify", &receipt[..14]], &at[..]].concat()).status.success());
-        // A cast leaves one too.
+        // A cast leaves a receipt too.
         folder.write("count.toml", "name = \"count\"\ncrystal = \"scripted/three.yaml\"\n");
         folder.write("three.yaml", "responses:\n  - tool_calls: [{id: c1, gate: done, args: {answer: 3}}]\n");
         assert!(folder.run(&[&["cast", "count.toml", "how many?", "--quiet"], &at[..]].concat()).status.success());
@@ -220,7 +220,7 @@ fn a_predict_whose_process_is_killed_is_gone_on_with_by_its_run_and_by_its_key()
             );
             let key: &[&str] = if by_key { &["--key", "k"] } else { &[] };
             let asked = [&["predict", "Shout", "--field", "text=hey"], key, &MODEL[..], &at[..]].concat();
-            // The store is there before anybody looks into it.
+            // Create the store before any process reads it.
             folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::CREATED.any());
             let mut first = folder.spawn(&asked);
             let began = std::time::Instant::now();
@@ -240,18 +240,18 @@ fn a_predict_whose_process_is_killed_is_gone_on_with_by_its_run_and_by_its_key()
             assert_eq!(resumed["data"]["replayed"], json!(false));
             let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
             assert_eq!(verified["data"]["value"]["receipts"], 1);
-            // Once it is over, its run says what it came to.
+            // Once it has ended, its run returns the result.
             let again = folder.envelope(&[&["run", "resume"], &at[..]].concat(), codes::PREDICTED.any());
             assert_eq!(again["data"]["receipt_id"], resumed["data"]["receipt_id"]);
         }
     }
 }
 
-/// A model on this machine that costs something, by the table of whoever asks.
+/// A local model with a price, from the user's own table.
 const PRICED: &str = "[[model]]\ncrystal = \"local/*\"\nwindow = 100_000\noutput_tokens_max = 1_000\n\
                       price = { input = \"3.00 USD\", output = \"15.00 USD\" }\n";
 
-/// A folder in which a predict of `Shout` costs something, and the model that answers it.
+/// A folder in which a predict of `Shout` costs money, and the model that answers it.
 fn priced() -> (Folder, Model) {
     let folder = folder();
     folder.write("models.toml", PRICED);
@@ -263,7 +263,7 @@ fn priced() -> (Folder, Model) {
     (folder, model)
 }
 
-/// The envelope that a predict of `Shout` comes to.
+/// Returns the envelope of a predict of `Shout`.
 fn shouted(folder: &Folder, model: &Model, store: &str, arguments: &[&str], code: cantrip_reply::AnyCode) -> Value {
     let crystal = model.crystal();
     let all = ["predict", "Shout", "--field", "text=hey", "--crystal", &crystal, "--store", store, "--json"];
@@ -290,7 +290,7 @@ fn a_predict_that_a_person_has_to_approve_is_waited_for_or_goes_on_when_its_run_
         let resumed: Value = serde_json::from_slice(&resume.output().unwrap().stdout).unwrap();
         assert_envelope(&resumed, codes::PREDICTED.any());
         assert_eq!((&resumed["data"]["output"], model.asked()), (&json!({"text": "HEY"}), 1));
-        // Who waits gives up after the time that was given, and the run still waits.
+        // A caller with `--wait` gives up after that time, and the run still waits.
         let patient = ["--authorization", payer, "--wait", "1"];
         let waiting = shouted(&folder, &model, &store, &patient, codes::CREATED.any());
         assert_eq!((&waiting["data"]["state"], model.asked()), (&json!("waiting"), 1));
@@ -328,7 +328,7 @@ fn who_pays_for_a_predict_can_be_named_and_nobody_else_stands_in() {
     }
 }
 
-/// A signature whose model writes programs, in this language.
+/// A signature whose model writes programs in this language.
 fn counts(language: &str) -> String {
     SHOUT
         .replace("direct.v1", "rlm_lite.v1")
@@ -355,7 +355,7 @@ fn a_program_finds_what_its_callers_thread_did_last() {
         let told = folder.envelope(&[&asked[..], &["--history"], &at[..]].concat(), codes::PREDICTED.any());
         let seen = told["data"]["output"]["text"].as_str().unwrap();
         assert!(seen.contains("echo") && seen.contains("rabbit"), "{seen}");
-        // Without being asked for it is not there.
+        // It is not there unless it is requested.
         folder.write("program.yaml", "responses:\n  - code: \"done({text: typeof history})\"\n");
         let told = folder.envelope(&[&asked[..], &at[..]].concat(), codes::PREDICTED.any());
         assert_eq!(told["data"]["output"]["text"], "undefined");
@@ -385,7 +385,7 @@ fn where_nobody_names_a_crystal_a_predict_says_what_a_predict_can_do() {
     for variable in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"] {
         command.env_remove(variable);
     }
-    // Nothing listens there.
+    // No server listens there.
     command.env("OLLAMA_HOST", "127.0.0.1:9").stdin(std::process::Stdio::null());
     let output = command.output().unwrap();
     let told = stderr(&output);
@@ -406,7 +406,7 @@ fn receipts_of_an_export_are_verified_with_nothing_but_the_file() {
         let elsewhere = Folder::new();
         let verify = |text: &str, code: cantrip_reply::AnyCode| {
             elsewhere.write("all.jsonl", text);
-            // A store that cannot be opened: nobody asks for it.
+            // A store that cannot be opened; the command must not open it.
             elsewhere
                 .envelope(&["receipt", "verify", "--export", "all.jsonl", "--store", "sqlite:/nowhere/loom.db"], code)
         };
@@ -433,20 +433,20 @@ fn receipts_of_an_export_are_verified_with_nothing_but_the_file() {
             assert_eq!(found["data"]["findings"][0]["kind"], kind, "{found}");
             assert_eq!(found["data"]["findings"][0]["receipt_id"], receipt, "{found}");
         }
-        // A record that was changed or is missing is found by the receipt that rests on it.
+        // A receipt detects an altered or missing record that it depends on.
         let settled = all.lines().position(|line| line.contains("\"type\":\"settled\"")).unwrap();
         let without: Vec<&str> =
             all.lines().enumerate().filter(|(at, _)| *at != settled).map(|(_, line)| line).collect();
         let found = verify(&without.join("\n"), codes::RECORD_ALTERED.any());
         assert_eq!(found["data"]["findings"][0]["kind"], "thread", "{found}");
-        // What was redacted has other bytes than those that were hashed, and what is no journal is none.
+        // Redacted records have other bytes than the hashed ones, and a file that is not a journal is refused.
         let redacted = ["loom", "export", "@me/text/Shout.v1", "--format", "journal", "--out", "redacted.jsonl"];
         folder.envelope(&[&redacted[..], &at[..]].concat(), codes::READ.any());
         let refused = verify(&folder.read("redacted.jsonl"), codes::UNPARSABLE.any());
         assert!(refused["message"].as_str().unwrap().contains("redacted"), "{refused}");
         verify("{}\n", codes::UNPARSABLE.any());
         elsewhere.envelope(&["receipt", "verify", "--export", "nothing.jsonl"], codes::FILE_MISSING.any());
-        // The journal of it can be taken in, and what is left out is told.
+        // The journal can be imported, and the parts that are left out are reported.
         let other = ["--store", "sqlite:other/loom.db"];
         let taken = folder.envelope(&[&["loom", "import", "all.jsonl"], &other[..]].concat(), codes::CREATED.any());
         assert!(taken["data"]["papers"].as_u64().is_some_and(|papers| papers >= 4), "{taken}");
@@ -473,7 +473,7 @@ fn long_traces_lie_where_the_configuration_says_and_as_long() {
     std::fs::write(lies, "{}").unwrap();
     let found = folder.envelope(&[&["receipt", "verify"], &at[..]].concat(), codes::RECORD_ALTERED.any());
     assert_eq!(found["data"]["findings"][0]["kind"], "trace", "{found}");
-    // A bucket is no folder of that name: a program without the feature says so before anything is asked.
+    // A bucket must not become a folder of that name: a program without the feature refuses it before any request.
     folder.write(".config/cantrip/config.toml", "trace.store = \"ftp://bucket/traces\"\n");
     folder.envelope(&[&asked[..], &MODEL[..], &at[..]].concat(), codes::CONFIG_INVALID.any());
 }

@@ -1,4 +1,4 @@
-//! Money from the command line: authorizations, reservations, findings, and whether all adds up.
+//! Money from the command line: authorizations, reservations, findings, and the check that the ledger balances.
 
 use crate::providers::{KEY, Provider, programs};
 use crate::support;
@@ -73,11 +73,11 @@ fn what_cannot_be_meant_is_refused_and_nothing_is_written() {
     spend(&folder, &["revoke", "auth_nobody", "--because", "why not"], codes::NOT_FOUND.any());
     let listed = spend(&folder, &["ls"], codes::READ.any());
     assert_eq!(listed["data"]["value"]["items"].as_array().unwrap().len(), 1, "auth_local alone");
-    // A folder of lines keeps no ledger, and says so.
+    // A folder of JSON lines has no ledger, and the refusal says so.
     folder.envelope(&["spend", "ls", "--store", "jsonl:kept"], codes::CONFIG_INVALID.any());
 }
 
-/// Leaves a call of unknown outcome in a store, as a process that was killed does.
+/// Leaves a call of unknown outcome in a store, as a killed process does.
 fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
     let store = Store::sqlite(folder.path().join("kept/loom.db")).unwrap();
     let ids = IdSource::seeded(4);
@@ -171,7 +171,7 @@ fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
     assert!(text.contains("all adds up"), "{text}");
 }
 
-/// A cast of a model whose price is known, with a provider on loopback.
+/// Casts with a model whose price is known and a provider on loopback.
 fn cast(folder: &Folder, provider: &Provider) -> std::process::Output {
     let mut command =
         folder.command(&["cast", "look around", "--crystal", "anthropic/claude-sonnet-4-5", "--store", STORE]);
@@ -225,7 +225,7 @@ fn a_budget_given_with_a_cast_is_an_authorization_of_that_run_alone() {
     assert_eq!(listed["data"]["value"]["items"][0]["totals"]["spent"], 0, "{listed}");
     spend(&folder, &["verify"], codes::VERIFIED.any());
 
-    // What each turn of it took, in the table of the run.
+    // The table of the run has the cost of each turn.
     let shown = folder.command(&["run", "show", "--store", STORE]).output().expect("the binary runs");
     let shown = stdout(&shown);
     let rows = shown.lines().filter(|line| line.trim_start().starts_with("turn ")).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ fn a_budget_given_with_a_cast_is_an_authorization_of_that_run_alone() {
     assert_eq!(provider.asked().len(), 2, "nothing of it left");
 }
 
-/// The spell that the guide's pages and the design begin with, but for the gates that need another program.
+/// The first spell of the guide and of the design, without the gates that need another program.
 const ANALYST: &str = r#"
 name = "analyst"
 crystal = "anthropic/claude-sonnet-4-5"
@@ -301,7 +301,7 @@ fn a_spell_with_children_ends_within_half_a_dollar_at_list_prices() {
     spend(&folder, &["verify"], codes::VERIFIED.any());
 }
 
-/// A spell that orders something once, by a program that answers so.
+/// A spell that orders something once, through a program that gives this answer.
 fn orders(folder: &Folder, answer: &str) {
     folder.write(
         "orders.toml",

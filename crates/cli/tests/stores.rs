@@ -1,4 +1,4 @@
-//! The binary keeps casts in SQLite and Postgres, and says what is wrong with a store it cannot use.
+//! The binary stores casts in SQLite and Postgres, and explains why it cannot use a store.
 
 use crate::support;
 
@@ -27,12 +27,12 @@ fn a_cast_in_sqlite_is_read_from_other_processes_and_verified() {
     let verified = folder.envelope(&with(&["loom", "verify"]), codes::VERIFIED.any());
     assert_eq!(verified["data"]["runs"], 2, "{verified}");
     assert_eq!(fs::read_to_string(folder.path().join("kept/.gitignore")).expect("it is ignored"), "*\n");
-    // What was kept in lines and what is kept in rows is the same journal.
+    // JSON lines and database rows hold the same journal.
     let exported = folder.run(&with(&["loom", "export", "--format", "journal", "--no-redact"]));
     fs::write(folder.path().join("backup.jsonl"), &exported.stdout).expect("a file");
     folder.envelope(&["loom", "import", "backup.jsonl", "--store", "jsonl:copy"], codes::CREATED.any());
     let again = folder.run(&["loom", "export", "--format", "journal", "--no-redact", "--store", "jsonl:copy"]);
-    // A folder of lines keeps no receipts, so those stay in the file that was taken in.
+    // A folder of JSON lines keeps no receipts, so they stay in the imported file.
     let text = String::from_utf8_lossy(&exported.stdout);
     let (papers, journal): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("{\"paper\":"));
     assert_eq!(papers.len(), 2, "one receipt a cast: {papers:?}");
@@ -46,7 +46,7 @@ fn a_file_of_another_name_keeps_what_is_noted_to_itself() {
     folder.envelope(&["cast", "hello.toml", "say hello", "--store", "sqlite:mine.db"], codes::TERMINATED.any());
     assert!(!folder.path().join("origins").exists());
     assert!(folder.path().join("mine.db.notes/origins").is_dir());
-    // The spell that it was cast from is found there.
+    // The spell of the cast is found there.
     folder.envelope(&["loom", "replay", "--store", "sqlite:mine.db"], codes::VERIFIED.any());
 }
 

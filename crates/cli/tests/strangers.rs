@@ -1,6 +1,6 @@
-//! What belongs to one owner is not there for another: every route and every tool of the server is walked by a stranger with
-//! the real ids of somebody else's things, and gets the very answer that an id gets which never was. A route or a tool
-//! without a line in these tables fails the walk.
+//! The resources of one owner do not exist for another. Every route and every tool of the server is called by a
+//! stranger with the real ids of another owner's resources, and must return exactly the same answer as for an id that
+//! never existed. A route or a tool without a line in these tables fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -20,22 +20,22 @@ const ANN: &str = "token-of-ann-0123456789";
 const BOB: &str = "token-of-bob-0123456789";
 const ROOT: &str = "token-of-root-0123456789";
 
-/// What a route does with what belongs to somebody.
+/// How a route treats resources that belong to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// It names a thing of this kind in its path: a stranger is told that there is none.
+    /// The path names a resource of this kind; a stranger gets NotFound.
     Hides(&'static str),
-    /// It names a thing of this kind in its path, and is denied to every owner, whether there is such a thing or not.
+    /// The path names a resource of this kind; every owner is denied, whether the resource exists or not.
     Denies(&'static str),
-    /// It shows what the caller has: what others do changes nothing in its answer.
+    /// The route shows the caller's own resources; actions of others do not change its answer.
     ShowsOwn,
-    /// It is about what all owners share, or makes something of the caller's own out of nothing that is anybody's.
+    /// The route is about shared resources, or creates a resource of the caller without reading anybody else's.
     Shared,
 }
 
 use Line::{Denies, Hides, Shared, ShowsOwn};
 
-/// Every route, with the body that it is asked with.
+/// Returns every route, with the body of the request.
 fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
     let none = Value::Null;
     vec![
@@ -96,7 +96,7 @@ fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
     ]
 }
 
-/// An MCP tool by name, its arguments (each with the kind of thing it names), and how it treats a stranger.
+/// An MCP tool by name, its arguments (each with the kind of resource that it names), and how it treats a stranger.
 type ToolLine = (&'static str, Vec<(&'static str, &'static str)>, Line);
 
 fn tools() -> Vec<ToolLine> {
@@ -119,7 +119,7 @@ fn tools() -> Vec<ToolLine> {
     ]
 }
 
-/// The addresses of resources, with the kinds that each can name.
+/// Returns the addresses of MCP resources, with the kinds that each can name.
 fn resources() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
     vec![
         ("cantrip://threads/{turn}", "cantrip://threads/", &["turn", "entity", "run"]),
@@ -128,12 +128,12 @@ fn resources() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
     ]
 }
 
-/// A server with three owners: Ann and Bob, and whoever runs it.
+/// A server with three owners: Ann, Bob and the operator.
 struct Walked {
     server: Server,
     _folder: Folder,
     _model: Model,
-    /// Who answers predicts.
+    /// The model that answers predicts.
     oracle: Model,
 }
 
@@ -149,7 +149,7 @@ impl Walked {
         let spell = "name = \"asks\"\ncrystal = \"scripted/asks.yaml\"\n[gates.edit]\nroot = \".\"\n[wards]\nmax_turns = 9\n\
                      require_approval = [\"edit\"]\n";
         folder.write("asks.toml", spell);
-        // Spells that are equal but for their name are one cantrip, and have one loom.
+        // Spells that differ only in their name are one cantrip and have one loom.
         let anns = |spell: &str, name: &str| {
             spell.replace(&format!("\"{name}\""), &format!("\"anns-{name}\"")).replace("max_turns = ", "max_turns = 1")
         };
@@ -186,7 +186,7 @@ impl Walked {
         id(&envelope["data"]["authorization_id"]).to_owned()
     }
 
-    /// Casts a spell and waits until it rests.
+    /// Casts a spell and waits until the run stops.
     fn cast(&self, token: &str, spell: &str) -> Value {
         let (status, envelope) = self.ask(token, "post", "/v1/casts", &json!({"spell": spell, "intent": "go"}));
         assert_eq!(status, 202, "{envelope}");
@@ -201,9 +201,9 @@ impl Walked {
         }
     }
 
-    /// A real thing of each kind that belongs to this owner.
+    /// Creates a real resource of each kind for this owner.
     fn things(&self, token: &str, authorization: String) -> BTreeMap<&'static str, String> {
-        // A loom belongs to a spell: each has their own.
+        // A loom belongs to a spell, so each owner has their own spell.
         let (counter, asks) = if token == ANN { ("anns-counter", "anns-asks") } else { ("counter", "asks") };
         let (over, waits) = (self.cast(token, counter), self.cast(token, asks));
         assert_eq!((&over["state"], &waits["state"]), (&json!("terminated"), &json!("waiting")), "{over} {waits}");
@@ -234,7 +234,7 @@ impl Walked {
         ])
     }
 
-    /// One message of the protocol for agents, and what it is answered.
+    /// Sends one MCP message and returns the answer.
     fn said(&self, token: &str, session: Option<&str>, message: &Value) -> (String, Value) {
         let body = message.to_string();
         let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
@@ -277,7 +277,7 @@ impl Walked {
     }
 }
 
-/// An id of the same form that was never given out.
+/// Returns an id of the same form that was never issued.
 fn absent(id: &str) -> String {
     let last = if id.ends_with('0') { '1' } else { '0' };
     let mut other = id.to_owned();
@@ -286,10 +286,10 @@ fn absent(id: &str) -> String {
     other
 }
 
-/// Where no id was asked for.
+/// A placeholder for requests without an id.
 const NOTHING: &str = "no id at all";
 
-/// An answer without what differs from request to request: the id that was asked for, the trace and the time.
+/// Returns an answer without the values that differ between requests: the requested id, the trace and the time.
 fn plain(answer: &Value, asked: &str) -> Value {
     fn trace_of(value: &Value) -> Option<String> {
         match value {
@@ -314,7 +314,7 @@ fn plain(answer: &Value, asked: &str) -> Value {
     value
 }
 
-/// Nothing of Ann's is told.
+/// Asserts that the answer contains nothing of Ann's.
 #[track_caller]
 fn assert_silent(answer: &Value, things: &BTreeMap<&'static str, String>, asked: Option<&str>, about: &str) {
     let text = answer.to_string();
@@ -333,7 +333,7 @@ fn assert_same(one: &(u16, Value), real: &str, other: &(u16, Value), never: &str
 #[test]
 fn a_stranger_gets_the_same_answer_as_for_what_never_was_at_every_route() {
     let walked = Walked::start(&["--store", "sqlite:kept/loom.db"]);
-    // Every route has a line, and every line a route.
+    // Every route has a line, and every line has a route.
     let (_, page) = walked.ask(BOB, "get", "/openapi.json", &Value::Null);
     let served: BTreeSet<(String, String)> = page["paths"]
         .as_object()
@@ -378,7 +378,7 @@ fn a_stranger_gets_the_same_answer_as_for_what_never_was_at_every_route() {
         assert_eq!((one.0, id(&one.1["code"])), (status, code), "{about}: {}", one.1);
     }
 
-    // What is named beside the path: in a query, or in the body of a request about a thing of one's own.
+    // Ids outside of the path: in a query, or in the body of a request about the caller's own resource.
     let queries = [
         ("/v1/receipts?run={}", "run"),
         ("/v1/spend/reservations?run={}", "run"),
@@ -406,7 +406,7 @@ fn a_stranger_gets_the_same_answer_as_for_what_never_was_at_every_route() {
         assert_same(&one, real, &other, &never, &path);
         assert!(one.0 >= 400, "{path}: {}", one.1);
     }
-    // Nothing that the stranger tried had an effect.
+    // None of the stranger's requests had an effect.
     assert_eq!(walked.value(ANN, &format!("/v1/runs/{}", anns["waiting run"]))["state"], "waiting");
     assert_eq!(walked.value(ANN, &format!("/v1/turns/{}/rewards", anns["turn"])), json!([]));
     assert_eq!(walked.value(ANN, "/v1/runs")["items"].as_array().expect("runs").len(), 3);
@@ -477,7 +477,7 @@ fn a_stranger_gets_the_same_answer_as_for_what_never_was_from_every_tool_and_res
             assert_eq!(one["error"]["data"]["code"], codes::NOT_FOUND.as_str(), "{about}: {one}");
         }
     }
-    // A run that waits for a person is not decided by whoever knows its name.
+    // Knowing the name of a waiting run is not enough to decide about it.
     let state = |run: &str| {
         let params = json!({"name": "cast", "arguments": {"spell": "asks", "intent": "go"}, "requestState": run,
             "inputResponses": {&anns["approval"]: {"action": "accept", "content": {"decision": "approve"}}}});

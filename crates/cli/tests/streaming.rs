@@ -1,6 +1,6 @@
-//! What a person at a terminal sees while a model speaks: every word as it comes, and the answer once.
+//! The output on a terminal while a model streams: every word as it arrives, and the answer once.
 //!
-//! The model holds the rest of its answer back until the test has seen the first part of it on the screen.
+//! The model holds the rest of its answer back until the test has seen the first part on the screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::terminal::Terminal;
 use crate::support::{Folder, stdout};
 
-/// One piece of what a model says, in the form of chat completions.
+/// One piece of a model's text, in the format of chat completions.
 fn text(piece: &str) -> Value {
     json!({"content": piece})
 }
@@ -29,16 +29,16 @@ fn arguments(piece: &str) -> Value {
     json!({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
 }
 
-/// How an answer ends.
+/// The end of an answer.
 #[derive(Clone, Copy)]
 enum End {
     Stops,
     Calls,
-    /// The connection is closed in the middle of it.
+    /// The connection is closed in the middle of the answer.
     Breaks,
 }
 
-/// A model that streams these answers, one a request, each piece only when it is told to.
+/// A model that streams these answers, one per request, each piece only when the test allows it.
 struct Speaker {
     address: String,
     next: Sender<()>,
@@ -58,7 +58,7 @@ impl Speaker {
         Self { address, next }
     }
 
-    /// Lets it say so many further pieces.
+    /// Lets the model send this many further pieces.
     fn say(&self, pieces: usize) {
         for _ in 0..pieces {
             self.next.send(()).expect("it listens");
@@ -66,13 +66,13 @@ impl Speaker {
     }
 }
 
-/// The next connection that asks for an answer.
+/// Returns the next connection that requests an answer.
 fn asked(listener: &TcpListener) -> Option<TcpStream> {
     let mut streams = listener.incoming().map_while(Result::ok);
     streams.find_map(|stream| requested(stream).map(|(stream, _)| stream))
 }
 
-/// Reads a request to its end. Whoever only wants to know what is served here is told that there is no such page.
+/// Reads a request to its end. A request about the server itself gets a 404.
 fn requested(mut stream: TcpStream) -> Option<(TcpStream, Value)> {
     let mut taken = Vec::new();
     let mut piece = [0; 4096];
@@ -138,7 +138,7 @@ fn words_appear_as_they_are_said_and_the_answer_stands_on_the_screen_once() {
     speaker.say(1);
     terminal.wait_for("words, ");
     speaker.say(1);
-    // Also a piece of a word: it is not known yet how that goes on.
+    // A part of a word is shown too, before the rest of it arrives.
     terminal.wait_for("and the last.\nA sec");
     speaker.say(1);
     terminal.wait_for("ond line\n");
@@ -250,10 +250,10 @@ fn an_interruption_in_the_middle_of_a_line_has_a_line_of_its_own() {
     assert_eq!(terminal.end().1, Some(130));
 }
 
-/// A model that answers every intent by what it says: a batch for the first, words in pieces for the children.
+/// A model that answers by intent: a batch of children for the first, text in pieces for the children.
 struct Choir {
     address: String,
-    /// Lets the child that was asked this say its next piece.
+    /// Lets the child with this intent send its next piece.
     next: std::collections::HashMap<&'static str, Sender<()>>,
 }
 
@@ -294,7 +294,7 @@ impl Choir {
     }
 }
 
-/// A channel in which so many words are waiting.
+/// A channel with this many messages.
 fn always(count: usize) -> Receiver<()> {
     let (to, from) = channel();
     for _ in 0..count {
@@ -318,7 +318,7 @@ fn children_that_speak_at_once_do_not_stand_in_each_others_lines() {
     terminal.wait_for("call_agent_batch(");
     choir.says("first");
     terminal.wait_for("one ");
-    // The other one speaks in the middle of the line, and to its end.
+    // The other child streams while the line is not complete, up to its end.
     choir.says("second");
     choir.says("second");
     choir.says("first");

@@ -1,4 +1,4 @@
-//! Entities that live on, driven from a pipe.
+//! Summoned entities, driven from a pipe.
 
 use crate::support;
 
@@ -47,7 +47,7 @@ fn an_entity_is_taken_up_by_another_process_with_its_history_and_its_variables()
     let folder = Folder::new().with_adder();
     assert_eq!(stdout(&folder.piped(&["summon", "adder.toml", "--quiet"], "add two\n")), "2\n");
     let entity = folder.seen(&["thread"])["entity"]["entity"]["entity_id"].clone();
-    // The script begins anew in a new process; its first line would declare the sum again, so it goes on from its own.
+    // The script starts again in a new process. Its first line would declare the sum again, so the script is replaced.
     folder.write("adder.yaml", "responses:\n  - code: sum += 40; done(sum)\n  - code: done(sum)\n");
     let short = &id(&entity)[..12];
     assert_eq!(stdout(&folder.piped(&["summon", short, "--quiet"], "add forty\n")), "42\n");

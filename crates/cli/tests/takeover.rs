@@ -1,5 +1,5 @@
-//! A server that lives takes up the runs that another one left when it was killed, and does nothing twice. The witness is a
-//! gate that is not idempotent and notes each of its calls in a file.
+//! A live server takes over the runs of a killed server, and repeats nothing. The evidence is a gate that is not
+//! idempotent and records each of its calls in a file.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::support::{Folder, own_postgres, stdout};
 const STEPS: usize = 4;
 const SQLITE: &str = "sqlite:kept/loom.db";
 
-/// The store as the test itself reads it.
+/// The store as the test reads it directly.
 struct Journaled {
     store: cantrip_store::Store,
     executor: tokio::runtime::Runtime,
@@ -41,7 +41,7 @@ impl Journaled {
         self.executor.block_on(async { self.store.holder(run).await.expect("a known run") })
     }
 
-    /// Lets a lease run out a moment from now, as it would by itself after its holder fell silent.
+    /// Makes a lease expire in a moment, as it would by itself after its holder stopped renewing it.
     fn shorten(&self, lease: &Lease) {
         self.executor.block_on(async {
             let here = cantrip_canon::Clock::now(&cantrip::MachineClock::new()).wall;
@@ -55,7 +55,7 @@ impl Journaled {
         self.executor.block_on(async { self.store.read(run, Seq::START).try_collect().await.expect("readable") })
     }
 
-    /// What became of each call of the counting gate in a run that is over: whether its outcome is known.
+    /// Returns for each call of the counting gate in a finished run whether its outcome is known.
     fn outcomes(&self, run: &str) -> Vec<bool> {
         let run: RunId = run.parse().expect("a run");
         self.executor.block_on(async {
@@ -74,7 +74,7 @@ impl Journaled {
     }
 }
 
-/// Waits until the gate of this intent is under way: it notes its call, and then takes its time to answer.
+/// Waits until the gate of this intent is running: it records its call, and then answers slowly.
 fn wait_for_call(folder: &Folder, intent: &str) {
     let began = Instant::now();
     while !folder.calls().keys().any(|(about, _)| about == intent) {
@@ -83,7 +83,7 @@ fn wait_for_call(folder: &Folder, intent: &str) {
     }
 }
 
-/// Every call was made at most once, and one whose outcome is on record was made.
+/// Asserts that every call was made at most once, and that a call with a recorded outcome was made.
 fn assert_once(folder: &Folder, journal: &Journaled, run: &str, intent: &str) {
     let calls = folder.calls();
     for (step, is_known) in (1_u64..).zip(journal.outcomes(run)) {
@@ -92,8 +92,8 @@ fn assert_once(folder: &Folder, journal: &Journaled, run: &str, intent: &str) {
     }
 }
 
-/// Three servers on one store: one of the same process space as the survivor and one of its own are killed in the middle of
-/// a gate call.
+/// Three servers on one store: one in the survivor's PID namespace and one in its own are killed in the middle of a
+/// gate call.
 fn killed_servers(store: &str) {
     let model = Model::counting(STEPS);
     let folder = Folder::new().with_counter(&model, "1");
@@ -110,11 +110,11 @@ fn killed_servers(store: &str) {
     apart.stop(Signal::KILL);
     beside.stop(Signal::KILL);
 
-    // The process of this one is looked up: its lease need not run out.
+    // The process of this server can be looked up, so its lease need not expire.
     let ended = survivor.until(&here, |value| value["state"] == "terminated");
     assert_eq!(ended["answer"], format!("counted to {STEPS}"));
-    // The process of the other cannot be looked up: its number means nothing here, and its lease is waited for, however
-    // often the survivor has looked meanwhile.
+    // The process of the other server cannot be looked up: its PID means nothing here. Its lease has to expire, however
+    // often the survivor has scanned meanwhile.
     let still = journal.lease(&elsewhere).expect("it is held as before");
     assert_eq!((&still.owner, still.epoch), (&left_elsewhere.owner, Epoch::FIRST));
     assert_eq!(survivor.ask("GET", &format!("/v1/runs/{elsewhere}"), None).1["data"]["value"]["state"], "running");
@@ -144,7 +144,7 @@ fn the_runs_of_killed_servers_are_taken_up_by_the_one_that_lives_in_postgres() {
     killed_servers(&store);
 }
 
-/// Processes whose own clocks differ agree on when a lease has run out.
+/// Processes with different clocks agree on when a lease has expired.
 #[test]
 fn leases_are_counted_by_the_clock_of_the_database_server_where_there_is_one() {
     let folder = Folder::new();
@@ -162,7 +162,7 @@ fn leases_are_counted_by_the_clock_of_the_database_server_where_there_is_one() {
     }
 }
 
-/// A server that was stopped for longer than its lease lasted wakes up when another has gone on with its run.
+/// A server that was stopped for longer than its lease continues after another server has taken its run.
 fn stopped_server(store: &str) {
     let model = Model::counting(STEPS);
     let folder = Folder::new().with_counter(&model, "1");
@@ -176,12 +176,12 @@ fn stopped_server(store: &str) {
     survivor.until(&run, |value| value["state"] == "terminated");
     let before = journal.records(&run);
     stopped.signal(Signal::CONT);
-    // It notices at its next write that the run is not its own any more, and answers for others as before.
+    // It notices at its next write that it has lost the run, and still serves other requests.
     let ended = stopped.until(&run, |value| value["state"] == "terminated");
     assert_eq!(ended["answer"], format!("counted to {STEPS}"));
     let other = stopped.cast_about("counter", "after");
     stopped.until(&other, |value| value["state"] == "terminated");
-    // What is swept of its money is written beside the run, under no lease.
+    // Records of a sweep of its reservations are written beside the run, under no lease.
     let after = journal.records(&run);
     let later: Vec<&Record> = after[before.len()..].iter().filter(|record| record.epoch != Epoch::NONE).collect();
     assert!(later.is_empty(), "the server that was stopped wrote nothing: {later:#?}");
@@ -201,7 +201,7 @@ fn a_stopped_server_that_wakes_up_late_writes_nothing_more_in_postgres() {
     stopped_server(&store);
 }
 
-/// A predict whose server is killed while its model thinks is made by another server, with one receipt.
+/// A predict whose server is killed during the model request is finished by another server, with one receipt.
 #[test]
 fn a_predict_of_a_killed_server_is_finished_by_the_one_that_lives() {
     for store in [Some(SQLITE.to_owned()), own_postgres()].into_iter().flatten() {
@@ -241,7 +241,7 @@ fn a_predict_of_a_killed_server_is_finished_by_the_one_that_lives() {
     }
 }
 
-/// Asks for a predict of a server that will not live to answer.
+/// Requests a predict from a server that will be killed before it answers.
 fn ask_and_lose(address: &str, crystal: &str) {
     use std::io::{Read, Write};
     let body = json!({"signature": "@me/text/Shout.v1", "input": {"text": "hey"}, "crystal": crystal}).to_string();
@@ -252,18 +252,18 @@ fn ask_and_lose(address: &str, crystal: &str) {
     );
     stream.write_all(head.as_bytes()).expect("it reads");
     let mut answer = Vec::new();
-    // The connection is cut, in one way or another.
+    // The connection is cut; the kind of error does not matter.
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty(), "it was killed before it could answer: {}", String::from_utf8_lossy(&answer));
 }
 
-/// What a model does to the process that asks it.
+/// The effect of a model request on the process that sends it.
 enum Fate {
     Dies(Pid),
     Lives,
 }
 
-/// A run that is the end of every process which asks its model, and another one that is not.
+/// A run that kills every process which sends its model request, and another run that does not.
 fn deadly_run(store: &str) {
     let (decide, fates) = std::sync::mpsc::channel::<Fate>();
     let fates = std::sync::Mutex::new(fates);
@@ -292,7 +292,7 @@ fn deadly_run(store: &str) {
     let mut first = Server::start(&folder, &arguments[3..]);
     let (beside, run) = (first.cast("slow"), first.cast("deadly"));
     dies(first.process());
-    // It is taken up five times, and each server dies of it.
+    // The run is taken over five times, and each server dies.
     for _ in 1..=5 {
         dies(&mut started(&arguments));
     }
@@ -311,7 +311,7 @@ fn deadly_run(store: &str) {
     let (status, log) = survivor.stop_and_read(Signal::TERM);
     assert_eq!(status, 0);
     assert!(log.contains(codes::NO_PROGRESS.as_str()) && log.contains(&format!("run resume {run}")), "{log}");
-    // A person tries again, and is not held back: once in vain, and once when the cause is mended.
+    // A user may still resume it: once without success, and once after the cause is fixed.
     dies(&mut started(&["run", "resume", &run, "--store", store]));
     decide.send(Fate::Lives).expect("the model lives");
     let resumed = folder.run(&["run", "resume", &run, "--quiet", "--store", store]);

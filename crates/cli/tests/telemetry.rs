@@ -1,4 +1,4 @@
-//! What a collector and a log are told of a cast, by the real binary.
+//! The spans and the log of a cast, from the real binary.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -14,12 +14,12 @@ use crate::serve::Server;
 use crate::support::collector::{Collector, Told};
 use crate::support::{Folder, stderr, stdout};
 
-/// No ordinary word looks like it, and it was loaded from nowhere.
+/// A key that redaction recognizes by its format; it was not loaded by the process.
 const KEY: &str = "sk-ant-api03-Q7wXv0Zk2bT9yLr4NdPmCeHsAfUgJi81xYoEzVtBKcM";
 const QUESTION: &str = "what-is-asked-of-it";
 const ECHOED: &str = "what-a-gate-is-given";
 
-/// Calls that succeed, that are to be mended and that fail, and a child.
+/// A spell with calls that succeed, that are invalid and that fail, and with a child.
 fn planner() -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -169,7 +169,7 @@ fn content_is_told_where_it_is_asked_for_and_secrets_are_not_even_then() {
 #[test]
 fn a_collector_that_is_not_there_neither_fails_nor_slows_a_cast() {
     let folder = planner();
-    // Nobody listens at a port that was free a moment ago.
+    // No server listens at a port that was free a moment ago.
     let gone = TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("an address");
     let began = Instant::now();
     let output = cast(&folder, &format!("http://{gone}")).output().expect("the binary runs");
@@ -179,7 +179,7 @@ fn a_collector_that_is_not_there_neither_fails_nor_slows_a_cast() {
     assert_eq!(said.matches("did not reach their collector").count(), 1, "{said}");
     assert!(!said.contains("sk-ant"), "{said}");
 
-    // One that takes the connection and never answers is not waited for.
+    // A collector that accepts the connection and never answers must not delay the process.
     let deaf = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = format!("http://{}", deaf.local_addr().expect("an address"));
     let began = Instant::now();
@@ -261,11 +261,11 @@ fn the_log_has_one_line_for_each_request_and_each_call_if_it_is_asked_for() {
     }
 }
 
-/// What a cast over HTTP says of itself, wherever that can be read.
+/// All output of a cast over HTTP, wherever it can be read.
 #[test]
 fn a_planted_key_is_in_no_line_span_metric_or_event_of_a_server() {
     let (folder, collector) = (planner(), Collector::start());
-    // One that nobody's pattern knows: it is in the environment of the process, and goes out in a header.
+    // A key that matches no known format: it is in the environment of the process, and is sent in a header.
     folder.write(
         "planner.toml",
         &folder.read("planner.toml").replace(

@@ -1,11 +1,11 @@
-//! A person at a terminal: history, blocks, Ctrl-C, coming back.
+//! A user at a terminal: history, blocks, Ctrl-C, coming back.
 
 use crate::support;
 
 use support::terminal::{CTRL_C, CTRL_D, ENTER, TAB, Terminal, UP, paste};
 use support::{Folder, id, stdout};
 
-/// A script whose second answer takes longer than anybody waits.
+/// A script whose second answer takes longer than any test waits.
 fn with_thinker(folder: Folder) -> Folder {
     folder.write(
         "thinker.toml",
@@ -76,7 +76,7 @@ fn what_was_typed_in_one_sitting_is_at_hand_in_the_next() {
 
     let mut terminal = Terminal::run(&folder, &["summon", "adder.toml"]);
     terminal.wait_for("adder> ");
-    // The block is one entry; the line before it is the next.
+    // The block is one entry; the line before it is the next entry.
     terminal.send(UP);
     terminal.wait_for("of lines");
     terminal.send(ENTER);
@@ -139,7 +139,7 @@ fn ctrl_c_interrupts_a_cast_and_continue_goes_on_with_it() {
     terminal.wait_for("turn 2");
     terminal.wait_for("\nsecond\n");
     terminal.wait_for("thinker> ");
-    // Another intent ends what was left.
+    // Another intent ends the waiting run.
     terminal.line("three");
     terminal.wait_for("turn 3");
     terminal.send(CTRL_C);
@@ -198,7 +198,7 @@ fn a_cast_interrupted_once_waits_and_twice_ends() {
     let output = folder.pasted(&format!("{command} --quiet"));
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "at last\n"), "{output:?}");
 
-    // A gate that runs is waited for; whoever does not want to wait presses again.
+    // A running gate is awaited after the first Ctrl-C; a second press ends it.
     folder.write("sleeps.sh", "#!/bin/sh\nsleep 600\n");
     folder.write(
         "sleepy.toml",
@@ -275,7 +275,7 @@ fn where_nobody_sits_the_question_is_refused_and_the_cast_goes_on() {
         "asker.yaml",
         "responses:\n  - code: |\n      try { ask_human({question: 'Which?'}) } catch (refused) { done(refused.code) }\n",
     );
-    // In a session of its own it has no terminal.
+    // In its own session the process has no terminal.
     let mut command = std::process::Command::new("setsid");
     command.args(["--wait", env!("CARGO_BIN_EXE_cantrip"), "cast", "asker.toml", "ask", "--quiet"]);
     folder.around(&mut command);

@@ -26,7 +26,7 @@ input_schema = { type = "object", required = ["text"], properties = { text = { t
 output_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
 "#;
 
-/// A key of the kind that redaction knows.
+/// A key in a format that redaction recognizes.
 const KEY: &str = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
 
 fn stores() -> Vec<String> {
@@ -65,7 +65,7 @@ fn told(folder: &Folder, arguments: &[&str], code: cantrip_reply::AnyCode, statu
     reply
 }
 
-/// Deletes every trace whose retention has passed by a far day, as the next predict then would.
+/// Deletes every trace whose retention has expired by a date far in the future, as the next predict then would.
 fn expire(folder: &Folder, store: &str) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -101,7 +101,7 @@ fn an_inline_trace_is_shown_and_exported_without_secrets_and_says_when_it_expire
         let drawn = folder.run(&["trace", "show", "--store", store]);
         let text = stdout(&drawn);
         assert!(text.starts_with(reference) && text.contains("Say it louder.") && !text.contains(KEY), "{text}");
-        // As it was stored: the very bytes that hash to what the receipt says.
+        // As it was stored: exactly the bytes whose hash is in the receipt.
         let stored = told(&folder, &["trace", "show", "--no-redact", "--store", store], codes::READ.any(), 0);
         let canonical = cantrip_canon::json::canonical(&stored["data"]["value"]["trace"]).unwrap();
         assert_eq!(json!(bytes_hash(canonical.as_bytes())), receipt["trace_hash"]);
@@ -132,7 +132,7 @@ fn an_inline_trace_is_shown_and_exported_without_secrets_and_says_when_it_expire
         let line: Value =
             serde_json::from_str(stdout(&folder.run(&["trace", "export", "--all", "--store", store]))).unwrap();
         assert_eq!((&line["state"], &line["trace"]), (&json!("expired"), &Value::Null), "{line}");
-        // Its receipt and its journal still verify, and the journal says what was deleted.
+        // Its receipt and its journal still verify, and the journal records the deletion.
         told(&folder, &["receipt", "verify", "--all", "--store", store], codes::VERIFIED.any(), 0);
         told(&folder, &["loom", "verify", "--store", store], codes::VERIFIED.any(), 0);
     }

@@ -37,7 +37,7 @@ fn named<'a>(spans: &'a [Told], name: &str) -> &'a Told {
     spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in {spans:#?}"))
 }
 
-/// What stands under a name in the head of a request.
+/// Returns the value of a header in the head of a request.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.split_once(':').filter(|(key, _)| *key == name).map(|(_, value)| value.trim()))
 }
@@ -60,7 +60,7 @@ fn a_cast_of_the_command_line_hangs_below_the_span_that_started_it() {
     assert_eq!((root.trace_id.as_str(), root.parent.as_str(), root.state.as_str()), (TRACE, SPAN, STATE));
     assert!(spans.iter().all(|span| span.trace_id == TRACE), "{spans:#?}");
     let sent = spans.len();
-    // Whoever began the trace does not record it: neither do we.
+    // The caller's trace is not sampled, so our spans are not sent either.
     assert_eq!(cast("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), TRACE);
     assert_eq!(collector.spans().len(), sent);
     for malformed in ["", "nonsense", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", &PARENT.to_uppercase()]
@@ -98,7 +98,7 @@ fn a_request_over_http_carries_its_trace_into_the_run_and_the_envelope() {
     assert!(below.iter().all(|root| root.trace_id == TRACE && root.state == STATE));
 }
 
-/// A spell that asks a model of this machine, which calls every kind of gate that can be told of a trace.
+/// A spell with a local model that calls every kind of gate which can receive a trace context.
 fn caller(folder: &Folder, model: &str, endpoint: &str, server: &str) {
     folder.write(
         "caller.toml",
@@ -116,7 +116,7 @@ fn caller(folder: &Folder, model: &str, endpoint: &str, server: &str) {
     std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).expect("a script");
 }
 
-/// A model that has these gates called, one after the other.
+/// A model that calls these gates, one after another.
 fn calling() -> Model {
     Model::start(|request| {
         let messages = request["messages"].as_array().cloned().unwrap_or_default();
@@ -173,7 +173,7 @@ fn nobody_beyond_this_machine_is_told_unless_they_are_named() {
     let folder = Folder::new();
     once(&folder);
     let model = Model::saying("so");
-    // Another name for this machine, which is none of its own.
+    // Another name for this machine that does not count as local.
     let elsewhere = |url: &str| url.replace("127.0.0.1", "0.0.0.0");
     folder.write(
         "far.toml",
@@ -193,7 +193,7 @@ fn nobody_beyond_this_machine_is_told_unless_they_are_named() {
     assert_eq!(cast(None, Some(PARENT)), None);
     assert_eq!(cast(Some("gateway.internal, *.example.org"), Some(PARENT)), None);
     assert_eq!(cast(Some("gateway.internal, 0.0.0.0"), None), None, "there is no trace to tell of");
-    // Where no spans are made, the one that asked is named as it came.
+    // If no spans are made, the caller's span is passed on unchanged.
     assert_eq!(cast(Some("gateway.internal, 0.0.0.0"), Some(PARENT)).as_deref(), Some(PARENT));
     let own = folder.path().join(".config/cantrip");
     std::fs::create_dir_all(&own).expect("a folder");

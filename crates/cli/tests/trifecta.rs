@@ -1,4 +1,4 @@
-//! A call that would join private data, untrusted content and a way out: a person approves it and it runs, once.
+//! A call that would join private data, untrusted content and a way out: a user approves it, and it runs once.
 
 use cantrip_reply::codes;
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ use crate::support::{Folder, stdout};
 
 const STORE: &str = "sqlite:kept/loom.db";
 
-/// The mediums and shapes in which a gate without labels is called: a name, the medium, further lines of the spell, and
+/// The mediums and forms in which a gate without labels is called: a name, the medium, further lines of the spell, and
 /// the answers of its script. In each the gate `note` is called once, and the cast ends with `over`.
 const SHAPES: [(&str, &str, &str, &str); 4] = [
     (
@@ -45,7 +45,7 @@ const SHAPES: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-/// A spell whose command gate says nothing about what it touches; it notes each of its calls in `noted.log`.
+/// A spell whose command gate has no labels; it records each of its calls in `noted.log`.
 fn folder(medium: &str, further: &str, answers: &str) -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -63,13 +63,13 @@ fn folder(medium: &str, further: &str, answers: &str) -> Folder {
     folder
 }
 
-/// How often the gate was really called.
+/// Returns the number of calls that the gate really received.
 fn noted(folder: &Folder) -> usize {
     let log = std::fs::read_to_string(folder.path().join("noted.log")).unwrap_or_default();
     log.lines().filter(|line| line.contains("one")).count()
 }
 
-/// Casts it on a terminal where the person decides nothing yet.
+/// Casts the spell on a terminal where the user does not decide yet.
 fn left_waiting(folder: &Folder, store: &str) {
     let mut terminal = Terminal::run(folder, &["cast", "notes.toml", "go", "--store", store]);
     terminal.wait_for("May it call note?");
@@ -86,7 +86,7 @@ fn an_approved_call_runs_once_when_its_run_is_resumed_without_a_terminal() {
         for store in [STORE, "jsonl:kept"] {
             let folder = folder(medium, further, answers);
             left_waiting(&folder, store);
-            // Before anybody has decided it waits on: nothing is denied because this process has no terminal.
+            // Before a decision the run keeps waiting: nothing is denied because this process has no terminal.
             folder.envelope(&["run", "resume", "--store", store], codes::CREATED.any());
             let approved = folder.run(&["run", "approve", "--store", store]);
             assert_eq!(approved.status.code(), Some(0), "{name} in {store}: {approved:?}");
@@ -175,7 +175,7 @@ fn a_gate_without_labels_is_explained_whole_before_at_and_after_the_refusal() {
     let doctor = folder.run(&["doctor", "--store", STORE]);
     let told = stdout(&doctor);
     assert!(told.contains("gate note of") && told.contains(sentence) && told.contains(remedy), "{told}");
-    // On a screen of 80 columns the sentence has several lines, and none of it is cut.
+    // On a screen of 80 columns the sentence takes several lines, and none of it is cut.
     let mut terminal = Terminal::run(&folder, &["cast", "notes.toml", "go", "--store", STORE]);
     terminal.wait_for("May it call note?");
     terminal.wait_for("It would join private data, untrusted content and a way out; ");
@@ -185,7 +185,7 @@ fn a_gate_without_labels_is_explained_whole_before_at_and_after_the_refusal() {
     terminal.line("no reason that is short: this is a sentence that no screen of 80 columns has room for in one line");
     terminal.wait_for("room for");
     assert_eq!(terminal.end().1, Some(0));
-    // Where nobody can be asked it is denied.
+    // If no user can be asked, the call is denied.
     let output = folder.run(&["cast", "notes.toml", "go", "--store", STORE]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "over\n"), "{output:?}");
@@ -194,7 +194,7 @@ fn a_gate_without_labels_is_explained_whole_before_at_and_after_the_refusal() {
     assert!(text.contains("terminated after 2 turns; 1 call denied"), "{text}");
     let ended = folder.envelope(&["cast", "notes.toml", "go", "--store", STORE], codes::TERMINATED.any());
     assert_eq!(ended["data"]["calls_denied"], 1, "{ended}");
-    // What it says is done.
+    // Follow the advice.
     folder.write("notes.toml", &folder.read("notes.toml").replace("[gates.note]\n", "[gates.note]\nlabels = []\n"));
     let ended = folder.envelope(&["cast", "notes.toml", "go", "--store", STORE], codes::TERMINATED.any());
     assert_eq!((ended["data"].get("calls_denied"), noted(&folder)), (None, 1), "{ended}");

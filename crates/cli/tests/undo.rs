@@ -1,4 +1,4 @@
-//! What a run did to files is shown and taken back, and what others did to them stays.
+//! The file changes of a run are shown and undone, and the changes of others stay.
 
 use crate::support;
 
@@ -12,7 +12,7 @@ use support::{Folder, id, stderr, stdout};
 
 const STORE: [&str; 2] = ["--store", "sqlite:kept/loom.db"];
 
-/// A spell whose entity does what these turns say and is done, in a folder `work`.
+/// A spell whose entity makes the calls of these turns in a folder `work`, and ends.
 fn scribe(turns: &[&str]) -> Folder {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("work")).expect("a folder");
@@ -49,7 +49,7 @@ fn cast(folder: &Folder) {
     assert_eq!(over["data"]["answer"], "over");
 }
 
-/// The paths that an undoing did something with.
+/// Returns the paths in one list of an undo's report.
 fn paths(envelope: &Value, key: &str) -> Vec<String> {
     let listed = envelope["data"][key].as_array().unwrap_or_else(|| panic!("{key}: {envelope}"));
     let path = |entry: &Value| id(entry.get("path").unwrap_or(entry)).to_owned();
@@ -105,7 +105,7 @@ fn what_a_run_changed_is_shown_and_put_back_with_what_its_children_did() {
     assert!(paths(&again, "restored").is_empty() && paths(&again, "deleted").is_empty());
     let told = folder.run(&on(&["run", "undo"]));
     assert!(stdout(&told).contains("nothing to undo"), "{told:?}");
-    // The record says what the run did, whatever became of it.
+    // The record still shows the run's changes after the undo.
     assert_eq!(stdout(&folder.run(&on(&["run", "diff"]))), wanted);
     folder.envelope(&on(&["loom", "verify"]), codes::VERIFIED.any());
 }
@@ -122,11 +122,11 @@ fn a_file_that_was_changed_or_deleted_since_is_named_and_left_alone() {
     folder.write("work/a.txt", "mine too\n");
     let refused = folder.envelope(&on(&["run", "undo"]), codes::WRONG_STATE.any());
     assert_eq!(paths(&refused, "left"), ["a.txt", "b.txt"]);
-    // What the run made is gone already, as it would be.
+    // A file that the run created is already gone, as the undo would leave it.
     assert_eq!(paths(&refused, "already"), ["c.txt"]);
     assert_eq!(refused["data"]["left"][0]["why"], "changed_since");
     assert_eq!((folder.read("work/a.txt"), folder.read("work/b.txt")), ("mine too\n".into(), "mine now\n".into()));
-    // As the run left it: then it may go.
+    // With the content that the run left, the file can be undone.
     folder.write("work/a.txt", "a\n");
     fs::remove_file(folder.path().join("work/b.txt")).expect("it is there");
     let partly = folder.run(&on(&["run", "undo"]));
@@ -154,12 +154,12 @@ fn what_came_after_a_turn_is_undone_and_later_the_rest() {
     assert_eq!((paths(&undone, "restored"), folder.read("work/a.txt")), (vec!["a.txt".to_owned()], "v2".to_owned()));
     folder.envelope(&on(&["run", "undo", "--to", "1"]), codes::CHANGED.any());
     assert_eq!(folder.read("work/a.txt"), "v1");
-    // It does not go forward again.
+    // An undo does not move forward again.
     let further = folder.envelope(&on(&["run", "undo", "--to", "2"]), codes::CHANGED.any());
     assert_eq!((paths(&further, "already"), folder.read("work/a.txt")), (vec!["a.txt".to_owned()], "v1".to_owned()));
     folder.envelope(&on(&["run", "undo"]), codes::CHANGED.any());
     assert_eq!(folder.read("work/a.txt"), "v0");
-    // A turn of another run says nothing about this one.
+    // A turn of another run is not valid for this one.
     let folder = folder.with_hello();
     folder.envelope(&on(&["cast", "hello.toml", "say hello"]), codes::TERMINATED.any());
     let refused = folder.envelope(&on(&["run", "undo", "@last", "--to", &second]), codes::NOT_FOUND.any());
@@ -178,7 +178,7 @@ fn what_someone_else_did_between_two_calls_is_not_lost() {
     assert_eq!(folder.read("work/a.txt"), "I\nmeddled\n");
     let diff = folder.envelope(&on(&["run", "diff"]), codes::READ.any());
     assert_eq!(diff["data"]["value"]["files"][0]["others_between"], true);
-    // What came behind it can be taken back.
+    // The later changes can be undone.
     folder.envelope(&on(&["run", "undo", "--to", "2"]), codes::CHANGED.any());
     assert_eq!(folder.read("work/a.txt"), "1\nmeddled\n");
 }
@@ -219,7 +219,7 @@ fn without_its_spell_or_its_folder_a_run_says_what_is_missing() {
     folder.write("work/a.txt", "old\n");
     cast(&folder);
     let spell = folder.read("scribe.toml");
-    // One that was changed since may mean other files; one that is named is believed.
+    // A spell that was changed since may mean other files; a named spell is used without a check.
     folder.write("scribe.toml", &spell.replace("max_turns = 20", "max_turns = 21"));
     folder.envelope(&on(&["run", "undo"]), codes::CONTRACT_INVALID.any());
     fs::rename(folder.path().join("scribe.toml"), folder.path().join("moved.txt")).expect("it moves");
@@ -241,7 +241,7 @@ fn no_link_leads_an_undoing_out_of_its_folder() {
     fs::create_dir(folder.path().join("work/in")).expect("a folder");
     folder.write("work/in/a.txt", "before");
     cast(&folder);
-    // Outside lie files with the very bytes that the run left.
+    // Files outside have exactly the bytes that the run left.
     fs::create_dir(folder.path().join("outside")).expect("a folder");
     folder.write("outside/a.txt", "left");
     let work = folder.path().join("work");
@@ -266,7 +266,7 @@ fn a_run_at_work_is_not_undone_and_one_whose_process_is_gone_is() {
     folder.write("meddle.sh", "#!/bin/sh\nread -r call\nexec sleep 60\n");
     let mut working = folder.spawn(&on(&["cast", "scribe.toml", "write"]));
     let began = Instant::now();
-    // The second turn is on record once the first has settled.
+    // The second turn is recorded once the first has settled.
     let settled = || stdout(&folder.run(&on(&["run", "diff"]))).contains("+new");
     while !settled() {
         assert!(began.elapsed() < Duration::from_secs(30), "nothing was written");

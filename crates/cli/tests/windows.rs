@@ -1,5 +1,5 @@
-//! How many tokens a model takes, where no table says so: what each kind of server tells, what is assumed where none does,
-//! and that a long thread is folded before its server refuses it.
+//! The context window of a model that no table lists: the value that each kind of server reports, the assumed value if
+//! none does, and the fold of a long thread before its server refuses it.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) struct Llama {
 }
 
 impl Llama {
-    /// None where it was not installed.
+    /// Starts the server; None if it is not installed.
     pub(crate) fn start(window: u64, key: Option<&str>) -> Option<Self> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let installed = set("CANTRIP_TEST_MODEL").map(PathBuf::from)?;
@@ -41,7 +41,7 @@ impl Drop for Llama {
     }
 }
 
-/// Answers are short, and end at a stop word, so that none is cut off.
+/// Answers are short and end at a stop word, so that none is cut off.
 const TALKS: &str = "[wards]\nmax_turns = 3\n[call]\nmax_tokens = 16\ntemperature = 0.0\nstop = [\"e\"]\n";
 
 fn settle(folder: &Folder, text: &str) {
@@ -49,7 +49,7 @@ fn settle(folder: &Folder, text: &str) {
     folder.write(".config/cantrip/config.toml", text);
 }
 
-/// What the records of this type hold, in the folder's loom.
+/// Returns the records of this type in the folder's loom.
 fn records(folder: &Folder, of_type: &str) -> Vec<Value> {
     let output = folder.run(&["loom", "export", "--format", "journal", "--no-redact"]);
     assert!(output.status.success(), "{output:?}");
@@ -57,7 +57,7 @@ fn records(folder: &Folder, of_type: &str) -> Vec<Value> {
     records.filter(|record| record["type"] == of_type).map(|record| record["payload"].clone()).collect()
 }
 
-/// The windows that the entities of the folder's loom were made with.
+/// Returns the windows with which the entities of the folder's loom were created.
 fn windows(folder: &Folder) -> Vec<u64> {
     let entities = records(folder, "entity");
     assert!(!entities.is_empty());
@@ -70,7 +70,7 @@ fn a_long_thread_with_a_small_model_is_folded_before_its_server_refuses_it() {
     let folder = Folder::new();
     settle(&folder, &format!("[endpoints.llamacpp]\nurl = \"{}/v1\"\n", llama.origin));
     folder.write("talk.toml", &format!("name = \"talk\"\ncrystal = \"llamacpp/smol\"\n{TALKS}"));
-    // Some 210 tokens each: six of them are more than the server reads.
+    // About 210 tokens each: six of them are more than the window of the server.
     let said: String =
         (0..6).map(|line| format!("{line}: {}\n", "the river runs past the old mill ".repeat(28))).collect();
     let mut command = folder.command(&["summon", "talk.toml"]);
@@ -107,7 +107,7 @@ fn a_real_server_with_a_key_is_asked_in_each_wire_and_refuses_who_has_none() {
             (envelope, output.status.code())
         };
         let (told, status) = cast("sesame");
-        // The responses know no stop words: there a long answer is cut off, and the cast ends so.
+        // The Responses wire has no stop words, so a long answer is cut off there, and the cast ends as truncated.
         let ended: &[Option<i32>] = if wire == "responses" { &[Some(0), Some(3)] } else { &[Some(0)] };
         assert!(ended.contains(&status), "{wire}: {told}");
         let said = records(&folder, "opened");
@@ -122,7 +122,7 @@ fn a_real_server_with_a_key_is_asked_in_each_wire_and_refuses_who_has_none() {
     }
 }
 
-/// A server that says the same to everyone, and what it tells of its models is up to `tells`.
+/// A server that gives the same answer to every request; `tells` answers the requests about its models.
 fn serving(tells: impl Fn(&Asked) -> Option<Value> + Send + Sync + 'static) -> Keyed {
     Keyed::start(None, move |asked, _| match tells(asked) {
         Some(told) => Says::Json(200, told),
@@ -140,7 +140,7 @@ fn serving(tells: impl Fn(&Asked) -> Option<Value> + Send + Sync + 'static) -> K
     })
 }
 
-/// Casts with this crystal, and gives the window it was cast with and what was said beside the answer.
+/// Casts with this crystal. Returns the window of the cast and the text on standard error.
 fn cast(server: &Keyed, crystal: &str) -> (Vec<u64>, String) {
     let folder = Folder::new();
     folder.write("talk.toml", &format!("name = \"talk\"\ncrystal = \"{crystal}\"\n{TALKS}"));
@@ -156,7 +156,7 @@ fn local(server: &Keyed) -> String {
 
 #[test]
 fn each_kind_of_server_tells_the_window_of_its_model_in_its_own_way() {
-    // In the shapes of their own documentation.
+    // In the formats of the servers' own documentation.
     let vllm = serving(|asked| {
         (asked.line == "GET /v1/models").then(|| {
             json!({"object": "list", "data": [
@@ -166,7 +166,7 @@ fn each_kind_of_server_tells_the_window_of_its_model_in_its_own_way() {
         })
     });
     assert_eq!(cast(&vllm, &local(&vllm)).0, [40_960]);
-    // An older llama.cpp, whose list has only what the model was trained for.
+    // An older llama.cpp, whose list only has the window of the model's training.
     let llama = serving(|asked| match asked.line.as_str() {
         "GET /v1/models" => Some(json!({"object": "list", "data": [
             {"id": "m", "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131_072}},
@@ -222,7 +222,7 @@ fn ollama_tells_its_window_and_is_told_which_one_to_use_where_it_can_be() {
         let chat = server.posted().into_iter().find(|asked| asked.line == "POST /api/chat").expect("it was asked");
         assert_eq!(chat.body["options"]["num_ctx"], chosen, "{parameters}");
     }
-    // Where it speaks as OpenAI does, nobody can tell it: it has what it was loaded with.
+    // Over its OpenAI-compatible wire the window cannot be set; it is the one with which the model was loaded.
     let server = ollama("", Some(32_768));
     assert_eq!(cast(&server, &local(&server)).0, [32_768]);
     let server = ollama("", None);
@@ -238,7 +238,7 @@ fn where_nobody_tells_a_small_window_is_assumed_and_it_is_said_once_how_to_set_i
     assert_eq!(window, [8_192]);
     assert_eq!(said.matches("8192 tokens are assumed").count(), 1, "{said}");
     assert!(said.contains("write window = ..."), "{said}");
-    // Who says it is believed, and nobody is asked.
+    // A configured window is used, and no server is asked.
     let folder = Folder::new();
     settle(&folder, &format!("[endpoints.mine]\nurl = \"{}/v1\"\nwindow = 20000\n", server.origin()));
     folder.write("talk.toml", &format!("name = \"talk\"\ncrystal = \"mine/m\"\n{TALKS}"));

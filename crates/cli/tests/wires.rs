@@ -1,4 +1,5 @@
-//! The pipes of `acp` and `mcp`: what is told about them, what is told beside them, and what a line that is no message gets.
+//! The pipes of `acp` and `mcp`: `--debug` output, other output on standard error, and the answer to a line that is not
+//! a message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Folder, stdout};
 
-/// One of the two, greeted by hand.
+/// A running `acp` or `mcp`, with which the test exchanges messages by hand.
 struct Spoken {
     process: Child,
     to: ChildStdin,
@@ -40,7 +41,7 @@ impl Spoken {
         self.hears()
     }
 
-    /// Closes its input, and gives its exit status and what it said on standard error.
+    /// Closes its input. Returns its exit status and its standard error.
     fn end(self) -> (Option<i32>, String) {
         let Self { process, to, from } = self;
         drop((to, from));
@@ -76,10 +77,10 @@ fn a_line_over_pipes_that_is_no_json_is_answered_and_the_connection_lives() {
         assert_eq!((&error["id"], &error["error"]["code"]), (&Value::Null, &json!(-32700)), "{shown}: {error}");
         assert!(!error.to_string().contains("hello"), "what was said is not said back: {error}");
     }
-    // Empty lines say nothing, and get nothing.
+    // Empty lines get no answer.
     spoken.says(b"");
     spoken.says(b"   ");
-    // JSON that is no message is a request that is invalid.
+    // JSON that is not a message is an invalid request.
     spoken.says(b"{\"foo\": 1}");
     assert_eq!(spoken.hears()["error"]["code"], -32600);
     let listed = spoken.asks(2, "tools/list", &json!({}));

@@ -1,4 +1,4 @@
-//! The compiled form of a signature: content-addressed, immutable, and only ever run where it fits.
+//! The compiled form of a signature: content-addressed, immutable, and only run for a signature that it fits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::limits::ARTIFACT_BYTES_MAX;
 use crate::{Demo, Hashes, Params, Signature, SignatureId};
 
-/// How an artifact is executed.
+/// The way in which an artifact is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
     #[serde(rename = "direct.v1")]
@@ -21,7 +21,7 @@ pub enum Strategy {
     RlmLite,
 }
 
-/// A strategy that nobody here can execute.
+/// A strategy that this version cannot execute.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no program of this version: there are direct.v1 and rlm_lite.v1")]
 pub struct StrategyFault(String);
@@ -55,7 +55,7 @@ impl FromStr for Strategy {
 #[serde(try_from = "String", into = "String")]
 pub struct CompiledId(String);
 
-/// Why a text is not the id of an artifact.
+/// The reason why a text is not the id of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no artifact: art_ and 32 digits of 0-9 and a-f")]
 pub struct CompiledIdFault(String);
@@ -64,7 +64,7 @@ impl CompiledId {
     const PREFIX: &'static str = "art_";
     const DIGITS: usize = 32;
 
-    /// The id of whatever has this content.
+    /// The id of the artifact with this content.
     pub fn of(content: Hash) -> Self {
         Self(format!("{}{}", Self::PREFIX, content.hex(Self::DIGITS)))
     }
@@ -105,7 +105,7 @@ impl From<CompiledId> for String {
     }
 }
 
-/// An artifact. Two of the same content are the same one.
+/// An artifact. Two artifacts with the same content are the same artifact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Artifact {
     pub(crate) signature_id: SignatureId,
@@ -117,7 +117,7 @@ pub struct Artifact {
     pub(crate) params: Params,
 }
 
-/// Why a value is no artifact of a signature.
+/// The reason why a value is not an artifact of a signature.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ArtifactFault {
     #[error("{key}: {rule}")]
@@ -131,7 +131,7 @@ pub enum ArtifactFault {
 }
 
 impl ArtifactFault {
-    /// As a reply about the artifact that was given for this signature.
+    /// The reply about the artifact that was given for this signature.
     pub fn refusal(self, artifact: &str, signature: &SignatureId) -> Refusal {
         let filled = codes::artifact_incompatible(artifact, signature.to_string(), self.to_string());
         match self {
@@ -187,7 +187,7 @@ impl Artifact {
         &self.params
     }
 
-    /// Everything it is, as it is hashed and kept.
+    /// The whole content, as it is hashed and stored.
     pub fn content(&self) -> Value {
         let Hashes { schema_hash, prompt_hash, program_hash } = self.hashes;
         json!({
@@ -213,25 +213,25 @@ impl Artifact {
         CompiledId::of(self.content_hash())
     }
 
-    /// The same with other instructions: a candidate.
+    /// A copy with other instructions: a candidate.
     #[must_use]
     pub fn with_instructions(&self, instructions: impl Into<String>) -> Self {
         Self { instructions: instructions.into(), ..self.clone() }
     }
 
-    /// The same with other examples.
+    /// A copy with other examples.
     #[must_use]
     pub fn with_demos(&self, demos: Vec<Demo>) -> Self {
         Self { demos, ..self.clone() }
     }
 
-    /// An artifact that someone gives for this signature. If it carries any of the three hashes it must carry them all,
-    /// and equal; if it carries none they are the signature's.
+    /// Reads an artifact that a caller gives for this signature. If it has any of the three hashes, it must have all of
+    /// them and they must match; if it has none, those of the signature are used.
     pub fn from_value(value: &Value, signature: &Signature) -> Result<Self, ArtifactFault> {
         let shape = |key: &str, rule: &str| ArtifactFault::Shape { key: key.to_owned(), rule: rule.to_owned() };
         let Value::Object(written) = value else { return Err(shape("", "an artifact is an object")) };
         if let Some(key) = written.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(shape(key, "no key of an artifact is called so"));
+            return Err(shape(key, "unknown key"));
         }
         for (key, wanted) in [("v", json!(1)), ("kind", json!("artifact")), ("signature_id", json!(signature.id()))] {
             if written.get(key).is_some_and(|given| *given != wanted) {
@@ -265,7 +265,7 @@ impl Artifact {
         Ok(artifact)
     }
 
-    /// An artifact as a store kept it. Its id proves its content; whether it fits is asked when it is run.
+    /// Reads an artifact from a store. Its id proves its content; compatibility is checked when it is run.
     pub fn from_stored(content: &Value) -> Result<Self, ArtifactFault> {
         let shape = |key: &str, rule: String| ArtifactFault::Shape { key: key.to_owned(), rule };
         let Value::Object(written) = content else { return Err(shape("", "an artifact is an object".to_owned())) };
@@ -286,7 +286,7 @@ impl Artifact {
         })
     }
 
-    /// Whether it may be run for this signature: the id and all three hashes are equal, and its examples fit.
+    /// Checks that the artifact may be run for this signature: the id and all three hashes match, and its examples fit.
     pub fn check_compatible(&self, signature: &Signature) -> Result<(), ArtifactFault> {
         if self.signature_id != *signature.id() {
             let (given, wanted) = (self.signature_id.to_string(), signature.id().to_string());

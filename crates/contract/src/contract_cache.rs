@@ -1,8 +1,8 @@
-//! Whether a row may be written, and what is written then: one answer for every store.
+//! May a row be written, and which rows are written then? One answer for every store.
 //!
-//! A store holds out the rows that a [`ContractRow`] [needs](ContractRow::needs), asks, and writes what it is told. What a pointer serves
-//! is decided here too, under the store's lock: the version that a change was made from is compared with the row that is
-//! there, and the pointer and its audit are written together or not at all.
+//! A store loads the rows that a [`ContractRow`] [depends on](ContractRow::dependencies), applies it here, and writes
+//! the result. Changes of a pointer are decided here too, under the store's lock: the version that a change was made
+//! from is compared with the stored row, and the pointer and its audit are written together or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub struct ContractCache {
     audits: BTreeMap<AuditId, PointerAudit>,
 }
 
-/// What a store writes. Where a row of this name is there, it is replaced.
+/// A row for the store to write. It replaces an existing row with the same key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ContractUpsert {
     Signature(SignatureRow),
@@ -43,7 +43,7 @@ pub enum ContractUpsert {
     Pointer(Pointer),
 }
 
-/// Why a row is not written.
+/// The reason why a row is not written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ContractFault {
     #[error("{signature} is published with another {hash}: {kept}, not {given}")]
@@ -65,7 +65,7 @@ pub enum ContractFault {
 }
 
 impl ContractFault {
-    /// As a reply to whoever asked.
+    /// The reply to the caller that asked for the write.
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::Published { signature, hash, kept, given } => {
@@ -107,7 +107,7 @@ impl ContractCache {
         self.artifacts.insert(row.compiled_id.clone(), row);
     }
 
-    /// An origin of this id is there.
+    /// Records that an origin with this id is stored.
     pub fn insert_origin(&mut self, id: String) {
         self.origins.insert(id);
     }
@@ -119,7 +119,7 @@ impl ContractCache {
         self.predicts.insert(row.predict_id, row);
     }
 
-    /// The newest receipt of a run.
+    /// Records the newest receipt of a run.
     pub fn insert_last_receipt(&mut self, run: RunId, seq: u64, hash: Hash) {
         self.receipts.insert(run, (seq, hash));
     }
@@ -136,8 +136,8 @@ impl ContractCache {
         self.audits.insert(audit.audit_id, audit);
     }
 
-    /// Judges a row by what is held, takes in what it adds, and says what is to be written. `sums` tells what the
-    /// reservations of a receipt came to.
+    /// Checks a row against the loaded rows, applies it, and returns the rows to write. `sums` returns the sums of the
+    /// reservations of a receipt.
     pub fn apply(
         &mut self,
         row: &ContractRow,
@@ -227,7 +227,7 @@ impl ContractCache {
         self.predicts.get(&id).ok_or_else(|| ContractFault::Unknown { kind: "predict", id: id.to_string() })
     }
 
-    /// An artifact that is there and is one of this signature, as it is published.
+    /// Checks that an artifact exists and belongs to this signature as it is published.
     fn artifact_of(&self, id: &CompiledId, signature: &SignatureId) -> Result<(), ContractFault> {
         let (kept, published) = (self.known_artifact(id)?, self.known_signature(signature)?);
         if kept.signature_id == *signature && kept.hashes == published.hashes {
@@ -263,7 +263,7 @@ impl ContractCache {
         }
         match self.artifacts.get(&row.compiled_id) {
             None => Ok(vec![ContractUpsert::Artifact(row.clone())]),
-            // The id is only the beginning of the hash.
+            // The id is only a prefix of the hash, so compare the whole hash.
             Some(kept) if kept.content_hash == row.content_hash => Ok(Vec::new()),
             Some(_) => Err(ContractFault::Other { kind: "artifact", id: row.compiled_id.to_string() }),
         }
@@ -312,7 +312,7 @@ impl ContractCache {
 
     fn pointer_changed(&self, asked: &PointerChange) -> Result<Vec<ContractUpsert>, ContractFault> {
         let signature = &asked.signature_id;
-        // Asked for again, it is done already.
+        // A repeated request has already been applied.
         if self.audits.get(&asked.by.audit_id).is_some_and(|audit| audit.signature_id == *signature) {
             return Ok(Vec::new());
         }

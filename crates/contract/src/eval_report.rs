@@ -1,8 +1,9 @@
 //! What did an evaluation find, as far as serving an artifact depends on it?
 //!
-//! A report comes from outside: from a file, a pipe or a body. It is read strictly, because serving rests on it: every
-//! field is there and nothing else is, what is not known is null, and the first field that is wrong is named. Whoever made
-//! the report is not asked: the audit of a promotion keeps the report and its hash, so that it can be looked at later.
+//! A report comes from outside: from a file, a pipe or a request body. It is read strictly, because serving depends on
+//! it: every field is present and no other, an unknown value is null, and the first wrong field is named. The author
+//! of the report is not checked: the audit of a promotion stores the report and its hash, so that it can be examined
+//! later.
 
 use cantrip_canon::json::{self, ReadFault};
 use cantrip_canon::{Hash, Timestamp, stable_hash};
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::limits::{EVAL_ID_BYTES_MAX, EVALUATION_BYTES_MAX, SCORE_MICRO_MAX};
 use crate::{CompiledId, SignatureId};
 
-/// Which examples something was tried on.
+/// The set of examples that was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
@@ -33,7 +34,7 @@ impl Split {
     }
 }
 
-/// How an evaluation ended.
+/// The way in which an evaluation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalStatus {
@@ -45,7 +46,7 @@ pub enum EvalStatus {
     Failed,
 }
 
-/// What an evaluation found about an artifact. Scores and costs are micro-units.
+/// The findings of an evaluation of an artifact. Scores and costs are micro-units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvalReport {
     pub eval_id: String,
@@ -53,11 +54,11 @@ pub struct EvalReport {
     pub status: EvalStatus,
     pub split: Split,
     pub compiled_id: CompiledId,
-    /// What it was compared with on the same examples.
+    /// The artifact that it was compared with on the same examples.
     pub baseline_id: Option<CompiledId>,
-    /// Examples that have a score on both sides.
+    /// The number of examples that have a score on both sides.
     pub scored: u64,
-    /// The lower bound of the 95 % interval of the difference.
+    /// The lower bound of the 95 % confidence interval of the difference.
     pub delta_low_micro: Option<i64>,
     pub cost_per_call_micro: u64,
     pub baseline_cost_per_call_micro: u64,
@@ -80,7 +81,7 @@ const KEYS: [&str; 13] = [
     "created_at",
 ];
 
-/// Why a text or a value is no report.
+/// The reason why a text or a value is not a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalReportFault {
     #[error("it has {0} bytes, and a report has at most {EVALUATION_BYTES_MAX}")]
@@ -93,7 +94,7 @@ pub enum EvalReportFault {
 }
 
 impl EvalReportFault {
-    /// As a reply about `subject`, in which the report stands at `under`, a JSON Pointer.
+    /// The reply about `subject`, which contains the report at `under`, a JSON Pointer.
     pub fn refusal(self, subject: &str, under: &str) -> Refusal {
         match self {
             Self::Large(bytes) => codes::limit(subject, bytes, EVALUATION_BYTES_MAX).into(),
@@ -110,7 +111,7 @@ impl EvalReportFault {
 }
 
 fn fault(key: &str, rule: impl Into<String>) -> EvalReportFault {
-    // RFC 6901: a key from outside may have a slash.
+    // RFC 6901: an external key may contain a slash.
     let step = key.replace('~', "~0").replace('/', "~1");
     EvalReportFault::Field { path: format!("/{step}"), rule: rule.into() }
 }
@@ -121,7 +122,7 @@ fn field<T: DeserializeOwned>(written: &Map<String, Value>, key: &str) -> Result
 }
 
 impl EvalReport {
-    /// The report that a text is: JSON that means one thing, and no more of it than a report needs.
+    /// Parses a report: unambiguous JSON within the size limit.
     pub fn parse(text: &str) -> Result<Self, EvalReportFault> {
         if text.len() > EVALUATION_BYTES_MAX {
             return Err(EvalReportFault::Large(text.len()));
@@ -129,7 +130,7 @@ impl EvalReport {
         Self::from_value(&json::read(text)?)
     }
 
-    /// The report that a value is.
+    /// Reads a report from a value.
     pub fn from_value(written: &Value) -> Result<Self, EvalReportFault> {
         let Value::Object(written) = written else {
             return Err(EvalReportFault::Field { path: String::new(), rule: "a report is an object".to_owned() });
@@ -171,7 +172,7 @@ impl EvalReport {
         })
     }
 
-    /// Everything it says, as it is hashed and kept.
+    /// The whole content, as it is hashed and stored.
     pub fn content(&self) -> Value {
         json!({
             "v": 1,
@@ -190,8 +191,8 @@ impl EvalReport {
         })
     }
 
-    /// The hash of its content; none if it was built in code from numbers that JSON does not keep exact, which no store
-    /// takes.
+    /// The hash of the content; none if the report was built in code from numbers that JSON does not keep exact, which
+    /// no store accepts.
     pub fn hash(&self) -> Option<Hash> {
         stable_hash(&self.content()).ok()
     }

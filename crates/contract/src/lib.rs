@@ -1,9 +1,9 @@
-//! Contracts: what a model was asked to do, as values with hashes.
+//! Contracts: the tasks that a model is given, as values with hashes.
 //!
-//! A [`Signature`] says what goes in, what comes out and how it is asked for; an [`Artifact`] is a compiled form of one;
-//! a [`Receipt`] tells what one call of it did; a [`Pointer`] says which artifact is served, and to whom another. Nothing
-//! here asks a model or keeps a row: a store keeps what these values are, and whoever reads one back can prove that not a
-//! byte of it was changed.
+//! A [`Signature`] defines the input, the output and the prompt; an [`Artifact`] is a compiled form of a signature; a
+//! [`Receipt`] records one call; a [`Pointer`] says which artifact is served, and which callers get another one. This
+//! crate calls no model and stores no row. A store keeps these values, and a reader can prove that no byte of them was
+//! changed.
 
 mod artifact;
 mod contract_cache;

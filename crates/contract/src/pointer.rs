@@ -1,8 +1,8 @@
-//! Which artifact is served, and to whom another one?
+//! Which artifact is served, and which callers get the canary?
 //!
-//! Whether a caller gets the canary is a hash of the signature, the rollout's seed and the caller's key: nothing is
-//! stored, the same key always has the same bucket, and raising the percent never moves a key back. Every change checks
-//! the version it was made from and gives an audit that goes into the same step. Rolling back undoes the head of the
+//! A hash of the signature, the rollout's seed and the caller's key decides whether a caller gets the canary. Nothing
+//! is stored, the same key always has the same bucket, and raising the percentage never moves a key back. Every change
+//! checks the version it was made from, and its audit is written in the same step. A rollback undoes the head of the
 //! audits, one after the other.
 
 use cantrip_canon::{AuditId, Timestamp, bytes_hash};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::limits::ROLLOUT_TEXT_BYTES_MAX;
 use crate::{CompiledId, PromotionGrounds, SignatureId};
 
-/// Where a key falls, from 0 to 99.
+/// The bucket of a key, from 0 to 99.
 pub type Bucket = u8;
 
-/// The bucket of a key.
+/// Computes the bucket of a key.
 ///
 /// ```
 /// # use cantrip_contract::bucket;
@@ -32,8 +32,8 @@ pub fn bucket(signature: &SignatureId, seed: &str, key: &str) -> Bucket {
 /// The key of a caller that gives no id at all.
 const DEFAULT_KEY: &str = "default";
 
-/// The ids by which a rollout can count a caller. Whoever serves a predict and whoever previews a rollout pass the same
-/// scope to [`Pointer::variant_for`], so a preview shows what production does.
+/// The ids by which a rollout can identify a caller. Serving a predict and previewing a rollout pass the same scope to
+/// [`Pointer::variant_for`], so a preview shows what production does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CanaryScope {
@@ -83,7 +83,7 @@ impl CanaryScope {
         self.ids().into_iter().find_map(|(_, id)| id).unwrap_or(DEFAULT_KEY)
     }
 
-    /// Refuses an id that is empty or too long to be one.
+    /// Refuses an id that is empty or too long.
     pub fn check(&self) -> Result<(), Refusal> {
         for (field, id) in self.ids() {
             let Some(id) = id else { continue };
@@ -100,15 +100,15 @@ impl CanaryScope {
     }
 }
 
-/// The second artifact, and how many callers of a hundred get it.
+/// The second artifact, and the percentage of callers that get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canary {
     pub artifact: CompiledId,
-    /// 0 stops it at once.
+    /// 0 stops the canary at once.
     pub percent: u8,
 }
 
-/// What a signature's callers get.
+/// The deployment of a signature: the artifacts that its callers get.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pointer {
@@ -125,7 +125,7 @@ pub struct Pointer {
     pub updated_by: String,
 }
 
-/// One of the two.
+/// One of the two artifacts of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutSide {
@@ -133,7 +133,7 @@ pub enum RolloutSide {
     Canary,
 }
 
-/// What one caller gets.
+/// The artifact that one caller gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Variant {
     pub key: String,
@@ -148,7 +148,7 @@ impl Pointer {
         self.variant(scope.key())
     }
 
-    /// What the caller with this key gets.
+    /// Chooses the artifact for the caller with this key.
     pub fn variant(&self, key: &str) -> Variant {
         let bucket = bucket(&self.signature_id, &self.rollout_seed, key);
         let canary = self.canary_artifact.as_ref().filter(|_| self.canary_percent > bucket);
@@ -159,7 +159,7 @@ impl Pointer {
         Variant { key: key.to_owned(), bucket, variant, compiled_id: compiled_id.clone() }
     }
 
-    /// Whether it serves what the other one serves.
+    /// Returns true if both pointers serve the same.
     fn same(&self, other: &Self) -> bool {
         self.primary_artifact == other.primary_artifact
             && self.canary_artifact == other.canary_artifact
@@ -169,7 +169,7 @@ impl Pointer {
     }
 }
 
-/// What was done to a pointer.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -180,7 +180,7 @@ pub enum Action {
     Rollback,
 }
 
-/// The record of one change. Written once, with the change.
+/// The record of one change. It is written once, together with the change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerAudit {
@@ -189,43 +189,43 @@ pub struct PointerAudit {
     pub action: Action,
     pub actor: String,
     pub reason: Option<String>,
-    /// The pointer's after the change; of a promotion, the evaluation that spoke for it, with its hash and the bar.
+    /// The metadata of the pointer after the change. For a promotion, the evaluation with its hash and the criteria.
     pub metadata: Value,
     pub before: Option<Pointer>,
     pub after: Pointer,
     pub version_after: u64,
-    /// What was the head before.
+    /// The head before this change.
     pub parent_audit_id: Option<AuditId>,
-    /// What a rollback undid.
+    /// The audit that a rollback undid.
     pub target_audit_id: Option<AuditId>,
     pub eval_id: Option<String>,
     pub forced: bool,
     pub at: Timestamp,
 }
 
-/// A change that someone wants.
+/// A requested change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PointerOperation {
-    /// Serve this artifact to everyone; the seed stays unless another one is given.
+    /// Serve this artifact to everyone; the seed stays unless a new one is given.
     Set { artifact: CompiledId, seed: Option<String>, metadata: Option<Value> },
-    /// Serve this artifact to so many of a hundred.
+    /// Serve this artifact to a percentage of the callers.
     Canary(Canary),
-    /// No canary any more.
+    /// Remove the canary.
     Clear,
-    /// Make this artifact the primary. The gate was asked before.
+    /// Make this artifact the primary. The caller has already checked the promotion criteria.
     Promote { artifact: CompiledId, grounds: Box<PromotionGrounds> },
-    /// Undo the head, or everything down to this audit and with it.
+    /// Undo the head, or all changes down to and including this audit.
     Rollback { to: Option<AuditId> },
 }
 
-/// A pointer and the audit that goes with it.
+/// A pointer and the audit of its change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PointerUpdate {
     pub pointer: Pointer,
     pub audit: PointerAudit,
 }
 
-/// Why a pointer stays as it is.
+/// The reason why a pointer is not changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PointerFault {
     #[error("it is at version {actual}, not {expected}")]
@@ -245,7 +245,7 @@ pub enum PointerFault {
 }
 
 impl PointerFault {
-    /// As a reply about the pointer of this signature.
+    /// The reply about the pointer of this signature.
     pub fn refusal(&self, signature: &SignatureId, current: Option<&Pointer>) -> Refusal {
         let id = signature.to_string();
         match self {
@@ -270,7 +270,7 @@ fn unavailable(signature: String, state: String, wanted: &'static str) -> Refusa
         .into()
 }
 
-/// Who changes it, when, and why.
+/// The author of a change, with its time and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeAuthor {
     pub audit_id: AuditId,
@@ -279,17 +279,17 @@ pub struct ChangeAuthor {
     pub at: Timestamp,
 }
 
-/// What a change makes of a pointer.
+/// The result of a change before it is versioned.
 struct NewPointer {
     after: Pointer,
-    /// The audit that a rollback undoes, and where the way back goes on behind it.
+    /// The audit that a rollback undoes, and the new head, from which the next rollback continues.
     undone: Option<(AuditId, Option<AuditId>)>,
-    /// Of a promotion.
+    /// The grounds of a promotion.
     grounds: Option<Box<PromotionGrounds>>,
 }
 
 impl PointerOperation {
-    /// The artifact that it wants served.
+    /// The artifact that this change would serve.
     pub fn artifact(&self) -> Option<&CompiledId> {
         match self {
             Self::Set { artifact, .. } | Self::Canary(Canary { artifact, .. }) | Self::Promote { artifact, .. } => {
@@ -299,8 +299,8 @@ impl PointerOperation {
         }
     }
 
-    /// The pointer after this change and its audit; nothing if it changes nothing. `audits` gives the audits of this
-    /// signature by id: a rollback walks them.
+    /// Returns the pointer after this change and its audit; none if it changes nothing. `audits` returns the audits of
+    /// this signature by id: a rollback walks them.
     pub fn apply(
         self,
         signature: &SignatureId,
@@ -322,7 +322,7 @@ impl PointerOperation {
         after.updated_at = by.at;
         after.updated_by.clone_from(&by.actor);
         let (parent_audit_id, target_audit_id) = match undone {
-            // The way back continues where the undone change began.
+            // The next rollback continues at the change before the undone one.
             Some((target, head)) => {
                 after.head_audit_id = head;
                 (current.and_then(|before| before.head_audit_id), Some(target))
@@ -405,7 +405,7 @@ impl PointerOperation {
                     return Err(PointerFault::Unreasoned);
                 }
                 let mut after = existing()?;
-                // What is promoted needs no trial any more.
+                // A promoted artifact is no longer a canary.
                 if after.canary_artifact.as_ref() == Some(&artifact) {
                     (after.canary_artifact, after.canary_percent) = (None, 0);
                 }
@@ -423,7 +423,7 @@ impl PointerOperation {
     }
 }
 
-/// The audit that a rollback undoes: the head, or the one that is named, if it is on the way back from the head.
+/// Returns the audit that a rollback undoes: the head, or the named one if it is an ancestor of the head.
 fn rollback_target(
     pointer: &Pointer,
     to: Option<AuditId>,

@@ -1,9 +1,9 @@
-//! What must be known about an artifact before it is served to everyone?
+//! Which evidence does an artifact need before it is served to everyone?
 //!
-//! That it was tried on examples nobody tuned it on, beside what is served now, often enough and lately, and that it came
-//! out better (or, where that is asked for, not worse) without costing more than was agreed. All that is missing is told
-//! at once: who is told one thing at a time runs one evaluation at a time. Passing over it needs a reason, which the audit
-//! keeps.
+//! It was evaluated on examples that were not used for tuning, against the artifact that is served now, on enough
+//! examples and recently. It was better (or, if the criteria say so, not worse) and does not cost more than was
+//! agreed. All unmet criteria are reported at once: a caller that gets one at a time must run one evaluation at a
+//! time. Skipping the check needs a reason, which the audit records.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::{CompiledId, EvalReport, EvalStatus, Pointer, SignatureId, Split};
 
-/// How much better it must be.
+/// The required improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromotionRule {
@@ -29,11 +29,11 @@ pub enum PromotionRule {
     },
 }
 
-/// What is asked of an artifact.
+/// The criteria that an artifact must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromotionCriteria {
     pub rule: PromotionRule,
-    /// What a call may cost, of a hundred of what one costs now.
+    /// The largest cost of a call, in percent of the present cost.
     pub cost_percent_max: u64,
 }
 
@@ -44,16 +44,16 @@ impl Default for PromotionCriteria {
 }
 
 impl PromotionRule {
-    /// Not worse, by the usual margin.
+    /// Not worse, with the default margin.
     pub const NOT_WORSE: Self = Self::NotWorse { margin_micro: PROMOTE_MARGIN_MICRO };
 }
 
-/// On what grounds an artifact is served to everyone.
+/// The grounds on which an artifact is served to everyone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromotionGrounds {
-    /// This evaluation was enough for this bar.
+    /// This evaluation met these criteria.
     Evaluated { evaluation: EvalReport, bar: PromotionCriteria },
-    /// The gate was passed over, whatever the evaluation says that was shown all the same.
+    /// The check was skipped. An evaluation may be given anyway, whatever its result.
     Forced { evaluation: Option<EvalReport> },
 }
 
@@ -72,7 +72,7 @@ impl PromotionGrounds {
         }
     }
 
-    /// What the audit keeps: the report as it was read, its hash, and the bar that it was held to.
+    /// The value that the audit stores: the report as it was read, its hash, and the criteria that it met.
     pub fn audit_value(&self) -> Value {
         let report =
             |evaluation: &EvalReport| json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()});
@@ -88,7 +88,7 @@ impl PromotionGrounds {
     }
 }
 
-/// One thing that is missing.
+/// One criterion that is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnmetCriterion {
     #[error("no evaluation was named")]
@@ -109,7 +109,7 @@ pub enum UnmetCriterion {
     Age,
     #[error("it is dated {0}, which is still to come")]
     Future(Timestamp),
-    #[error("it is not better beyond doubt")]
+    #[error("the improvement is not statistically significant")]
     Better,
     #[error("it may be worse by more than the margin")]
     Worse,
@@ -118,7 +118,7 @@ pub enum UnmetCriterion {
 }
 
 impl UnmetCriterion {
-    /// For whoever acts on it.
+    /// The machine-readable name of the criterion.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Absent => "report_missing",
@@ -138,7 +138,7 @@ impl UnmetCriterion {
 }
 
 impl PromotionCriteria {
-    /// All that speaks against serving this artifact in the place of what the pointer serves now.
+    /// Returns all criteria that are not met for serving this artifact in place of the one that the pointer serves now.
     pub fn unmet(
         &self,
         artifact: &CompiledId,
@@ -157,7 +157,7 @@ impl PromotionCriteria {
             }
             PromotionRule::Better | PromotionRule::NotWorse { .. } => None,
         };
-        // Of integers, so that the very limit is within it.
+        // Integer arithmetic, so that exactly the limit is still allowed.
         let asked = u128::from(found.cost_per_call_micro) * 100;
         let allowed = u128::from(found.baseline_cost_per_call_micro) * u128::from(self.cost_percent_max);
         let against = [
@@ -176,7 +176,7 @@ impl PromotionCriteria {
         against.into_iter().flatten().collect()
     }
 
-    /// The grounds on which it may be served, or all that is missing.
+    /// Returns the grounds on which the artifact may be served, or all criteria that are not met.
     pub fn check(
         self,
         artifact: &CompiledId,
@@ -191,7 +191,7 @@ impl PromotionCriteria {
         }
     }
 
-    /// The reply to whoever wanted it served all the same.
+    /// The reply to a caller that asked for the promotion.
     pub fn refusal(artifact: &CompiledId, unmet: &[UnmetCriterion]) -> Refusal {
         let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         let names: Vec<&str> = unmet.iter().map(UnmetCriterion::name).collect();

@@ -1,7 +1,8 @@
-//! What one predict, or one cast, did: which artifact ran, what policy said, what it cost, and a hash over all of it.
+//! What did one predict, or one cast, do? A receipt records which artifact ran, the policy decision and the cost, and
+//! has a hash over all of it.
 //!
-//! Receipts of a run form a chain: each names the hash of the one before it. A field that is not known is null, never
-//! absent and never made up.
+//! Receipts of a run form a chain: each has the hash of the previous one. An unknown field is null, never absent and
+//! never invented.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{CompiledId, SignatureId, Strategy};
 
-/// What a receipt is about.
+/// The subject of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -21,7 +22,7 @@ pub enum Kind {
     Cast,
 }
 
-/// What a predict was for.
+/// The purpose of a predict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -30,7 +31,7 @@ pub enum Purpose {
     Compile,
 }
 
-/// How it ended.
+/// The final status of the predict or cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -40,7 +41,7 @@ pub enum Status {
     Cancelled,
 }
 
-/// Which model answered.
+/// The model that answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelPart {
     pub name: Option<String>,
@@ -49,7 +50,7 @@ pub struct ModelPart {
     pub structured_mode: Option<String>,
 }
 
-/// What policy said in its last evaluation, and how the artifact was chosen.
+/// The last policy decision, and the way in which the artifact was chosen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyPart {
     pub policy_id: Option<String>,
@@ -68,7 +69,7 @@ pub struct PolicyPart {
     pub pointer_version: Option<u64>,
 }
 
-/// What it took. Amounts are micro-units of the currency.
+/// The resources used. Amounts are micro-units of the currency.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BudgetPart {
     pub currency: Option<Currency>,
@@ -76,9 +77,9 @@ pub struct BudgetPart {
     pub captured: u64,
     pub released: u64,
     pub overage: u64,
-    /// What the authorization has left; below nothing after an overage, null where it has no total.
+    /// The remaining budget of the authorization; negative after an overage, null if it has no total.
     pub remaining: Option<i64>,
-    /// Whether something was used whose price nobody knows.
+    /// True if the price of something that was used is unknown.
     pub unpriced: bool,
     pub reservation_ids: Vec<String>,
     pub input_tokens: u64,
@@ -90,13 +91,13 @@ pub struct BudgetPart {
     pub repairs: u64,
 }
 
-/// When, and how long.
+/// The start and the duration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TimingPart {
     pub started_at: Timestamp,
     pub completed_at: Timestamp,
     pub latency_ms: u64,
-    /// The part of it spent on approvals.
+    /// The part of the duration that was spent waiting for approvals.
     pub waited_ms: u64,
 }
 
@@ -110,9 +111,9 @@ pub struct Receipt {
     pub predict_id: Option<PredictId>,
     pub purpose: Option<Purpose>,
     pub run_id: RunId,
-    /// Gap-free within its run, from 1.
+    /// The number of the receipt in its run, from 1 and without gaps.
     pub seq: u64,
-    /// The hash of the receipt before it in its run.
+    /// The hash of the previous receipt of the run.
     pub prev_hash: Option<Hash>,
     pub loom_id: Option<LoomId>,
     pub thread_id: Option<EntityId>,
@@ -140,7 +141,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// As it is hashed and kept.
+    /// The body as it is hashed and stored.
     pub fn body(&self) -> Value {
         to_value(self).expect("ids, hashes, texts and numbers that were checked")
     }
@@ -154,8 +155,7 @@ impl Receipt {
     }
 }
 
-/// The JSON Schema of a receipt as it is served: its body, and what it is called. Every field is there; what is not known
-/// is null.
+/// The JSON Schema of a receipt as it is served: its body and its id. Every field is present; an unknown one is null.
 pub fn receipt_schema() -> Value {
     let text = || json!({"type": ["string", "null"]});
     let count = || json!({"type": "integer", "minimum": 0});
@@ -272,7 +272,7 @@ pub fn receipt_hash(body: &Value) -> Hash {
 #[serde(try_from = "String", into = "String")]
 pub struct ReceiptId(String);
 
-/// Why a text is not the id of a receipt.
+/// The reason why a text is not the id of a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no receipt: rcpt_ and 32 digits of 0-9 and a-f")]
 pub struct ReceiptIdFault(String);
@@ -317,7 +317,7 @@ impl From<ReceiptId> for String {
     }
 }
 
-/// What is wrong with a run's receipts.
+/// The fault of a chain of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
     #[error("receipt {id} does not hash to what it is called")]
@@ -328,7 +328,7 @@ pub enum ChainFault {
     Link { id: ReceiptId },
 }
 
-/// Walks the receipts of one run, in their order, as they were kept: the id of each and its body's bytes, parsed.
+/// Verifies the receipts of one run, in their order, as they were stored: the id of each and its parsed body.
 pub fn verify_chain<'a>(kept: impl IntoIterator<Item = (&'a ReceiptId, &'a Value)>) -> Result<u64, ChainFault> {
     let (mut seq, mut before) = (0, Value::Null);
     for (id, body) in kept {

@@ -1,7 +1,8 @@
-//! What is kept of contracts, row by row, and what a step may ask to have written.
+//! Which rows are stored for contracts, and which writes may a step ask for?
 //!
-//! A [`ContractRow`] is data: it travels in a step of a journal, beside the records and the money, and stands or falls with them.
-//! What a store makes of it is decided by [`ContractCache`](crate::ContractCache), so that every store decides alike.
+//! A [`ContractRow`] is data: it is part of a step of a journal, beside the records and the money, and is written or
+//! refused together with them. [`ContractCache`](crate::ContractCache) decides what a store writes for it, so that
+//! every store decides alike.
 
 use cantrip_canon::json::{self, canonical};
 use cantrip_canon::{AuditId, EntityId, Hash, PredictId, RunId, Timestamp, bytes_hash, stable_hash};
@@ -13,17 +14,17 @@ use crate::{
     Status, Strategy,
 };
 
-/// Where a signature comes from.
+/// The source of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignatureOrigin {
-    /// It comes with the program.
+    /// It is built into the program.
     Builtin,
     File,
     Api,
 }
 
-/// A signature as it is kept. Nothing of it changes but when it was retired.
+/// A stored signature. Only its time of retirement ever changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignatureRow {
     pub signature_id: SignatureId,
@@ -35,17 +36,17 @@ pub struct SignatureRow {
     pub origin: SignatureOrigin,
     pub created_at: Timestamp,
     pub created_by: String,
-    /// Hidden from lists from then on; what names it still finds it.
+    /// Hidden from lists since this time; it can still be found by its id.
     pub retired_at: Option<Timestamp>,
 }
 
-/// A row that is not what it says of itself.
+/// A stored row whose content does not match its hashes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {id} is not what was written: {field}")]
 pub struct AlteredRow {
     pub kind: &'static str,
     pub id: String,
-    /// What does not fit.
+    /// The field that does not match.
     pub field: &'static str,
 }
 
@@ -68,7 +69,7 @@ impl SignatureRow {
         }
     }
 
-    /// The signature, if it still has the four hashes that stand beside it.
+    /// Returns the signature, if it still matches the four stored hashes.
     pub fn signature(&self) -> Result<Signature, AlteredRow> {
         let altered = |field| AlteredRow { kind: "signature", id: self.signature_id.to_string(), field };
         let body = json::read(&self.body).map_err(|_| altered("body"))?;
@@ -89,7 +90,7 @@ impl SignatureRow {
     }
 }
 
-/// An artifact as it is kept.
+/// A stored artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactRow {
@@ -116,7 +117,7 @@ impl ArtifactRow {
         }
     }
 
-    /// The artifact, if its bytes still have the hash that it is called by.
+    /// Returns the artifact, if its bytes still have the hash in its id.
     pub fn artifact(&self) -> Result<Artifact, AlteredRow> {
         let altered = |field| AlteredRow { kind: "artifact", id: self.compiled_id.to_string(), field };
         let hash = bytes_hash(self.body.as_bytes());
@@ -128,18 +129,19 @@ impl ArtifactRow {
     }
 }
 
-/// How an artifact came to be.
+/// The way in which an artifact was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
-    /// It is the base of its signature.
+    /// It is the base artifact of its signature.
     Signature,
     Job,
     Import,
     Manual,
 }
 
-/// One way in which an artifact was found. The same one twice is one; the same artifact found twice has two.
+/// One way in which an artifact was found. Recording the same origin twice gives one row; an artifact that was found in
+/// two ways has two rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OriginRow {
     pub compiled_id: CompiledId,
@@ -158,7 +160,7 @@ impl OriginRow {
         Self { compiled_id, parent_compiled_id, kind, job_id, report_id, actor: actor.into(), note, at }
     }
 
-    /// `org_` and 32 digits of the hash of everything but the time.
+    /// `org_` and 32 digits of the hash of everything except the time.
     pub fn id(&self) -> String {
         let content = json!({
             "v": 1, "kind": "origin", "compiled_id": self.compiled_id, "parent_compiled_id": self.parent_compiled_id,
@@ -170,7 +172,7 @@ impl OriginRow {
     }
 }
 
-/// How a predict ended.
+/// The way in which a predict ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredictEnd {
     pub status: Status,
@@ -188,19 +190,19 @@ pub struct PredictRow {
     pub compiled_id: CompiledId,
     pub params_hash: Hash,
     pub request_hash: Hash,
-    /// Within the owner and the signature it names one predict.
+    /// The key names one predict within the owner and the signature.
     pub idempotency_key: Option<String>,
     pub purpose: Purpose,
-    /// Its own entity; none where nothing was executed.
+    /// The entity of this predict; none if nothing was executed.
     pub thread_id: Option<EntityId>,
     pub lease_epoch: u64,
     pub opened_at: Timestamp,
-    /// None while it is open.
+    /// None while the predict is open.
     pub end: Option<PredictEnd>,
 }
 
-/// A receipt that is to be written. Its number in its run, the receipt before it and what became of the money are known
-/// only where it is written.
+/// A receipt to be written. Its number in its run, the previous receipt and the settled money are known only when it is
+/// written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceiptDraft {
     body: Receipt,
@@ -208,7 +210,7 @@ pub struct ReceiptDraft {
     reservations: Vec<String>,
 }
 
-/// What reservations came to, as the ledger has it when the receipt is written.
+/// The sums of the reservations, as the ledger has them when the receipt is written.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReservationSums {
     pub currency: Option<cantrip_canon::Currency>,
@@ -217,11 +219,11 @@ pub struct ReservationSums {
     pub released: u64,
     pub overage: u64,
     pub remaining: Option<i64>,
-    /// What policy said about the last of them.
+    /// The policy decision about the last reservation.
     pub policy: Option<PolicyRuling>,
 }
 
-/// What policy said.
+/// A policy decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRuling {
     pub policy_id: String,
@@ -236,7 +238,8 @@ pub struct PolicyRuling {
 }
 
 impl ReceiptDraft {
-    /// A receipt of this owner that covers these reservations. What the ledger knows is filled in where it is written.
+    /// A receipt of this owner that covers these reservations. The store fills in the data of the ledger when it writes
+    /// the receipt.
     pub fn new(body: Receipt, owner: impl Into<String>, reservations: Vec<String>) -> Self {
         Self { body, owner: owner.into(), reservations }
     }
@@ -249,12 +252,12 @@ impl ReceiptDraft {
         self.body.predict_id
     }
 
-    /// The reservations whose sums it wants.
+    /// The reservations that the receipt covers.
     pub fn reservations(&self) -> &[String] {
         &self.reservations
     }
 
-    /// As it is kept, behind the receipt `before` of its run.
+    /// Returns the row as it is stored, after the receipt `before` of its run.
     pub(crate) fn finalize(&self, before: Option<(u64, Hash)>, sums: ReservationSums) -> ReceiptRow {
         let mut receipt = self.body.clone();
         receipt.seq = before.map_or(1, |(seq, _)| seq + 1);
@@ -288,7 +291,7 @@ impl ReceiptDraft {
     }
 }
 
-/// A receipt as it is kept.
+/// A stored receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptRow {
@@ -301,7 +304,7 @@ pub struct ReceiptRow {
 }
 
 impl ReceiptRow {
-    /// The receipt, if its bytes still have the hash that it is called by.
+    /// Returns the receipt, if its bytes still have the hash in its id.
     pub fn receipt(&self) -> Result<Receipt, AlteredRow> {
         let altered = |field| AlteredRow { kind: "receipt", id: self.receipt_id.to_string(), field };
         let hash = bytes_hash(self.body.as_bytes());
@@ -313,29 +316,29 @@ impl ReceiptRow {
     }
 }
 
-/// Where a trace's payload is meant to lie.
+/// The intended storage of a trace's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceStorage {
-    /// In its row.
+    /// In the row.
     Inline,
     /// In an object store.
     External,
 }
 
-/// How far a trace has come.
+/// The progress of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceState {
     Inline,
-    /// Meant for an object store, and still in its row.
+    /// Intended for an object store, but still in its row.
     Pending,
     Stored,
-    /// Only its name and hash are left.
+    /// Only the name and the hash are left.
     Expired,
 }
 
-/// A trace as it is kept.
+/// A stored trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRow {
@@ -347,7 +350,7 @@ pub struct TraceRow {
     pub state: TraceState,
     pub uri: Option<String>,
     pub bytes: u64,
-    /// All of it where it is not stored elsewhere; its summary once it is.
+    /// The whole payload if it is not stored elsewhere; otherwise its summary.
     pub payload: Option<String>,
     pub created_at: Timestamp,
     pub stored_at: Option<Timestamp>,
@@ -356,16 +359,16 @@ pub struct TraceRow {
     pub deleted_by: Option<String>,
 }
 
-/// What becomes of a trace.
+/// A change of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceMove {
     /// Its object was read back with the right hash; this summary stays in the row.
     Stored { summary: String, at: Timestamp },
-    /// Object and payload were deleted.
+    /// The object and the payload were deleted.
     Expired { by: String, at: Timestamp },
 }
 
-/// A change of a pointer that someone wants, made from this version of it (0: there is none yet).
+/// A requested change of a pointer, made from this version of it (0: there is none yet).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PointerChange {
     pub signature_id: SignatureId,
@@ -374,23 +377,23 @@ pub struct PointerChange {
     pub by: ChangeAuthor,
 }
 
-/// What a step asks to have written about contracts.
+/// A write about contracts that a step asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ContractRow {
-    /// Adds a signature. The same again changes nothing; the same id with another hash is a conflict.
+    /// Adds a signature. Adding the same again changes nothing; the same id with another hash is a conflict.
     Signature(Box<SignatureRow>),
     /// Hides a version from lists.
     Retire {
         signature_id: SignatureId,
         at: Timestamp,
     },
-    /// Adds an artifact of a signature that is there. The same again changes nothing.
+    /// Adds an artifact of a signature that exists. Adding the same again changes nothing.
     Artifact(Box<ArtifactRow>),
-    /// Says where an artifact came from.
+    /// Records the origin of an artifact.
     Origin(Box<OriginRow>),
-    /// A predict begins, or was refused and is over at once.
+    /// A predict begins, or was refused and has already ended.
     Predict(Box<PredictRow>),
-    /// A predict is over.
+    /// A predict has ended.
     PredictEnded {
         predict_id: PredictId,
         end: PredictEnd,
@@ -406,7 +409,7 @@ pub enum ContractRow {
 }
 
 impl ContractRow {
-    /// Whether it belongs to no run.
+    /// Returns true if the row belongs to no run.
     pub fn is_outside_runs(&self) -> bool {
         match self {
             Self::Signature(_) | Self::Retire { .. } | Self::Artifact(_) | Self::Origin(_) | Self::Pointer(_) => true,
@@ -418,12 +421,12 @@ impl ContractRow {
         }
     }
 
-    /// Whether it may be written beside a run, without its lease.
+    /// Returns true if the row may be written beside a run, without its lease.
     pub fn is_annotation(&self) -> bool {
         matches!(self, Self::TraceMoved { .. })
     }
 
-    /// Everything that has to be known before it can be judged.
+    /// The rows that must be loaded before this row can be checked.
     pub fn dependencies(&self) -> Vec<ContractDependency> {
         match self {
             Self::Signature(row) => vec![ContractDependency::Signature(row.signature_id.clone())],
@@ -474,7 +477,7 @@ impl ContractRow {
     }
 }
 
-/// An idempotency key in its scope.
+/// An idempotency key within its owner and signature.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PredictKey {
     pub owner: String,
@@ -489,7 +492,7 @@ impl PredictRow {
     }
 }
 
-/// Something that a row is judged by.
+/// A stored row that another row is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContractDependency {
     Signature(SignatureId),
@@ -503,6 +506,6 @@ pub enum ContractDependency {
     Trace(String),
     Pointer(SignatureId),
     Audit(AuditId),
-    /// All of a signature.
+    /// All audits of a signature.
     Audits(SignatureId),
 }

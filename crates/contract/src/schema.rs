@@ -1,4 +1,4 @@
-//! Does this value fit, and if not, where and why?
+//! Does this value match its schema, and if not, where and why?
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::limits::{FOUND_CHARS_MAX, VIOLATIONS_MAX};
 
-/// A compiled JSON Schema of an object: what goes into a signature, or comes out.
+/// A compiled JSON Schema of an object: the input or the output of a signature.
 pub struct Schema {
     source: Value,
     validator: Validator,
@@ -19,7 +19,7 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFault {
     #[error("at {path:?}: {detail}")]
@@ -28,21 +28,21 @@ pub enum SchemaFault {
     NotAnObject,
 }
 
-/// One thing that does not fit, as a model is told to mend it.
+/// One mismatch, described so that a model can repair it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Violation {
-    /// A JSON Pointer into what was checked.
+    /// A JSON Pointer into the checked value.
     pub pointer: String,
-    /// The rule of the schema.
+    /// The keyword of the schema that the value breaks.
     pub keyword: String,
     pub expected: String,
-    /// What stood there, cut.
+    /// The value at this place, truncated.
     pub found: String,
 }
 
 impl Schema {
-    /// Compiles a schema whose root is an object. It may refer to itself, and to nothing else: nothing is ever fetched.
-    /// Patterns run on an engine that needs linear time.
+    /// Compiles a schema whose root is an object. It may refer only to itself: nothing is ever fetched. Patterns run on
+    /// an engine that needs linear time.
     pub fn compile(written: Value) -> Result<Self, SchemaFault> {
         if written.get("type").and_then(Value::as_str) != Some("object") {
             return Err(SchemaFault::NotAnObject);
@@ -64,7 +64,7 @@ impl Schema {
         &self.source
     }
 
-    /// What does not fit; empty if everything does.
+    /// Returns all mismatches; empty if the value is valid.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         if self.validator.is_valid(value) {
             return Vec::new();

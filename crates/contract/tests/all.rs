@@ -1,4 +1,4 @@
-//! Contracts as the page of signatures, receipts and pointers promises them.
+//! Tests of signatures, receipts and pointers as their documentation describes them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

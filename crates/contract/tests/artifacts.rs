@@ -27,7 +27,7 @@ fn without_hashes_they_are_the_signatures_and_the_same_content_is_one_artifact()
 fn any_hash_that_is_missing_or_wrong_is_named() {
     let signature = classify();
     let whole = signature.base_artifact().content();
-    // Every way to leave out or to falsify one to three of the hashes, but for leaving out all.
+    // All ways to leave out or falsify one to three of the hashes, except leaving out all of them.
     for pattern in 1..27_u32 {
         let ways: Vec<u32> = (0..3).map(|index| pattern / 3_u32.pow(index) % 3).collect();
         let mut value = whole.clone();

@@ -18,7 +18,7 @@ fn artifact(letter: char) -> CompiledId {
     format!("art_{}", letter.to_string().repeat(32)).parse().unwrap()
 }
 
-/// A pointer and its audits, as a store keeps them.
+/// A pointer and its audits, as a store has them.
 #[derive(Default)]
 struct Kept {
     pointer: Option<Pointer>,
@@ -239,7 +239,7 @@ proptest! {
             let version = kept.pointer.as_ref().map_or(0, |pointer| pointer.version);
             prop_assert_eq!(version as usize, kept.order.len());
         }
-        // However it was changed, rolling back as often as it goes ends at the first pointer there was.
+        // After any changes, rolling back as often as possible ends at the first pointer.
         let Some(first) = kept.order.first().map(|id| kept.audits[id].after.clone()) else { return Ok(()) };
         while kept.change(PointerOperation::Rollback { to: None }).is_ok() {}
         let last = kept.pointer.clone().expect("a pointer");

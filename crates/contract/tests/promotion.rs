@@ -1,4 +1,4 @@
-//! The gate before an artifact is served to everyone.
+//! Tests of the criteria for serving an artifact to everyone.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn at(day: u64) -> Timestamp {
     Timestamp::EPOCH.after(Duration::from_secs(day * 86_400))
 }
 
-/// It serves `a`.
+/// A pointer that serves `a`.
 fn pointer() -> Pointer {
     Pointer {
         signature_id: "@cantrip/text/Classify.v1".parse().unwrap(),
@@ -35,7 +35,7 @@ fn pointer() -> Pointer {
     }
 }
 
-/// One of `b` beside `a` that is just good enough.
+/// An evaluation of `b` against `a` that is just good enough.
 fn evaluation() -> EvalReport {
     EvalReport {
         eval_id: "eval_1".to_owned(),
@@ -52,7 +52,7 @@ fn evaluation() -> EvalReport {
     }
 }
 
-/// What speaks against serving `b` on the last day on which the evaluation counts.
+/// The unmet criteria for `b` on the last day on which the evaluation counts.
 fn unmet(bar: PromotionCriteria, evaluation: Option<&EvalReport>) -> Vec<&'static str> {
     bar.unmet(&artifact('b'), &pointer(), evaluation, at(40)).iter().map(UnmetCriterion::name).collect()
 }
@@ -60,7 +60,7 @@ fn unmet(bar: PromotionCriteria, evaluation: Option<&EvalReport>) -> Vec<&'stati
 #[test]
 fn what_is_just_good_enough_passes() {
     assert_eq!(unmet(PromotionCriteria::default(), Some(&evaluation())), [""; 0]);
-    // A clock that is a little ahead of ours.
+    // The report's clock is slightly ahead of ours.
     let ahead = EvalReport { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
     assert_eq!(unmet(PromotionCriteria::default(), Some(&ahead)), [""; 0]);
 }
@@ -104,7 +104,7 @@ fn not_worse_is_a_margin_and_a_price_may_be_agreed_on() {
         unmet(PromotionCriteria { cost_percent_max: 200, ..PromotionCriteria::default() }, Some(&dear)),
         [""; 0]
     );
-    // What costs nothing now may cost nothing then.
+    // If calls are free now, they must be free after the promotion.
     let free = EvalReport { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
     assert_eq!(unmet(PromotionCriteria::default(), Some(&free)), ["too_dear"]);
 }
@@ -119,7 +119,7 @@ fn all_that_is_missing_is_told_at_once() {
     assert_eq!(reply.data()["conditions"], json!(["not_on_test", "too_few_examples", "too_old", "not_better"]));
 }
 
-/// The path that a report is refused at.
+/// The path at which a report is refused.
 fn refused_at(written: &Value) -> String {
     match EvalReport::from_value(written) {
         Err(EvalReportFault::Field { path, .. }) => path,
@@ -146,7 +146,7 @@ fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
 fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_schema() {
     let schema = Schema::compile(eval_report_schema()).unwrap();
     let whole = evaluation().content();
-    // Every field is needed, and none of them may be something else.
+    // Every field is required, and no field may have another type.
     for key in whole.as_object().unwrap().keys() {
         let mut lacking = whole.clone();
         lacking.as_object_mut().unwrap().remove(key);
@@ -184,7 +184,7 @@ fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_sch
     more["a/b"] = json!(1);
     assert_eq!(refused_at(&more), "/a~1b");
     assert_eq!(refused_at(&json!([])), "");
-    // Which of two a reader takes is anybody's guess; half a report is none.
+    // A duplicate key is ambiguous, and half a report is not a report.
     let twice = whole.to_string().replacen('{', r#"{"scored": 99,"#, 1);
     for text in [&twice, &whole.to_string()[..100]] {
         let fault = EvalReport::parse(text).unwrap_err();

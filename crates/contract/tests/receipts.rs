@@ -14,7 +14,7 @@ fn the_hash_of_the_example_is_the_published_one() {
     assert_eq!(ReceiptId::of(hash).to_string(), "rcpt_8978fcad310a0ba5fb57e47eaa831e9e");
 }
 
-/// The same with ids as they are made here.
+/// The same receipt with ids of the real length.
 fn real() -> Value {
     let mut body = published();
     body["predict_id"] = value!("prd_06cyf9k2vtd3m8x1q7hbz4n5rw");
@@ -63,7 +63,7 @@ fn a_chain_of_receipts_is_whole_or_tells_where_it_is_not() {
     let mut missing = whole.clone();
     missing.remove(1);
     assert_eq!(verified(&missing), Err(ChainFault::Sequence { id: whole[2].0.clone(), found: 3, wanted: 2 }));
-    // Someone who makes the edited one anew, id and all, breaks the link of the next.
+    // Replacing the edited receipt together with its id breaks the link of the next receipt.
     let mut forged = whole.clone();
     forged[2].1["status"] = value!("failed");
     forged[2].0 = ReceiptId::of(receipt_hash(&forged[2].1));

@@ -91,7 +91,7 @@ fn the_same_again_is_no_conflict_and_one_character_anywhere_hashed_is() {
         ("confidence = 0.97", "confidence = 0.98", "payload_hash"),
     ] {
         let given = if key == "schema_hash" {
-            // The example has two labels, so it goes with the change.
+            // The demos use two labels, so they are removed together with the change.
             changed(from, to).err().map(|_| {
                 let text = BUILT_IN[0].1.replacen(from, to, 1);
                 let without = text.split("[[demos]]").next().unwrap_or_default().to_owned();

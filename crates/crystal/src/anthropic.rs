@@ -1,4 +1,4 @@
-//! Anthropic's messages.
+//! The Anthropic messages API.
 
 mod body;
 mod reader;
@@ -13,23 +13,24 @@ use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Reque
 
 use reader::AnswerReader;
 
-/// A model of Anthropic's, or behind anything that speaks as Anthropic does.
+/// A model of Anthropic, or behind any server that speaks the Anthropic protocol.
 ///
-/// What it thought, signed or redacted, is given back to its provider as it came, and to nobody else: the provider itself
-/// leaves out what the model that is asked cannot read. The longest unchanging part of each request is marked for its
-/// cache.
+/// Its thinking blocks, signed or redacted, are returned unmodified to the provider that made them, and to no other
+/// provider. The provider itself drops the blocks that the requested model cannot read. The longest stable prefix of
+/// each request is marked for the provider's cache.
 #[derive(Debug, Clone)]
 pub struct Anthropic(Endpoint);
 
 impl Anthropic {
-    /// `model` at `base`, which is the part of the address before `/v1/messages`.
+    /// Creates the crystal of `model` at `base`, the part of the address before `/v1/messages`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let endpoint = Self::endpoint(format!("anthropic/{model}"), model, base)?;
         Ok(Self(endpoint.with_key_header("x-api-key", "", key)?))
     }
 
-    /// The same under another name, behind a server that speaks as Anthropic does. Such servers take the key as a bearer
-    /// token, in Anthropic's own header, or in either: they are sent both.
+    /// Creates the crystal under another name, for a server that speaks the Anthropic protocol. Some of these servers
+    /// read the key from the bearer token, some from Anthropic's own header, some from either, so both headers are
+    /// sent.
     pub fn with_name(
         name: String,
         model: &str,
@@ -50,19 +51,20 @@ impl Anthropic {
         Ok(Endpoint::new(name, model, address)?.header("anthropic-version", "2023-06-01"))
     }
 
-    /// The same, where this is told of a window that nobody knows and that is assumed.
+    /// Sets the callback for a context window that is unknown and therefore assumed.
     #[must_use]
     pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
         Self(self.0.on_assumed_window(Some(assumed)))
     }
 
-    /// The same, of which these profiles know better than the table that comes with the program.
+    /// Replaces the built-in table of model profiles with `profiles`.
     #[must_use]
     pub fn with_profiles(self, profiles: &Profiles) -> Self {
         Self(self.0.with_profiles(profiles))
     }
 
-    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    /// Requests each answer in one piece, for gateways that do not stream. Nothing is shown before the answer is
+    /// complete.
     #[must_use]
     pub fn without_streaming(self) -> Self {
         Self(self.0.without_streaming())

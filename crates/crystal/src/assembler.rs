@@ -1,11 +1,12 @@
-//! How do a provider's chunks become canonical events, and what was said in the end?
+//! How do a provider's chunks become canonical events, and what is the complete answer?
 //!
-//! Every crystal feeds its chunks to an [`Assembler`] and gets its answer from it. So the rules of what an item is, when
-//! a call starts, what arguments are and how a broken stream ends stand here once, and a provider's code is only the
-//! translation of its words. The answer is put together from the same pieces that were streamed: they cannot differ.
+//! Every crystal feeds its chunks to an [`Assembler`] and gets its answer from it. So the rules are in one place: what
+//! an item is, when a call starts, how arguments are parsed and how a broken stream ends. The code of a provider only
+//! translates its wire format. The answer is assembled from the same pieces that were streamed, so the two cannot
+//! differ.
 //!
 //! A secret of this process that a provider or its model repeats is replaced here, also where it is spread over several
-//! pieces, before anybody hears it and before it becomes part of the answer.
+//! pieces, before the sink gets it and before it becomes part of the answer.
 
 use cantrip_canon::{SecretStream, json, known_secrets, replace_known_secrets};
 use cantrip_loom::{Finish, GateCall, ProviderParts, Usage, Utterance};
@@ -18,10 +19,10 @@ use serde_json::{Map, Value};
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_CALLS_MAX};
 use crate::{Answer, Cause, Charge, EventSink, Failure, ItemEvent, ItemIds, Request};
 
-/// Puts one answer together while it streams.
+/// Assembles one answer while it streams.
 ///
-/// A piece that would pass a bound is refused with the cause of the failure, which then goes to [`Assembler::fail`].
-/// Dropping it ends nothing: whoever dropped the request knows why its items end.
+/// A piece that would exceed a bound is refused with the cause of the failure, which the caller passes to
+/// [`Assembler::fail`]. Dropping the assembler ends no item: the code that dropped the request knows why its items end.
 ///
 /// ```
 /// # use cantrip_canon::IdSource;
@@ -51,11 +52,11 @@ pub struct Assembler<'a> {
     thinking: String,
     calls: Vec<PartialCall>,
     started: u64,
-    /// Whether what comes may hold secrets of this process.
+    /// True if the pieces may contain secrets of this process.
     filters: bool,
 }
 
-/// How an answer ended, in its provider's words.
+/// The end of an answer as the provider reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerEnd {
     /// The model that answered.
@@ -66,7 +67,7 @@ pub struct AnswerEnd {
 }
 
 impl AnswerEnd {
-    /// An end without usage and without parts of its provider's own.
+    /// Creates an end without usage and without provider parts.
     pub fn new(model: impl Into<String>, finish: Finish) -> Self {
         Self { model: model.into(), finish, usage: None, parts: None }
     }
@@ -81,32 +82,32 @@ enum Kind {
 struct OpenText {
     kind: Kind,
     item: ItemId,
-    /// Where its text begins within the content or the thinking.
+    /// The offset of its text in the content or the thinking.
     from: usize,
     started: u64,
     secrets: SecretStream,
 }
 
-/// A call that is being written.
+/// A call whose arguments are still arriving.
 struct PartialCall {
     key: u64,
     id: Option<String>,
     name: Option<Name>,
     arguments: String,
-    /// Takes secrets out of the arguments on their way to the sink.
+    /// Removes secrets from the arguments before they are sent to the sink.
     secrets: SecretStream,
     /// None until the name is known.
     item: Option<CallItem>,
-    /// Its arguments are complete.
+    /// True if the arguments are complete.
     done: bool,
-    /// And they are an object, so its item is done too.
+    /// True if the arguments are complete and an object, so the call's item is done too.
     item_done: bool,
 }
 
 struct CallItem {
     item: ItemId,
     call_id: CallId,
-    /// Bytes of the arguments that were sent as deltas.
+    /// The number of argument bytes that were sent as deltas.
     bytes: usize,
     started: u64,
 }
@@ -130,23 +131,24 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// The same for an answer from a record: secrets were replaced before it was recorded, so nothing is held back.
+    /// Turns secret replacement off, for an answer from a record. Secrets were replaced before it was recorded, so no
+    /// text is held back.
     pub(crate) fn without_redaction(mut self) -> Self {
         self.filters = false;
         self
     }
 
-    /// More of the message.
+    /// Adds text to the message.
     pub fn text(&mut self, piece: &str) -> Result<(), Cause> {
         self.write(Kind::Message, piece)
     }
 
-    /// More of the reasoning.
+    /// Adds text to the reasoning.
     pub fn thinking(&mut self, piece: &str) -> Result<(), Cause> {
         self.write(Kind::Reasoning, piece)
     }
 
-    /// The provider said that a block of text or reasoning ends here. What comes next is a new item.
+    /// Ends the current block of text or reasoning, as reported by the provider. The next piece starts a new item.
     pub fn end_block(&mut self) {
         self.flush();
         let Some(OpenText { kind, item, from, .. }) = self.open.take() else { return };
@@ -159,13 +161,14 @@ impl<'a> Assembler<'a> {
         self.heard.emit(ItemEvent::Done(ItemDone { item_id: item, final_item }));
     }
 
-    /// A call, known within this answer by `key`: the provider's index of it. May be said in parts and again; what was
-    /// said first stands. It starts once its name is known, with the id that is known by then or one of ours.
+    /// Records a call, identified within this answer by `key`, the provider's index. The id and the name may arrive
+    /// separately and repeatedly; the first value of each is kept. The call starts once its name is known, with the id
+    /// that is known by then or with a generated one.
     pub fn call(&mut self, key: u64, id: Option<&str>, name: Option<&str>) -> Result<(), Cause> {
         let at = self.call_index(key)?;
         let call = &mut self.calls[at];
         if call.item.is_none() {
-            // An id that no event can carry is as good as none.
+            // An id that no event can carry is treated as missing.
             if call.id.is_none() {
                 call.id = id.filter(|id| CallId::new(id).is_ok()).map(str::to_owned);
             }
@@ -179,7 +182,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// More of the arguments of call `key`.
+    /// Adds to the arguments of call `key`.
     pub fn arguments(&mut self, key: u64, fragment: &str) -> Result<(), Cause> {
         let at = self.call_index(key)?;
         if fragment.is_empty() || self.calls[at].done {
@@ -192,7 +195,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// All arguments of call `key` so far, from a provider that repeats what it has said.
+    /// Sets the arguments of call `key` received so far, from a provider that repeats what it has already sent.
     pub fn arguments_so_far(&mut self, key: u64, whole: &str) -> Result<(), Cause> {
         let at = self.call_index(key)?;
         let known = self.calls[at].arguments.len();
@@ -200,7 +203,8 @@ impl<'a> Assembler<'a> {
             Some(added) => self.arguments(key, added),
             None if self.calls[at].done => Ok(()),
             None => {
-                // It took something back. What was shown is provisional; the end of the call tells what holds.
+                // The provider took something back. The deltas that were shown are provisional; the end of the call has
+                // the final arguments.
                 self.check_room(whole.len().saturating_sub(known))?;
                 self.calls[at].arguments = whole.to_owned();
                 Ok(())
@@ -208,24 +212,24 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// The arguments of call `key` are complete.
+    /// Marks the arguments of call `key` as complete.
     pub fn end_call(&mut self, key: u64) -> Result<(), Cause> {
         let at = self.call_index(key)?;
         self.close_call(at);
         Ok(())
     }
 
-    /// Whether call `key` was met.
+    /// Returns true if call `key` is known.
     pub fn has_call(&self, key: u64) -> bool {
         self.calls.iter().any(|call| call.key == key)
     }
 
-    /// How many calls were met.
+    /// Returns the number of calls so far.
     pub fn calls(&self) -> usize {
         self.calls.len()
     }
 
-    /// The answer ended as its provider ends answers. A refusal is a failure, and so is a call without a name.
+    /// Finishes an answer that reached its regular end. A refusal is a failure, and so is a call without a name.
     pub fn finish(mut self, ending: AnswerEnd) -> Result<Answer, Failure> {
         let charge = ending.usage.map_or(Charge::Unknown, Charge::Reported);
         self.end_block();
@@ -240,7 +244,7 @@ impl<'a> Assembler<'a> {
         if self.calls.iter().any(|call| call.item.is_none()) {
             return Err(self.fail(Cause::Broken { detail: "a call came without a name".into() }, charge));
         }
-        // Some providers say `stop` beside calls, and some `tool_calls` beside none.
+        // Some providers report `stop` together with calls, and some `tool_calls` without any.
         let finish = match ending.finish {
             Finish::Stop if !self.calls.is_empty() => Finish::Calls,
             Finish::Calls if self.calls.is_empty() => Finish::Stop,
@@ -257,7 +261,7 @@ impl<'a> Assembler<'a> {
             });
         }
         let said = |text: String| (!text.is_empty()).then_some(text);
-        // A provider's own parts must come back unmodified. Where a secret stands in them they cannot be kept at all.
+        // A provider's own parts must be sent back unmodified. If they contain a secret they are dropped.
         let secret =
             |parts: &ProviderParts| known_secrets().is_some_and(|known| known.occur_in(&parts.parts.to_string()));
         let parts = ending.parts.filter(|parts| !secret(parts));
@@ -272,7 +276,7 @@ impl<'a> Assembler<'a> {
         Ok(Answer { utterance, usage: ending.usage, call_items })
     }
 
-    /// The attempt came to nothing: what is open is cancelled, oldest first, for it will be said again.
+    /// Ends a failed attempt: cancels all open items, oldest first, because a retry will produce them again.
     pub fn fail(mut self, cause: Cause, charge: Charge) -> Failure {
         let mut open: Vec<(u64, ItemId)> = Vec::new();
         open.extend(self.open.take().map(|text| (text.started, text.item)));
@@ -312,7 +316,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// Says what was held back of the open text, because it could have been the beginning of a secret.
+    /// Sends the part of the open text that was held back because it could have been the beginning of a secret.
     fn flush(&mut self) {
         let held = self.open.as_mut().map(|open| open.secrets.finish());
         self.emit_text(held.unwrap_or_default());
@@ -359,7 +363,7 @@ impl<'a> Assembler<'a> {
         Ok(self.calls.len() - 1)
     }
 
-    /// Starts the item of a call that has a name and none yet.
+    /// Starts the item of a call that has a name but no item yet.
     fn start(&mut self, at: usize) {
         let minted = self.items.call_id(at + 1);
         let call = &mut self.calls[at];
@@ -403,7 +407,7 @@ impl<'a> Assembler<'a> {
         if let std::borrow::Cow::Owned(replaced) = replace_known_secrets(&call.arguments) {
             call.arguments = replaced;
         }
-        // What is no object is the circle's to refuse; its refusal is the call's output.
+        // Arguments that are not an object are refused by the circle; that refusal is the output of the call.
         if let Value::Object(arguments) = parse_arguments(&call.arguments) {
             call.item_done = true;
             let call =
@@ -414,12 +418,12 @@ impl<'a> Assembler<'a> {
     }
 }
 
-/// Arguments as a wire has them: what is a text is sent as it is, JSON or not.
+/// Returns arguments as sent over the wire. A string is sent as it is, whether or not it is JSON.
 pub(crate) fn arguments_text(args: &Value) -> String {
     args.as_str().map_or_else(|| args.to_string(), str::to_owned)
 }
 
-/// The arguments as a value: nothing is `{}`, and what does not parse is the text as it came.
+/// Parses arguments into a value. Empty text is `{}`; text that does not parse stays a string.
 fn parse_arguments(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Map::new());
@@ -428,7 +432,7 @@ fn parse_arguments(arguments: &str) -> Value {
 }
 
 impl std::fmt::Debug for Assembler<'_> {
-    /// Sizes only: what was said is not for logs.
+    /// Prints sizes only: answers do not belong in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Assembler")
             .field("crystal", &self.crystal)

@@ -1,8 +1,8 @@
-//! In which order did an answer come, and what of it can only its provider read?
+//! In which order did the blocks of an answer arrive, and which of them can only their provider read?
 //!
-//! A provider that signs or encrypts what it thought wants it back unmodified, before the same calls, in the same order.
-//! Kept are its own blocks word for word; where text and calls stood among them is kept as a place, since the text and
-//! the calls are in the utterance already. An answer without such blocks needs none of this.
+//! A provider that signs or encrypts its thinking wants it back unmodified, before the same calls, in the same order.
+//! The provider's own blocks are kept verbatim. For text and calls between them only the position is kept, since the
+//! utterance already holds their content. An answer without such blocks needs none of this.
 
 use cantrip_loom::{Content, GateCall, Maker, ProviderParts};
 use serde_json::{Map, Value, json};
@@ -13,20 +13,20 @@ use crate::limits::ANSWER_BYTES_MAX;
 /// One block of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Block<'a> {
-    /// Its provider's own, word for word.
+    /// A block of the provider's own format, verbatim.
     Own(&'a Value),
-    /// Text of the utterance, with what its provider attached to it.
+    /// Text of the utterance, with data that its provider attached to it.
     Text(&'a str, Option<&'a Map<String, Value>>),
-    /// A call of the utterance, with what its provider attached to it.
+    /// A call of the utterance, with data that its provider attached to it.
     Call(&'a GateCall, Option<&'a Map<String, Value>>),
 }
 
-/// Notes the order while an answer comes.
+/// Records the order of blocks while an answer arrives.
 #[derive(Debug, Default)]
 pub(crate) struct BlockOrder {
     blocks: Vec<Value>,
     bytes: usize,
-    /// Something in it is its provider's own.
+    /// True if a block or an attachment of the provider's own was recorded.
     own: bool,
 }
 
@@ -37,7 +37,7 @@ impl BlockOrder {
         Ok(())
     }
 
-    /// More text; what follows text without anything attached is one block with it.
+    /// Records more text. It joins the preceding text block unless data is attached to that block.
     pub(crate) fn text(&mut self, piece: &str) {
         if piece.is_empty() {
             return;
@@ -51,19 +51,19 @@ impl BlockOrder {
         }
     }
 
-    /// The call with this number in the utterance, from 0.
+    /// Records the call with this index in the utterance, counted from 0.
     pub(crate) fn call(&mut self, number: usize) {
         self.blocks.push(json!({ "call": number }));
     }
 
-    /// Text that its provider attached something to. It is one block by itself: joined with other text, what is
-    /// attached would stand for more than it came with.
+    /// Records text with data that its provider attached. It stays a separate block: if it were joined with other text,
+    /// the attached data would apply to more text than it came with.
     pub(crate) fn text_with(&mut self, piece: &str, key: &str, value: &Value) -> Result<(), Cause> {
         self.blocks.push(json!({ "text": piece.len() }));
         self.attach(key, value)
     }
 
-    /// What the provider attached to the last block of text or call.
+    /// Attaches data of the provider to the last block of text or call.
     pub(crate) fn attach(&mut self, key: &str, value: &Value) -> Result<(), Cause> {
         self.hold(value)?;
         if let Some(Value::Object(last)) = self.blocks.last_mut() {
@@ -82,14 +82,14 @@ impl BlockOrder {
         Ok(())
     }
 
-    /// What has to be given back, if anything has to.
+    /// Returns the parts that must be sent back, if there are any.
     pub(crate) fn parts(self, maker: &Maker) -> Option<ProviderParts> {
         self.own.then(|| ProviderParts { maker: maker.clone(), parts: json!({ "order": self.blocks }) })
     }
 }
 
-/// The blocks of what was said: in the order that `own` tells if it fits, else the text and then the calls. Nothing of
-/// the text and no call is ever left out. Which parts are its own, each wire decides.
+/// Returns the blocks of an utterance in the order recorded in `own` if that order fits, else the text followed by the
+/// calls. No text and no call is ever left out. Each wire protocol decides which parts count as its own.
 pub(crate) fn blocks<'a>(
     content: Option<&'a str>,
     calls: &'a [GateCall],
@@ -104,7 +104,7 @@ pub(crate) fn blocks<'a>(
 
 fn blocks_in_order<'a>(told: &'a [Value], content: &'a str, calls: &'a [GateCall]) -> Option<Vec<Block<'a>>> {
     let (mut at, mut called) = (0, 0);
-    // A list leaves out text that is nothing but space. What stands around it is given back even so.
+    // Whitespace-only text is left out of a list. The blocks around it are still sent back.
     let blank = content.trim().is_empty();
     let mut blocks = Vec::with_capacity(told.len());
     for block in told {
@@ -118,7 +118,7 @@ fn blocks_in_order<'a>(told: &'a [Value], content: &'a str, calls: &'a [GateCall
             at += text.len();
             blocks.push(Block::Text(text, with));
         } else {
-            // Each call once, in order: what was answered must have been asked.
+            // Each call occurs once, in order: every tool result needs its call.
             let number = usize::try_from(block["call"].as_u64()?).ok()?;
             blocks.push(Block::Call(calls.get(number).filter(|_| number == called)?, with));
             called += 1;
@@ -127,7 +127,7 @@ fn blocks_in_order<'a>(told: &'a [Value], content: &'a str, calls: &'a [GateCall
     ((blank || at == content.len()) && called == calls.len()).then_some(blocks)
 }
 
-/// The text of a content, and its own bytes where it is nothing but text.
+/// Returns the text of a content; content that is text only is returned byte for byte.
 pub(crate) fn text_of(content: Option<&Content>) -> Option<String> {
     content.map(Content::text)
 }

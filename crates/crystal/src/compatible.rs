@@ -1,16 +1,16 @@
-//! The OpenAI-compatible crystal: any endpoint that speaks as OpenAI's chat completions do.
+//! The OpenAI-compatible crystal: any endpoint that speaks OpenAI's chat completions protocol.
 //!
-//! `genai` knows this wire, and was turned down for it after reading its streamer (0.7.2):
+//! `genai` implements this protocol. It was turned down after reading its streamer (0.7.2):
 //!
 //! * It takes `delta.tool_calls[].index` as the length of a vector: one chunk with a large index ends the process.
-//! * Its chunks of calls carry no index, so two calls with one id become one, and the contract's rule about doubled ids
-//!   never sees them.
-//! * It joins the bytes of a frame without a bound, and anew for each read.
-//! * A server that does not stream and answers with one JSON body looks like one that said nothing.
+//! * Its chunks of calls carry no index, so two calls with one id become one, and the contract's rule about duplicate
+//!   ids never sees them.
+//! * It joins the bytes of a frame without a bound, and again for each read.
+//! * A server that does not stream and answers with one JSON body looks like a server that sent nothing.
 //!
-//! So the wire is read here, every part of it bounded. With the reading of events in place, the wires of the other
-//! families are read here too: what they add to it is small, and what a provider needs back word for word is kept where
-//! it is seen.
+//! So the protocol is parsed here, with a bound on every part of it. With an event reader in place, the protocols of
+//! the other families are parsed here too: the additional code is small, and parts that a provider needs back verbatim
+//! are kept where they are read.
 
 mod body;
 mod reader;
@@ -30,12 +30,12 @@ use reader::AnswerReader;
 pub struct Compatible(Endpoint);
 
 impl Compatible {
-    /// `model` at `url`, which is the part of the address before `/chat/completions`.
+    /// Creates the crystal of `model` at `url`, the part of the address before `/chat/completions`.
     pub fn new(model: &str, url: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         Self::with_name(format!("local/{model}@{url}"), model, url, key)
     }
 
-    /// The same under another name.
+    /// Creates the crystal under another name.
     pub fn with_name(
         name: String,
         model: &str,
@@ -47,32 +47,33 @@ impl Compatible {
         Ok(Self(endpoint.with_window_lookup(Some(WindowLookup::Models))))
     }
 
-    /// The same, of whose window nothing is asked and nothing assumed: a server that counts its requests gets those for
-    /// answers only.
+    /// Turns off the lookup of the context window, and does not assume one: a server that counts its requests gets only
+    /// requests for answers.
     #[must_use]
     pub fn without_window_lookup(self) -> Self {
         Self(self.0.with_window_lookup(None))
     }
 
-    /// The same, where this is told of a window that nobody knows and that is assumed.
+    /// Sets the callback for a context window that is unknown and therefore assumed.
     #[must_use]
     pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
         Self(self.0.on_assumed_window(Some(assumed)))
     }
 
-    /// The same, of which these profiles know better than the table that comes with the program.
+    /// Replaces the built-in table of model profiles with `profiles`.
     #[must_use]
     pub fn with_profiles(self, profiles: &Profiles) -> Self {
         Self(self.0.with_profiles(profiles))
     }
 
-    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    /// Requests each answer in one piece, for gateways that do not stream. Nothing is shown before the answer is
+    /// complete.
     #[must_use]
     pub fn without_streaming(self) -> Self {
         Self(self.0.without_streaming())
     }
 
-    /// What is sent for a request, but for headers; or why its list cannot be sent.
+    /// Returns the body that is sent for a request, without headers, or the reason why its messages cannot be sent.
     pub fn body(&self, request: &Request) -> Result<BodyChunks, String> {
         body::request_body(request, &self.0).map(BodyChunks::from)
     }

@@ -1,8 +1,8 @@
 //! The promises of [`Crystal`] as code: every crystal runs every case.
 //!
-//! A suite per crystal was rejected: it drifts to what that crystal happens to do. Here a crystal brings a [`Subject`]
-//! and gets one test per case. What it cannot say, it declares: a case is then skipped by name, and a test fails if the
-//! declaration is wrong.
+//! A suite per crystal was rejected: it drifts toward the behaviour of that crystal. Here a crystal brings a
+//! [`Subject`] and gets one test per case. It declares the behaviours that it cannot show: their cases are then skipped
+//! by name, and a test fails if the declaration is wrong.
 //!
 //! ```
 //! use cantrip_crystal::conformance::{Behaviour, Subject};
@@ -11,9 +11,9 @@
 //! struct OneWord;
 //! impl Subject for OneWord {
 //!     const SKIPS: &[Behaviour] = &[Behaviour::Thinking, Behaviour::Calls, Behaviour::Broken, Behaviour::Stuck];
-//!     async fn crystal(&self, behaviour: Behaviour) -> Option<AnyCrystal> {
+//!     async fn crystal(&self, lesson: Behaviour) -> Option<AnyCrystal> {
 //!         let script = Script::new([Response::text("hello there"), Response::text("again")]);
-//!         (behaviour == Behaviour::Text).then(|| AnyCrystal::new(ScriptedCrystal::new("scripted/a.yaml", script)))
+//!         (lesson == Behaviour::Text).then(|| AnyCrystal::new(ScriptedCrystal::new("scripted/a.yaml", script)))
 //!     }
 //! }
 //! cantrip_crystal::conformance!(one_word, OneWord);
@@ -34,7 +34,7 @@ use crate::{
     ToolDefinition,
 };
 
-/// What a crystal under test is to say to each of two requests.
+/// The behaviour that a crystal under test shows for each of two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// A text of several words.
@@ -55,14 +55,14 @@ impl Behaviour {
 
 /// Makes crystals of one kind.
 pub trait Subject: Send + Sync {
-    /// What this kind cannot say.
+    /// The behaviours that this kind of crystal cannot show.
     const SKIPS: &[Behaviour];
 
-    /// A fresh crystal that says this to two requests; none if it is in [`Subject::SKIPS`].
+    /// Returns a fresh crystal that shows this behaviour for two requests, or none if it is in [`Subject::SKIPS`].
     fn crystal(&self, lesson: Behaviour) -> impl Future<Output = Option<AnyCrystal>> + Send;
 }
 
-/// Remembers what it hears, and wakes who waits for it.
+/// Records the events that it receives and wakes the tasks that wait for them.
 #[derive(Debug, Default)]
 pub struct RecordingSink {
     events: Mutex<Vec<ItemEvent>>,
@@ -81,7 +81,7 @@ impl RecordingSink {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until a delta was heard.
+    /// Waits until a delta was received.
     pub async fn wait_for_delta(&self) {
         while !self.events().iter().any(|event| matches!(event, ItemEvent::Delta(_))) {
             self.more.notified().await;
@@ -89,7 +89,7 @@ impl RecordingSink {
     }
 }
 
-/// A request of a root entity, with something to call and a place for programs; `number` makes its ids.
+/// Returns a request of a root entity, with a tool definition and a program format. `number` seeds its ids.
 pub fn sample_request(number: u64) -> Request {
     let ids = IdSource::seeded(number);
     let caller = Caller {
@@ -109,7 +109,7 @@ pub fn sample_request(number: u64) -> Request {
     }
 }
 
-/// The request of the child that `call` spawned at `index`.
+/// Returns the request of the child that `call` spawned at `index`.
 pub fn child_request(call: CallId, index: u32) -> Request {
     let request = sample_request(u64::from(index) + 1_000);
     let caller =
@@ -117,7 +117,7 @@ pub fn child_request(call: CallId, index: u32) -> Request {
     Request { caller, ..request }
 }
 
-/// Whether what was heard during one attempt keeps the promises, beside how it ended.
+/// Checks that the events of one attempt, together with its outcome, keep the promises.
 pub fn check_events(events: &[ItemEvent], outcome: &Result<Answer, Failure>) -> Result<(), String> {
     let mut items: HashMap<&ItemId, Heading<'_>> = HashMap::new();
     let (mut content, mut thinking) = (String::new(), String::new());
@@ -204,7 +204,7 @@ fn agree(
     if open.len() == unfinished { Ok(()) } else { Err(format!("left open: {open:?}")) }
 }
 
-/// Runs one case to its end, on a runtime of its own.
+/// Runs one case to its end, on its own runtime.
 pub fn run<F: Future<Output = ()>>(case: F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be built").block_on(case);

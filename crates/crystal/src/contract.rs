@@ -1,7 +1,7 @@
-//! What must hold for every answer, whoever gave it?
+//! Which rules must every answer keep, whatever crystal gave it?
 //!
-//! The loop asks these questions about each answer before it opens a turn. They are functions and not part of any
-//! crystal, so a crystal written in an afternoon is held to the same contract as ours.
+//! The loop checks these rules for each answer before it opens a turn. They are functions and not part of any crystal,
+//! so a crystal written in an afternoon is held to the same contract as the built-in ones.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,8 @@ use cantrip_reply::{AnyCode, ReplyDraft, codes};
 
 use crate::ToolChoice;
 
-/// How an answer broke the contract. Both end the cast; neither is retried, unless the policy allows it for the first.
+/// The rule that an answer broke. Both violations end the cast. Neither is retried, unless the policy allows it for the
+/// first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContractViolation {
     #[error("crystal returned neither content nor tool_calls")]
@@ -32,7 +33,8 @@ impl ContractViolation {
     }
 }
 
-/// The first rule that the answer breaks. Blank text is no content: nobody could answer it or end with it.
+/// Returns the first rule that the answer breaks. Blank text does not count as content: it can be neither answered nor
+/// used as a result.
 pub fn find_violation(utterance: &Utterance) -> Option<ContractViolation> {
     let said = utterance.content.as_deref().is_some_and(|content| !content.trim().is_empty());
     if !said && utterance.calls.is_empty() {
@@ -43,7 +45,7 @@ pub fn find_violation(utterance: &Utterance) -> Option<ContractViolation> {
     Some(ContractViolation::DuplicateCall { tool_call_id: doubled.tool_call_id.clone() })
 }
 
-/// Whether a call was required and none came.
+/// Returns true if a call was required and the answer has none.
 pub fn is_call_missing(choice: ToolChoice, utterance: &Utterance) -> bool {
     match choice {
         ToolChoice::Required => utterance.calls.is_empty(),
@@ -51,8 +53,9 @@ pub fn is_call_missing(choice: ToolChoice, utterance: &Utterance) -> bool {
     }
 }
 
-/// What the next attempt of the same turn is told aside: what was said, and that a call must come. `names` are what may
-/// be called. Asked for at most [`DEMANDS_MAX`](crate::limits::DEMANDS_MAX) times a turn.
+/// Returns the messages that are added to the next attempt of the same turn: the previous answer, and a demand for a
+/// call. `names` are the functions that may be called. Used at most [`DEMANDS_MAX`](crate::limits::DEMANDS_MAX) times
+/// per turn.
 pub fn call_reminder<'a>(utterance: &Utterance, names: impl IntoIterator<Item = &'a str>) -> [Message; 2] {
     let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let which = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
@@ -68,7 +71,7 @@ pub fn call_reminder<'a>(utterance: &Utterance, names: impl IntoIterator<Item = 
     ]
 }
 
-/// The reply of a cast that ends because no call came after so many prompts.
+/// Returns the reply of a cast that ends because no call came after `attempts` attempts.
 pub fn missing_call_failure(attempts: u32) -> ReplyDraft<cantrip_reply::Failure> {
     codes::call_missing(attempts)
 }

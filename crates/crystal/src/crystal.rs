@@ -1,10 +1,10 @@
-//! What does the runtime ask of anything that can answer?
+//! What does the runtime need from a model?
 //!
-//! One method, which is given the whole list every time, streams what it says into a [`EventSink`], and ends in an
-//! [`Answer`] or a typed [`Failure`]. An iterator of chunks was turned down as the answer: every caller would put the
-//! utterance together again and find its own rules for a stream that breaks off. What the answers have in common
-//! (empty ones, doubled ids, a call that was required and did not come) is checked by the runtime, with
-//! [`contract`](crate::contract), so that no crystal can forget it.
+//! One method, which gets the whole list of messages every time, streams its output into an [`EventSink`], and ends in
+//! an [`Answer`] or a typed [`Failure`]. An iterator of chunks was turned down as the return value: every caller would
+//! assemble the utterance again and invent its own rules for a stream that breaks off. Rules that hold for every answer
+//! (no empty answers, no duplicate ids, no missing required call) are checked by the runtime, with
+//! [`contract`](crate::contract), so that no crystal can forget them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,79 +16,80 @@ use futures_util::future::BoxFuture;
 
 use crate::{Failure, Price, Profile, Profiles, Request};
 
-/// Anything that answers a list of messages: a provider's model, a script, a recorded thread, a person's program.
+/// Anything that answers a list of messages: a provider's model, a script, a recorded thread, a user's program.
 ///
-/// * One attempt: `ask` sends one request and never repeats it. Whoever asks plans the next attempt
-///   ([`RetryPolicy`](crate::RetryPolicy)) and can write down each one before it leaves.
-/// * Stateless: what it knows is in the request. A crystal that plays a tape (a script) is at another place of it after
-///   each attempt, but what it says does not depend on what it was told before.
-/// * In order: of each item the sink hears its start, then its deltas, then one end (done, error or cancelled), and the
-///   deltas put together are the text of the end. An item of this request has an id of [`Request::items`].
+/// * One attempt: `ask` sends one request and never repeats it. The caller plans the next attempt
+///   ([`RetryPolicy`](crate::RetryPolicy)) and can journal each one before it is sent.
+/// * Stateless: everything that a crystal knows is in the request. A crystal that plays a tape (a script) advances with
+///   each attempt, but its output does not depend on earlier requests.
+/// * In order: for each item the sink receives a start, then deltas, then one end (done, error or cancelled), and the
+///   concatenated deltas equal the text of the end. Each item of this request has an id from [`Request::items`].
 /// * Equal: the answer holds what was streamed. Its text is that of the message items in order, its thinking that of
-///   the reasoning items, its calls those whose items were started; a call whose arguments are no object has no
+///   the reasoning items, its calls those whose items were started. A call whose arguments are not an object has no
 ///   `item_done`.
-/// * Ended: when `ask` returns, no item of it is open. After a failure those that were are cancelled with reason
+/// * Ended: when `ask` returns, none of its items is open. After a failure the open items are cancelled with reason
 ///   `retry`.
-/// * Cancel-safe: a dropped future sends nothing more, keeps no task running and says nothing more to the sink. Items
-///   that were open then stay so, for the asker knows why they end. Whether the provider charges for it is unknown.
-/// * Ready to be shared: concurrent asks do not wait for each other, other than for a limit of their provider, or as a
-///   script says.
+/// * Cancel-safe: a dropped future sends nothing more, keeps no task running and emits no more events. Items that were
+///   open then stay open, because the caller knows why they end. Whether the provider charges for the request is
+///   unknown.
+/// * Ready to be shared: concurrent requests do not wait for each other, except for a limit of their provider or as a
+///   script demands.
 pub trait Crystal: Send + Sync {
-    /// `provider/model`, as it stands in a spell; a part after a second `/` belongs to the model.
+    /// Returns `provider/model`, as written in a spell. A part after a second `/` belongs to the model.
     fn name(&self) -> &str;
 
-    /// Sends one request and says what comes.
+    /// Sends one request and streams the answer into `heard`.
     fn ask(&self, request: &Request, heard: &dyn EventSink) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What a request to it may count on. Only its window may become known while the crystal lives, by
+    /// Returns the capabilities of the model. Only the window may become known while the crystal lives, by
     /// [`learn_window`](Self::learn_window).
     fn profile(&self) -> Profile {
         Profile::of(self.name())
     }
 
-    /// Finds out how many tokens it takes, where nobody has said so: its server is asked, and where that does not tell, a
-    /// small window is assumed. Its profile has the window then. A crystal that no server stands behind has none.
+    /// Finds the context window of the model if it is unknown: asks the server, and assumes a small window if the
+    /// server does not report one. The profile has the window afterwards. A crystal without a server has none.
     fn learn_window(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// What its answers cost. It does not change while the crystal lives.
+    /// Returns the price of its answers. It does not change while the crystal lives.
     fn price(&self) -> Price {
         Profiles::for_crystal(self.name()).price(self.name())
     }
 
-    /// A child that will ask this crystal came to be. Told for all children of a call, in the order of their places in
-    /// it, before the first of them asks.
+    /// Reports a new child that will use this crystal. Called for all children of a call, ordered by their index in the
+    /// call, before the first of them sends a request.
     fn on_spawn(&self, entity: EntityId, by: Spawn) {
         let _ = (entity, by);
     }
 
-    /// An entity that could have asked this crystal has ended and will not ask again.
+    /// Reports that an entity which could use this crystal has ended and will send no more requests.
     fn on_end(&self, entity: EntityId) {
         let _ = entity;
     }
 
-    /// Whether what it says depends on how often it was asked, as a script's responses do.
+    /// Returns true if an answer depends on the number of earlier requests, as the responses of a script do.
     fn is_sequential(&self) -> bool {
         false
     }
 
-    /// A run is gone on with, in which a tape of this name has given so many answers. One that has not been asked here
-    /// goes on behind them.
+    /// Reports a resumed run in which a tape of this name has already given `answers` answers. A tape that has not been
+    /// used in this process continues after them.
     fn skip_answers(&self, answers: usize) {
         let _ = answers;
     }
 }
 
-/// Where a crystal says what it says, while it says it.
+/// Receives the events of a crystal while it answers.
 ///
-/// `hear` returns at once, whatever becomes of the event: it never waits for a viewer, and what nobody can take is
-/// dropped.
+/// `emit` returns at once, whatever happens to the event: it never waits for a viewer, and an event that cannot be
+/// delivered is dropped.
 pub trait EventSink: Send + Sync {
     fn emit(&self, event: ItemEvent);
 }
 
-/// Nobody listens.
+/// A sink that drops every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NullSink;
 
@@ -96,7 +97,7 @@ impl EventSink for NullSink {
     fn emit(&self, _event: ItemEvent) {}
 }
 
-/// The part of the canonical events that is a crystal's to say. A turn begins and ends around them, and is the loop's.
+/// The canonical events that a crystal emits. The loop emits the start and the end of the turn around them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ItemEvent {
     Start(ItemStart),
@@ -107,7 +108,7 @@ pub enum ItemEvent {
 }
 
 impl ItemEvent {
-    /// Which item it speaks of.
+    /// Returns the id of the event's item.
     pub fn item_id(&self) -> &ItemId {
         match self {
             Self::Start(ItemStart { item_id, .. })
@@ -131,18 +132,18 @@ impl From<ItemEvent> for Payload {
     }
 }
 
-/// What came back.
+/// The complete answer to one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// What was said, by which model, and what its provider needs back.
+    /// The utterance, the model that produced it, and the parts that its provider needs back.
     pub utterance: Utterance,
-    /// None if the provider did not say.
+    /// None if the provider did not report usage.
     pub usage: Option<Usage>,
     /// The items of the utterance's calls, in the same order.
     pub call_items: Vec<ItemId>,
 }
 
-/// The word for it that streams and surfaces use.
+/// Returns the name of a finish reason in streams and surfaces.
 pub fn finish_reason(finish: &Finish) -> &str {
     match finish {
         Finish::Stop => "end_turn",
@@ -153,7 +154,7 @@ pub fn finish_reason(finish: &Finish) -> &str {
     }
 }
 
-/// Any crystal, behind one pointer, where it is chosen at run time. Cheap to clone; all clones are the same crystal.
+/// Any crystal behind one pointer, for crystals chosen at run time. Cheap to clone; all clones are the same crystal.
 #[derive(Clone)]
 pub struct AnyCrystal(Arc<dyn Erased>);
 
@@ -169,7 +170,7 @@ impl fmt::Debug for AnyCrystal {
     }
 }
 
-/// The object-safe twin.
+/// The object-safe twin of [`Crystal`].
 trait Erased: Send + Sync {
     fn name(&self) -> &str;
     fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn EventSink) -> BoxFuture<'a, Result<Answer, Failure>>;

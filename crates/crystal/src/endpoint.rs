@@ -1,9 +1,9 @@
-//! Named endpoints: servers that speak one of the known wires under a name of their own, as `groq/<model>` or
+//! Named endpoints: servers that speak one of the known protocols and have their own name, as in `groq/<model>` or
 //! `vllm/<model>`.
 //!
-//! The popular ones come as presets, which are data: an address, a wire, and the variable that holds the key. A person's
-//! configuration adds others and changes these. A `Provider` for each of them was turned down: what differs between
-//! them is no code.
+//! The popular ones are presets, which are data: an address, a protocol, and the variable that holds the key. The
+//! user's configuration adds others and changes these. A `Provider` for each of them was turned down: they do not
+//! differ in code.
 
 use url::Url;
 
@@ -24,7 +24,7 @@ pub enum Wire {
 impl Wire {
     pub const ALL: [Self; 3] = [Self::Chat, Self::Responses, Self::Messages];
 
-    /// The word that a configuration has for it.
+    /// Returns the word for this protocol in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -33,13 +33,13 @@ impl Wire {
         }
     }
 
-    /// The wire that this word stands for.
+    /// Returns the protocol of a configuration word.
     pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|wire| wire.as_str() == word)
     }
 }
 
-/// A server that is reached by a name of its own.
+/// A server that is addressed by its own name.
 ///
 /// ```
 /// # use cantrip_crystal::{NamedEndpoint, Wire};
@@ -49,20 +49,20 @@ impl Wire {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedEndpoint {
-    /// What stands before the slash in the names of its models.
+    /// The part before the slash in the names of its models.
     pub name: String,
     /// The part of its address before `/chat/completions`, `/responses` or `/messages`.
     pub url: Url,
     pub wire: Wire,
     /// The environment variable that holds its key; none if it takes no key.
     pub key_variable: Option<String>,
-    /// Whether it answers nobody without a key. A server of one's own may run with or without one.
+    /// True if every request needs a key. A self-hosted server may run with or without one.
     pub needs_key: bool,
-    /// The models that are listed for it. The first one is taken where nobody names a crystal.
+    /// The models that are listed for it. The first one is the default when no crystal is named.
     pub models: Vec<String>,
 }
 
-/// The name, the address and the variable of a key of an endpoint that comes with the program.
+/// The name, the address and the key variable of a built-in endpoint.
 struct Preset(&'static str, &'static str, &'static str, Needs);
 
 enum Needs {
@@ -71,7 +71,7 @@ enum Needs {
     NoKey,
 }
 
-/// The addresses and variables are those of each server's own documentation.
+/// The addresses and variables come from each server's documentation.
 const PRESETS: [Preset; 11] = [
     Preset("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", Needs::Key),
     Preset("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", Needs::Key),
@@ -87,13 +87,13 @@ const PRESETS: [Preset; 11] = [
 ];
 
 impl NamedEndpoint {
-    /// An endpoint at this address that speaks OpenAI's chat, takes no key and lists no models.
+    /// Creates an endpoint at this address that speaks OpenAI's chat protocol, takes no key and lists no models.
     pub fn at(name: &str, url: Url) -> Self {
         let (wire, name) = (Wire::Chat, name.to_owned());
         Self { name, url, wire, key_variable: None, needs_key: false, models: Vec::new() }
     }
 
-    /// The endpoints that come with the program.
+    /// Returns the built-in endpoints.
     pub fn presets() -> impl Iterator<Item = Self> {
         PRESETS.iter().map(|Preset(name, url, variable, needs)| Self {
             key_variable: Some((*variable).to_owned()),
@@ -102,12 +102,12 @@ impl NamedEndpoint {
         })
     }
 
-    /// The endpoint of this name that comes with the program.
+    /// Returns the built-in endpoint of this name.
     pub fn preset(name: &str) -> Option<Self> {
         Self::presets().find(|endpoint| endpoint.name == name)
     }
 
-    /// Whether it runs on this machine, going by its address.
+    /// Returns true if the address is on this machine.
     pub fn is_local(&self) -> bool {
         match self.url.host() {
             Some(url::Host::Domain(host)) => host == "localhost" || host.ends_with(".localhost"),
@@ -117,7 +117,7 @@ impl NamedEndpoint {
         }
     }
 
-    /// A model of this endpoint. The key goes to its address and nowhere else.
+    /// Creates the crystal of a model at this endpoint. The key is sent to its address and nowhere else.
     pub fn model(&self, model: &str, access: &Access) -> Result<AnyCrystal, EndpointFault> {
         let base = access.base.as_ref().unwrap_or(&self.url);
         let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.name));

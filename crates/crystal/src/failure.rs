@@ -1,7 +1,7 @@
-//! Why did no answer come, may it be asked for again, and may it have cost something?
+//! Why did an attempt fail, may it be retried, and may it have cost something?
 //!
-//! A failure says what happened and never what to do: whether it is retried is the [`Retry`](crate::Retry) policy's to
-//! say, and a context that is too long is folded by the loop. One code for each cause is the registry's.
+//! A failure describes what happened and never what to do: [`RetryPolicy`](crate::RetryPolicy) decides whether it is
+//! retried, and the loop folds a context that is too long. The registry of replies has one code for each cause.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::limits::DETAIL_BYTES_MAX;
 
-/// One attempt that came to nothing.
+/// One failed attempt.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{crystal} did not answer: {cause}")]
 pub struct Failure {
@@ -21,43 +21,43 @@ pub struct Failure {
     pub charge: Charge,
 }
 
-/// What happened.
+/// The cause of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The provider answered with a status that is no success.
+    /// The provider answered with an error status.
     #[error("{status} {detail}")]
     Status { status: u16, detail: Detail, retry_after: Option<Duration> },
-    /// The provider, or the way to it, is not there.
+    /// The provider cannot be reached.
     #[error("it cannot be reached: {detail}")]
     Unreachable { detail: Detail },
-    /// The provider took longer than one of its requests may.
+    /// The provider exceeded the time limit of one request.
     #[error("no answer within {} ms", limit.as_millis())]
     TimedOut { limit: Duration },
-    /// The answer began and did not reach its end, or could not be read.
+    /// The answer began and did not reach its end, or could not be parsed.
     #[error("the answer broke off: {detail}")]
     Broken { detail: Detail },
-    /// The answer went on beyond what may be held.
+    /// The answer exceeded the size that may be held.
     #[error("the answer has more than {limit} {unit}")]
     TooLarge { limit: usize, unit: &'static str },
-    /// The list does not fit the model's window.
+    /// The list does not fit into the model's context window.
     #[error("the list is too long for the model")]
     ContextTooLong { tokens: Option<u64>, window: Option<u64> },
-    /// The model, or a filter before or behind it, would not answer.
+    /// The model, or a filter before or behind it, refused to answer.
     #[error("refused: {reason}")]
     Refused { reason: Detail },
-    /// The request cannot be carried out by this crystal, now or later: its tape has ended, or it cannot say this.
+    /// This crystal can never carry out the request: its tape has ended, or it does not support the request.
     #[error("{detail}")]
     Rejected { detail: Detail },
 }
 
-/// Whether the attempt cost something.
+/// The cost of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// Nothing was charged: the provider refused the request, or never got it.
     Nothing,
-    /// The provider said what it counted.
+    /// The provider reported its usage.
     Reported(Usage),
-    /// Nobody can tell: the answer broke off, or did not come in time.
+    /// The charge cannot be known: the answer broke off, or did not come in time.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ impl Charge {
     }
 }
 
-/// A provider's own words, cut to [`DETAIL_BYTES_MAX`]. They are shown to people and never branched on.
+/// The provider's own message, cut to [`DETAIL_BYTES_MAX`]. It is shown to people and never branched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detail(Box<str>);
 
@@ -106,12 +106,12 @@ impl Failure {
         Self { crystal: crystal.into(), cause, charge }
     }
 
-    /// The crystal cannot do this, now or later, and nothing was sent.
+    /// Creates the failure of a request that this crystal can never carry out. Nothing was sent.
     pub fn rejected(crystal: &str, detail: impl Into<Detail>) -> Self {
         Self::new(crystal, Cause::Rejected { detail: detail.into() }, Charge::Nothing)
     }
 
-    /// The provider's status, if it gave one.
+    /// Returns the HTTP status of the provider, if there was one.
     pub fn status(&self) -> Option<u16> {
         match self.cause {
             Cause::Status { status, .. } => Some(status),
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// How long the provider asks to be left alone.
+    /// Returns the wait that the provider asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause {
             Cause::Status { retry_after, .. } => retry_after,
@@ -139,7 +139,7 @@ impl Failure {
         }
     }
 
-    /// Returns the provider's own words where the reply of [`filled`](Self::to_reply) has no place for them.
+    /// Returns the provider's own message where the reply of [`to_reply`](Self::to_reply) has no place for it.
     pub fn omitted_detail(&self) -> Option<String> {
         match &self.cause {
             Cause::Status { status: status @ 429, detail, retry_after } => {
@@ -157,17 +157,17 @@ impl Failure {
         }
     }
 
-    /// A fold may help.
+    /// Returns true if the context was too long; a fold may help.
     pub fn is_context_too_long(&self) -> bool {
         matches!(self.cause, Cause::ContextTooLong { .. })
     }
 
-    /// The code of a cast that ends with this failure.
+    /// Returns the code of a cast that ends with this failure.
     pub fn code(&self) -> AnyCode {
         self.to_reply(1).code()
     }
 
-    /// The reply of a cast that ends with this failure after so many attempts.
+    /// Returns the reply of a cast that ends with this failure after `attempts` attempts.
     pub fn to_reply(&self, attempts: u32) -> ReplyDraft<cantrip_reply::Failure> {
         let crystal = &*self.crystal;
         match &self.cause {

@@ -1,4 +1,4 @@
-//! Google's Gemini.
+//! Google's Gemini API.
 
 mod body;
 mod reader;
@@ -14,13 +14,13 @@ use reader::AnswerReader;
 
 /// A model of the Gemini family.
 ///
-/// The signatures of its thoughts are given back to it on the parts that they came on, and to nobody else, nor to another
-/// model of the family: that one may refuse them.
+/// The signatures of its thinking are sent back on the parts that they came on, and only to the same model: another
+/// provider must not get them, and another model of the family may refuse them.
 #[derive(Debug, Clone)]
 pub struct Gemini(Endpoint);
 
 impl Gemini {
-    /// `model` at `base`, which is the part of the address before `/models/...`, such as `.../v1beta`.
+    /// Creates the crystal of `model` at `base`, the part of the address before `/models/...`, such as `.../v1beta`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let mut address = endpoint_url(base, &["models", &format!("{model}:streamGenerateContent")])?;
         address.query_pairs_mut().append_pair("alt", "sse");
@@ -28,19 +28,20 @@ impl Gemini {
         Ok(Self(endpoint.with_key_header("x-goog-api-key", "", key)?))
     }
 
-    /// The same, where this is told of a window that nobody knows and that is assumed.
+    /// Sets the callback for a context window that is unknown and therefore assumed.
     #[must_use]
     pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
         Self(self.0.on_assumed_window(Some(assumed)))
     }
 
-    /// The same, of which these profiles know better than the table that comes with the program.
+    /// Replaces the built-in table of model profiles with `profiles`.
     #[must_use]
     pub fn with_profiles(self, profiles: &Profiles) -> Self {
         Self(self.0.with_profiles(profiles))
     }
 
-    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    /// Requests each answer in one piece, for gateways that do not stream. Nothing is shown before the answer is
+    /// complete.
     #[must_use]
     pub fn without_streaming(self) -> Self {
         let endpoint = self.0.without_streaming().at(|address| {

@@ -1,4 +1,4 @@
-//! The providers whose addresses are known: which wire each speaks, and what it needs to be reached.
+//! The providers with known addresses: the protocol of each, and what it needs to be reached.
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use url::Url;
 use crate::http::EndpointFault;
 use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Profiles, Provider, Responses, WindowAssumed};
 
-/// How to reach a provider, beyond its name.
+/// The settings for reaching a provider, beyond its name.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub key: Option<Secret<String>>,
-    /// Where it is reached instead of at home: a gateway, another port, a test.
+    /// An address that replaces the provider's own: a gateway, another port, a test.
     pub base: Option<Url>,
-    /// Who knows its models better than the table that comes with the program.
+    /// Profiles that replace the built-in table of models.
     pub profiles: Option<Arc<Profiles>>,
-    /// Answers are asked for in one piece, where a gateway does not stream.
+    /// True if answers are requested in one piece, for a gateway that does not stream.
     pub no_streaming: bool,
-    /// Is told of a window that nobody knows and that is assumed.
+    /// The callback for a context window that is unknown and therefore assumed.
     pub on_assumed_window: Option<WindowAssumed>,
 }
 
 impl Provider {
-    /// The variables that may hold its key, the first that is set counts; none if it takes no key.
+    /// Returns the variables that may hold the key, of which the first one set is used. Empty if the provider takes no
+    /// key.
     pub const fn key_variables(self) -> &'static [&'static str] {
         match self {
             Self::Anthropic => &["ANTHROPIC_API_KEY"],
@@ -34,7 +35,7 @@ impl Provider {
         }
     }
 
-    /// The variable that says where it is reached instead.
+    /// Returns the variable that replaces the provider's address.
     pub const fn base_variable(self) -> &'static str {
         match self {
             Self::Anthropic => "ANTHROPIC_BASE_URL",
@@ -45,7 +46,7 @@ impl Provider {
         }
     }
 
-    /// Its own address.
+    /// Returns the provider's own address.
     pub const fn default_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
@@ -56,7 +57,7 @@ impl Provider {
         }
     }
 
-    /// A model of this provider.
+    /// Creates the crystal of a model of this provider.
     pub fn model(self, model: &str, access: &Access) -> Result<AnyCrystal, EndpointFault> {
         let home = || Url::parse(self.default_url()).expect("an address of ours");
         let base = access.base.clone().unwrap_or_else(home);
@@ -76,7 +77,7 @@ impl Provider {
             Self::OpenAi => made!(Responses::new(model, &base, key)),
             Self::Gemini => made!(Gemini::new(model, &base, key)),
             Self::OpenRouter => made!(Compatible::with_name(name, model, &base, key)),
-            // Where someone names the part of it that speaks as OpenAI does, it is asked so.
+            // An address that ends in `/v1` is Ollama's OpenAI-compatible API.
             Self::Ollama if base.path().trim_end_matches('/').ends_with("/v1") => {
                 made!(Compatible::with_name(name, model, &base, key))
             }

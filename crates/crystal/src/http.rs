@@ -1,7 +1,8 @@
-//! One request to a provider over HTTP, and its answer, streamed or whole.
+//! One request to a provider over HTTP, and its answer, streamed or in one piece.
 //!
-//! What the wires have in common stands here: the client and its bounds, the key, which failures cost nothing, how long a
-//! provider asks to be left alone, and how bytes become events. A wire brings its body and its reading.
+//! This module holds the parts that all wire protocols share: the client and its bounds, the key, which failures cost
+//! nothing, the wait that a provider asks for, and the splitting of bytes into events. Each protocol adds its request
+//! body and its reader.
 
 mod event_splitter;
 mod limiter;
@@ -32,7 +33,7 @@ use crate::window::{LearnedWindow, ModelServer, WindowAssumed, WindowLookup};
 use event_splitter::EventSplitter;
 use limiter::Limiter;
 
-/// Why no crystal can be made of an address and a key.
+/// The reason why no crystal can be created from an address and a key.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointFault {
     #[error("{0} cannot be the base of an address")]
@@ -43,36 +44,36 @@ pub enum EndpointFault {
     Client(#[source] reqwest::Error),
 }
 
-/// Where requests go, with what a provider wants in each of them.
+/// The destination of requests, with the headers that its provider wants in each of them.
 ///
-/// Dropping a request closes its connection. Redirects are not followed: they would carry the key, or lose it.
+/// Dropping a request closes its connection. Redirects are not followed: they would leak the key or lose it.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     /// The crystal's name.
     pub(crate) name: Arc<str>,
-    /// The same, as the maker of what its provider needs back.
+    /// The crystal as the maker of parts that its provider needs back.
     pub(crate) maker: Maker,
-    /// What its provider calls it.
+    /// The provider's name for the model.
     pub(crate) model: String,
-    /// What is known of it.
+    /// The known capabilities of the model.
     pub(crate) profile: Profile,
     pub(crate) price: Price,
     address: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
     client: reqwest::Client,
     limiter: Arc<Limiter>,
-    /// Whether answers are asked for as they come.
+    /// True if answers are streamed.
     streams: bool,
-    /// How its server is asked about the window, and what came of it.
+    /// The way to ask the server for the context window, and below it the result.
     window_lookup: Option<WindowLookup>,
     learned_window: Arc<LearnedWindow>,
-    /// Is told of a window that is assumed.
+    /// The callback for a window that is assumed.
     assumed: Option<WindowAssumed>,
 }
 
 impl Endpoint {
     pub(crate) fn new(name: String, model: &str, address: Url) -> Result<Self, EndpointFault> {
-        // Whoever embeds this may have chosen another provider before; then that one stays.
+        // A program that embeds this crate may have installed another crypto provider before; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -100,24 +101,24 @@ impl Endpoint {
         })
     }
 
-    /// The same, whose server is asked about the window in this way; by none of them nothing is assumed either.
+    /// Sets the way to ask the server for the context window. With none, no window is assumed either.
     pub(crate) fn with_window_lookup(mut self, asks: Option<WindowLookup>) -> Self {
         self.window_lookup = asks;
         self
     }
 
-    /// The same, where this is told of a window that is assumed.
+    /// Sets the callback for a window that is assumed.
     pub(crate) fn on_assumed_window(mut self, assumed: Option<WindowAssumed>) -> Self {
         self.assumed = assumed;
         self
     }
 
-    /// What is known of the model, its window as its server told it where the table does not say it.
+    /// Returns the profile of the model. If the table has no window, the one that the server reported is used.
     pub(crate) fn profile(&self) -> Profile {
         Profile { window: self.profile.window.or_else(|| self.learned_window.window()), ..self.profile }
     }
 
-    /// Asks the server about the window, where the table does not say it and nobody asked lately.
+    /// Asks the server for the window if the table has none and the last lookup is not recent.
     pub(crate) async fn learn_window(&self) {
         let Some(asks) =
             self.window_lookup.filter(|_| self.profile.window.is_none() && !self.learned_window.is_fresh())
@@ -130,19 +131,19 @@ impl Endpoint {
         self.learned_window.store(&self.name, found, self.assumed);
     }
 
-    /// The same, of which these profiles know better.
+    /// Takes the profile and the price from `profiles`.
     pub(crate) fn with_profiles(mut self, profiles: &Profiles) -> Self {
         (self.profile, self.price) = (profiles.profile(&self.name), profiles.price(&self.name));
         self
     }
 
-    /// The same, with each answer in one piece.
+    /// Requests each answer in one piece.
     pub(crate) fn without_streaming(mut self) -> Self {
         self.streams = false;
         self
     }
 
-    /// The same elsewhere.
+    /// Changes the address.
     pub(crate) fn at(mut self, change: impl FnOnce(&mut Url)) -> Self {
         change(&mut self.address);
         self
@@ -153,7 +154,7 @@ impl Endpoint {
         self
     }
 
-    /// A header with a key in it: `before` and the key. It is shown nowhere.
+    /// Adds a header with a key in it: `before` followed by the key. The header is never printed.
     pub(crate) fn with_key_header(
         mut self,
         name: &'static str,
@@ -161,7 +162,7 @@ impl Endpoint {
         key: Option<&Secret<String>>,
     ) -> Result<Self, EndpointFault> {
         if let Some(key) = key {
-            // A provider may quote the key that it was given, in an error as well as in an answer.
+            // A provider may quote the key in an error or in an answer.
             remember_secret(key.expose());
             let mut value =
                 HeaderValue::try_from(format!("{before}{}", key.expose())).map_err(|_| EndpointFault::Key)?;
@@ -172,7 +173,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Sends a body and reads what comes.
+    /// Sends a body and reads the answer.
     pub(crate) async fn ask<R: ReadAnswer>(&self, body: impl Into<Body>, mut reading: R) -> Result<Answer, Failure> {
         let mut body = body.into();
         if let (false, Some(fields)) = (self.streams, body.fields.as_object_mut())
@@ -234,7 +235,7 @@ impl Endpoint {
             }
         }
         let response = sent.body(reqwest::Body::wrap(BodyChunks::from(body))).send().await.map_err(|error| {
-            // What never got through was not charged; what got no answer may have been.
+            // A request that never reached the provider was not charged; a request without an answer may have been.
             if error.is_connect() {
                 failure(Cause::Unreachable { detail: describe_error(&error).into() }, Charge::Nothing)
             } else {
@@ -248,7 +249,7 @@ impl Endpoint {
         let text = read_bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
         let text = replace_known_secrets(&text);
         let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
-        // The provider answered that it will not: nothing was charged.
+        // The provider refused the request: nothing was charged.
         let failed = failure(R::refusal(status, &said, retry_after), Charge::Nothing);
         if let Some(wait) = failed.retry_after() {
             self.limiter.back_off(wait);
@@ -257,14 +258,14 @@ impl Endpoint {
     }
 }
 
-/// What is sent: an object. Lists that make up most of it are written first, in pieces that are shared with the requests
-/// before it, and the rest is put behind them.
+/// The body of a request: a JSON object. Lists that make up most of it are written first, in pieces that are shared
+/// with earlier requests; the other fields follow.
 pub(crate) struct Body {
     pub fields: Value,
     pub lists: Vec<RenderedList>,
 }
 
-/// A list of an object that begins with it: its elements as text, with the commas between them.
+/// A list at the beginning of the object: its elements as text, with the commas between them.
 pub(crate) struct RenderedList {
     pub name: &'static str,
     pub elements: Vec<Bytes>,
@@ -276,8 +277,7 @@ impl From<Value> for Body {
     }
 }
 
-/// What goes onto the wire, in order. The pieces of a long list are held in common with other requests and never put
-/// together.
+/// The bytes of a request body, in order. The pieces of a long list are shared with other requests and never joined.
 #[derive(Debug, Clone)]
 pub struct BodyChunks {
     left: VecDeque<Bytes>,
@@ -285,7 +285,7 @@ pub struct BodyChunks {
 }
 
 impl BodyChunks {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         self.bytes
     }
@@ -298,7 +298,7 @@ impl BodyChunks {
 impl From<Body> for BodyChunks {
     fn from(Body { fields, lists }: Body) -> Self {
         let mut left = VecDeque::with_capacity(lists.iter().map(|list| list.elements.len() + 1).sum::<usize>() + 1);
-        // What stands between the elements of one list and those of the next, or the fields.
+        // The text between the elements of one list and those of the next, or the remaining fields.
         let mut between = String::from("{");
         for RenderedList { name, elements } in lists {
             between.push_str(&format!("\"{name}\":["));
@@ -309,7 +309,7 @@ impl From<Body> for BodyChunks {
         match (left.is_empty(), fields.strip_prefix('{')) {
             (true, _) | (false, None) => between = fields,
             (false, Some("}")) => between = String::from("]}"),
-            // The fields behind the brace that opens the object.
+            // The fields after the opening brace of the object.
             (false, Some(rest)) => between.push_str(rest),
         }
         left.push_back(between.into());
@@ -320,7 +320,7 @@ impl From<Body> for BodyChunks {
 
 impl fmt::Display for BodyChunks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each piece is whole texts.
+        // Each piece is valid UTF-8.
         self.left.iter().try_for_each(|piece| f.write_str(&String::from_utf8_lossy(piece)))
     }
 }
@@ -340,45 +340,45 @@ impl http_body::Body for BodyChunks {
         self.left.is_empty()
     }
 
-    /// Exactly: some gateways take no body whose length is not told.
+    /// Returns the exact length: some gateways reject a body without a length.
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes)
     }
 }
 
-/// Whether more is to come.
+/// The state of a stream after an event.
 pub(crate) enum Step {
     More,
     End,
 }
 
-/// Reads one answer, as its wire writes them.
+/// Reads one answer in the format of its protocol.
 pub(crate) trait ReadAnswer: Sized {
-    /// A stream is a line of JSON for each event, without anything around it.
+    /// True if each event of a stream is one line of bare JSON.
     const LINES: bool = false;
 
-    /// One event of a stream.
+    /// Reads one event of a stream.
     fn read_event(&mut self, data: &str) -> Result<Step, Cause>;
 
-    /// A whole answer, from a server that does not stream. Its end is the end of the body.
+    /// Reads a complete answer from a server that does not stream. It ends with the body.
     fn read_whole(&mut self, body: &Value) -> Result<(), Cause>;
 
-    /// Whether a stream that stops here has ended well; where the wire has an end mark, it has not.
+    /// Returns true if a stream that stops here is complete. Always false for a protocol with an end marker.
     fn is_complete(&self) -> bool {
         false
     }
 
-    /// The end came.
+    /// Returns the answer after its end arrived.
     fn finish(self) -> Result<Answer, Failure>;
 
-    /// It came to nothing, and may have cost something.
+    /// Ends a failed attempt, which may have cost something.
     fn fail(self, cause: Cause) -> Failure;
 
-    /// What an answer means whose status is no success.
+    /// Returns the cause for an answer with an error status.
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause;
 }
 
-/// A base and what comes behind it. A base that already has it is taken as it is.
+/// Appends `path` to a base address. A base that already ends with it is returned unchanged.
 pub(crate) fn endpoint_url(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
     let mut address = base.clone();
     if !base.path().trim_end_matches('/').ends_with(&format!("/{}", path.join("/"))) {
@@ -392,13 +392,13 @@ pub(crate) fn parse_json(text: &str) -> Result<Value, Cause> {
     serde_json::from_str(text).map_err(|error| Cause::Broken { detail: format!("a chunk is no JSON: {error}").into() })
 }
 
-/// Why something failed, in the words of a body whose shape nobody promised.
+/// Returns the message of an error body, whose shape no provider guarantees.
 pub(crate) fn message(error: &Value) -> String {
     let words = error["message"].as_str().or_else(|| error.as_str());
     words.map_or_else(|| error.to_string(), str::to_owned)
 }
 
-/// An error on the way, with its causes but without the address.
+/// Describes a transport error with its causes but without the address.
 fn describe_error(error: &reqwest::Error) -> String {
     let mut text = String::from(if error.is_connect() { "no connection" } else { "the connection failed" });
     let mut cause = error.source();
@@ -423,7 +423,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// A body as text, if it is no longer than it may be.
+/// Reads a body as text, up to `limit` bytes.
 pub(crate) async fn read_bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| transport_cause(&error))? {
@@ -435,8 +435,8 @@ pub(crate) async fn read_bounded(mut response: reqwest::Response, limit: usize) 
     String::from_utf8(body).map_err(|_| Cause::Broken { detail: "the answer is not UTF-8".into() })
 }
 
-/// How long the provider asks to be left alone: in milliseconds, in seconds, or as a date, which is measured against
-/// the date it answered with, since its clock need not be ours.
+/// Returns the wait that the provider asks for: in milliseconds, in seconds, or as a date. A date is compared with the
+/// date of the response, since the provider's clock may differ from ours.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|millis| millis.parse().ok()) {

@@ -1,9 +1,9 @@
-//! Crystals: whatever answers a list of messages, behind one contract that the runtime relies on.
+//! Crystals: anything that answers a list of messages, behind one contract that the runtime relies on.
 //!
-//! A [`Crystal`] takes a [`Request`] and gives an [`Answer`] or a [`Failure`], and says what it says while it says it.
-//! Everything around that is here as data and plain functions, for the loop to call: what is asked again and when
-//! ([`RetryPolicy`]), what every answer must keep ([`contract`]), how a provider's chunks become canonical events
-//! ([`Assembler`]). Nothing here knows a gate, a store or a turn's life.
+//! A [`Crystal`] takes a [`Request`], streams its output as events and returns an [`Answer`] or a [`Failure`]. The rest
+//! of this crate is data and plain functions for the loop to call: which requests are retried and when
+//! ([`RetryPolicy`]), which rules every answer must keep ([`contract`]), how a provider's chunks become canonical
+//! events ([`Assembler`]). Nothing here knows a gate, a store or the life of a turn.
 
 #[cfg(feature = "http")]
 mod anthropic;

@@ -1,81 +1,84 @@
-//! The bounds of this room: what one request may be made to wait for, and what one answer may make a process hold.
+//! The bounds of this crate: what one request may be made to wait for, and what one answer may make a process hold.
 
 cantrip_canon::limits! {
-    /// A message as a wire wrote it, which is kept for the next request; a longer one is written anew each time.
+    /// The maximum size of a serialized message that is kept for the next request. A longer one is serialized each
+    /// time.
     WRITTEN_BYTES_KEPT_MAX: usize = 256 << 10, "bytes";
-    /// Attempts after the first one, unless the policy says otherwise.
+    /// The default number of retries after the first attempt.
     RETRIES_MAX: u32 = 5, "attempts";
-    /// What the first wait is drawn from; each later one from twice as much.
+    /// The maximum of the first random delay before a retry. It doubles with each retry.
     RETRY_BASE_MS: u64 = 1_000, "ms";
-    /// What no wait is drawn beyond.
+    /// The maximum delay before a retry, unless the provider asks for a longer one.
     RETRY_CAP_MS: u64 = 60_000, "ms";
-    /// A provider that asks to wait longer than this is down: the retries end there and the run can be parked.
+    /// The maximum delay that a provider may ask for. A provider that asks for more counts as down: there are no more
+    /// retries, and the run can be parked.
     RETRY_AFTER_MS_MAX: u64 = 600_000, "ms";
-    /// Prompts for a call that came without one, after the first answer; then the cast ends.
+    /// The maximum number of reminders when a required call is missing from an answer. After that the cast ends.
     DEMANDS_MAX: u32 = 2, "prompts";
-    /// Tokens of one answer, unless the call asks for another number.
+    /// The default maximum length of one answer.
     OUTPUT_TOKENS_DEFAULT: u32 = 8_192, "tokens";
-    /// Of a window whose model has no bound of its own for answers, one part in so many is the answer's.
+    /// If a model has no maximum answer length, an answer may use the window divided by this.
     OUTPUT_SHARE_OF_WINDOW: u64 = 4, "parts";
-    /// Tokens of thought of little effort, for models that take a number.
+    /// The thinking budget for low effort, for models that take a number of tokens.
     THINKING_TOKENS_LOW: u32 = 2_048, "tokens";
-    /// The same of middling effort.
+    /// The thinking budget for medium effort.
     THINKING_TOKENS_MEDIUM: u32 = 8_192, "tokens";
-    /// The same of much effort.
+    /// The thinking budget for high effort.
     THINKING_TOKENS_HIGH: u32 = 24_576, "tokens";
-    /// The least that a model which takes a number of thought tokens can be given.
+    /// The minimum thinking budget of models that take a number of tokens.
     THINKING_TOKENS_MIN: u32 = 1_024, "tokens";
-    /// The window that a model behind Ollama is given where nobody says another: what it does without being told cuts a
-    /// list without a word.
+    /// The default window of a model behind Ollama. With its own default, Ollama would silently truncate the messages.
     OLLAMA_WINDOW_DEFAULT: u64 = 16_384, "tokens";
-    /// The window that a model behind Ollama is taken to have at most where no request can say another, which it has on
+    /// The maximum window that is assumed of a model behind Ollama if requests cannot set it. It is Ollama's default on
     /// most machines.
     OLLAMA_CHAT_WINDOW_MAX: u64 = 4_096, "tokens";
-    /// The window that is assumed of a model which no table describes and whose server does not tell.
+    /// The assumed window of a model that is in no table and whose server does not report one.
     WINDOW_TOKENS_ASSUMED: u64 = 8_192, "tokens";
-    /// How long a server may take to tell the window of a model, before an entity is made.
+    /// The timeout for asking a server for the window of a model, before an entity is created.
     WINDOW_ASK_MS_MAX: u64 = 2_000, "ms";
-    /// What is read of that. Lists of gateways are long.
+    /// The maximum size of the response to that request. Gateways have long lists.
     WINDOW_ASK_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// For how long it counts what a server told; then an entity that is made has it asked again.
+    /// The time for which a reported window is cached. After that the next new entity asks again.
     WINDOW_KEPT_MS: u64 = 60_000, "ms";
-    /// Text, thinking and arguments of one answer together. What is longer fails the attempt and is not asked for again.
+    /// The maximum total size of text, thinking and arguments in one answer. A longer answer fails the attempt, which
+    /// is not retried.
     ANSWER_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// Calls of one answer; one more fails the attempt.
+    /// The maximum number of calls in one answer. More calls fail the attempt.
     ANSWER_CALLS_MAX: usize = 1_024, "calls";
-    /// A provider's own words in a failure; the rest is cut.
+    /// The maximum size of a provider's error message in a failure. The rest is cut.
     DETAIL_BYTES_MAX: usize = 2_048, "bytes";
-    /// The name of a crystal.
+    /// The maximum length of a crystal's name.
     NAME_BYTES_MAX: usize = 1_024, "bytes";
-    /// The name of an endpoint.
+    /// The maximum length of an endpoint's name.
     ENDPOINT_NAME_BYTES_MAX: usize = 64, "bytes";
-    /// The file of a script or a program.
+    /// The maximum size of a script or program file.
     SCRIPT_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// Nesting of a script.
+    /// The maximum nesting depth of a script.
     SCRIPT_DEPTH_MAX: usize = 64, "levels";
-    /// Values of a script, those that an alias repeats counted each time.
+    /// The maximum number of values in a script. Values that an alias repeats count each time.
     SCRIPT_NODES_MAX: usize = 1 << 20, "values";
-    /// A table of models and prices.
+    /// The maximum size of a table of models and prices.
     PROFILES_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// Requests that a scripted crystal remembers; the oldest is forgotten.
+    /// The maximum number of requests that a scripted crystal remembers. The oldest one is dropped first.
     INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
-    /// Requests on their way at once with one key to one address; the next waits for a place.
+    /// The maximum number of concurrent requests with one key to one address. Further requests wait.
     REQUESTS_AT_ONCE_MAX: usize = 64, "requests";
-    /// How long a provider may take to be connected to.
+    /// The timeout for connecting to a provider.
     CONNECT_MS_MAX: u64 = 10_000, "ms";
-    /// How long a provider may say nothing, before or within its answer; models think for minutes.
+    /// The timeout for a provider that sends nothing, before or during its answer. Models may think for minutes.
     SILENCE_MS_MAX: u64 = 300_000, "ms";
-    /// One event of a provider's stream, or an answer that comes in one piece. JSON may write a byte as six.
+    /// The maximum size of one event of a provider's stream, or of an answer without streaming. JSON may escape a byte
+    /// as six.
     FRAME_BYTES_MAX: usize = 48 << 20, "bytes";
-    /// What is read of an answer that tells of an error.
+    /// The maximum size that is read of an error response.
     ERROR_BODY_BYTES_MAX: usize = 64 << 10, "bytes";
-    /// How long a server on this machine may take to say which models it has, where nobody named a crystal.
+    /// The timeout for a server on this machine to list its models, if no crystal is named.
     NEARBY_MS_MAX: u64 = 500, "ms";
-    /// How long a server may take to list its models where a person asks what can be reached.
+    /// The timeout for a server to list its models, if a user asks which models can be reached.
     SERVER_LIST_MS_MAX: u64 = 3_000, "ms";
-    /// Models of one server that are told of; the others are left out.
+    /// The maximum number of models that are listed for one server. Further models are left out.
     LISTED_MODELS_MAX: usize = 1_000, "models";
-    /// What is read of a list of models.
+    /// The maximum size of a list of models.
     NEARBY_BYTES_MAX: usize = 1 << 20, "bytes";
 }
 

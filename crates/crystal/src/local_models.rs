@@ -1,4 +1,5 @@
-//! Is there a model on this machine? Servers that people run beside themselves are asked at their usual addresses.
+//! Is there a model on this machine? Asks the local model servers at their usual addresses, and lists the models of a
+//! server.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::http::read_bounded;
 use crate::limits::{LISTED_MODELS_MAX, NEARBY_BYTES_MAX, NEARBY_MS_MAX, SERVER_LIST_MS_MAX};
 use crate::{Access, ModelName, NamedEndpoint, Provider, Wire};
 
-/// Where LM Studio, llama.cpp and vLLM listen unless told otherwise.
+/// The default addresses of LM Studio, llama.cpp and vLLM.
 pub const LOCAL_ADDRESSES: [&str; 3] =
     ["http://localhost:1234/v1", "http://localhost:8080/v1", "http://localhost:8000/v1"];
 
-/// The first model that a server on this machine offers: Ollama at its address, then whoever speaks as OpenAI does at
-/// one of these. All are asked at once and each has a moment to answer, so a machine without any costs that moment.
+/// Returns the first model that a server on this machine offers: Ollama at its address, then any OpenAI-compatible
+/// server at one of `others`. All are asked at once with a short timeout, so a machine without any costs that timeout.
 pub async fn find_local_model(ollama: Option<&Url>, others: &[Url]) -> Option<ModelName> {
     let client = client(Reach::ThisMachine).ok()?;
     let home = Url::parse(Provider::Ollama.default_url()).ok();
@@ -29,7 +30,7 @@ pub async fn find_local_model(ollama: Option<&Url>, others: &[Url]) -> Option<Mo
     ollama.or_else(|| others.into_iter().flatten().next())
 }
 
-/// Why a server did not tell its models.
+/// The reason why a server did not list its models.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelListError {
     #[error("it cannot be reached: {0}")]
@@ -40,7 +41,7 @@ pub enum ModelListError {
     Strange(String),
 }
 
-/// The models that a provider says it has, asked with its key at its address.
+/// Returns the models that a provider lists, asked with its key at its address.
 pub async fn models_of_provider(provider: Provider, access: &Access) -> Result<Vec<String>, ModelListError> {
     let Ok(home) = Url::parse(provider.default_url()) else {
         return Err(ModelListError::Strange("no address".to_owned()));
@@ -58,7 +59,7 @@ pub async fn models_of_provider(provider: Provider, access: &Access) -> Result<V
     fetch_models(base, path, &[keyed], access.key.as_ref()).await
 }
 
-/// The models that an endpoint says it has. Its key, if there is one, is sent only where the server wants one.
+/// Returns the models that an endpoint lists. Its key, if there is one, is sent only if the server wants one.
 pub async fn models_of_endpoint(
     endpoint: &NamedEndpoint,
     key: Option<&Secret<String>>,
@@ -80,7 +81,7 @@ pub async fn models_of_endpoint(
     fetch_models(&endpoint.url, path, headers, key).await
 }
 
-/// Where a question goes.
+/// The destination of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     ThisMachine,
@@ -88,17 +89,17 @@ enum Reach {
 }
 
 fn client(reach: Reach) -> Result<reqwest::Client, reqwest::Error> {
-    // Whoever embeds this may have chosen another provider of cryptography before; then that one stays.
+    // A program that embeds this crate may have installed another crypto provider before; then that one stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     match reach {
-        // A machine does not ask its neighbours about itself.
+        // A lookup on this machine must not go through a proxy.
         Reach::ThisMachine => builder.no_proxy().timeout(Duration::from_millis(NEARBY_MS_MAX)).build(),
         Reach::Anywhere => builder.timeout(Duration::from_millis(SERVER_LIST_MS_MAX)).build(),
     }
 }
 
-/// Asks for a list of models at `path` below `base`, with the key in these headers.
+/// Fetches a list of models at `path` below `base`, with the key in these headers.
 async fn fetch_models(
     base: &Url,
     path: &str,
@@ -131,7 +132,7 @@ async fn fetch_models(
     match response.status() {
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             let text = read_bounded(response, NEARBY_BYTES_MAX).await.unwrap_or_default();
-            // Anything else that guards a port would say it in words of its own, and must not be offered a key.
+            // Any other service that guards a port answers in its own format, and must not be offered a key.
             match serde_json::from_str::<Value>(&text).is_ok_and(|told| told.get("error").is_some()) {
                 true => Err(ModelListError::KeyRefused(status.as_u16())),
                 false => Err(strange(&format!("status {}", status.as_u16()))),
@@ -143,7 +144,7 @@ async fn fetch_models(
             let told: Value = serde_json::from_str(&text).map_err(|_| strange("no JSON"))?;
             let list = ["/data", "/models"].into_iter().find_map(|at| told.pointer(at)?.as_array());
             let list = list.or_else(|| told.as_array()).ok_or_else(|| strange("no list"))?;
-            // In Gemini's and Ollama's lists they go by `name`.
+            // Gemini's and Ollama's lists use `name`.
             let ids = list.iter().filter_map(|model| model["id"].as_str().or_else(|| model["name"].as_str()));
             let names = ids.filter(|id| !id.chars().any(char::is_control));
             Ok(names.map(|id| id.trim_start_matches("models/").to_owned()).take(LISTED_MODELS_MAX).collect())
@@ -163,7 +164,7 @@ async fn first_model(client: &reqwest::Client, base: &Url) -> Option<ModelName> 
     parse_model_name(&format!("local/{model}@{base}"))
 }
 
-/// What a stranger says its model is called may be no name at all.
+/// Parses a model name from an unknown server, which may be invalid.
 fn parse_model_name(text: &str) -> Option<ModelName> {
     text.parse().ok()
 }

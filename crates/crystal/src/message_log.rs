@@ -1,11 +1,12 @@
-//! How does every request carry the whole list, and none a copy of it?
+//! How does every request carry the whole list without a copy of it?
 //!
-//! An entity's list only grows at its end (between two folds), so it is kept once: whoever sends or records a request
-//! holds the list and the length it had. A vector behind a lock was turned down: a reader would hold up the writer for
-//! as long as it takes to write a request to the wire, or copy every pointer to avoid that.
+//! An entity's list only grows at its end (between two folds), so it is stored once: a request, or its record, holds
+//! the list and the length that it had. A vector behind a lock was turned down: a reader would block the writer while
+//! it serializes a request, or copy every pointer to avoid that.
 //!
-//! What a wire wrote stays with the list, in pieces that requests share: a request of a thousand messages is written by
-//! writing the two new ones, copying what has not yet come to a whole piece, and counting one more holder of the others.
+//! The serialized text stays with the list, in pieces that requests share. So a request of a thousand messages
+//! serializes only the two new ones, copies the text that does not fill a piece yet, and takes a reference to each of
+//! the other pieces.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,29 +18,29 @@ use cantrip_loom::Message;
 
 use crate::limits::WRITTEN_BYTES_KEPT_MAX;
 
-/// Places of the first stretch; each later one is twice as long as the one before.
+/// The number of slots in the first segment; each later segment is twice as long as the one before.
 const FIRST: usize = 16;
 const STRETCHES: usize = 40;
 
 type Stretch = Box<[OnceLock<Arc<Message>>]>;
 
-/// What is kept of a wire's text is shared in pieces of about this size: a larger one makes each request copy more that has
-/// not come to a piece yet, a smaller one makes it count more pieces.
+/// The approximate size of a shared piece of serialized text. A larger size makes each request copy more text that does
+/// not fill a piece yet; a smaller one makes it count more pieces.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What the first wire that was asked wrote of a list: its messages with a comma before each but the first.
+/// The text of a list as the first protocol serialized it: its messages with a comma before each but the first.
 struct RenderedMessages {
     by: Arc<str>,
     whole: Vec<Piece>,
-    /// What follows the pieces, up to `length`.
+    /// The text after the pieces, up to `length`.
     rest: String,
-    /// How many messages are written.
+    /// The number of serialized messages.
     length: usize,
 }
 
 enum Piece {
     Kept(Bytes),
-    /// The message at this place is too long to be kept twice.
+    /// The index of a message that is too long to be kept twice.
     Long(usize),
 }
 
@@ -52,7 +53,7 @@ impl RenderedMessages {
         Arc::ptr_eq(&self.by, wire) || self.by == *wire
     }
 
-    /// The next message, as it was written; says whether its text is kept.
+    /// Adds the text of the next message. Returns true if the text is kept.
     fn take(&mut self, text: &str) -> bool {
         let kept = text.len() <= WRITTEN_BYTES_KEPT_MAX;
         if kept {
@@ -71,22 +72,23 @@ impl RenderedMessages {
 
     fn close(&mut self) {
         if !self.rest.is_empty() {
-            // To its length: of ten thousand agents, each would else hold the space that its text once grew into.
+            // Shrinks the text to its length. With ten thousand agents, each would otherwise keep the capacity that its
+            // text once grew to.
             self.whole.push(Piece::Kept(std::mem::take(&mut self.rest).into_bytes().into_boxed_slice().into()));
         }
     }
 }
 
-/// A comma before every element but the first.
+/// Adds a comma before every element but the first.
 fn separate(text: &mut String, before: usize) {
     if before > 0 {
         text.push(',');
     }
 }
 
-/// A list of messages that is shared and only ever appended to. All clones are the same list.
+/// A shared list of messages that is only ever appended to. All clones are the same list.
 ///
-/// Reading takes no lock and a message that was read stays where it is, whatever is appended meanwhile.
+/// Reading takes no lock, and a message that was read stays in place, whatever is appended meanwhile.
 ///
 /// ```
 /// # use cantrip_crystal::MessageLog;
@@ -118,7 +120,7 @@ impl Default for Segments {
     }
 }
 
-/// The stretch that holds place `at`, and the place within it.
+/// Returns the segment that holds index `at`, and the index within it.
 fn place(at: usize) -> (usize, usize) {
     let stretch = (at / FIRST + 1).ilog2();
     (stretch as usize, at - FIRST * ((1 << stretch) - 1))
@@ -129,13 +131,13 @@ impl MessageLog {
         Self::default()
     }
 
-    /// Appends a message and says how long the list is now.
+    /// Appends a message and returns the new length.
     pub fn push(&self, message: impl Into<Arc<Message>>) -> usize {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.0.length.load(Ordering::Acquire);
         let (stretch, within) = place(at);
         let places = self.0.stretches[stretch].get_or_init(|| (0..FIRST << stretch).map(|_| OnceLock::new()).collect());
-        // Places are filled in order under the lock, so this one is free.
+        // Slots are filled in order under the lock, so this one is free.
         let _ = places[within].set(message.into());
         self.0.length.store(at + 1, Ordering::Release);
         at + 1
@@ -149,18 +151,18 @@ impl MessageLog {
         self.len() == 0
     }
 
-    /// The message at `at`, counted from 0.
+    /// Returns the message at index `at`, counted from 0.
     pub fn get(&self, at: usize) -> Option<&Arc<Message>> {
         let (stretch, within) = place(at);
         self.0.stretches.get(stretch)?.get()?.get(within)?.get()
     }
 
-    /// The list as it is now.
+    /// Returns the list as it is now.
     pub fn all(&self) -> Messages {
         self.first(self.len())
     }
 
-    /// The first `length` messages, or as many as there are.
+    /// Returns the first `length` messages, or all if there are fewer.
     pub fn first(&self, length: usize) -> Messages {
         Messages { list: self.clone(), length: length.min(self.len()), extra: Arc::default() }
     }
@@ -172,7 +174,7 @@ impl fmt::Debug for MessageLog {
     }
 }
 
-/// What one request sends: the beginning of a shared list, and what is said for this one attempt only.
+/// The messages of one request: a prefix of a shared list, and extra messages for this attempt only.
 #[derive(Clone)]
 pub struct Messages {
     list: MessageLog,
@@ -181,23 +183,23 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// The same messages and then these, which enter no list: a demand for a call that did not come.
+    /// Adds messages that do not enter the list, such as a demand for a missing call.
     #[must_use]
     pub fn with_extra(self, aside: impl Into<Arc<[Message]>>) -> Self {
         Self { extra: aside.into(), ..self }
     }
 
-    /// The list they are the beginning of.
+    /// Returns the list that these messages are a prefix of.
     pub fn list(&self) -> &MessageLog {
         &self.list
     }
 
-    /// How many of them are the list's.
+    /// Returns the number of messages from the list.
     pub fn list_length(&self) -> usize {
         self.length
     }
 
-    /// How many there are, those said aside included.
+    /// Returns the number of messages, extra messages included.
     pub fn len(&self) -> usize {
         self.length + self.extra.len()
     }
@@ -206,15 +208,15 @@ impl Messages {
         self.len() == 0
     }
 
-    /// The message at `at`, counted from 0.
+    /// Returns the message at index `at`, counted from 0.
     pub fn get(&self, at: usize) -> Option<&Message> {
         if at < self.length { self.list.get(at).map(|message| &**message) } else { self.extra.get(at - self.length) }
     }
 
-    /// The messages as a wire writes them, first to last, with commas between them, in pieces. What was written for an
-    /// earlier request of the same list is not written again; that holds for the wire that asks first (`by`, which says all
-    /// that its writing depends on beside the message), and for requests that are not shorter than the last one: any other
-    /// writes anew. A text that is too long to be kept twice is written anew as well.
+    /// Serializes the messages in order, with commas between them, in pieces. Text that was serialized for an earlier
+    /// request of the same list is reused. That holds for the first protocol that asks (`by` names everything that its
+    /// text depends on besides the message), and for requests that are not shorter than the last one; any other request
+    /// serializes all messages again. A message that is too long to be kept twice is also serialized again.
     pub fn render_with<E>(
         &self,
         by: &Arc<str>,
@@ -256,13 +258,13 @@ impl Messages {
         Ok(pieces)
     }
 
-    /// First to last.
+    /// Iterates over the messages in order.
     pub fn iter(&self) -> impl Iterator<Item = &Message> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
 }
 
-/// An element behind so many others.
+/// Returns an array element that follows `before` others.
 pub(crate) fn element(before: usize, text: &str) -> Bytes {
     let mut element = String::with_capacity(text.len() + 1);
     separate(&mut element, before);

@@ -1,8 +1,8 @@
-//! Which crystal is meant?
+//! Which crystal does a name mean?
 //!
-//! A name is read once, where it is written, into a value. A provider that does not exist cannot be named; an endpoint is
-//! known by the configuration of whoever reaches it, so its name is only checked for its letters here. What a model is
-//! called beyond its provider is the provider's matter and passes as it is.
+//! A name is parsed once, where it is written, into a value. An unknown provider is an error. The endpoints are known
+//! only to the configuration, so the name of an endpoint is only checked for its characters here. The part after the
+//! provider is the provider's own model name and passes unchanged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use url::Url;
 use crate::limits::{ENDPOINT_NAME_BYTES_MAX, NAME_BYTES_MAX};
 use crate::scripted::suggestion;
 
-/// The name of a crystal, as a spell or a command line has it.
+/// The name of a crystal, as written in a spell or on a command line.
 ///
 /// ```
 /// # use cantrip_crystal::{ModelName, Provider};
@@ -27,14 +27,14 @@ use crate::scripted::suggestion;
 pub enum ModelName {
     /// `anthropic/...`, `openai/...`, `gemini/...`, `openrouter/...`, `ollama/...`
     Hosted { provider: Provider, model: String },
-    /// `local/<model>@<url>`: any endpoint that speaks as OpenAI's chat does.
+    /// `local/<model>@<url>`: any endpoint that speaks OpenAI's chat protocol.
     Local { model: String, url: Url },
-    /// `groq/...`, `vllm/...`, or the name of an endpoint in a configuration. Whether there is such an endpoint is known
-    /// where its address is looked up.
+    /// `groq/...`, `vllm/...`, or the name of an endpoint in a configuration. The lookup of its address decides whether
+    /// the endpoint exists.
     Endpoint { endpoint: String, model: String },
     /// `scripted/<file>`, or `scripted/<file>#<script>` where the file has several.
     Scripted { file: String, script: Option<String> },
-    /// `replay/<turn>`: the thread that ends there.
+    /// `replay/<turn>`: the thread that ends at this turn.
     Replay { turn: TurnId },
     /// `program/<file>`
     Program { file: String },
@@ -66,7 +66,7 @@ impl Provider {
     }
 }
 
-/// Why a text names no crystal.
+/// The reason why a text names no crystal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
     #[error("a crystal's name is provider/model, and this has no model: {0:?}")]
@@ -85,10 +85,10 @@ pub enum NameFault {
 
 pub(crate) const OTHERS: [&str; 5] = ["local", "scripted", "replay", "program", "human"];
 
-/// A name that differs in so few letters from a built-in one is taken for a typing error.
+/// A name with at most this many letters different from a built-in name is treated as a typing error.
 const TYPING_ERROR_LETTERS: usize = 2;
 
-/// Says what is wrong with this name for an endpoint, and nothing if it can be one.
+/// Returns the rule that this endpoint name breaks, or none if it is valid.
 pub fn endpoint_name_fault(name: &str) -> Option<String> {
     let letters = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '_');
     let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
@@ -106,7 +106,7 @@ pub fn endpoint_name_fault(name: &str) -> Option<String> {
     })
 }
 
-/// The built-in name that this is, or that it was probably meant to be.
+/// Returns the built-in name that equals this name or was probably meant.
 fn near_built_in(name: &str) -> Option<&'static str> {
     let built_in = Provider::ALL.into_iter().map(Provider::as_str).chain(OTHERS);
     let near = built_in.map(|known| (strsim::osa_distance(known, name), known)).min()?;
@@ -114,7 +114,7 @@ fn near_built_in(name: &str) -> Option<&'static str> {
 }
 
 impl NameFault {
-    /// No provider has this name, nor any of these endpoints: tells which one was probably meant.
+    /// Creates the fault for a name that is neither a provider nor one of these endpoints, with a suggestion.
     pub fn unknown(provider: &str, endpoints: &[&str]) -> Self {
         let mut known: Vec<&str> = endpoints.to_vec();
         known.extend(Provider::ALL.map(Provider::as_str));
@@ -124,7 +124,7 @@ impl NameFault {
 }
 
 impl ModelName {
-    /// Whether it only works in a circle that runs code.
+    /// Returns true if the crystal only works in a circle that runs code.
     pub fn needs_code(&self) -> bool {
         match self {
             Self::Program { .. } => true,
@@ -179,7 +179,7 @@ impl FromStr for ModelName {
 }
 
 fn local(text: &str, rest: &str) -> Result<ModelName, NameFault> {
-    // A model's own name may have an `@`; an address begins with its scheme.
+    // A model name may contain an `@`; an address begins with its scheme.
     let split = rest.match_indices('@').find(|(at, _)| {
         let after = &rest[at + 1..];
         after.starts_with("http://") || after.starts_with("https://")
@@ -192,7 +192,7 @@ fn local(text: &str, rest: &str) -> Result<ModelName, NameFault> {
     let fault = |rule: &str| NameFault::Url { url: written.to_owned(), rule: rule.to_owned() };
     let url = Url::parse(written).map_err(|error| fault(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
-        // The name stands in records and logs. The text of the fault must not repeat it either.
+        // The name is written to records and logs. The text of the fault must not repeat the key either.
         return Err(NameFault::Url { url: "...".to_owned(), rule: "a key does not belong into a name".to_owned() });
     }
     if url.query().is_some() || url.fragment().is_some() {

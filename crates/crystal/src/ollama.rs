@@ -1,7 +1,7 @@
-//! Ollama's own chat.
+//! Ollama's own chat API.
 //!
-//! It also speaks as OpenAI does, but not about its window: a list that is longer than the few thousand tokens it starts
-//! with is cut there without a word. Here it is told how many it shall read.
+//! Ollama also speaks OpenAI's protocol, but that one has no parameter for the context window: a list longer than the
+//! default of a few thousand tokens is cut silently. Here each request sets the window.
 
 mod body;
 mod reader;
@@ -21,7 +21,7 @@ use reader::AnswerReader;
 pub struct Ollama(Endpoint);
 
 impl Ollama {
-    /// `model` at `base`, which is the part of the address before `/api/chat`.
+    /// Creates the crystal of `model` at `base`, the part of the address before `/api/chat`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let endpoint = Endpoint::new(format!("ollama/{model}"), model, endpoint_url(base, &["api", "chat"])?)?;
         Ok(Self(endpoint.with_window_lookup(Some(WindowLookup::Ollama)).with_key_header(
@@ -31,19 +31,19 @@ impl Ollama {
         )?))
     }
 
-    /// The same, where this is told of a window that nobody knows and that is assumed.
+    /// Sets the callback for a context window that is unknown and therefore assumed.
     #[must_use]
     pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
         Self(self.0.on_assumed_window(Some(assumed)))
     }
 
-    /// The same, of which these profiles know better than the table that comes with the program.
+    /// Replaces the built-in table of model profiles with `profiles`.
     #[must_use]
     pub fn with_profiles(self, profiles: &Profiles) -> Self {
         Self(self.0.with_profiles(profiles))
     }
 
-    /// The same, with each answer in one piece. Nothing is seen before it is all said.
+    /// Requests each answer in one piece. Nothing is shown before the answer is complete.
     #[must_use]
     pub fn without_streaming(self) -> Self {
         Self(self.0.without_streaming())

@@ -1,14 +1,14 @@
-//! What does a request cost?
+//! How much does a request cost?
 //!
-//! Rates are money for a million tokens, so a request is a sum of whole products and one division, rounded up: what is
-//! booked is never less than what is charged. Floats were turned down with the rest of the arithmetic they bring, and so
-//! was a guess for models that nobody has priced: a sum with a guess in it is a guess.
+//! Rates are money per million tokens, so the cost of a request is a sum of integer products and one division, rounded
+//! up: the booked amount is never less than the charge. Floats were turned down because of their rounding, and so was a
+//! guess for models without a price: a sum that contains a guess is a guess.
 
 use cantrip_canon::{Currency, Money, MoneyFault};
 use cantrip_loom::Usage;
 use serde::Deserialize;
 
-/// What is known of what a crystal's answers cost.
+/// The known price of a crystal's answers.
 ///
 /// ```
 /// # use cantrip_crystal::{Price, Rates};
@@ -21,23 +21,23 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub enum Price {
-    /// Nobody has said. It is never guessed.
+    /// The price is not known. It is never guessed.
     Unknown,
     /// Nothing is ever charged.
     Free,
     Listed(Rates),
 }
 
-/// Money for a million tokens of each kind, all of one currency.
+/// Money per million tokens of each kind, all in one currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     currency: Currency,
     usual: Tier,
-    /// Of a request whose prompt has more tokens than this.
+    /// The threshold and the rates for a request whose prompt has more tokens than the threshold.
     long: Option<(u64, Tier)>,
 }
 
-/// Micro-units for a million tokens.
+/// Micro-units per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tier {
     input: i64,
@@ -49,7 +49,8 @@ struct Tier {
 const MILLION: i128 = 1_000_000;
 
 impl Price {
-    /// What a request that used so much costs; none if nobody knows. What is free costs nothing in dollars.
+    /// Returns the cost of a request with this usage, or none if the price is unknown. A free crystal costs zero
+    /// dollars.
     pub fn cost(&self, usage: &Usage) -> Option<Money> {
         match self {
             Self::Unknown => None,
@@ -58,7 +59,8 @@ impl Price {
         }
     }
 
-    /// The most that a request with so many tokens of prompt and of answer can cost; none if nobody knows.
+    /// Returns the highest possible cost of a request with this many prompt and answer tokens, or none if the price is
+    /// unknown.
     pub fn worst_cost(&self, prompt_tokens: u64, completion_tokens: u64) -> Option<Money> {
         match self {
             Self::Unknown => None,
@@ -67,7 +69,8 @@ impl Price {
         }
     }
 
-    /// How many tokens of answer can be paid with so much, after so many of prompt; none if none can, or nobody knows.
+    /// Returns the number of answer tokens that `left` can pay for after the prompt, or none if it pays for none or the
+    /// price is unknown.
     pub fn affordable_tokens(&self, left: Money, prompt_tokens: u64) -> Option<u64> {
         match self {
             Self::Unknown => None,
@@ -76,7 +79,7 @@ impl Price {
         }
     }
 
-    /// Whether a limit in this currency can be kept.
+    /// Returns true if a limit in this currency can be enforced.
     pub fn can_limit_in(&self, currency: Currency) -> bool {
         match self {
             Self::Unknown => false,
@@ -85,12 +88,12 @@ impl Price {
         }
     }
 
-    /// The currency of its amounts; dollars, where it says none.
+    /// Returns the currency of its amounts; dollars if there are no rates.
     pub fn currency(&self) -> Currency {
         self.rates().map_or(Currency::USD, Rates::currency)
     }
 
-    /// The rates, where there are some.
+    /// Returns the rates, if there are any.
     pub fn rates(&self) -> Option<&Rates> {
         match self {
             Self::Listed(rates) => Some(rates),
@@ -100,7 +103,7 @@ impl Price {
 }
 
 impl Rates {
-    /// For input and output; tokens that a cache gave or took cost as much as any input.
+    /// Creates rates for input and output. Cache reads and cache writes cost as much as other input.
     pub fn new(input: Money, output: Money) -> Result<Self, MoneyFault> {
         output.excess_over(input)?;
         let usual = Tier {
@@ -112,19 +115,19 @@ impl Rates {
         Ok(Self { currency: input.currency(), usual, long: None })
     }
 
-    /// What a token that a cache gave costs.
+    /// Sets the rate of tokens read from the cache.
     pub fn cached(mut self, rate: Money) -> Result<Self, MoneyFault> {
         self.usual.cached = self.of_mine(rate)?;
         Ok(self)
     }
 
-    /// What a token that a cache took costs.
+    /// Sets the rate of tokens written to the cache.
     pub fn cache_write(mut self, rate: Money) -> Result<Self, MoneyFault> {
         self.usual.cache_write = self.of_mine(rate)?;
         Ok(self)
     }
 
-    /// Other rates for the whole of a request whose prompt has more than `over` tokens.
+    /// Sets other rates for all tokens of a request whose prompt has more than `over` tokens.
     pub fn long(mut self, over: u64, rates: &Self) -> Result<Self, MoneyFault> {
         self.of_mine(Money::zero(rates.currency))?;
         self.long = Some((over, rates.usual));
@@ -139,14 +142,14 @@ impl Rates {
         self.currency
     }
 
-    /// For a million tokens: input, output, given by a cache, taken by a cache.
+    /// Returns the rates per million tokens: input, output, cache read, cache write.
     pub fn per_million(&self) -> [Money; 4] {
         let Tier { input, output, cached, cache_write } = self.usual;
         [input, output, cached, cache_write]
             .map(|micros| self.money(i128::from(micros)).unwrap_or_else(|| self.nothing()))
     }
 
-    /// Beyond how many tokens of prompt other rates hold.
+    /// Returns the number of prompt tokens above which other rates apply.
     pub fn long_over(&self) -> Option<u64> {
         self.long.map(|(over, _)| over)
     }
@@ -167,7 +170,7 @@ impl Rates {
         let given = usage.cached_tokens.min(usage.prompt_tokens);
         let taken = usage.cache_write_tokens.unwrap_or(0).min(usage.prompt_tokens - given);
         let fresh = usage.prompt_tokens - given - taken;
-        // What was thought is among the tokens of the answer already.
+        // The completion tokens already include reasoning tokens.
         let parts = [(fresh, input), (given, cached), (taken, cache_write), (usage.completion_tokens, output)];
         self.money(rounded_up(sum(parts)?))
     }
@@ -192,7 +195,7 @@ impl Rates {
     }
 }
 
-/// Tokens times their rates; none if no integer holds it.
+/// Sums tokens times rates. Returns none on overflow.
 fn sum<const N: usize>(parts: [(u64, i64); N]) -> Option<i128> {
     parts
         .into_iter()
@@ -203,7 +206,7 @@ fn rounded_up(millionths: i128) -> i128 {
     (millionths + MILLION - 1) / MILLION
 }
 
-/// A price as a table has it: `"free"`, or rates.
+/// A price as written in a table: `"free"`, or rates.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {

@@ -1,16 +1,16 @@
-//! What is known of a model before it is asked?
+//! What is known about a model before a request?
 //!
-//! How long a list it takes, how much it may answer, whether it can be offered tools, how its tokens are estimated. All
-//! of it comes from rows of a table ([`Profiles`]), each for the crystals whose names it matches, the more specific ones
-//! over the less specific. A model that nobody has described is the most ordinary one; its window is asked of its
-//! server when an entity is made ([`Crystal::learn_window`](crate::Crystal::learn_window)).
+//! The size of its context window, the length of its answers, its support for tools, the estimate of its tokens. All of
+//! it comes from rows of a table ([`Profiles`]). Each row applies to the crystals whose names it matches, and a more
+//! specific row overrides a less specific one. A model without a row gets the most ordinary profile; its window is
+//! asked from its server when an entity is created ([`Crystal::learn_window`](crate::Crystal::learn_window)).
 
 use serde::Deserialize;
 
 use crate::limits::{OUTPUT_SHARE_OF_WINDOW, OUTPUT_TOKENS_DEFAULT};
 use crate::{Price, Profiles};
 
-/// What a request to a model may count on.
+/// The capabilities of a model.
 ///
 /// ```
 /// # use cantrip_crystal::{Profile, ProfileRow};
@@ -21,56 +21,57 @@ use crate::{Price, Profiles};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Profile {
-    /// Tokens of a request and its answer together, where that is known.
+    /// The number of tokens of a request and its answer together, if known.
     pub window: Option<u64>,
-    /// Tokens of one answer, where the model has such a bound of its own.
+    /// The number of tokens of one answer, if the model has its own bound.
     pub output_tokens_max: Option<u32>,
-    /// It can be offered tools. Another one reads what it may do as text.
+    /// True if the model supports tools. Other models get the tools described as text.
     pub tools: bool,
-    /// Its provider can be made to call something.
+    /// True if the provider can force a tool call.
     pub forces_calls: bool,
-    /// It takes a temperature and the like.
+    /// True if the model accepts sampling parameters such as a temperature.
     pub samples: bool,
-    /// It can be asked to show what it thinks.
+    /// True if the model can return its thinking.
     pub thinks: bool,
-    /// How it is told how much to think.
+    /// The way to set how much the model thinks.
     pub thinking_by: ThinkingBy,
-    /// What it thought is taken back only behind the very messages that it was thought behind.
+    /// True if thinking is only accepted back after exactly the messages that it followed.
     pub binds_thoughts: bool,
-    /// Its text can be held to a JSON Schema.
+    /// True if the provider can constrain the text to a JSON Schema.
     pub structured: bool,
-    /// It can be shown images.
+    /// True if the model accepts images.
     pub images: bool,
-    /// Its chat takes `stream_options` and `seed` as OpenAI's does. A server that refuses unknown fields may not.
+    /// True if its chat API accepts `stream_options` and `seed` as OpenAI's does. A server that rejects unknown fields
+    /// may not.
     pub chat_extras: bool,
-    /// It says programs and nothing else, so it needs a circle that runs code.
+    /// True if the crystal answers with programs only, so it needs a circle that runs code.
     pub programs: bool,
     pub bytes_per_token: f64,
-    /// What every message costs beyond its text.
+    /// The number of tokens of a message beyond its text.
     pub message_tokens: f64,
-    /// What an image counts.
+    /// The number of tokens of an image.
     pub image_tokens: f64,
 }
 
-/// How a model is told how much to think.
+/// The setting by which a model is told how much to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingBy {
-    /// It is not.
+    /// The model has no such setting.
     #[default]
     Nothing,
-    /// By a word for its effort.
+    /// A word: low, medium or high effort.
     Effort,
-    /// By a number of tokens.
+    /// A number of tokens.
     Budget,
 }
 
-/// What someone says about some crystals: a row of the table, or whoever knows better than the table. What it leaves out
-/// stays as it is.
+/// Statements about some crystals: a row of the table, or of a user who knows better than the table. Fields that it
+/// leaves out stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileRow {
-    /// A crystal's name, or the beginning of one and `*`. Only rows of the table have it.
+    /// A crystal's name, or the beginning of one followed by `*`. Only rows of the table have it.
     #[serde(default)]
     pub crystal: String,
     pub window: Option<u64>,
@@ -89,13 +90,13 @@ pub struct ProfileRow {
     pub message_tokens: Option<f64>,
     pub image_tokens: Option<f64>,
     pub price: Option<Price>,
-    /// It is taken where nobody names a model of its provider.
+    /// True for the default model of its provider.
     pub default: Option<bool>,
 }
 
 impl ProfileRow {
-    /// How much of a name it fixes; none if it speaks of other crystals. A name fixes all of itself, and almost all of
-    /// its dated snapshots.
+    /// Returns how much of the name this row matches, or none if it does not apply. An exact name matches completely,
+    /// and its dated snapshots almost completely.
     pub(crate) fn fits(&self, name: &str) -> Option<usize> {
         match self.crystal.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning).then_some(beginning.len()),
@@ -107,7 +108,7 @@ impl ProfileRow {
     }
 }
 
-/// `20250929` or `2025-09-29`
+/// Returns true for a date such as `20250929` or `2025-09-29`.
 fn is_date(text: &str) -> bool {
     let like = |form: &str| {
         text.len() == form.len()
@@ -120,7 +121,7 @@ fn is_date(text: &str) -> bool {
 }
 
 impl Profile {
-    /// What holds where nobody says otherwise: a little over three bytes a token, an image like a page of text.
+    /// The defaults: a little over three bytes per token, and an image counts like a page of text.
     const PLAIN: Self = Self {
         window: None,
         output_tokens_max: None,
@@ -139,12 +140,12 @@ impl Profile {
         image_tokens: 1_600.0,
     };
 
-    /// What the table that comes with the program says about a crystal of this name.
+    /// Returns the profile of a crystal from the built-in table.
     pub fn of(name: &str) -> Self {
         Profiles::for_crystal(name).profile(name)
     }
 
-    /// The same, but for what `row` says.
+    /// Overrides the fields that `row` has.
     #[must_use]
     pub fn with(self, row: &ProfileRow) -> Self {
         Self {
@@ -166,7 +167,7 @@ impl Profile {
         }
     }
 
-    /// What it can be asked, in words for people.
+    /// Returns the supported features, as words for people.
     pub fn features(&self) -> Vec<&'static str> {
         let all = [
             (self.tools, "tools"),
@@ -179,8 +180,8 @@ impl Profile {
         all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
     }
 
-    /// Tokens of one answer: as many as the call asks for, but no more than the model gives, and of a small window no
-    /// more than leaves room for what is asked.
+    /// Returns the number of tokens of one answer: the requested number, but no more than the model gives, and with a
+    /// small window no more than leaves room for the request.
     pub fn output_tokens(&self, asked: Option<u32>) -> u32 {
         let share = self.window.and_then(|window| u32::try_from(window / OUTPUT_SHARE_OF_WINDOW).ok());
         let most = self.output_tokens_max.or(share).unwrap_or(u32::MAX);
@@ -189,7 +190,7 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// Of a crystal that nobody has described.
+    /// Returns the profile of a crystal without any row.
     fn default() -> Self {
         Self::PLAIN
     }

@@ -1,8 +1,8 @@
-//! What is known of all models: the table that comes with the program, and what someone lays over it.
+//! The profiles of all models: the built-in table, and the layers that a user adds to it.
 //!
-//! It is data, a file of rows, so that a new model or a new price needs no new program. A crystal whose name no row has is
-//! the most ordinary one, and has no price. Asking the providers for prices and features was turned down: most do not say
-//! them. Only a window that no row has is asked of the server, when an entity is made.
+//! The table is data, a file of rows, so that a new model or a new price needs no new program. A crystal without a row
+//! gets the most ordinary profile, and has no price. Asking the providers for prices and features was turned down: most
+//! do not report them. Only a window that no row has is asked from the server, when an entity is created.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::limits::PROFILES_BYTES_MAX;
 use crate::name::OTHERS;
 use crate::{Price, Profile, ProfileRow, Provider};
 
-/// Rows about models, the later layers over the earlier ones.
+/// Rows about models, in layers; a later layer overrides an earlier one.
 ///
 /// ```
 /// # use cantrip_crystal::{Price, Profiles};
@@ -27,12 +27,12 @@ use crate::{Price, Profile, ProfileRow, Provider};
 pub struct Profiles {
     version: u32,
     as_of: String,
-    /// With the number of their layer: what was laid over later wins.
+    /// The rows, each with the number of its layer. The later layer wins.
     rows: Vec<(usize, ProfileRow)>,
     layers: usize,
 }
 
-/// Why a text is no table of models.
+/// The reason why a text is not a valid table of models.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfilesFault {
     #[error("line {line}: {rule}")]
@@ -52,7 +52,7 @@ pub struct ModelEntry {
     pub crystal: String,
     pub profile: Profile,
     pub price: Price,
-    /// The one of its provider that is taken where nobody names one.
+    /// True for the model that is used when only its provider is named.
     pub default: bool,
 }
 
@@ -66,7 +66,7 @@ struct Table {
 }
 
 impl Profiles {
-    /// The table that comes with the program.
+    /// Returns the built-in table.
     pub fn builtin() -> &'static Self {
         static TABLE: OnceLock<Profiles> = OnceLock::new();
         TABLE.get_or_init(|| {
@@ -75,8 +75,8 @@ impl Profiles {
         })
     }
 
-    /// As much of that table as speaks of this crystal. What no provider serves needs few of its rows, and whoever only
-    /// casts a script does not wait for the others to be read.
+    /// Returns the part of the built-in table that can apply to this crystal. A crystal without a provider needs few
+    /// rows, so that casting a script does not wait until the others are parsed.
     pub fn for_crystal(name: &str) -> &'static Self {
         match provider_named(name) {
             Some(_) => Self::builtin(),
@@ -84,18 +84,18 @@ impl Profiles {
         }
     }
 
-    /// The rows for everything, and for what no provider serves.
+    /// Returns the rows for all crystals, and for those without a provider.
     fn here() -> &'static Self {
         static TABLE: OnceLock<Profiles> = OnceLock::new();
         TABLE.get_or_init(|| Self::load(include_str!("models/here.toml")).expect("our own table, read by a test"))
     }
 
-    /// A table that stands alone.
+    /// Parses a table on its own.
     pub fn load(text: &str) -> Result<Self, ProfilesFault> {
         Self { version: 0, as_of: String::new(), rows: Vec::new(), layers: 0 }.overlay(text)
     }
 
-    /// The same, with what `text` says laid over it: each of its rows wins over all rows before, in the fields it has.
+    /// Adds the rows of `text` as a layer: each of its rows overrides all earlier rows, in the fields that it has.
     pub fn overlay(self, text: &str) -> Result<Self, ProfilesFault> {
         let Table { version, as_of, models } = parse_table(text)?;
         let mut laid = self.overlay_rows(models)?;
@@ -104,10 +104,10 @@ impl Profiles {
         Ok(laid)
     }
 
-    /// The same, with these rows laid over it.
+    /// Adds these rows as a layer.
     pub fn overlay_rows(mut self, rows: Vec<ProfileRow>) -> Result<Self, ProfilesFault> {
         check(&rows)?;
-        // There is one default for each provider: whoever names another takes it away from the one before.
+        // Each provider has one default: a new default replaces the earlier one.
         for provider in rows.iter().filter(|row| row.default == Some(true)).filter_map(provider_of) {
             for (_, row) in self.rows.iter_mut().filter(|(_, row)| provider_of(row) == Some(provider)) {
                 row.default = None;
@@ -119,33 +119,33 @@ impl Profiles {
         Ok(self)
     }
 
-    /// Which edition of the table this is; it grows with every change of a row.
+    /// Returns the version of the table; it grows with every change of a row.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Up to which day its prices are known.
+    /// Returns the date of its prices.
     pub fn as_of(&self) -> &str {
         &self.as_of
     }
 
-    /// What a request to a crystal of this name may count on.
+    /// Returns the profile of a crystal.
     pub fn profile(&self, name: &str) -> Profile {
         self.matching(name).into_iter().fold(Profile::default(), |profile, row| profile.with(row))
     }
 
-    /// What its answers cost.
+    /// Returns the price of a crystal's answers.
     pub fn price(&self, name: &str) -> Price {
         self.matching(name).into_iter().filter_map(|row| row.price).next_back().unwrap_or(Price::Unknown)
     }
 
-    /// The model of a provider that is taken where nobody names one, as `provider/model`.
+    /// Returns the default model of a provider, as `provider/model`.
     pub fn default_model(&self, provider: Provider) -> Option<&str> {
         let mut marked = self.rows.iter().filter(|(_, row)| row.default == Some(true));
         marked.find(|(_, row)| provider_of(row) == Some(provider)).map(|(_, row)| row.crystal.as_str())
     }
 
-    /// The models that rows name, each once, by provider and then by endpoint, in the order of the table.
+    /// Returns the models that rows name, each once, by provider and then by endpoint, in the order of the table.
     pub fn models(&self) -> Vec<ModelEntry> {
         let mut groups: Vec<&str> = Provider::ALL.map(Provider::as_str).to_vec();
         for (group, _) in self.rows.iter().filter_map(|(_, row)| row.crystal.split_once('/')) {
@@ -173,7 +173,7 @@ impl Profiles {
         models
     }
 
-    /// The rows that speak of this crystal, the one that wins last.
+    /// Returns the rows that apply to this crystal; the last one wins.
     fn matching(&self, name: &str) -> Vec<&ProfileRow> {
         let mut rows: Vec<_> =
             self.rows.iter().filter_map(|(layer, row)| Some(((*layer, row.fits(name)?), row))).collect();
@@ -183,7 +183,7 @@ impl Profiles {
 }
 
 impl ModelEntry {
-    /// As surfaces write it. Rates are for a million tokens.
+    /// Serializes the entry for surfaces. Rates are per million tokens.
     pub fn to_value(&self) -> Value {
         let Profile { window, output_tokens_max, .. } = self.profile;
         let price = match &self.price {
@@ -237,7 +237,7 @@ fn parse_table(text: &str) -> Result<Table, ProfilesFault> {
     })
 }
 
-/// What holds within one table.
+/// Checks the rules within one table.
 fn check(rows: &[ProfileRow]) -> Result<(), ProfilesFault> {
     for (place, row) in rows.iter().enumerate() {
         let fault = |rule| Err(ProfilesFault::Row { crystal: row.crystal.clone(), rule });

@@ -1,8 +1,8 @@
-//! The program crystal: a person's program is all it says.
+//! The program crystal: its only answer is a user's program.
 //!
 //! So a file of code in a code circle is a cast like any other: journalled, resumed, forked, allowed to call entities,
-//! at no tokens. How often it was asked is told by the request and not remembered, or a request that is repeated after
-//! a crash would find the program already said.
+//! and without tokens. The request says how many answers there were; the crystal does not remember it, because a
+//! request that is repeated after a crash would otherwise find the program already used.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::assembler::{AnswerEnd, Assembler};
 use crate::scripted::{ScriptFault, fence_program, file_text};
 use crate::{Answer, Cause, Charge, Crystal, EventSink, Failure, Price, Profile, ProgramFormat, Request};
 
-/// Says one program, once in a cast, as the circle takes programs.
+/// Answers with one program, once per cast, in the format of the circle.
 #[derive(Debug, Clone)]
 pub struct ProgramCrystal {
     name: String,
@@ -21,12 +21,12 @@ pub struct ProgramCrystal {
 }
 
 impl ProgramCrystal {
-    /// Says `code` under a name of the form `program/<file>`.
+    /// Creates a crystal that answers with `code`, under a name of the form `program/<file>`.
     pub fn new(name: impl Into<String>, code: impl Into<String>) -> Self {
         Self { name: name.into(), code: code.into() }
     }
 
-    /// The program of a file.
+    /// Reads the program from a file.
     pub fn open(path: &Path) -> Result<Self, ScriptFault> {
         Ok(Self::new(format!("program/{}", path.display()), file_text(path)?))
     }
@@ -41,7 +41,7 @@ impl Crystal for ProgramCrystal {
         Profile { programs: true, ..Profile::of(&self.name) }
     }
 
-    /// Whatever it is called: it runs here.
+    /// Always free, whatever its name: it runs in this process.
     fn price(&self) -> Price {
         Price::Free
     }

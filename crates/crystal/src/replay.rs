@@ -1,4 +1,4 @@
-//! The replaying crystal: says again what a recorded thread said.
+//! The replay crystal: repeats the utterances of a recorded thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::assembler::{AnswerEnd, Assembler};
 use crate::{Answer, Cause, Charge, Crystal, EventSink, Failure, Price, Request};
 
-/// Answers with the utterances of a thread, one after the other, one delta per recorded part. When none is left the
-/// request is rejected.
+/// Answers with the utterances of a thread in order, one delta per recorded part. When none is left the request is
+/// rejected.
 #[derive(Debug)]
 pub struct ReplayCrystal {
     name: String,
@@ -19,15 +19,15 @@ pub struct ReplayCrystal {
 }
 
 impl ReplayCrystal {
-    /// The utterances of the thread's own entity and of what it was forked from; those of the parents that a child's
-    /// path runs through were not said by this thread's crystal.
+    /// Takes the utterances of the thread's own entity and of the thread it was forked from. The path of a child also
+    /// runs through turns of its parents, which another crystal answered.
     pub fn new(thread: &Thread) -> Self {
         let from = thread.turns.iter().rposition(|turn| turn.spawned_by.is_some()).unwrap_or(0);
         let answers = thread.turns[from..].iter().filter_map(|turn| Some((turn.utterance.clone()?, usage(turn))));
         Self { name: format!("replay/{}", thread.leaf), answers: answers.collect(), cursor: AtomicUsize::new(0) }
     }
 
-    /// Answers that have not been given.
+    /// Returns the number of answers that are left.
     pub fn remaining(&self) -> usize {
         self.answers.len().saturating_sub(self.cursor.load(Ordering::Relaxed))
     }
@@ -48,7 +48,7 @@ impl Crystal for ReplayCrystal {
         &self.name
     }
 
-    /// Whatever it is called: it runs here.
+    /// Always free, whatever its name: it runs in this process.
     fn price(&self) -> Price {
         Price::Free
     }
@@ -83,7 +83,8 @@ fn say(said: &mut Assembler<'_>, utterance: &Utterance) -> Result<(), Cause> {
     Ok(())
 }
 
-/// The text that is read as these arguments. A recorded text is what did not parse, unless it would.
+/// Returns text that parses to these arguments. A recorded string is the text of arguments that did not parse, unless
+/// it does parse.
 fn arguments_text(args: &Value) -> String {
     match args.as_str() {
         Some(raw) if !raw.trim().is_empty() && json::read_foreign(raw).is_err() => raw.to_owned(),

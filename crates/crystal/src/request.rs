@@ -1,4 +1,4 @@
-//! What is a crystal asked?
+//! What does a request to a crystal contain?
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use serde_json::Value;
 use crate::Messages;
 use crate::limits::{OUTPUT_TOKENS_DEFAULT, THINKING_TOKENS_HIGH, THINKING_TOKENS_LOW, THINKING_TOKENS_MEDIUM};
 
-/// One request. A retry sends a clone of it: the list and the definitions are shared, and item ids go on where the
-/// attempt before left them.
+/// One request. A retry sends a clone of it: the list and the definitions are shared, and item ids continue after those
+/// of the previous attempt.
 #[derive(Clone)]
 pub struct Request {
     pub messages: Messages,
-    /// What may be called, in a stable order; empty where the medium offers nothing.
+    /// The tools that may be called, in a stable order; empty if the medium offers none.
     pub definitions: Arc<[ToolDefinition]>,
     pub choice: ToolChoice,
-    /// How the circle takes a program. Only crystals that say a program themselves look at it.
+    /// The format in which the circle accepts a program. Only crystals that answer with a program read it.
     pub program: ProgramFormat,
     pub output_tokens_max: u32,
     pub sampling: Sampling,
-    /// How much it may think.
+    /// The amount of thinking.
     pub thinking: Thinking,
-    /// What the answer must look like, where it is text.
+    /// The format of the answer, if it is text.
     pub format: Option<Arc<OutputFormat>>,
-    /// The tokens of list and answer together that its asker counts on, where they know better than the profile.
+    /// The number of tokens of list and answer together that the caller relies on, if it knows better than the profile.
     pub window: Option<u64>,
     pub caller: Caller,
-    /// How many utterances this cast has had before. Only crystals that say a program themselves look at it.
+    /// The number of earlier utterances in this cast. Only crystals that answer with a program read it.
     pub utterances: u64,
     pub items: ItemIds,
-    /// Where the images of the messages are.
+    /// The source of the images in the messages.
     pub bodies: Arc<dyn Bodies + Send + Sync>,
 }
 
 impl Request {
-    /// A request that offers nothing to call and leaves the rest to its defaults.
+    /// Creates a request without tools and with defaults for the rest.
     pub fn new(caller: Caller, messages: Messages) -> Self {
         Self {
             messages,
@@ -64,7 +64,7 @@ impl Request {
 }
 
 impl fmt::Debug for Request {
-    /// Without what was said: requests end in logs.
+    /// Prints no message text: requests end up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("caller", &self.caller)
@@ -76,17 +76,17 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     pub entity: EntityId,
-    /// Of a child: the call that spawned it, and its place there.
+    /// For a child: the call that spawned it, and its index there.
     pub spawned_by: Option<Spawn>,
-    /// Call 0 of the turn that the answer opens, or a summariser's call of its fold.
+    /// Call 0 of the turn that the answer opens, or the call of a summariser in a fold.
     pub request: CallId,
 }
 
-/// A gate, or a medium's way to take code, as a crystal is shown it.
+/// A gate, or the code tool of a medium, as shown to a crystal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
     pub name: String,
@@ -95,13 +95,16 @@ pub struct ToolDefinition {
     pub parameters: Value,
 }
 
-/// Whether the answer must call something.
+/// Whether the answer must contain a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
+    /// The model decides.
     #[default]
     Auto,
+    /// The model must call a tool.
     Required,
+    /// The model must not call a tool.
     None,
 }
 
@@ -115,19 +118,19 @@ impl ToolChoice {
     }
 }
 
-/// How a circle takes a program.
+/// The format in which a circle accepts a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ProgramFormat {
-    /// It does not: its medium runs no code.
+    /// No programs: the medium runs no code.
     #[default]
     None,
-    /// As this argument of a call of this name.
+    /// The program is this argument of a call of this name.
     Call { name: String, argument: String },
-    /// As a fenced block with this tag, in the text.
+    /// The program is a fenced block with this tag, in the text.
     Fenced { language: String },
 }
 
-/// How the next token is chosen. What is not said is left to the provider.
+/// The sampling settings. Missing settings use the provider's defaults.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sampling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,22 +139,23 @@ pub struct Sampling {
     pub top_p: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// Stop sequences: an answer ends before any of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
 }
 
-/// How much a model may think before it answers. What is not said is left to the provider, and a model that cannot be
-/// told is not told.
+/// How much a model should think before it answers. Missing settings use the provider's defaults, and a model without
+/// such a setting is not sent any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Thinking {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Tokens of thought, for models that take such a number; others go by the effort.
+    /// The thinking budget in tokens, for models that take a number. Other models use the effort.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "thinking_tokens")]
     pub tokens: Option<u32>,
 }
 
-/// How hard it should think.
+/// How hard a model should think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
@@ -171,20 +175,20 @@ impl Effort {
 }
 
 impl Thinking {
-    /// The tokens of thought that were asked for, by number or by effort; within what the answer leaves.
+    /// Returns the requested number of thinking tokens, by number or by effort, limited by the length of the answer.
     pub(crate) fn budget(&self, output_tokens_max: u32) -> Option<u32> {
         let asked = self.tokens.or(self.effort.map(|effort| match effort {
             Effort::Low => THINKING_TOKENS_LOW,
             Effort::Medium => THINKING_TOKENS_MEDIUM,
             Effort::High => THINKING_TOKENS_HIGH,
         }))?;
-        // What is thought counts against the answer, which needs some of it.
+        // Thinking counts against the length of the answer, and the text needs a part of it.
         Some(asked.min(output_tokens_max / 2))
     }
 }
 
-/// A JSON Schema that the text of an answer must fit. Providers that can are told so in their own words, others in
-/// ours; whoever asked checks it in either case.
+/// A JSON Schema that the text of an answer must match. Providers that support schemas get it as a parameter, others as
+/// text. The caller checks the answer in either case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputFormat {
     /// Letters, digits, `_` and `-`.
@@ -193,14 +197,14 @@ pub struct OutputFormat {
 }
 
 impl OutputFormat {
-    /// What a model is told that cannot be held to a schema.
+    /// Returns the instruction for a model that cannot be constrained to a schema.
     pub(crate) fn in_words(&self) -> String {
         format!("Answer with one JSON value and nothing else. It must fit this JSON Schema: {}", self.schema)
     }
 }
 
-/// Names the items of one turn, `<turn id>/<n>`, each once. All clones count together, so a retry never takes an id
-/// that a failed attempt has shown.
+/// Generates the item ids of one turn, `<turn id>/<n>`, each once. All clones share one counter, so a retry never uses
+/// an id that a failed attempt has shown.
 #[derive(Debug, Clone)]
 pub struct ItemIds {
     owner: Arc<str>,
@@ -208,13 +212,13 @@ pub struct ItemIds {
 }
 
 impl ItemIds {
-    /// The ids of the turn, or fold, that this request belongs to.
+    /// Returns the ids of the turn, or fold, that this request belongs to.
     pub fn of(request: &CallId) -> Self {
         Self::after(request, 0)
     }
 
-    /// The same for who takes the turn over after so many attempts of another process: no id that one may have shown
-    /// is taken again, since no attempt has more than [`TURN_ITEMS_MAX`] items.
+    /// Returns the ids for a process that takes the turn over after `attempts` attempts of another process. No id that
+    /// those attempts may have shown is used again, since no attempt has more than [`TURN_ITEMS_MAX`] items.
     pub fn after(request: &CallId, attempts: u32) -> Self {
         let owner = match request.caller() {
             Asking::Turn(turn) => turn.to_string(),
@@ -224,20 +228,20 @@ impl ItemIds {
         Self { owner: owner.into(), next: Arc::new(AtomicU64::new(next)) }
     }
 
-    /// The next id.
+    /// Returns the next id.
     pub fn mint(&self) -> ItemId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         ItemId::new(&format!("{}/{number}", self.owner)).expect("an id of ours and a number are far below the bound")
     }
 
-    /// An id for the `number`-th call of an answer whose provider gave it none. Short enough and plain enough for
-    /// every provider it may be sent to later.
+    /// Returns an id for the `number`-th call of an answer, if its provider gave it none. It is short and plain enough
+    /// for every provider that it may be sent to later.
     pub(crate) fn call_id(&self, number: usize) -> String {
         format!("{}_{number}", self.owner)
     }
 }
 
-/// Whether an id of a call is one of ours, and not its provider's.
+/// Returns true if the id of a call was generated here and not by its provider.
 #[cfg(feature = "http")]
 pub(crate) fn is_minted(id: &str) -> bool {
     id.rsplit_once('_').is_some_and(|(owner, number)| {
@@ -246,7 +250,7 @@ pub(crate) fn is_minted(id: &str) -> bool {
     })
 }
 
-/// For lists without images.
+/// Bodies for lists without images.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoBodies;
 

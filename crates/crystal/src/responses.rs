@@ -1,4 +1,4 @@
-//! OpenAI's responses.
+//! OpenAI's responses API.
 
 mod body;
 mod reader;
@@ -13,20 +13,20 @@ use crate::{Answer, Crystal, EventSink, Failure, Price, Profile, Profiles, Reque
 
 use reader::AnswerReader;
 
-/// A model of OpenAI's, or behind anything that speaks the same protocol.
+/// A model of OpenAI, or behind any server that speaks the same protocol.
 ///
-/// Nothing is kept at the provider: each request has the whole list, and what the model reasoned comes encrypted and is
-/// given back to it as it came, before the calls it led to.
+/// Nothing is stored at the provider: each request has the whole list. The model's reasoning arrives encrypted and is
+/// sent back unmodified, before the calls that it led to.
 #[derive(Debug, Clone)]
 pub struct Responses(Endpoint);
 
 impl Responses {
-    /// `model` at `base`, which is the part of the address before `/responses`.
+    /// Creates the crystal of `model` at `base`, the part of the address before `/responses`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         Ok(Self(Self::endpoint(format!("openai/{model}"), model, base, key)?))
     }
 
-    /// The same under another name, behind a server that may tell the window of its model.
+    /// Creates the crystal under another name, for a server that may report the window of its model.
     pub fn with_name(
         name: String,
         model: &str,
@@ -46,19 +46,20 @@ impl Responses {
         endpoint.with_key_header("authorization", "Bearer ", key)
     }
 
-    /// The same, where this is told of a window that nobody knows and that is assumed.
+    /// Sets the callback for a context window that is unknown and therefore assumed.
     #[must_use]
     pub fn on_assumed_window(self, assumed: WindowAssumed) -> Self {
         Self(self.0.on_assumed_window(Some(assumed)))
     }
 
-    /// The same, of which these profiles know better than the table that comes with the program.
+    /// Replaces the built-in table of model profiles with `profiles`.
     #[must_use]
     pub fn with_profiles(self, profiles: &Profiles) -> Self {
         Self(self.0.with_profiles(profiles))
     }
 
-    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    /// Requests each answer in one piece, for gateways that do not stream. Nothing is shown before the answer is
+    /// complete.
     #[must_use]
     pub fn without_streaming(self) -> Self {
         Self(self.0.without_streaming())

@@ -1,7 +1,7 @@
-//! Is it asked again, and when?
+//! Is a failed request retried, and when?
 //!
-//! A plan and nothing else: who asks waits, and journals each attempt before it leaves. Retrying inside a crystal was
-//! turned down, because attempts that nobody sees cannot be paid for, resumed or stopped.
+//! This module only plans: the caller waits, and journals each attempt before it is sent. Retrying inside a crystal was
+//! turned down, because hidden attempts cannot be paid for, resumed or stopped.
 
 use std::time::Duration;
 
@@ -11,16 +11,19 @@ use crate::Failure;
 use crate::failure::Cause;
 use crate::limits::{RETRIES_MAX, RETRY_AFTER_MS_MAX, RETRY_BASE_MS, RETRY_CAP_MS};
 
-/// When to ask again after an attempt failed.
+/// When a failed request is retried, and after which delay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Attempts after the first.
+    /// The maximum number of retries after the first attempt.
     pub max_retries: u32,
+    /// The HTTP statuses after which a request is retried.
     pub retryable_status_codes: Vec<u16>,
+    /// The maximum of the first random delay; it doubles with each retry.
     pub base_ms: u64,
+    /// The maximum delay, unless the provider asks for a longer one.
     pub cap_ms: u64,
-    /// How often an answer with neither content nor calls is asked for again.
+    /// The maximum number of retries of a request whose answer has neither content nor calls.
     pub empty_response: u32,
 }
 
@@ -36,21 +39,21 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What follows a failed attempt.
+/// The decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Ask again after this long.
+    /// Retry after this duration.
     Again(Duration),
-    /// Another attempt would fail as well.
+    /// Another attempt would fail too.
     Final,
-    /// It may answer later, but the attempts are used up, or it asks to be left alone for too long: a root run parks.
+    /// The provider may answer later, but the attempts are used up, or it asks for too long a wait: a root run parks.
     Unavailable,
-    /// It may answer later, but not before the deadline.
+    /// The provider may answer later, but not before the deadline.
     Deadline,
 }
 
 impl RetryPolicy {
-    /// Whether another attempt may succeed.
+    /// Returns true if another attempt may succeed.
     pub fn is_retryable(&self, failure: &Failure) -> bool {
         match &failure.cause {
             Cause::Status { status, .. } => self.retryable_status_codes.contains(status),
@@ -61,10 +64,11 @@ impl RetryPolicy {
         }
     }
 
-    /// What follows attempt `attempt` (from 1), which failed so, with `left` until the deadline, if there is one.
+    /// Decides what follows the failed attempt number `attempt` (from 1), with `left` until the deadline, if there is
+    /// one.
     ///
-    /// What the provider asks for comes first. Else the wait is any time up to `base * 2^(attempt - 1)`, and up to the
-    /// cap, chosen by `chance`: many who failed together do not come back together.
+    /// A wait that the provider asks for comes first. Else the wait is a random duration up to `base * 2^(attempt -
+    /// 1)`, limited by the cap and chosen by `chance`, so that callers that failed together do not retry together.
     ///
     /// ```
     /// # use cantrip_crystal::{Cause, Charge, Failure, RetryDecision, RetryPolicy};
@@ -96,7 +100,7 @@ impl RetryPolicy {
     fn backoff(&self, attempt: u32, chance: u64) -> Duration {
         let doubled = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
         let ceiling = self.base_ms.saturating_mul(doubled).min(self.cap_ms);
-        // The high half of the product is uniform over 0..=ceiling as far as 64 bits can be.
+        // The high half of the product is uniform over 0..=ceiling, as far as 64 bits allow.
         Duration::from_millis(((u128::from(chance) * (u128::from(ceiling) + 1)) >> 64) as u64)
     }
 }

@@ -1,14 +1,14 @@
-//! How is a JSON Schema said to a provider that takes a part of the language only?
+//! How is a JSON Schema written for a provider that supports only a part of the language?
 //!
-//! A provider refuses a request whose schema has a keyword that it does not know. What is left out here is checked by
-//! whoever asked, in either case, so a model that is told less is held to the same.
+//! A provider rejects a request whose schema has a keyword that it does not know. The caller checks the answer against
+//! the full schema in either case, so keywords that are left out here still hold.
 
 use serde_json::{Map, Value, json};
 
-/// Combinations that tools must not have at the top of their parameters, which are one object.
+/// Combinations that the parameters of a tool must not have at the top level, because they are one object.
 const COMBINATIONS: [&str; 5] = ["oneOf", "anyOf", "allOf", "not", "enum"];
 
-/// The parameters of a tool for a provider that takes an object at the top and nothing else.
+/// Returns the parameters of a tool for a provider that accepts only an object at the top level.
 pub(crate) fn plain_object(parameters: &Value) -> Value {
     let mut object = parameters.clone();
     if let Value::Object(object) = &mut object {
@@ -20,7 +20,7 @@ pub(crate) fn plain_object(parameters: &Value) -> Value {
     object
 }
 
-/// What Gemini documents for `parametersJsonSchema` and `responseJsonSchema`.
+/// The keywords that Gemini documents for `parametersJsonSchema` and `responseJsonSchema`.
 const GEMINI: [&str; 21] = [
     "$id",
     "$defs",
@@ -45,11 +45,11 @@ const GEMINI: [&str; 21] = [
     "propertyOrdering",
 ];
 
-/// The same schema in the keywords that Gemini takes. What it does not take is told in the description.
+/// Returns the schema in the keywords that Gemini supports. Other keywords move into the description.
 pub(crate) fn for_gemini(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let (mut kept, mut left) = (Map::new(), Map::new());
-    // A reference stands alone there.
+    // Gemini allows no other keyword beside a reference.
     let refers = object.contains_key("$ref");
     for (keyword, value) in object {
         match keyword.as_str() {
@@ -70,7 +70,7 @@ pub(crate) fn for_gemini(schema: &Value) -> Value {
     kept.into()
 }
 
-/// The value of a keyword, with each schema in it said for Gemini.
+/// Returns the value of a keyword, with each schema in it converted for Gemini.
 fn with_schemas(keyword: &str, value: &Value) -> Value {
     match (keyword, value) {
         ("properties" | "$defs", Value::Object(named)) => {
@@ -84,12 +84,12 @@ fn with_schemas(keyword: &str, value: &Value) -> Value {
     }
 }
 
-/// String formats that Anthropic holds an answer to.
+/// The string formats that Anthropic can enforce.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
-/// The same schema as Anthropic can hold an answer to; none where it cannot: an object with names that are not known, a
-/// schema that contains itself, a place of which nothing is said.
+/// Returns the schema in the form that Anthropic can enforce, or none if it cannot: an object with unknown property
+/// names, a recursive schema, or a place without any constraint.
 pub(crate) fn for_anthropic(schema: &Value) -> Option<Value> {
     if is_recursive(schema) { None } else { close_schema(schema) }
 }
@@ -153,7 +153,7 @@ fn close_schema(schema: &Value) -> Option<Value> {
     Some(kept.into())
 }
 
-/// Whether a definition leads back to itself.
+/// Returns true if a definition refers to itself, directly or through others.
 fn is_recursive(schema: &Value) -> bool {
     fn references(schema: &Value, found: &mut Vec<String>) {
         match schema {
@@ -173,7 +173,7 @@ fn is_recursive(schema: &Value) -> bool {
     if due.iter().any(|reference| !reference.starts_with("#/$defs/")) {
         return true;
     }
-    // From each definition on: whoever is met again on the way leads back to itself.
+    // Follows the references from each definition: a definition that is reached again is recursive.
     let named = schema["$defs"].as_object().cloned().unwrap_or_default();
     named.keys().any(|start| {
         let mut seen = Vec::new();
@@ -194,7 +194,7 @@ fn is_recursive(schema: &Value) -> bool {
     })
 }
 
-/// Says in the description what no keyword says.
+/// Adds dropped keywords to the description.
 fn describe_dropped(kept: &mut Map<String, Value>, left: Map<String, Value>) {
     if left.is_empty() {
         return;

@@ -1,10 +1,10 @@
-//! The scripted crystal: says what a file says, streamed like a real one.
+//! The scripted crystal: answers with the responses of a file, streamed like a real model.
 //!
-//! It is a feature and the only double of a model in this project: people test their agents with it, and so do we.
-//! One cursor serves all who ask, so a script is a tape: what it says does not depend on what it is told. Under real
-//! concurrency that alone would give a script's lines to whoever comes first; so children of one call make their first
-//! draw in the order in which they were asked for. Handing out the first responses when children are spawned was
-//! turned down: a child that ends before it asks would take a response with it.
+//! It is a feature, and the only test double of a model in this project: users test their agents with it, and so do we.
+//! One cursor serves all callers, so a script is a tape: its responses do not depend on the requests. With concurrent
+//! children that alone would give a response to the child that happens to ask first; so the children of one call make
+//! their first draw in the order of their index in the call. Assigning the first responses when children are spawned
+//! was turned down: a child that ends before its first request would take a response with it.
 
 mod draw_order;
 mod parser;
@@ -34,7 +34,7 @@ pub use parser::ScriptFault;
 pub(crate) use parser::suggestion;
 pub use script::{Response, Script, ScriptedCall, ScriptedError};
 
-/// Plays a [`Script`]. Cheap to clone; all clones play the same tape from the same place.
+/// Plays a [`Script`]. Cheap to clone; all clones share one position on the tape.
 #[derive(Clone)]
 pub struct ScriptedCrystal(Arc<Tape>);
 
@@ -53,7 +53,7 @@ struct State {
     order: DrawOrder,
 }
 
-/// What one request brought, as lengths and references: nothing is copied.
+/// The content of one request, as lengths and references: nothing is copied.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
     pub caller: Caller,
@@ -69,7 +69,7 @@ impl ScriptedCrystal {
         Self(Arc::new(tape))
     }
 
-    /// The script of a file: the one called `script`, or the only one.
+    /// Opens the script of a file: the one called `script`, or the only one.
     pub fn open(path: &Path, script: Option<&str>) -> Result<Self, ScriptFault> {
         let (file, text) = (path.display().to_string(), file_text(path)?);
         let chosen = Script::choose(&file, Script::read(&file, &text)?, script)?;
@@ -80,17 +80,17 @@ impl ScriptedCrystal {
         Ok(Self::new(name, chosen))
     }
 
-    /// What it was asked, oldest first; of more than [`INPUTS_RECORDED_MAX`] the latest.
+    /// Returns the requests so far, oldest first; only the latest [`INPUTS_RECORDED_MAX`] are kept.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.state().inputs.iter().cloned().collect()
     }
 
-    /// How often it was asked, exhausted or not.
+    /// Returns the number of requests, including those after the last response.
     pub fn request_count(&self) -> u64 {
         self.state().asked
     }
 
-    /// Responses that nobody has drawn.
+    /// Returns the number of responses that are left.
     pub fn remaining(&self) -> usize {
         self.0.script.responses.len() - self.state().cursor
     }
@@ -99,12 +99,12 @@ impl ScriptedCrystal {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next response for this caller, once it is its turn; none if the tape has ended.
+    /// Returns the next response once this caller may draw, or none if the tape has ended.
     async fn next_response(&self, request: &Request) -> Option<&Response> {
         loop {
             let moved = self.0.moved.notified();
             tokio::pin!(moved);
-            // Listens before it looks, so that no move is missed between the two.
+            // Registers before it checks, so that no notification is missed between the two.
             moved.as_mut().enable();
             if let Some(drawn) = self.try_next_response(request) {
                 self.0.moved.notify_waiters();
@@ -152,8 +152,8 @@ impl ScriptedCrystal {
 }
 
 impl Script {
-    /// The scripts of a text, in its order: YAML, or JSON lines if `file` ends in `.jsonl`. All that is wrong is told
-    /// at once, with its lines.
+    /// Parses the scripts of a text, in order: YAML, or JSON lines if `file` ends in `.jsonl`. All faults are reported
+    /// at once, with their lines.
     ///
     /// ```
     /// # use cantrip_crystal::Script;
@@ -164,7 +164,7 @@ impl Script {
         parser::read(file, text)
     }
 
-    /// The script called `name`, or the only one.
+    /// Returns the script called `name`, or the only one.
     pub fn choose(file: &str, scripts: Vec<Self>, name: Option<&str>) -> Result<Self, ScriptFault> {
         let names: Vec<String> = scripts.iter().filter_map(|script| script.name.clone()).collect();
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -211,7 +211,7 @@ impl Crystal for ScriptedCrystal {
                 return Err(said.fail(cause, charge));
             }
         }
-        // A stream that breaks off reports no usage: that comes with the end it never reached.
+        // A stream that breaks off reports no usage: usage arrives with the end of a stream.
         if response.break_after.is_some() {
             return Err(said.fail(Cause::Broken { detail: "the script breaks off here".into() }, Charge::Unknown));
         }
@@ -267,7 +267,7 @@ impl ScriptedError {
         }
     }
 
-    /// What a provider charges for such a failure if it reports nothing.
+    /// Returns the charge for such a failure if no usage is reported.
     fn charge(&self) -> Charge {
         match self {
             Self::TimedOut { .. } => Charge::Unknown,
@@ -278,10 +278,10 @@ impl ScriptedError {
     }
 }
 
-/// The text of a script or a program, if it is one and not too long.
+/// Reads the text of a script or a program, if it is valid and not too long.
 pub(crate) fn file_text(path: &Path) -> Result<String, ScriptFault> {
     let fault = |rule: String| ScriptFault { file: path.display().to_string(), issues: vec![Issue::new(1, rule)] };
-    // Not its size from the folder: what is no plain file has none, and may never end.
+    // Bounds the read instead of checking the file size: a file that is not regular has none, and may never end.
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(SCRIPT_BYTES_MAX as u64 + 1).read_to_string(&mut text));
     match read {
@@ -331,11 +331,11 @@ fn pieces<'a>(response: &'a Response, program: &'a ProgramFormat) -> Vec<Piece<'
     pieces
 }
 
-/// A program as the circle takes it: a call, or a fenced block after whatever was said.
+/// Returns a program as a fenced block, after any preceding text.
 pub(crate) fn fence_program(code: &str, language: &str, after_text: bool) -> String {
     let newline = if after_text { "\n" } else { "" };
     let end = if code.ends_with('\n') { "" } else { "\n" };
-    // A fence longer than any inside it.
+    // The fence is longer than any run of backticks in the code.
     let ticks = "`".repeat(code.split(|character| character != '`').map(str::len).max().unwrap_or(0).max(2) + 1);
     format!("{newline}{ticks}{language}\n{code}{end}{ticks}\n")
 }

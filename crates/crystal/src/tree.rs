@@ -1,10 +1,10 @@
-//! Which value does a text hold, and on which line does each part of it stand?
+//! Which value does a text hold, and on which line is each part of it?
 //!
-//! Scripts are written by people, so what is wrong with one must be told with its line, and all of it at once.
-//! `serde` behind a YAML crate was the alternative: it stops at the first fault, keeps the line of few things, and reads
-//! two equal keys or a tagged value as it sees fit. So the events of a YAML 1.2 parser (`saphyr-parser`: it passes the
-//! YAML test suite, is kept up, and needs two small crates) become a tree of our own, strictly, and JSON lines become
-//! the same tree.
+//! Scripts are written by people, so each fault must be reported with its line, and all faults at once. `serde` behind
+//! a YAML crate was the alternative: it stops at the first fault, keeps few line numbers, and does not define how
+//! duplicate keys or tagged values are read. So the events of a YAML 1.2 parser (`saphyr-parser`: it passes the YAML
+//! test suite, is maintained, and needs two small crates) are strictly converted into a tree of our own, and JSON lines
+//! into the same tree.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,12 +18,12 @@ use crate::limits::{SCRIPT_DEPTH_MAX, SCRIPT_NODES_MAX};
 /// A value and the line it begins on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
     pub shape: NodeValue,
 }
 
-/// What a [`Node`] holds.
+/// The value of a [`Node`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
     Null,
@@ -31,18 +31,18 @@ pub enum NodeValue {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; no two keys are equal.
+    /// Entries in the order of the text; no two keys are equal.
     Map(Vec<(Key, Node)>),
 }
 
-/// A key and the line it stands on.
+/// A key and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub line: usize,
     pub text: String,
 }
 
-/// Something wrong with a text, and where.
+/// A fault in a text, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {rule}")]
 pub struct Issue {
@@ -57,8 +57,8 @@ impl Issue {
 }
 
 impl Node {
-    /// Reads one YAML document of the core schema. Refused: a key given twice, a key that is no scalar, a tag of one's
-    /// own, a second document, and numbers that JSON cannot keep.
+    /// Parses one YAML document of the core schema. Rejects a duplicate key, a key that is not a scalar, a custom tag,
+    /// a second document, and numbers that JSON cannot represent.
     pub fn read_yaml(text: &str) -> Result<Self, Issue> {
         let mut builder = Builder::default();
         for event in Parser::new_from_str(text) {
@@ -68,7 +68,7 @@ impl Node {
         Ok(builder.root.unwrap_or(Node { line: 1, shape: NodeValue::Null }))
     }
 
-    /// Reads one JSON value that stands on line `line` of a file of such lines.
+    /// Parses one JSON value on line `line` of a JSON lines file.
     pub fn read_json_line(text: &str, line: usize) -> Result<Self, Issue> {
         let value = json::read(text).map_err(|fault| Issue::new(line, fault.to_string()))?;
         Ok(Self::of_value(value, line))
@@ -88,7 +88,7 @@ impl Node {
         Self { line, shape }
     }
 
-    /// The value without its lines.
+    /// Returns the value without its lines.
     pub fn to_value(&self) -> Value {
         match &self.shape {
             NodeValue::Null => Value::Null,
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// What it is, in a word.
+    /// Returns the type of the value in words.
     pub fn noun(&self) -> &'static str {
         match self.shape {
             NodeValue::Null => "nothing",
@@ -116,7 +116,7 @@ impl Node {
     }
 }
 
-/// A collection whose end has not come.
+/// A collection that is not complete yet.
 enum Open {
     List { line: usize, anchor: usize, items: Vec<Node> },
     Map { line: usize, anchor: usize, entries: Vec<(Key, Node)>, key: Option<Key> },
@@ -135,7 +135,7 @@ impl Builder {
         let line = span.start.line();
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                // A key is what it says, not what a value would be read as.
+                // A key is always text, even if it looks like another type.
                 let shape = if self.expects_key() {
                     NodeValue::Text(text.into_owned())
                 } else {
@@ -192,9 +192,9 @@ impl Builder {
         Ok(())
     }
 
-    /// A value is complete and goes to where it belongs.
+    /// Adds a complete value to its parent.
     fn close(&mut self, node: Node, anchor: usize) -> Result<(), Issue> {
-        // What has an anchor is kept a second time.
+        // A node with an anchor is stored twice.
         self.nodes += if anchor > 0 { 1 + measure(&node).nodes } else { 1 };
         if self.nodes > SCRIPT_NODES_MAX {
             return Err(Issue::new(node.line, format!("more than {SCRIPT_NODES_MAX} values")));
@@ -226,7 +226,7 @@ struct Size {
     depth: usize,
 }
 
-/// No node here is deeper than [`SCRIPT_DEPTH_MAX`].
+/// Counts nodes and depth. No node here is deeper than [`SCRIPT_DEPTH_MAX`].
 fn measure(node: &Node) -> Size {
     let below =
         |size: Size, inner: Size| Size { nodes: size.nodes + inner.nodes, depth: size.depth.max(inner.depth + 1) };
@@ -251,7 +251,7 @@ fn check_untagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<(), Issue> {
     }
 }
 
-/// A scalar as the core schema reads it; what is quoted or tagged `!!str` is text.
+/// Parses a scalar by the core schema. A quoted scalar, or one tagged `!!str`, is text.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<NodeValue, Issue> {
     let quoted = match style {
         ScalarStyle::Plain => false,
@@ -275,7 +275,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Res
     }
 }
 
-/// None if it does not look like a number, `Some(None)` if it is one that JSON cannot keep.
+/// Returns none if the text does not look like a number, and `Some(None)` for a number that JSON cannot represent.
 fn number(text: &str) -> Option<Option<Number>> {
     let exact = |value: Option<i64>| {
         let kept = value.and_then(|value| json::to_value(&value).ok());

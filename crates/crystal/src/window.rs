@@ -1,8 +1,8 @@
-//! How many tokens does a model take, where no table says so?
+//! How large is the context window of a model that no table describes?
 //!
-//! Its server is asked before an entity is made: llama.cpp, vLLM, Ollama, LM Studio and most gateways tell it. Where nobody
-//! tells, a small window is assumed and said, so that a list is folded before the server refuses it. Waiting for the first
-//! refusal was turned down: some servers do not refuse, and cut the list without a word.
+//! Its server is asked before an entity is created: llama.cpp, vLLM, Ollama, LM Studio and most gateways report it. If
+//! the server does not, a small window is assumed and reported to the user, so that a list is folded before the server
+//! rejects it. Waiting for the first rejection was turned down: some servers do not reject, and cut the list silently.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -19,40 +19,40 @@ use crate::limits::{
     WINDOW_TOKENS_ASSUMED,
 };
 
-/// Is called once in a process for each crystal whose window nobody knows, with its name and the window that is assumed.
+/// A callback, called once per process for each crystal with an unknown window, with its name and the assumed window.
 pub type WindowAssumed = fn(crystal: &str, tokens: u64);
 
-/// How a server is asked about the window of a model.
+/// The way to ask a server for the window of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowLookup {
-    /// It is not: it does not tell.
+    /// No lookup: the server does not report it.
     Nothing,
-    /// By the list of models below the address of its chat, or by what else its kind of server has.
+    /// The list of models below the address of its chat API, or another endpoint of its kind of server.
     Models,
-    /// By Ollama's own description of the model. It reads as long a list as each request says.
+    /// Ollama's own description of the model. Ollama reads a list as long as each request allows.
     Ollama,
 }
 
-/// What was learned of a window.
+/// The result of a window lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
-    /// The server told it, or reads as much as it is told to.
+    /// The server reported this window, or uses the window that each request sets.
     Reported(u64),
-    /// Nobody told it, and it is at most this.
+    /// The window was not reported and is at most this.
     AtMost(u64),
 }
 
-/// The window that a crystal's server told, for as long as that counts.
+/// The window of a crystal, with the time of its lookup.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedWindow(Mutex<Option<(u64, Instant)>>);
 
 impl LearnedWindow {
-    /// What was told or assumed last.
+    /// Returns the window that was reported or assumed last.
     pub(crate) fn window(&self) -> Option<u64> {
         self.current().map(|(window, _)| window)
     }
 
-    /// Whether the server need not be asked again.
+    /// Returns true if the server need not be asked again yet.
     pub(crate) fn is_fresh(&self) -> bool {
         let kept = Duration::from_millis(WINDOW_KEPT_MS);
         self.current().is_some_and(|(_, at)| at.elapsed() < kept)
@@ -62,7 +62,7 @@ impl LearnedWindow {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what was found. What is only assumed is said the first time.
+    /// Stores the result of a lookup. An assumed window is reported the first time.
     pub(crate) fn store(&self, crystal: &str, found: Option<Window>, assumed: Option<WindowAssumed>) {
         let (window, is_told) = match found {
             Some(Window::Reported(window)) => (window, true),
@@ -73,37 +73,37 @@ impl LearnedWindow {
         if !is_told && is_first(crystal) {
             match assumed {
                 Some(assumed) => assumed(crystal, window),
-                None => tracing::warn!(crystal, window, "nobody tells the model's window: it is assumed"),
+                None => tracing::warn!(crystal, window, "the model's context window is unknown; a default is assumed"),
             }
         }
     }
 }
 
-/// Whether a crystal of this name is spoken of for the first time in this process.
+/// Returns true if this is the first time for a crystal of this name in this process.
 fn is_first(crystal: &str) -> bool {
     static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     said.get_or_insert_default().insert(crystal.to_owned())
 }
 
-/// A server that is asked, and as whom.
+/// The server to ask, and the headers and the model for the lookup.
 pub(crate) struct ModelServer<'a> {
     pub(crate) client: &'a reqwest::Client,
-    /// Where the crystal's requests go.
+    /// The address of the crystal's requests.
     pub(crate) address: &'a Url,
     pub(crate) headers: &'a [(HeaderName, HeaderValue)],
     pub(crate) model: &'a str,
 }
 
 impl ModelServer<'_> {
-    /// What the server tells of the model's window, if it tells anything.
+    /// Returns the window that the server reports, if any.
     pub(crate) async fn window(&self, asks: WindowLookup) -> Option<Window> {
         match asks {
             WindowLookup::Nothing => None,
             WindowLookup::Ollama => {
                 let root = self.base_url(&["/api/chat"])?;
                 let described = self.describe_ollama(&root).await;
-                // It reads as much as each request says, whether it told anything or not.
+                // Ollama uses the window of each request, whether or not it reported one.
                 Some(Window::Reported(described.map_or(OLLAMA_WINDOW_DEFAULT, OllamaModel::requested_window)))
             }
             WindowLookup::Models => {
@@ -130,7 +130,7 @@ impl ModelServer<'_> {
         }
     }
 
-    /// The address without what is behind its base.
+    /// Returns the base of the address, without the path of the chat API.
     fn base_url(&self, endings: &[&str]) -> Option<Url> {
         let path = self.address.path().trim_end_matches('/');
         let base = endings.iter().find_map(|ending| path.strip_suffix(ending))?.to_owned();
@@ -158,7 +158,7 @@ impl ModelServer<'_> {
         let show = self.client.post(join_url(root, "api/show")?).json(&json!({"model": self.model}));
         let (shown, running) = futures_util::future::join(self.fetch_json(show), self.get(root, "api/ps")).await;
         let shown = shown?;
-        // A list of parameters as a text, one a line.
+        // The parameters are a text with one per line.
         let parameters = shown["parameters"].as_str().unwrap_or_default();
         let set = parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
         // The key begins with the name of the architecture.
@@ -172,25 +172,25 @@ impl ModelServer<'_> {
     }
 }
 
-/// What Ollama says of a model.
+/// Ollama's description of a model.
 #[derive(Debug, Clone, Copy)]
 struct OllamaModel {
-    /// What its own description sets.
+    /// The window that the model's own description sets.
     set: Option<u64>,
-    /// What it was loaded with.
+    /// The window that the model was loaded with.
     running: Option<u64>,
-    /// What it was trained for.
+    /// The window that the model was trained for.
     most: Option<u64>,
 }
 
 impl OllamaModel {
-    /// The window that is asked for with each request in Ollama's own chat.
+    /// Returns the window that each request in Ollama's own chat API asks for.
     fn requested_window(self) -> u64 {
         let most = self.most.unwrap_or(u64::MAX);
         self.set.or(self.running).unwrap_or(OLLAMA_WINDOW_DEFAULT).min(most)
     }
 
-    /// The window that it has where no request can ask for another.
+    /// Returns the window for a protocol whose requests cannot set one.
     fn fixed_window(self) -> Window {
         match self.running.or(self.set) {
             Some(window) => Window::Reported(window),
@@ -199,14 +199,14 @@ impl OllamaModel {
     }
 }
 
-/// The window of a model in a list of models: vLLM's, llama.cpp's, or that of one of the gateways.
+/// Returns the window of a model from a list of models: of vLLM, llama.cpp, or one of the gateways.
 fn window_in_models(list: &Value, model: &str) -> Option<u64> {
     let entries = ["/data", "/models"].into_iter().find_map(|at| list.pointer(at)?.as_array());
     let entries = entries.or_else(|| list.as_array())?;
     let is_named = |entry: &&Value| ["id", "name", "model"].iter().any(|key| entry[*key] == model);
     let entry = match (entries.iter().find(is_named), entries.as_slice()) {
         (Some(entry), _) => entry,
-        // A server of one model answers whatever it is called.
+        // A server with one model accepts any model name.
         (None, [entry]) => entry,
         (None, _) => return None,
     };
@@ -216,8 +216,8 @@ fn window_in_models(list: &Value, model: &str) -> Option<u64> {
     Some(of_provider.map_or(told, |window| window.min(told)))
 }
 
-/// The window of a model in LM Studio's own list. One that is not loaded will be loaded with a window that only its user
-/// knows.
+/// Returns the window of a model from LM Studio's own list. A model that is not loaded yet will get a window that only
+/// its user knows.
 fn in_studio(list: &Value, model: &str) -> Option<Window> {
     let entry = list["data"].as_array()?.iter().find(|entry| entry["id"] == model)?;
     match tokens(entry.get("loaded_context_length")) {
@@ -226,7 +226,7 @@ fn in_studio(list: &Value, model: &str) -> Option<Window> {
     }
 }
 
-/// The window that Ollama has loaded a model with.
+/// Returns the window that Ollama has loaded a model with.
 fn running_in(list: &Value, model: &str) -> Option<u64> {
     let whole = if model.contains(':') { model.to_owned() } else { format!("{model}:latest") };
     let is_it =
@@ -234,7 +234,7 @@ fn running_in(list: &Value, model: &str) -> Option<u64> {
     tokens(list["models"].as_array()?.iter().find(is_it)?.get("context_length"))
 }
 
-/// A number of tokens that can be a window.
+/// Returns a positive number of tokens.
 fn tokens(value: Option<&Value>) -> Option<u64> {
     value?.as_u64().filter(|tokens| *tokens > 0)
 }

@@ -1,4 +1,4 @@
-//! Chunks in, items and an answer out.
+//! Chunks as input, items and an answer as output.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -20,7 +20,7 @@ fn finished(request: &Request, heard: &RecordingSink, say: impl FnOnce(&mut Asse
     said.finish(AnswerEnd::new("small", Finish::Stop))
 }
 
-/// One word per event: what a viewer would see.
+/// Returns one word per event, as a viewer would see it.
 fn told(heard: &RecordingSink) -> Vec<String> {
     let short = |event: &ItemEvent| match event {
         ItemEvent::Start(start) => match &start.item {

@@ -1,4 +1,4 @@
-//! The OpenAI-compatible wire, over real HTTP.
+//! The OpenAI-compatible protocol, over real HTTP.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 #![cfg(feature = "http")]
 
@@ -35,7 +35,7 @@ async fn endpoint(responses: impl IntoIterator<Item = Served>) -> (Compatible, A
     (Compatible::new("small", &url, None).expect("an address"), log)
 }
 
-/// Asks once, and holds whatever comes to the promises.
+/// Sends one request, and checks the promises for its outcome.
 async fn ask(served: Served) -> Result<Answer, Failure> {
     let (crystal, _) = endpoint([served]).await;
     asked(&crystal).await
@@ -350,7 +350,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A stream with everything in it.
+/// A stream with every kind of content.
 const STREAM: &str = r#"data: {"id":"x","model":"small","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}
 
 data: {"choices":[{"index":0,"delta":{"content":"lo","reasoning_content":"hm"}}]}
@@ -366,7 +366,7 @@ data: [DONE]
 
 "#;
 
-/// What means something in a stream, or nearly.
+/// Text that has a meaning in a stream, or nearly.
 const WORDS: &[&str] = &[
     "data:",
     "data: ",

@@ -1,4 +1,4 @@
-//! What must hold for every answer.
+//! The rules that every answer must keep.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 

@@ -1,4 +1,4 @@
-//! Every family of providers over real HTTP: the same answers end the same, whoever gave them.
+//! Every family of providers over real HTTP: the same answer gives the same result, whichever family sent it.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 #![cfg(feature = "http")]
 
@@ -26,7 +26,7 @@ use crate::server;
 use family::{COUNTED, End, Family, Piece, Said};
 use server::{Log, Served, serve};
 
-/// Asks once, and holds whatever comes to the promises.
+/// Sends one request, and checks the promises for its outcome.
 async fn ask(family: Family, served: Served) -> Result<Answer, Failure> {
     let (url, _) = serve([served]).await;
     let heard = RecordingSink::default();
@@ -44,7 +44,7 @@ fn said(pieces: impl Into<Vec<Piece>>, end: End) -> Said {
     Said { pieces: pieces.into(), end }
 }
 
-/// Thought, text and two calls at once.
+/// Thinking, text and two parallel calls.
 fn everything() -> Said {
     let read = Piece::Call("call_1", "read", r#"{"path": "naïve.txt"}"#);
     let write = Piece::Call("call_2", "write", r#"{"path": "b", "text": "日本"}"#);
@@ -79,7 +79,7 @@ async fn a_text_is_heard_while_it_is_said() {
         let heard = RecordingSink::default();
         let answer = family.crystal(&url, None).ask(&sample_request(1), &heard).await.unwrap();
         assert_eq!(answer.utterance.content.as_deref(), Some("one two three"));
-        // Nothing of this has to be given back, but for the id and the status of a message that has them.
+        // Nothing has to be sent back, except the id and the status of a message that has them.
         assert_eq!(answer.utterance.parts.is_some(), family == Family::Responses);
         let deltas =
             heard.events().iter().filter(|event| matches!(event, cantrip_crystal::ItemEvent::Delta(_))).count();
@@ -87,7 +87,7 @@ async fn a_text_is_heard_while_it_is_said() {
     }
 }
 
-/// What is asked after this answer, with these results.
+/// Returns the messages after this answer, with its tool results.
 fn after(answer: &Utterance) -> MessageLog {
     let list = MessageLog::new();
     list.push(Message::System { content: "You read.".into() });
@@ -101,7 +101,7 @@ fn after(answer: &Utterance) -> MessageLog {
     list
 }
 
-/// The body that goes out for this list.
+/// Returns the body that is sent for this request.
 async fn body_of(family: Family, request: Request) -> Value {
     let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
     family.crystal(&url, None).ask(&request, &NullSink).await.unwrap();
@@ -147,7 +147,7 @@ async fn what_only_its_provider_can_read_is_given_back_to_it_in_order_and_to_nob
             Family::Chat => {
                 assert_eq!(given["reasoning_details"], json!([{"type": "reasoning.encrypted", "data": "signed-1"}]));
             }
-            // It signs nothing, and wants to read again what it thought.
+            // Ollama signs nothing, and wants its thinking back.
             Family::Ollama => {
                 let calls = json!([
                     {"function": {"name": "read", "arguments": read}},
@@ -346,7 +346,7 @@ async fn an_id_of_another_provider_is_sent_as_the_wire_takes_it() {
     assert_eq!(body["messages"][2]["content"][0]["tool_use_id"], *id);
 }
 
-/// A body without the marks that move with its end.
+/// Returns a body without the cache marks, which move with its end.
 fn unmarked(mut body: Value) -> Value {
     fn strip(value: &mut Value) {
         match value {
@@ -362,7 +362,7 @@ fn unmarked(mut body: Value) -> Value {
     body
 }
 
-/// What a provider's cache looks at, in its order, without the bracket that closes it.
+/// Returns the part that a provider's cache compares, in its order, without the closing bracket.
 fn prefix(family: Family, body: &Value) -> String {
     let list = match family {
         Family::Anthropic | Family::Chat | Family::Ollama => "messages",
@@ -480,7 +480,7 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
     assert_eq!(body_of(Family::Gemini, full_request()).await, gemini);
 }
 
-/// The body that goes out to this model.
+/// Returns the body that is sent to this model.
 async fn body_to(family: Family, model: &str, request: &Request) -> Value {
     let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
     let crystal = match family {
@@ -501,7 +501,7 @@ async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_t
     let required = full_request();
     let forced = body_to(Family::Anthropic, "claude-sonnet-4-5", &required).await;
     assert_eq!((&forced["tool_choice"]["type"], forced.get("temperature")), (&json!("any"), None));
-    // Whoever says that their model takes them gives it one of them.
+    // A user's profile that allows sampling sends one of the two parameters.
     let mine = Profiles::load("[[model]]\ncrystal = 'anthropic/*'\nsamples = true\n").unwrap();
     let (url, log) = serve([Family::Anthropic.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
     let older = cantrip_crystal::Anthropic::new("claude-3-haiku", &url, None).unwrap().with_profiles(&mine);
@@ -528,7 +528,7 @@ async fn how_much_to_think_is_said_in_each_models_words_and_to_no_other() {
     let budget = asked(Thinking { effort: None, tokens: Some(3_000) });
     let by_tokens = body_to(Family::Anthropic, "claude-sonnet-4-5", &budget).await;
     assert_eq!(by_tokens["thinking"], json!({"type": "enabled", "budget_tokens": 3_000}));
-    // With a budget it takes neither a temperature nor a forced call.
+    // With a thinking budget the model accepts neither a temperature nor a forced call.
     assert_eq!((by_tokens.get("temperature"), &by_tokens["tool_choice"]["type"]), (None, &json!("auto")));
     let by_effort = body_to(Family::Anthropic, "claude-sonnet-4-5", &high).await;
     assert_eq!(by_effort["thinking"]["budget_tokens"], 10_000, "half of the answer is left to the answer");
@@ -591,7 +591,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
     let told = json!({"type": "integer", "description": "How many.\n{\"exclusiveMaximum\":9}", "minimum": 1});
     let expected = json!({"type": "object", "properties": {"n": told, "kind": {"enum": ["count"]}}, "required": ["n"]});
     assert_eq!(body["generationConfig"]["responseJsonSchema"], expected);
-    // What it cannot be held to at all, it is told in words.
+    // A schema that cannot be enforced at all is sent as text.
     let open = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let within = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}},
         "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}});
@@ -600,7 +600,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
         assert_eq!(body.get("output_config"), None, "{body}");
         assert!(body["system"].to_string().contains("It must fit this JSON Schema"), "{body}");
     }
-    // A tool takes one object: what else may be said at its top is left to whoever checks its arguments.
+    // A tool takes one object: the check of its arguments covers other keywords at its top level.
     let definition = ToolDefinition {
         name: "either".into(),
         description: "One or the other.".into(),
@@ -674,7 +674,7 @@ async fn ollama_is_told_its_window_so_that_no_list_is_cut_without_a_word() {
     assert_eq!(body["options"], options);
     assert_eq!(body["messages"][1], json!({"role": "user", "content": "what is it?", "images": ["AQID"]}));
     assert_eq!(body_to(Family::Ollama, "unheard-of", &full_request()).await["options"]["num_ctx"], 16_384);
-    // What a spell says of it counts more than the table.
+    // A window in the spell overrides the table.
     let wider = Request { window: Some(65_536), ..full_request() };
     assert_eq!(body_to(Family::Ollama, "qwen3", &wider).await["options"]["num_ctx"], 65_536);
 }
@@ -689,7 +689,7 @@ async fn an_answer_can_be_asked_for_in_one_piece() {
         (Provider::Ollama, Family::Ollama),
     ] {
         let served = match family {
-            // Asked so, it gives one chunk instead of a list of them.
+            // Without streaming Gemini returns one chunk instead of a list of them.
             Family::Gemini => {
                 let Served::Whole(status, headers, body) = family.whole(&everything()) else { panic!("whole") };
                 let list: Value = serde_json::from_str(&body).unwrap();
@@ -698,7 +698,7 @@ async fn an_answer_can_be_asked_for_in_one_piece() {
             Family::Anthropic | Family::Responses | Family::Chat | Family::Ollama => family.whole(&everything()),
         };
         let (url, log) = serve([served]).await;
-        // Under an address that ends so, Ollama is asked as OpenAI is.
+        // At an address that ends in `/v1`, Ollama speaks OpenAI's protocol.
         let base = if family == Family::Ollama { url.join("/").unwrap() } else { url };
         let access = Access { base: Some(base), no_streaming: true, ..Access::default() };
         let crystal = provider.model("m", &access).unwrap();
@@ -793,7 +793,7 @@ async fn dropping_a_request_closes_its_connection() {
     }
 }
 
-/// What means something in a stream, or nearly.
+/// Text that has a meaning in a stream, or nearly.
 const WORDS: &[&str] = &[
     "data: ",
     "\n\n",

@@ -105,7 +105,7 @@ fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
     list.push(user("first".to_owned()));
     assert_eq!(asked(list.all(), &one), (text(&list, 1), 2));
     list.push(user("second".to_owned()));
-    // The new one and what is said aside.
+    // The new message and the extra one.
     assert_eq!(asked(list.all(), &one), (text(&list, 2), 2));
     assert_eq!(asked(list.all(), &other), (text(&list, 2), 3));
     // Long enough for several pieces, one of them with a message that is never kept.
@@ -116,7 +116,7 @@ fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
     list.push(user("last".to_owned()));
     assert_eq!(asked(list.all(), &one).0, text(&list, 204));
     assert_eq!(asked(list.all(), &one), (text(&list, 204), 2));
-    // A shorter one is written anew, and the longer one is there as before.
+    // A shorter list is serialized again, and the longer one is still cached.
     assert_eq!(asked(list.first(2), &one), (text(&list, 2), 3));
     assert_eq!(asked(list.all(), &one), (text(&list, 204), 2));
 }

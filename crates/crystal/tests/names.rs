@@ -1,4 +1,4 @@
-//! Which texts name a crystal.
+//! The texts that name a crystal.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 

@@ -1,4 +1,4 @@
-//! What is known of models: the table, and who knows better.
+//! The profiles of models: the table, and a user's overrides.
 
 use cantrip_crystal::{
     AnyCrystal, Crystal, Price, Profile, ProfileRow, Profiles, ProfilesFault, ProgramCrystal, Provider, Rates, Script,
@@ -18,7 +18,7 @@ fn the_table_is_read_and_has_an_edition_a_day_and_one_default_for_each_provider(
             1
         );
     }
-    // The first row says what everyone is given who is not named.
+    // The first row has the defaults for every crystal that no other row names.
     assert_eq!(Profile::of("nobody/known"), Profile::default());
 }
 
@@ -53,7 +53,7 @@ fn every_listed_model_of_a_provider_has_a_window_and_a_price_and_no_price_is_gue
     for model in &models {
         assert!(model.profile.window.is_some_and(|window| window >= 8_000), "{}", model.crystal);
         assert_ne!(model.price, Price::Unknown, "{}", model.crystal);
-        // Whatever comes behind a name is another model, unless it is a date.
+        // A name with a suffix is another model, unless the suffix is a date.
         let other = format!("{}-other", model.crystal);
         match model.provider.as_str() {
             "ollama" => assert_eq!(Profiles::builtin().price(&other), Price::Free),
@@ -153,7 +153,7 @@ fn a_request_costs_what_its_rates_say_rounded_up_once() {
         cached_tokens: cached,
         cache_write_tokens: written,
         completion_tokens: completion,
-        // Among the tokens of the answer already.
+        // Already counted among the answer tokens.
         reasoning_tokens: Some(completion / 2),
     };
     let cost = |usage: Usage| price.cost(&usage).unwrap().micros();
@@ -179,7 +179,7 @@ fn a_more_specific_row_wins_and_leaves_the_rest() {
     let hosted = Profile::of("anthropic/claude-sonnet-4-5");
     assert!(hosted.forces_calls && hosted.tools && !hosted.programs);
     assert_eq!(hosted.bytes_per_token, Profile::default().bytes_per_token);
-    // The name of a provider is no beginning of another one's.
+    // The name of a provider is not a prefix of another provider's name.
     assert!(!Profile::of("anthropics/x").forces_calls);
 }
 

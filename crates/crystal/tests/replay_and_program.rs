@@ -1,4 +1,4 @@
-//! What was recorded is said again; what a person wrote is said once.
+//! A recorded thread is repeated; a user's program is used once.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -67,7 +67,7 @@ fn args() -> impl Strategy<Value = Value> {
         "[a-z]{0,4}".prop_map(|key| json!({key: [1, null, "é"]})),
         Just(json!(["no", "object"])),
         Just(json!(null)),
-        // What did not parse stands as it came; what would parse was a text.
+        // Arguments that did not parse stay text; arguments that would parse were a string.
         prop_oneof![Just("{\"a\":"), Just("{}"), Just(" "), Just("\"quoted\""), Just("17"), Just("plain")]
             .prop_map(Value::from),
     ]

@@ -1,4 +1,4 @@
-//! What is asked again, and when.
+//! Which failures are retried, and when.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 

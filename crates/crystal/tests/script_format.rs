@@ -1,4 +1,4 @@
-//! What a script may say, and how its faults are told.
+//! The contents of a script, and the reports of its faults.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -217,7 +217,7 @@ fn the_examples_of_the_page_are_scripts() {
     assert!(count >= 3, "{count} examples were found");
 }
 
-/// What means something in a script, or nearly.
+/// Text that has a meaning in a script, or nearly.
 const WORDS: &[&str] = &[
     "- ",
     "\n",
@@ -271,7 +271,7 @@ const LINES: &str = r#"{"name": "parent", "usage": {"prompt_tokens": 10, "comple
 {"code": "done(1)", "delay_ms": 3}
 "#;
 
-/// Whether a text is a script, or is refused as one that is Invalid, with lines that it has.
+/// Returns true if a text is a script, or is refused as Invalid with valid line numbers.
 fn told_apart(file: &str, text: &str) -> bool {
     let Err(fault) = Script::read(file, text) else { return true };
     let lines = text.lines().count() + 1;

@@ -26,7 +26,7 @@ fn a_stream_that_lacks_any_event_is_not() {
     for left_out in 0..events.len() {
         let mut events = events.clone();
         let event = events.remove(left_out);
-        // The arguments of a call come again with its end.
+        // The arguments of a call are repeated at its end.
         let arguments = matches!(&event, ItemEvent::Delta(delta) if delta.delta_content.starts_with('{'));
         assert_eq!(check_events(&events, &outcome).is_err(), !arguments, "without {event:?}");
     }

@@ -1,7 +1,7 @@
-//! Which signatures are there, and which artifacts of them?
+//! Which signatures exist, and which artifacts do they have?
 //!
-//! What comes with the program is there from the start, in every store. A published id never changes: adding it again is
-//! a success that changes nothing, and with other content it is refused.
+//! The built-in signatures exist from the start, in every store. A published id never changes: publishing it again
+//! succeeds and changes nothing, and publishing it with other content is refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ impl fmt::Debug for Catalog {
     }
 }
 
-/// What adding a signature came to.
+/// The result of publishing a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedSignature {
     pub signature_id: SignatureId,
-    /// The artifact that is the signature as it was written.
+    /// The artifact that is the signature as written.
     pub base: CompiledId,
-    /// It was not there before.
+    /// True if the signature was not published before.
     pub new: bool,
 }
 
-/// Whether a signature can be called so: by its id, or by the end of it, with or without its version.
+/// Returns true if this name can mean the signature: its id, or the end of it, with or without its version.
 pub fn matches_name(id: &SignatureId, asked: &str) -> bool {
     let id = id.to_string();
     let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
@@ -49,7 +49,7 @@ pub fn matches_name(id: &SignatureId, asked: &str) -> bool {
     ends(&id) || ends(unversioned)
 }
 
-/// The reply about a row that is not what was written.
+/// Returns the refusal for a row that was altered.
 pub(crate) fn altered_refusal(fault: &AlteredRow) -> Refusal {
     codes::record_altered(fault.kind, fault.id.as_str(), fault.field).into()
 }
@@ -68,7 +68,7 @@ impl Catalog {
         match self.loom.append(step).await.map_err(|error| store_refusal(&error))? {
             AppendOutcome::Committed(_) => Ok(()),
             AppendOutcome::Conflict(Conflict::Contract(fault)) => Err(fault.refusal()),
-            // It has no money, no lease and an id of its own.
+            // The step has no money, no lease and a unique id.
             AppendOutcome::Refused(_)
             | AppendOutcome::Wait
             | AppendOutcome::Conflict(_)
@@ -76,7 +76,7 @@ impl Catalog {
         }
     }
 
-    /// Publishes a signature, and with it the artifact that is the signature as it was written.
+    /// Publishes a signature together with its base artifact, the signature as written.
     pub async fn add(
         &self,
         signature: &Signature,
@@ -102,7 +102,7 @@ impl Catalog {
         ]
     }
 
-    /// Sees to it that what comes with the program is there.
+    /// Publishes the built-in signatures that are missing.
     async fn ensure_built_in(&self) -> Result<(), Refusal> {
         let mut missing = Vec::new();
         for signature in built_in() {
@@ -117,7 +117,7 @@ impl Catalog {
         if missing.is_empty() { Ok(()) } else { self.write_rows(missing).await }
     }
 
-    /// Everything that is published, retired ones too, in the order in which it came.
+    /// Returns all published signatures, including retired ones, in the order of publication.
     pub async fn all(&self) -> Result<Vec<SignatureRow>, Refusal> {
         self.ensure_built_in().await?;
         let mut rows = Vec::new();
@@ -135,14 +135,14 @@ impl Catalog {
         }
     }
 
-    /// One hash over everything that is published now.
+    /// Returns one hash over everything that is published now.
     pub async fn version(&self) -> Result<Hash, Refusal> {
         let rows = self.all().await?;
         Ok(catalog_version_of(rows.iter().map(|row| (&row.signature_id, row.hashes))))
     }
 
-    /// The published signature of this name: its id, or the end of an id that only one has (`Classify`,
-    /// `text/Classify.v1`). Of several versions the newest is meant; retired ones are left out.
+    /// Returns the published signature of this name: its id, or the end of an id that is unique (`Classify`,
+    /// `text/Classify.v1`). Of several versions the newest is meant; retired signatures are left out.
     pub async fn resolve_name(&self, asked: &str) -> Result<SignatureId, Refusal> {
         let known = self.all().await?.into_iter().filter(|row| row.retired_at.is_none()).map(|row| row.signature_id);
         let mut found: Vec<SignatureId> = known.filter(|id| matches_name(id, asked)).collect();
@@ -155,7 +155,7 @@ impl Catalog {
         })
     }
 
-    /// A signature by its id; an unknown one is refused.
+    /// Returns a signature by its id; an unknown id is refused.
     pub async fn signature(&self, id: &SignatureId) -> Result<Signature, Refusal> {
         self.ensure_built_in().await?;
         match self.loom.signature(id.clone()).await {
@@ -169,7 +169,7 @@ impl Catalog {
         }
     }
 
-    /// A stored artifact by its id; an unknown one is refused, and so is one whose bytes were changed.
+    /// Returns a stored artifact by its id; an unknown id is refused, and so is an artifact whose bytes were changed.
     pub async fn artifact(&self, id: &CompiledId) -> Result<Artifact, Refusal> {
         match self.loom.artifact(id.clone()).await {
             Ok(row) => row.artifact().map_err(|fault| altered_refusal(&fault)),
@@ -181,8 +181,7 @@ impl Catalog {
         }
     }
 
-    /// Keeps an artifact that someone gives for a signature. The same content again is the same artifact, with one more
-    /// origin.
+    /// Stores an artifact given for a signature. The same content again is the same artifact, with one more origin.
     pub async fn add_artifact(
         &self,
         given: &serde_json::Value,

@@ -1,4 +1,4 @@
-//! What receipts are compared with: everything they name, in a store or in an export of one.
+//! The evidence for receipts: everything that they name, in a store or in an export of one.
 
 use cantrip::canon::{EntityId, Hash, RunId};
 use cantrip::loom::{
@@ -11,14 +11,14 @@ use futures_util::stream::BoxStream;
 
 use crate::objects;
 
-/// Where everything that a receipt names can be looked up.
+/// The lookup for everything that a receipt names.
 ///
 /// * **Order.** Receipts and records come in the order in which they were written.
-/// * **As written.** Rows and bytes are given as they are kept; whether they still have their hashes is for the caller to
-///   say. Only records and bodies are checked here, as stores do: a fault of theirs is an error.
-/// * **Honest.** What is not there is [`Error::NotFound`].
+/// * **As written.** Rows and bytes are returned as stored; the caller checks their hashes. Only records and bodies are
+///   checked here, as stores do: a fault in them is an error.
+/// * **Honest.** A missing item is [`Error::NotFound`].
 ///
-/// Reading changes nothing, and any of these may be dropped at any time.
+/// Reading changes nothing, and any of these futures may be dropped at any time.
 pub(crate) trait Evidence: Send + Sync {
     fn receipts(
         &self,
@@ -26,27 +26,27 @@ pub(crate) trait Evidence: Send + Sync {
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ReceiptRow>, Error>> + Send;
 
-    /// All records of a run.
+    /// Returns all records of a run.
     fn records(&self, run: RunId) -> BoxStream<'_, Result<Record, Error>>;
 
-    /// Whether the bytes with this hash are there, and have it; [`Error::BodyAltered`] if not.
+    /// Checks that the bytes with this hash exist and match it; [`Error::BodyAltered`] if not.
     fn check_body(&self, hash: Hash) -> impl Future<Output = Result<(), Error>> + Send;
 
     fn artifact(&self, id: CompiledId) -> impl Future<Output = Result<ArtifactRow, Error>> + Send;
 
     fn trace(&self, name: String) -> impl Future<Output = Result<TraceRow, Error>> + Send;
 
-    /// The bytes of a trace that lies elsewhere; none if they cannot be read.
+    /// Returns the bytes of a trace that is stored as an object; none if they cannot be read.
     fn object(&self, row: &TraceRow) -> impl Future<Output = Option<Vec<u8>>> + Send;
 
-    /// Whether there is such an entity.
+    /// Checks that the entity exists.
     fn check_entity(&self, id: EntityId) -> impl Future<Output = Result<(), Error>> + Send;
 
     fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<ReservationRow, Error>> + Send;
 
     fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send;
 
-    /// Every revision of its terms.
+    /// Returns every revision of an authorization's terms.
     fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send;
 }
 

@@ -1,8 +1,8 @@
-//! Receipts that leave their store with everything they name, and are verified where nothing else is.
+//! Receipts that leave their store with everything that they name, and can be verified from the file alone.
 //!
-//! A journal export has the records and the bodies that they name. Behind them stand the papers of its runs: their receipts,
-//! the artifacts, traces, inputs and outputs that those name, what was decided, and the money. All of it is data with hashes
-//! over it, so whoever has the file needs neither the store, nor a key, nor a network.
+//! A journal export has the records and the bodies that they name. The evidence rows of its runs follow: their
+//! receipts, the artifacts, traces, inputs and outputs that those name, the policy decisions, and the money. All of it
+//! is data with hashes over it, so verifying the file needs neither the store, nor a key, nor a network.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -23,12 +23,12 @@ use crate::evidence::Evidence;
 use crate::objects;
 use crate::trace::is_summary;
 
-/// A receipt, or something that receipts name.
+/// A receipt, or an item that receipts name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum EvidenceRow {
     Receipt {
-        /// Also where it can no longer be read.
+        /// The run, also if the receipt can no longer be parsed.
         run_id: RunId,
         row: ReceiptRow,
     },
@@ -54,8 +54,8 @@ fn line(paper: &EvidenceRow) -> Result<String, Error> {
     JournalLine::of_paper(cantrip::canon::json::to_value(paper)?)
 }
 
-/// The papers of a loom, as lines of a journal export: they go behind its records. Made as they are asked for, the papers of
-/// one run at a time; what several runs name comes once. A store that keeps no receipts has none.
+/// Returns the evidence rows of a loom, as lines of a journal export that follow its records. They are produced lazily,
+/// one run at a time; an item that several runs name is written once. A store without receipts has none.
 pub fn evidence_lines(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String, Refusal>> {
     let leaving =
         EvidenceExport { loom, of, written: HashSet::new(), runs: VecDeque::new(), page: Some(PageRequest::FIRST) };
@@ -71,9 +71,9 @@ pub fn evidence_lines(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String
 struct EvidenceExport<'a> {
     loom: &'a AnyLoom,
     of: LoomId,
-    /// What stands in the file already, by its name.
+    /// The names of the items that are already in the file.
     written: HashSet<String>,
-    /// Runs of it that were read and not told yet, and where the next ones begin.
+    /// The runs that were listed and are not written yet, and below them the next page of runs.
     runs: VecDeque<RunId>,
     page: Option<PageRequest>,
 }
@@ -119,7 +119,7 @@ impl EvidenceExport<'_> {
         Ok(())
     }
 
-    /// Everything that a receipt names. What is no longer there is not made up: who verifies the file is told.
+    /// Writes everything that a receipt names. A missing item is left out; the verification of the file reports it.
     async fn write_referenced(&mut self, receipt: &Receipt, lines: &mut Vec<String>) -> Result<(), Error> {
         let loom = self.loom;
         let mut rows = Vec::new();
@@ -175,7 +175,7 @@ impl EvidenceExport<'_> {
     }
 }
 
-/// What was found, if it is there.
+/// Returns the item, or none if it is missing.
 fn if_found<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -184,7 +184,7 @@ fn if_found<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// A trace with all of it in its row, if that can be read now.
+/// Returns a trace with its complete payload in the row, if the payload can be read now.
 async fn with_payload(row: TraceRow) -> TraceRow {
     let lies_elsewhere = match row.state {
         TraceState::Stored => row.uri.clone(),
@@ -200,7 +200,7 @@ async fn with_payload(row: TraceRow) -> TraceRow {
     }
 }
 
-/// The bodies that a predict's receipt rests on. A cast's intent and answer stand in its records.
+/// Returns the bodies that the receipt of a predict depends on. The intent and the answer of a cast are in its records.
 pub(crate) fn bodies(receipt: &Receipt) -> Vec<(&'static str, Hash)> {
     match receipt.receipt_kind {
         Kind::Cast => Vec::new(),
@@ -211,12 +211,12 @@ pub(crate) fn bodies(receipt: &Receipt) -> Vec<(&'static str, Hash)> {
     }
 }
 
-/// A journal export that was read: records, bodies and papers, each as it stands in the file.
+/// A parsed journal export: records, bodies and evidence rows, each as written in the file.
 #[derive(Debug, Default)]
 pub struct ParsedExport {
     records: HashMap<RunId, Vec<Record>>,
     entities: HashSet<EntityId>,
-    /// Those whose bytes have their hash.
+    /// The bodies whose bytes match their hash.
     bodies: HashSet<Hash>,
     receipts: Vec<(RunId, ReceiptRow)>,
     artifacts: HashMap<CompiledId, ArtifactRow>,
@@ -227,8 +227,8 @@ pub struct ParsedExport {
 }
 
 impl ParsedExport {
-    /// Reads the lines of a journal export. One that cannot be read is named by its number; one that can and is not what it
-    /// was is for [`crate::verify_export`] to find.
+    /// Parses the lines of a journal export. A line that cannot be parsed is reported by its number; a line that can be
+    /// parsed but was altered is found by [`crate::verify_export`].
     pub fn read(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Refusal> {
         let mut lines = lines.into_iter().zip(1..).map(|(line, at)| (at, line));
         let heading = lines.next();
@@ -240,7 +240,7 @@ impl ParsedExport {
         Ok(exported)
     }
 
-    /// How many receipts it has.
+    /// Returns the number of receipts.
     pub fn receipts(&self) -> usize {
         self.receipts.len()
     }
@@ -298,7 +298,7 @@ impl Evidence for ParsedExport {
         let narrowed = ReceiptFilter { run: None, ..wanted.clone() };
         let fits = |(run, row): &(RunId, ReceiptRow)| {
             wanted.run.is_none_or(|wanted| wanted == *run)
-                // What can no longer be read may be anything, and is looked at.
+                // A receipt that can no longer be parsed may match, so it is included.
                 && row.receipt().map_or(true, |receipt| narrowed.matches(&receipt))
         };
         let begin = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -342,7 +342,8 @@ impl Evidence for ParsedExport {
     }
 
     async fn object(&self, row: &TraceRow) -> Option<Vec<u8>> {
-        // All of it came along, unless it could not be read when the file was made: then only its summary did.
+        // The payload is complete, unless it could not be read when the file was written: then only its summary is
+        // there.
         let payload = row.payload.as_ref().filter(|payload| !is_summary(payload))?;
         Some(payload.clone().into_bytes())
     }

@@ -1,4 +1,4 @@
-//! What the calling thread did last, for a program of `rlm_lite.v1` that is to know.
+//! The recent calls of the calling thread, for a program of `rlm_lite.v1` that asks for them.
 
 use cantrip::canon::EntityId;
 use cantrip::canon::json::canonical;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::limits::{HISTORY_CALLS_MAX, HISTORY_CHARS_MAX};
 
-/// The newest settled calls of an entity's thread, oldest first, and how many older ones are left out.
+/// Returns the newest settled calls of an entity's thread, oldest first, and the number of older ones that are left
+/// out.
 pub(crate) async fn history(loom: &AnyLoom, of: Option<EntityId>) -> Result<Value, Error> {
     let leaf = match of {
         Some(entity) => loom.entity(entity).await?.leaf,
@@ -28,13 +29,13 @@ fn call(record: &GateRecord) -> Option<Value> {
     }))
 }
 
-/// As many as fit, oldest dropped first.
+/// Keeps as many calls as fit; drops the oldest first.
 fn fit_newest(calls: Vec<Value>) -> Value {
     let all = calls.len();
     let mut kept: Vec<Value> = calls.into_iter().skip(all.saturating_sub(HISTORY_CALLS_MAX)).collect();
     let mut sizes: Vec<usize> =
         kept.iter().map(|call| canonical(call).map_or(usize::MAX, |text| text.chars().count())).collect();
-    // The brackets, and a comma between two.
+    // Counts the brackets, and a comma between two calls.
     let chars = |sizes: &[usize]| sizes.iter().fold(1_usize, |sum, size| sum.saturating_add(*size).saturating_add(1));
     while !kept.is_empty() && chars(&sizes) > HISTORY_CHARS_MAX {
         kept.remove(0);
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!((kept, &long["dropped"]), (8, &json!(17)));
         let text = canonical(&long["calls"]).expect("canonical");
         assert!(text.len() <= HISTORY_CHARS_MAX && text.len() + 400 > HISTORY_CHARS_MAX, "{}", text.len());
-        // Exactly as many as may be, and one more.
+        // Exactly at the limit, and one above it.
         let least = canonical(&json!([{"gate": "read", "result": ""}])).expect("canonical").len();
         assert_eq!(fit_newest(calls(1, HISTORY_CHARS_MAX - least))["dropped"], 0);
         assert_eq!(fit_newest(calls(1, HISTORY_CHARS_MAX - least + 1)), json!({"calls": [], "dropped": 1}));

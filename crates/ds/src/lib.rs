@@ -1,7 +1,7 @@
-//! Signatures at work: what is published, predicted and receipted.
+//! Signatures in use: publishing, predicts and receipts.
 //!
-//! A signature goes into the catalog once and never changes under its id; what is asked of a model is an artifact of it.
-//! Every predict is a cast of its own with its turns in the loom, and leaves a receipt whatever became of it.
+//! A signature is published in the catalog once and never changes under its id; a model is asked with an artifact of
+//! it. Every predict is a separate cast with its turns in the loom, and leaves a receipt whatever its outcome.
 
 mod catalog;
 mod evidence;

@@ -1,36 +1,36 @@
-//! The bounds of this room.
+//! The bounds of this crate.
 
 cantrip::canon::limits! {
-    /// Signatures of one catalog: its version is a hash over all of them, made anew for each predict.
+    /// The maximum number of signatures in a catalog. Its version is a hash of all of them, computed for each predict.
     CATALOG_SIGNATURES_MAX: usize = 10_000, "signatures";
-    /// The input of a predict, as canonical text.
+    /// The maximum size of a predict's input, as canonical JSON.
     INPUT_BYTES_MAX: usize = 32 << 20, "bytes";
-    /// An idempotency key.
+    /// The maximum length of an idempotency key.
     KEY_BYTES_MAX: usize = 256, "bytes";
-    /// How long a predict may take unless someone says otherwise.
+    /// The default timeout of a predict.
     PREDICT_SECONDS: u64 = 120, "s";
-    /// A trace that stands in its row; a longer one goes into the folder, where there is one.
+    /// The maximum size of a trace that is stored in its row. A longer one goes to the trace store, if there is one.
     TRACE_INLINE_BYTES_MAX: usize = 4_096, "bytes";
-    /// How long a trace is kept.
+    /// The default time for which a trace is kept.
     TRACE_RETAIN_DAYS: u64 = 30, "days";
-    /// Traces that wait for their folder, or are past their time, and are looked after with a predict.
+    /// The maximum number of traces that one predict uploads again or deletes because they have expired.
     TRACES_RETRIED_MAX: usize = 16, "traces";
-    /// The least answer that policy is asked about before a predict opens.
+    /// The length of the answer for which the policy is asked before a predict starts, unless its limit is lower.
     ANSWER_TOKENS_MIN: u64 = 256, "tokens";
-    /// What a message of a prompt counts beyond its bytes, at most.
+    /// The upper bound of a message's tokens beyond its bytes, for the worst-case cost of a prompt.
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
-    /// What a program is shown of each variable before it looks itself.
+    /// The length of the preview of each variable that a program is shown.
     PREVIEW_CHARS: usize = 500, "characters";
-    /// How often someone who waits for an approval looks whether there is one.
+    /// The polling interval while a predict waits for an approval.
     APPROVAL_LOOK_MS: u64 = 200, "ms";
-    /// Calls of the calling thread that a program is told of.
+    /// The maximum number of the calling thread's calls that a program is shown.
     HISTORY_CALLS_MAX: usize = 20, "calls";
-    /// The same as canonical JSON.
+    /// The maximum total length of these calls, as canonical JSON.
     HISTORY_CHARS_MAX: usize = 3_500, "characters";
-    /// Predicts of a batch that are under way at once, unless someone says otherwise.
+    /// The default number of predicts of a batch that run at the same time.
     BATCH_TOGETHER: usize = 8, "predicts";
-    /// Receipts that are verified at once.
+    /// The number of receipts that are read at once for verification.
     VERIFY_PAGE: usize = 200, "receipts";
-    /// Findings that are told one by one; those beyond are counted.
+    /// The maximum number of findings that are listed one by one. Further findings are only counted.
     FINDINGS_MAX: usize = 1_000, "findings";
 }

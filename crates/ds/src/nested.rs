@@ -1,7 +1,7 @@
 //! A predict that an entity asks for inside its cast.
 //!
-//! The loop casts it below the calling turn, in the caller's run: what it costs is reserved under the caller's budget, and
-//! policy is asked with each of its requests. So there is no question to policy of its own before it begins, as a predict
+//! The loop casts it below the calling turn, in the caller's run: its cost is reserved under the caller's budget, and
+//! policy decides about each of its requests. So there is no separate policy decision before it begins, as a predict
 //! outside of a cast has.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl PredictPreparer for Predictor {
 }
 
 impl Predictor {
-    /// A predict that nobody asked for before.
+    /// Begins a new predict.
     async fn begin_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
         let started = self.clock().now();
         let signature = self.catalog().signature(&self.catalog().resolve_name(&asked.signature).await?).await?;
@@ -60,7 +60,7 @@ impl Predictor {
         Ok(ready)
     }
 
-    /// One that another process began, as the records of the caller's run tell it.
+    /// Reopens a predict that another process began, from the records of the caller's run.
     async fn reopen_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
         let mut records = self.runtime().loom().read(asked.run, Seq::START);
         let entity = to_value(&asked.entity).unwrap_or_default();

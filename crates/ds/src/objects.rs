@@ -1,7 +1,7 @@
-//! Objects that lie outside a store, each at an address of its own: a path, or the URL of a bucket.
+//! Objects that are stored outside the store, each at its own address: a path, or the URL of a bucket.
 //!
-//! An object is written once, whole or not at all, and never over another one. A client is opened for every object: they are
-//! few and long, and what was opened for one process's folder is nothing that another one could use.
+//! An object is written once, atomically, and never overwrites another one. A client is opened for every object:
+//! objects are few and long, and a client for the folder of one process is of no use to another one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) const BUCKETS: &[&str] = &[
     "gs",
 ];
 
-/// A place for objects that cannot be one.
+/// The reason why an address cannot be the base for objects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseFault {
     #[error("it is neither a folder nor the URL of a bucket")]
@@ -28,18 +28,19 @@ pub enum BaseFault {
     NotBuilt(String),
 }
 
-/// Where objects go: the beginning of their addresses, without a slash at its end.
+/// The common prefix of object addresses, without a slash at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base(String);
 
 impl Base {
-    /// A folder, which need not be there yet. The address of what lies in it holds wherever it is read from.
+    /// Creates the base for a folder, which need not exist yet. The addresses in it are absolute, so they are valid
+    /// from any working directory.
     pub(crate) fn folder(path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self(path.display().to_string())
     }
 
-    /// A folder by its path, or a bucket by its URL.
+    /// Parses a folder's path or a bucket's URL.
     pub(crate) fn parse(text: &str) -> Result<Self, BaseFault> {
         let Some((scheme, _)) = text.split_once("://") else {
             return if text.is_empty() { Err(BaseFault::Unknown) } else { Ok(Self::folder(Path::new(text))) };
@@ -54,21 +55,21 @@ impl Base {
         }
     }
 
-    /// The address of the object with these digits for a name.
+    /// Returns the address of the object with these digits for a name.
     pub(crate) fn address(&self, digits: &str) -> String {
         format!("{}/{}/{digits}.json", self.0, &digits[..2])
     }
 }
 
-/// Who has the object at this address, and where there.
+/// Opens the object store for this address, and returns it with the path of the object in it.
 fn open_store(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
     if address.contains("://") {
-        // Whoever was first chose for the whole process.
+        // A crypto provider that was installed earlier stays.
         #[cfg(any(feature = "s3", feature = "gcs"))]
         let _ = rustls::crypto::ring::default_provider().install_default();
         let unread = |source: url::ParseError| Error::Generic { store: "an address", source: source.into() };
         let url = Url::parse(address).map_err(unread)?;
-        // What a provider's own tools read, and nothing of ours.
+        // Only the variables that the provider's own tools read.
         let given = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         let given = given.filter(|(name, _)| name.starts_with("AWS_") || name.starts_with("GOOGLE_"));
         let given = given.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.into_string().ok()?)));
@@ -78,19 +79,19 @@ fn open_store(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
     Ok((Box::new(LocalFileSystem::new().with_fsync(true)), place))
 }
 
-/// Whether an error says that there is no object at an address.
+/// Returns true if the error means that there is no object at the address.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::NotFound { .. })
 }
 
-/// All bytes of an object.
+/// Reads all bytes of an object.
 pub(crate) async fn read(address: &str) -> Result<Vec<u8>, Error> {
     let (store, place) = open_store(address)?;
     Ok(store.get(&place).await?.bytes().await?.to_vec())
 }
 
-/// Writes an object, if there is none at this address yet. What is there already is left as it is: who reads it back sees
-/// whether it is the same.
+/// Writes an object, if there is none at this address yet. An existing object is left unchanged: the caller reads it
+/// back and checks whether it is the same.
 pub(crate) async fn create(address: &str, bytes: Vec<u8>) -> Result<(), Error> {
     if !address.contains("://") {
         is_there(Path::new(address))?;
@@ -103,7 +104,7 @@ pub(crate) async fn create(address: &str, bytes: Vec<u8>) -> Result<(), Error> {
     }
 }
 
-/// Deletes an object; that there is none is as good.
+/// Deletes an object; a missing object is a success.
 pub(crate) async fn delete(address: &str) -> Result<(), Error> {
     let (store, place) = open_store(address)?;
     match store.delete(&place).await {
@@ -112,7 +113,8 @@ pub(crate) async fn delete(address: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether the folder that was named is there, or can be made in one that is: a disk that is not mounted is not made up.
+/// Checks that the folder exists, or can be created in an existing parent: the path of a disk that is not mounted is
+/// not created.
 fn is_there(file: &Path) -> Result<(), Error> {
     let base: Option<PathBuf> = file.parent().and_then(Path::parent).map(Path::to_owned);
     match base {

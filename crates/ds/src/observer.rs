@@ -1,4 +1,5 @@
-//! What a predict leaves beside its records: its row when it opens; its end, its trace and its receipt when it closes.
+//! The rows that a predict writes besides its records: its row when it opens; its end, its trace and its receipt when
+//! it closes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::settings::{PredictSettings, PredictStart};
 use crate::trace::{TraceArchive, TraceMode};
 
-/// Everything that is known of a predict before it opens.
+/// Everything that is known about a predict before it opens.
 pub(crate) struct PredictContext {
     pub predict: PredictId,
     pub signature: SignatureId,
@@ -35,32 +36,32 @@ pub(crate) struct PredictContext {
     pub owner: String,
     pub asked: PredictSettings,
     pub began: PredictStart,
-    /// When this process began with it.
+    /// The time at which this process began with it.
     pub started: Now,
     pub clock: Arc<dyn Clock>,
     pub traces: TraceArchive,
-    /// What the model is told, for a full trace.
+    /// The prompt, for a full trace.
     pub prompt: Value,
-    /// The call of a cast that asked for it; none for a predict of its own.
+    /// The call of a cast that asked for it; none for a separate predict.
     pub caller: Option<Value>,
     pub observations: Mutex<Observations>,
 }
 
-/// What was noted while it went on.
+/// Observations while the predict runs.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
-    /// Of its turns, for its trace.
+    /// The steps of its turns, for its trace.
     steps: Vec<Value>,
-    /// What was used and said so far: all that a receipt can tell of a predict without an end.
+    /// The usage and the utterances so far: all that a receipt can report about a predict without an end.
     usage: Usage,
     utterances: u64,
-    /// What a person was asked and has not decided, since when; and how long they took for the rest.
+    /// The pending approvals with the time of their request, and below them the total wait for the decided ones.
     asked: HashMap<String, Timestamp>,
     waited: Duration,
 }
 
 impl Observations {
-    /// Counts the time that people take.
+    /// Counts the time that people take to decide.
     fn count_wait(&mut self, at: Timestamp, kind: &str, payload: &Map<String, Value>) {
         let Some(approval) = payload.get("approval_id").and_then(Value::as_str) else { return };
         match kind {
@@ -77,10 +78,10 @@ impl Observations {
     }
 }
 
-/// The record that a predict opens with.
+/// The kind of the record that a predict opens with.
 pub(crate) const OPENED: &str = "predict.opened";
 
-/// Keeps the papers of one predict.
+/// Writes the rows of one predict.
 #[derive(Clone)]
 pub(crate) struct PredictObserver(pub Arc<PredictContext>);
 
@@ -108,7 +109,7 @@ impl PredictContext {
         u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A receipt of it that says only what was known beforehand.
+    /// Returns a receipt with only the facts that were known in advance.
     pub(crate) fn receipt(&self, opens: &RunStart, status: Status, error_code: Option<String>) -> Receipt {
         Receipt {
             v: 1,
@@ -159,8 +160,8 @@ fn other_event(kind: &str, payload: Value) -> Event {
     Event::Other { kind: kind.to_owned(), payload }
 }
 
-/// The code a predict ends with that its cast did not terminate. Of `direct.v1` the turns are one question and its
-/// repairs: when they are used up no output fits.
+/// Returns the code of a predict whose cast was truncated. The turns of `direct.v1` are one question and its repairs:
+/// when they are used up, no output matched.
 fn truncation_code(strategy: Strategy, reason: TruncationReason, told: Option<String>) -> Option<String> {
     match (strategy, reason) {
         (Strategy::Direct, TruncationReason::MaxTurns) => Some(codes::OUTPUT_SCHEMA.any().as_str().to_owned()),
@@ -319,7 +320,7 @@ impl RunObserver for PredictObserver {
             "v": 1, "predict_id": filing.predict, "status": status, "error_code": error_code,
             "output_hash": output_hash,
         });
-        // Inside a cast the run goes on, and that record would end it: the end of the child's cast says it there.
+        // Inside a cast the run continues, and this record would end it: the end of the child's cast takes its place.
         let records = match filing.caller {
             None => vec![other_event("predict.closed", told)],
             Some(_) => Vec::new(),
@@ -328,12 +329,12 @@ impl RunObserver for PredictObserver {
     }
 }
 
-/// What a predict came to.
+/// The outcome of a predict.
 struct ReceiptOutcome {
     status: Status,
     error_code: Option<String>,
     output_hash: Option<Hash>,
-    /// The output, where nothing else keeps it.
+    /// The output, if no record holds it.
     bodies: Vec<Body>,
 }
 
@@ -362,7 +363,7 @@ impl PredictContext {
                 record_value_hash(result)
             }
             Ending::Truncated { reason, .. } => {
-                // Nobody was asked anything: what it met was a refusal.
+                // No model was asked: the predict was refused.
                 let refused = matches!(reason, TruncationReason::MaxCost | TruncationReason::PolicyDenied);
                 if refused && model_calls == 0 {
                     status = Status::Denied;

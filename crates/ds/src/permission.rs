@@ -1,4 +1,4 @@
-//! What policy is asked before a predict opens, and what its receipt says of the answer.
+//! The policy decision before a predict opens, and its part of the receipt.
 
 use cantrip::canon::Money;
 use cantrip::crystal::{AnyCrystal, Crystal, Price};
@@ -11,10 +11,10 @@ use cantrip_contract::{PolicyPart, Rendered};
 use crate::limits::{ANSWER_TOKENS_MIN, MESSAGE_TOKENS_BOUND};
 use crate::observer::PredictContext;
 
-/// What policy is asked by.
+/// The name of the policy subject.
 const POLICY: &str = "ds.predict.v1";
 
-/// What policy is asked: the least that the first request can cost.
+/// Returns the policy input: the least that the first request can cost.
 pub(crate) fn policy_input(
     filing: &PredictContext,
     crystal: &AnyCrystal,
@@ -45,7 +45,7 @@ pub(crate) fn policy_input(
             revision: row.agreement.revision,
             terms_hash: row.terms().hash(),
         }),
-        // What a day has left is the ledger's to know, in the step that reserves.
+        // The ledger knows the rest of the daily limit, in the step that reserves.
         usage: Usage {
             spent: totals.spent,
             reserved: totals.reserved,

@@ -1,8 +1,9 @@
-//! A predict: an input goes in, an output that fits comes out, and a receipt says what happened in between.
+//! A predict: it takes an input, returns an output that matches the signature, and writes a receipt about what
+//! happened.
 //!
-//! It goes through its steps in one order, and the first that fails ends it: the signature and its input, the key, the
-//! artifact, the model and the prompt, policy, the cast, the close. What policy refuses has touched no crystal and held no
-//! money, and leaves a receipt all the same.
+//! Its steps have one order, and the first that fails ends it: the signature and its input, the idempotency key, the
+//! artifact, the model and the prompt, policy, the cast, the close. A predict that policy refuses has asked no crystal
+//! and reserved no money, and still leaves a receipt.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -43,12 +44,12 @@ use crate::structured::StructuredMode;
 use crate::trace::{TraceArchive, TraceMode};
 use crate::{Catalog, contract};
 
-/// Where the crystals come from.
+/// The source of crystals.
 pub trait CrystalSource: Send + Sync {
-    /// The crystal of this name; the one that is used where nobody names any, without one.
+    /// Returns the crystal of this name; the default crystal if no name is given.
     fn crystal(&self, name: Option<&str>) -> Result<AnyCrystal, Refusal>;
 
-    /// What runs the programs of `rlm_lite.v1`.
+    /// Returns the medium that runs the programs of `rlm_lite.v1`.
     fn medium(&self, medium: contract::Medium) -> Result<Arc<dyn Medium>, Refusal> {
         match medium {
             contract::Medium::Javascript => {
@@ -60,8 +61,8 @@ pub trait CrystalSource: Send + Sync {
         }
     }
 
-    /// What runs those that are written in Python. Its interpreters live in processes of a program that only the house
-    /// knows, so there are none unless it says so.
+    /// Returns the medium for programs in Python. Its interpreters run in worker processes of a program that only the
+    /// embedding program knows, so there is none by default.
     fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
         Err(codes::sandbox_unavailable("python", "this house has no interpreter for it").into())
     }
@@ -73,39 +74,40 @@ impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> CrystalSo
     }
 }
 
-/// How a predict is to be made. There is no option that supplies its output.
+/// The options of a predict. There is no option that supplies its output.
 #[derive(Debug, Clone)]
 #[must_use = "predict with it"]
 pub struct PredictOptions {
     pub owner: String,
-    /// This artifact and no other; else what the pointer says, else the signature as it was written.
+    /// The artifact to use. None uses the artifact of the pointer, or else the signature as written.
     pub artifact: Option<CompiledId>,
     /// The entity whose conversation the caller is in.
     pub thread: Option<EntityId>,
-    /// A program of `rlm_lite.v1` finds what that thread did last.
+    /// True to give a program of `rlm_lite.v1` the recent calls of that thread.
     pub history: bool,
-    /// What the caller is counted by where a canary is on trial; else its run, its thread, its agent, its owner.
+    /// The key that assigns the caller to a canary bucket; else its run, its thread, its agent or its owner does.
     pub canary_key: Option<String>,
-    /// The caller's run. It chooses the canary's bucket and nothing else, so it may be a run of another system.
+    /// The caller's run. It selects the canary bucket and nothing else, so it may be a run of another system.
     pub run_id: Option<String>,
-    /// The agent that calls. It chooses the canary's bucket where no key, run or thread is given.
+    /// The calling agent. It selects the canary bucket if no key, run or thread is given.
     pub autopilot_id: Option<String>,
     pub model: Option<String>,
-    /// What is said here goes before what the artifact says.
+    /// Parameters that override those of the artifact.
     pub params: Params,
-    /// This authorization pays and no other; else the most specific one that fits.
+    /// The authorization that pays. None uses the most specific one that fits.
     pub authorization: Option<AuthorizationRef>,
-    /// Where a person has to approve it, it is waited for so long; then, or without this, the reply says what waits.
+    /// The time to wait for an approval, if one is needed. After it, or without it, the reply reports the pending
+    /// approvals.
     pub wait_for_approval: Option<Duration>,
-    /// It costs no more than this.
+    /// The maximum cost.
     pub max_cost: Option<Money>,
     pub timeout: Duration,
     pub repair_attempts: Option<u8>,
-    /// Utterances of `rlm_lite.v1`.
+    /// The maximum number of utterances of `rlm_lite.v1`.
     pub max_iterations: Option<u8>,
-    /// Children of `rlm_lite.v1`.
+    /// The maximum number of children of `rlm_lite.v1`.
     pub max_sub_calls: Option<u8>,
-    /// The same key and the same request is answered once.
+    /// The idempotency key: the same key with the same request is answered once.
     pub idempotency_key: Option<String>,
     pub trace: TraceMode,
     pub purpose: Purpose,
@@ -140,7 +142,7 @@ impl Default for PredictOptions {
 }
 
 impl PredictOptions {
-    /// The ids by which a rollout counts this caller.
+    /// Returns the ids by which a rollout assigns this caller.
     pub fn canary_scope(&self) -> CanaryScope {
         CanaryScope {
             canary_key: self.canary_key.clone(),
@@ -152,17 +154,17 @@ impl PredictOptions {
     }
 }
 
-/// What a predict came to, whether it answered or not.
+/// The outcome of a predict, with or without an output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PredictOutcome {
     pub output: Option<Value>,
     pub receipt: Option<ReceiptId>,
     pub run: Option<RunId>,
     pub thread: Option<EntityId>,
-    /// It was answered before, under the same key.
+    /// True if the predict was answered before, under the same key.
     pub replayed: bool,
-    /// It is not over: these approvals are waited for, none where it was only interrupted. Its run goes on when it is
-    /// resumed, and then its one receipt comes.
+    /// The approvals that an unfinished predict waits for; empty if it was only interrupted. Its run continues when it
+    /// is resumed, and then its one receipt is written.
     pub waiting: Option<Vec<String>>,
 }
 
@@ -174,7 +176,7 @@ pub struct PredictReply {
     pub predicted: PredictOutcome,
 }
 
-/// Makes predicts in a house. Cheap to clone; all clones are the same.
+/// Makes predicts on a runtime. Cheap to clone; all clones are the same predictor.
 #[derive(Clone)]
 pub struct Predictor {
     runtime: Runtime,
@@ -191,7 +193,7 @@ impl fmt::Debug for Predictor {
     }
 }
 
-/// Why a predict ended without an output, and the receipt that says so.
+/// The refusal of a predict without an output, and its outcome with the receipt.
 pub(crate) struct PredictFailure {
     refusal: Refusal,
     predicted: Box<PredictOutcome>,
@@ -211,7 +213,7 @@ pub(crate) fn refuse_store_error(error: Error) -> Refusal {
     store_refusal(&error)
 }
 
-/// A predict that may be made.
+/// A predict that is ready to execute.
 pub(crate) struct ReadyPredict {
     pub signature: Signature,
     pub artifact: Artifact,
@@ -221,7 +223,7 @@ pub(crate) struct ReadyPredict {
     pub filing: PredictContext,
 }
 
-/// What is asked for, once it is known that it can be.
+/// A request that passed its checks.
 pub(crate) struct CheckedRequest {
     pub signature: Signature,
     pub input: Value,
@@ -231,18 +233,18 @@ pub(crate) struct CheckedRequest {
     pub started: Now,
 }
 
-/// Whether there is something of it already.
+/// The way in which a predict starts.
 pub(crate) enum StartMode {
     Open,
     TakeOver(RunId),
 }
 
-/// What an idempotency key stands for.
+/// The state of an idempotency key.
 enum KeyState {
-    /// Nothing yet.
+    /// The key is unused.
     Free,
     Answered(Box<PredictOutcome>),
-    /// A predict that was begun, and that nobody works on.
+    /// A predict that was begun, and that no process drives.
     Abandoned(Box<PredictRow>),
 }
 
@@ -253,7 +255,7 @@ struct ArtifactChoice {
 }
 
 impl Predictor {
-    /// With a clock and ids that the house uses too.
+    /// Creates a predictor. The clock and the ids must be those of the runtime.
     pub fn new(
         runtime: Runtime,
         crystals: impl CrystalSource + 'static,
@@ -285,7 +287,7 @@ impl Predictor {
         &self.clock
     }
 
-    /// Asks a signature's model about an input.
+    /// Runs a signature on an input.
     pub async fn predict(&self, signature: &SignatureId, input: &Value, how: PredictOptions) -> PredictReply {
         let (this, id, input) = (self.clone(), signature.clone(), input.clone());
         self.reply_for("predict", async move {
@@ -295,7 +297,7 @@ impl Predictor {
         .await
     }
 
-    /// The reply for what a predict comes to.
+    /// Returns the reply for the outcome of a predict.
     pub(crate) async fn reply_for(
         &self,
         name: &'static str,
@@ -304,7 +306,7 @@ impl Predictor {
         let slot: Arc<Mutex<PredictOutcome>> = Arc::default();
         let told = Arc::clone(&slot);
         let call = cantrip::reply::Call::surface(name);
-        // Boxed: it is long, and every caller would carry it.
+        // Boxed because the future is large, and every caller would carry it.
         let guarded = self
             .runtime
             .guard()
@@ -339,14 +341,14 @@ impl Predictor {
         input: &Value,
         how: PredictOptions,
     ) -> Result<PredictOutcome, PredictFailure> {
-        // Step 1: what is asked for, and whether it can be.
+        // The signature and its input.
         let started = self.clock.now();
         let signature = self.catalog.signature(id).await?;
         let budget = Budget::resolve(&how, signature.program())?;
         how.canary_scope().check()?;
         signature.check_input(input)?;
         let body = Self::input_body(input)?;
-        // Step 2: whether it was asked before.
+        // The idempotency key.
         let request_hash = request_hash(id, input, &how, budget)?;
         match self.lookup_key(id, &how, request_hash).await? {
             KeyState::Free => {}
@@ -357,7 +359,7 @@ impl Predictor {
                 return self.await_approvals(predicted, predict, &how, started).await;
             }
         }
-        // Steps 3 and 4: in which form, of whom, and in which words.
+        // The artifact, the model and the prompt.
         let ready = self
             .prepare_request(
                 CheckedRequest { signature, input: input.clone(), body, request_hash, budget, started },
@@ -367,15 +369,15 @@ impl Predictor {
             .await?;
         let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
         let predict = filing.predict;
-        // Step 5: whether it may be.
+        // Policy.
         let filing = self.check_policy(filing, &crystal, &rendered, how.thread).await?;
         let ready = ReadyPredict { signature, artifact, input, crystal, rendered, filing };
         let predicted = self.execute(ready, StartMode::Open, &how.cancel).await?;
         self.await_approvals(predicted, predict, &how, started).await
     }
 
-    /// Steps 3 and 4, and all that is known of a predict before policy is asked. `own` is the crystal of a cast that asks,
-    /// for an artifact that names none.
+    /// Chooses the artifact, the model and the prompt, and collects all that is known about a predict before the policy
+    /// decision. `own` is the crystal of the calling cast, for an artifact that names none.
     pub(crate) async fn prepare_request(
         &self,
         drawing: CheckedRequest,
@@ -383,9 +385,9 @@ impl Predictor {
         own: Option<&AnyCrystal>,
     ) -> Result<ReadyPredict, Refusal> {
         let CheckedRequest { signature, input, body, request_hash, budget, started } = drawing;
-        // Step 3: in which form.
+        // The artifact.
         let ArtifactChoice { artifact, policy } = self.choose_artifact(&signature, how).await?;
-        // Step 4: of whom, and in which words.
+        // The model and the prompt.
         let params = how.params.with_fallback(artifact.params());
         let named = how.model.as_deref().or(params.model.as_deref());
         let crystal = match own.filter(|own| named.is_none_or(|named| named == own.name())) {
@@ -437,7 +439,7 @@ impl Predictor {
         Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })
     }
 
-    /// The canonical text of an input, as a body. One that no predict takes is refused.
+    /// Returns the canonical text of an input, as a body. An invalid or too long input is refused.
     pub(crate) fn input_body(input: &Value) -> Result<Body, Refusal> {
         let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
         if text.len() > INPUT_BYTES_MAX {
@@ -446,7 +448,7 @@ impl Predictor {
         Body::new(text.into_bytes()).map_err(refuse_store_error)
     }
 
-    /// Waits for those who have to approve it, as long as that was asked for, and goes on as often as they did.
+    /// Waits for approvals as long as the options allow, and resumes the predict after each decision.
     async fn await_approvals(
         &self,
         mut predicted: PredictOutcome,
@@ -463,7 +465,7 @@ impl Predictor {
             let pending = self.runtime.pending(run).await?;
             if how.cancel.is_cancelled() || pending.is_empty() {
                 let row = self.runtime.loom().predict(predict).await.map_err(refuse_store_error)?;
-                // Boxed: it is long, and goes on here as often as someone decides.
+                // Boxed because the future is large, and is resumed here after each decision.
                 predicted = Box::pin(self.take_over(row, &how.cancel, started)).await?;
             } else if self.clock.now().monotonic.since(since) >= patience {
                 break;
@@ -474,7 +476,7 @@ impl Predictor {
         Ok(predicted)
     }
 
-    /// Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
+    /// Runs the cast, whose first and last steps contain the rows of the predict.
     pub(crate) async fn execute(
         &self,
         ready: ReadyPredict,
@@ -505,7 +507,8 @@ impl Predictor {
         self.cast_outcome(&signature, strategy, predict, reply, asked.repair_attempts).await
     }
 
-    /// The cantrip that answers, and the variables of its programs. `depth` is how many levels of children it may have.
+    /// Builds the cantrip that answers, and the variables of its programs. `depth` is the number of levels of children
+    /// that it may have.
     pub(crate) fn build_cantrip(
         &self,
         made: ProgramSpec<'_>,
@@ -527,7 +530,7 @@ impl Predictor {
         }
     }
 
-    /// What a key stands for.
+    /// Looks up the state of a key.
     async fn lookup_key(&self, id: &SignatureId, how: &PredictOptions, request: Hash) -> Result<KeyState, Refusal> {
         let Some(key) = &how.idempotency_key else { return Ok(KeyState::Free) };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
@@ -553,7 +556,7 @@ impl Predictor {
         Ok(KeyState::Abandoned(Box::new(row)))
     }
 
-    /// What was answered before.
+    /// Returns the outcome of a predict that was answered before.
     pub(crate) async fn recorded_outcome(&self, row: PredictRow, end: PredictEnd) -> Result<PredictOutcome, Refusal> {
         let loom = self.runtime.loom();
         let receipt = loom.receipt_of(row.predict_id).await.map_err(refuse_store_error)?;
@@ -617,7 +620,7 @@ impl Predictor {
         Ok(ArtifactChoice { artifact, policy })
     }
 
-    /// Asks policy before anything is begun. What it refuses is written down and ends here.
+    /// Asks policy before anything begins. A refusal is recorded and ends the predict.
     async fn check_policy(
         &self,
         mut filing: PredictContext,
@@ -635,9 +638,9 @@ impl Predictor {
         };
         let named = filing.asked.authorization_id.as_deref().and_then(|id| id.parse::<AuthorizationRef>().ok());
         let payer = match self.runtime.funds(principal.clone(), named).await.map_err(refuse_store_error)? {
-            // What a predict costs is on its receipt.
+            // The cost of a predict is on its receipt, so a ledger is required.
             Funds::NoLedger => return Err(refuse_store_error(Error::NoLedger).into()),
-            // Nobody pays then, and policy says so.
+            // There is no authorization, and policy refuses for that reason.
             Funds::NoAuthorization => None,
             Funds::Paid(payer) => Some(payer),
         };
@@ -654,7 +657,7 @@ impl Predictor {
         Err(PredictFailure { refusal, predicted })
     }
 
-    /// Writes down that policy refused: a run that is over at once, the decision, and a receipt.
+    /// Records a refusal by policy: a run that ends at once, the decision, and a receipt.
     async fn record_denial(
         &self,
         filing: &PredictContext,
@@ -706,7 +709,7 @@ impl Predictor {
         Ok(row.map(|row| row.receipt_id))
     }
 
-    /// What a cast that is over says about its predict.
+    /// Returns the outcome of a predict whose cast has ended.
     async fn cast_outcome(
         &self,
         signature: &Signature,
@@ -742,7 +745,7 @@ impl Predictor {
                     fields["reason"] = json!("no_answer");
                 }
                 if said.reply_type().is_success() {
-                    // It waits for someone: its receipt comes with what they decide.
+                    // The predict waits for an approval: its receipt is written after the decision.
                     let asked = said.data().get("approvals").and_then(Value::as_array);
                     let ids = asked.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
                     return Ok(PredictOutcome { waiting: Some(ids.collect()), ..predicted });
@@ -753,7 +756,7 @@ impl Predictor {
         Err(PredictFailure { refusal, predicted: Box::new(predicted) })
     }
 
-    /// Where the last output did not fit.
+    /// Returns the path at which the last output did not match the schema.
     async fn last_violation(&self, leaf: Option<cantrip::canon::TurnId>) -> String {
         let Some(leaf) = leaf else { return String::new() };
         let Ok(turn) = self.runtime.loom().turn(leaf).await else { return String::new() };
@@ -765,7 +768,7 @@ impl Predictor {
     }
 }
 
-/// What is told of a predict that is not over, and how it goes on.
+/// Returns the reply for a predict that is not finished, with the commands to continue it.
 fn waiting_reply(predicted: &PredictOutcome) -> ReplyDraft<Success> {
     let run = predicted.run.map(|run| run.to_string()).unwrap_or_default();
     let approvals = predicted.waiting.clone().unwrap_or_default();

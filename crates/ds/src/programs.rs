@@ -15,7 +15,7 @@ use crate::limits::PREVIEW_CHARS;
 use crate::settings::PredictSettings;
 use crate::structured::{StructuredCrystal, StructuredMode};
 
-/// What is asked, in which form, in which words.
+/// The parts that a cantrip is built from: signature, artifact, prompt and settings.
 #[derive(Clone, Copy)]
 pub(crate) struct ProgramSpec<'a> {
     pub signature: &'a Signature,
@@ -24,7 +24,7 @@ pub(crate) struct ProgramSpec<'a> {
     pub asked: &'a PredictSettings,
 }
 
-/// What both programs have in common.
+/// Returns the common parts of both programs.
 fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
     let PredictSettings { params, timeout_seconds, max_cost, .. } = made.asked;
     let sampling = Sampling {
@@ -50,7 +50,7 @@ fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
     }
 }
 
-/// `direct.v1`: a conversation whose only gate is `done`, with as many turns as it has repairs and one more.
+/// Builds the cantrip of `direct.v1`: a conversation whose only gate is `done`, with one turn more than it has repairs.
 pub(crate) fn direct_cantrip(
     made: ProgramSpec<'_>,
     crystal: AnyCrystal,
@@ -73,14 +73,15 @@ pub(crate) fn direct_cantrip(
         .map_err(Refusal::from)
 }
 
-/// Names that mean something else to a program.
+/// Names that are reserved in a program.
 const TAKEN: [&str; 9] =
     ["inputs", "output_schema", "context", "done", "submit_answer", "call_agent", "call_agent_batch", "rand", "now"];
 
-/// The variable with what the calling thread did last.
+/// The variable with the recent calls of the calling thread.
 const HISTORY: &str = "history";
 
-/// What a program of `rlm_lite.v1` finds: all inputs, each under its own name too, and the shape of the answer.
+/// Returns the variables of a program of `rlm_lite.v1`: all inputs, each also under its own name, and the schema of the
+/// answer.
 pub(crate) fn variables(signature: &Signature, input: &Value, history: Option<&Value>) -> Value {
     let mut variables = serde_json::Map::new();
     for (name, value) in input.as_object().into_iter().flatten().filter(|(name, _)| !TAKEN.contains(&name.as_str())) {
@@ -94,7 +95,7 @@ pub(crate) fn variables(signature: &Signature, input: &Value, history: Option<&V
     Value::Object(variables)
 }
 
-/// What is told of the variables: name, kind, size and how each begins; never all of it.
+/// Describes the variables for the model: name, kind, size and beginning of each; never the complete value.
 fn describe_variables(variables: &Value) -> String {
     let mut text = String::from(
         "You work by writing programs. These variables hold the input; look at them with code, they are not shown here \
@@ -115,8 +116,8 @@ fn describe_variables(variables: &Value) -> String {
     text
 }
 
-/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls. There are
-/// none at a depth of 0.
+/// Builds the cantrip of `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and
+/// of sub-calls. There are no sub-calls at a depth of 0.
 pub(crate) fn rlm_cantrip(
     made: ProgramSpec<'_>,
     crystal: AnyCrystal,

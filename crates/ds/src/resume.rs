@@ -1,7 +1,7 @@
-//! Going on with a predict whose process is gone, or that waited for someone.
+//! Resuming a predict whose process is dead, or that waited for a decision.
 //!
-//! Its row names signature, artifact and input, its first record how it was asked for: so whoever finds it makes the very
-//! same cantrip, goes on with its run, and closes it with the one receipt that it has.
+//! Its row names signature, artifact and input, and its first record has its settings. So any process can build the
+//! same cantrip, resume the run, and close it with its one receipt.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,8 +22,8 @@ use crate::predict::{
 use crate::settings::{PredictSettings, PredictStart};
 
 impl Predictor {
-    /// Goes on with the run of a predict that its process left, and closes it with its receipt. What is on record is not
-    /// asked for again. Of one that is over, what it came to is read.
+    /// Resumes the run of a predict that its process left, and closes it with its receipt. Recorded answers are not
+    /// requested again. For a predict that has ended, the recorded outcome is read.
     pub async fn resume(&self, run: RunId, cancel: &Cancel) -> PredictReply {
         let (this, cancel) = (self.clone(), cancel.clone());
         self.reply_for("resume", async move {
@@ -40,7 +40,7 @@ impl Predictor {
         .await
     }
 
-    /// The predict that a run is of.
+    /// Returns the predict of a run.
     async fn predict_of(&self, run: RunId) -> Result<PredictRow, Refusal> {
         let loom = self.runtime().loom();
         let view = loom.run(run).await.map_err(refuse_store_error)?;
@@ -61,7 +61,7 @@ impl Predictor {
         loom.predict(predict).await.map_err(refuse_store_error)
     }
 
-    /// What the first record of a predict says.
+    /// Returns the first record of a predict.
     async fn opening_record(&self, run: RunId) -> Result<Option<(PredictId, Map<String, Value>)>, Refusal> {
         let mut records = self.runtime().loom().read(run, Seq::START);
         while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
@@ -74,7 +74,7 @@ impl Predictor {
         Ok(None)
     }
 
-    /// Goes on with a predict that is open and that nobody works on. `started` is when this process began with it.
+    /// Resumes an open predict that no process drives. `started` is the time at which this process began with it.
     pub(crate) async fn take_over(
         &self,
         row: PredictRow,
@@ -87,7 +87,7 @@ impl Predictor {
         self.execute(ready, StartMode::TakeOver(run), cancel).await
     }
 
-    /// The same predict as its records tell it. `own` is a crystal that the caller has at hand.
+    /// Rebuilds the predict from its records. `own` is a crystal that the caller already has.
     pub(crate) async fn rebuild_request(
         &self,
         row: PredictRow,
@@ -137,7 +137,7 @@ impl Predictor {
     }
 }
 
-/// The refusal of a run whose first records another version wrote.
+/// Returns the refusal for a run whose first records were written by another version.
 fn unreadable_run(run: RunId) -> Refusal {
     codes::wrong_state("run", run.to_string(), "opened by another version", "resume", "one of this version").into()
 }

@@ -1,4 +1,4 @@
-//! How a predict was asked for, as its first record keeps it: whoever takes it over makes the same of it.
+//! The settings of a predict, as kept in its first record: a process that takes it over builds the same cantrip.
 
 use cantrip::canon::{Hash, Money, Timestamp, stable_hash};
 use cantrip::reply::{Refusal, codes};
@@ -11,12 +11,12 @@ use crate::predict::PredictOptions;
 use crate::structured::StructuredMode;
 use crate::trace::TraceMode;
 
-/// Everything that its cantrip is made of beside signature, artifact and input.
+/// Everything that the cantrip is built from besides signature, artifact and input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PredictSettings {
-    /// The crystal that thinks, by its name.
+    /// The name of the crystal.
     pub crystal: String,
-    /// What the caller said over what the artifact says.
+    /// The parameters of the caller, over those of the artifact.
     pub params: Params,
     pub repair_attempts: u8,
     pub max_iterations: u8,
@@ -25,27 +25,27 @@ pub(crate) struct PredictSettings {
     pub timeout_seconds: u64,
     pub trace: TraceMode,
     pub structured_mode: StructuredMode,
-    /// Who pays, where the caller said so.
+    /// The authorization that pays, if the caller named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization_id: Option<String>,
-    /// What the calling thread did last, as a program of `rlm_lite.v1` finds it.
+    /// The recent calls of the calling thread, for a program of `rlm_lite.v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,
-    /// The ids by which the rollout counted the caller. Predicts of earlier versions do not have them.
+    /// The ids by which the rollout assigned the caller. Predicts of earlier versions do not have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryScope>,
 }
 
-/// What its receipt says of how it began.
+/// The part of the receipt about the beginning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PredictStart {
     pub catalog_version: Hash,
-    /// How the artifact was chosen, and what policy said before anything began.
+    /// The choice of the artifact, and the policy decision before anything began.
     pub policy: PolicyPart,
     pub started_at: Timestamp,
 }
 
-/// How often a model may be asked.
+/// The number of times that a model may be asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     pub repairs: u8,
@@ -54,7 +54,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// What is asked for, else what the signature says, else what the program has by itself.
+    /// Returns the requested values, else those of the signature, else the defaults of the program.
     pub(crate) fn resolve(how: &PredictOptions, program: Program) -> Result<Self, Refusal> {
         let (iterations, sub_calls) = match program {
             Program::Direct { .. } => (3, 3),
@@ -74,7 +74,7 @@ impl Budget {
     }
 }
 
-/// What runs the programs of a signature.
+/// Returns the medium that runs the programs of a signature.
 pub(crate) fn medium_of(program: Program) -> Medium {
     match program {
         Program::Direct { .. } => Medium::Javascript,
@@ -94,7 +94,7 @@ fn check_range(key: &str, asked: Option<u8>, least: u8, most: u8, unless: u8) ->
     }
 }
 
-/// What a key is bound to.
+/// Returns the hash of the request that an idempotency key is bound to.
 pub(crate) fn request_hash(
     id: &SignatureId,
     input: &Value,

@@ -1,8 +1,8 @@
-//! A crystal that answers in the shape of a schema, whatever its model can be told.
+//! A crystal that answers in the shape of a schema, whatever its model supports.
 //!
-//! A model whose provider enforces schemas is told the schema; one that can be made to call something calls `done`; any
-//! other is asked in words, and the JSON in what it says is taken. What comes of it is always a call of `done`, so that
-//! the loop checks it, records it and shows what is wrong with it in one way.
+//! A model whose provider enforces schemas gets the schema; a model that can be forced to call a tool calls `done`; any
+//! other model is asked in text, and the JSON in its answer is extracted. The result is always a call of `done`, so
+//! that the loop validates it, records it and reports its faults in one way.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use cantrip::loom::{Content, Finish, Message, Spawn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// How a model is held to a schema.
+/// The way in which a model is constrained to a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StructuredMode {
-    /// Its provider enforces it.
+    /// Its provider enforces the schema.
     Native,
-    /// It calls `done`.
+    /// The model calls `done`.
     Tool,
-    /// It is asked for JSON in words.
+    /// The model is asked for JSON in text.
     Text,
 }
 
 impl StructuredMode {
-    /// What a model of this profile can do best.
+    /// Returns the best mode for a model of this profile.
     pub fn of(profile: &Profile) -> Self {
         if profile.structured {
             Self::Native
@@ -48,15 +48,15 @@ impl StructuredMode {
     }
 }
 
-/// The gate that takes an answer.
+/// The gate that accepts an answer.
 const DONE: &str = "done";
 
-/// See the module.
+/// A crystal that answers in the shape of a schema. See the module.
 pub(crate) struct StructuredCrystal {
     inner: AnyCrystal,
     mode: StructuredMode,
     format: Arc<OutputFormat>,
-    /// What was asked and answered before, as examples.
+    /// Examples of requests and answers.
     demos: Vec<(String, String)>,
 }
 
@@ -65,7 +65,7 @@ impl StructuredCrystal {
         Self { inner, mode, format: Arc::new(OutputFormat { name: "answer".to_owned(), schema }), demos }
     }
 
-    /// The request as the model is sent it.
+    /// Returns the request as sent to the model.
     fn rewrite_request(&self, request: &Request) -> Request {
         if self.mode == StructuredMode::Tool && self.demos.is_empty() {
             return request.clone();
@@ -97,7 +97,7 @@ impl StructuredCrystal {
         }
     }
 
-    /// A message without calls, where nothing can be called.
+    /// Returns a message without calls, for modes without tools.
     fn without_calls(&self, message: &Message) -> Message {
         match (self.mode, message) {
             (StructuredMode::Tool, _) | (_, Message::System { .. } | Message::User { .. }) => message.clone(),
@@ -111,7 +111,8 @@ impl StructuredCrystal {
     }
 }
 
-/// The JSON in a text: all of it, else the last fenced block, else the outermost object; the text itself if there is none.
+/// Extracts the JSON of a text: all of it, else the last fenced block, else the outermost object; the text itself if
+/// there is none.
 pub(crate) fn extract_json(text: &str) -> Value {
     if let Ok(value) = json::read(text.trim()) {
         return value;
@@ -129,7 +130,7 @@ pub(crate) fn extract_json(text: &str) -> Value {
     outermost.and_then(|text| json::read(text).ok()).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// Arguments as a crystal writes them: a text is what could not be read, and stays so.
+/// Returns arguments as a crystal writes them. A string is text that could not be parsed, and stays unchanged.
 fn arguments_text(args: &Value) -> String {
     args.as_str().map_or_else(|| args.to_string(), str::to_owned)
 }
@@ -152,7 +153,7 @@ impl Crystal for StructuredCrystal {
         let is_cut = said.finish == Finish::Length;
         let args = match called {
             Some(call) => arguments_text(&call.args),
-            // What was cut off is no answer, even where its beginning could be read as one.
+            // A truncated text is not an answer, even if its beginning could be parsed.
             None if is_cut => text.clone(),
             None => json!({ "answer": extract_json(&text) }).to_string(),
         };
@@ -173,7 +174,7 @@ impl Crystal for StructuredCrystal {
         let profile = self.inner.profile();
         match self.mode {
             StructuredMode::Tool => profile,
-            // What it says becomes a call here.
+            // The text becomes a call here.
             StructuredMode::Native | StructuredMode::Text => Profile { tools: true, forces_calls: true, ..profile },
         }
     }

@@ -1,7 +1,9 @@
-//! What a predict did, in a copy that may leave: sanitised, hashed, and kept in its row or as an object of its own.
+//! The trace of a predict: a copy of its steps that is sanitised, hashed, and stored in its row or as a separate
+//! object.
 //!
-//! The row is written with the receipt, its payload in it. What is too long for a row is then put into a folder or a bucket,
-//! read back, and only when it has the right hash is it cut from the row. A folder that is gone stops nothing: the row waits.
+//! The row is written with the receipt, with its payload. A payload that is too long for a row is then written to a
+//! folder or a bucket, read back, and removed from the row only if its hash is right. A missing folder stops nothing:
+//! the payload waits in its row.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,20 +21,20 @@ use serde_json::{Value, json};
 use crate::limits::{TRACE_INLINE_BYTES_MAX, TRACE_RETAIN_DAYS, TRACES_RETRIED_MAX};
 use crate::objects::{self, Base, BaseFault};
 
-/// How much of a predict its trace tells.
+/// The amount of detail in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceMode {
-    /// There is none.
+    /// No trace.
     Off,
-    /// Which turns there were, what they used, what was wrong: no content.
+    /// The turns, their usage and their faults, without content.
     #[default]
     Summary,
-    /// With what the model was told and said.
+    /// With the messages to and from the model.
     Full,
 }
 
-/// Where traces go that are too long for their row.
+/// The storage for traces that are too long for their row.
 #[derive(Debug, Clone, Default)]
 pub struct TraceArchive {
     base: Option<Base>,
@@ -40,7 +42,7 @@ pub struct TraceArchive {
     retained: RetentionPeriod,
 }
 
-/// How long traces are kept.
+/// The time for which traces are kept.
 #[derive(Debug, Clone, Copy)]
 struct RetentionPeriod(Duration);
 
@@ -50,41 +52,41 @@ impl Default for RetentionPeriod {
     }
 }
 
-/// The rule by which a trace is deleted: the setting of the configuration that keeps it for so long.
+/// The rule by which a trace is deleted: the configuration setting that limits its retention.
 const RETENTION: &str = "trace.retain_days";
 
 impl TraceArchive {
-    /// All of them stay in their rows.
+    /// Creates an archive that keeps all traces in their rows.
     pub fn inline() -> Self {
         Self::default()
     }
 
-    /// The long ones go into this folder, which need not be there yet.
+    /// Creates an archive that writes long traces to this folder, which need not exist yet.
     pub fn in_folder(folder: impl AsRef<Path>) -> Self {
         Self { base: Some(Base::folder(folder.as_ref())), ..Self::default() }
     }
 
-    /// The long ones go into this folder, or into the bucket of this URL: `s3://` and `gs://`, as far as this build reaches
-    /// them.
+    /// Creates an archive that writes long traces to this folder, or to the bucket of this URL: `s3://` and `gs://`, if
+    /// this build supports them.
     pub fn at(base: &str) -> Result<Self, BaseFault> {
         Ok(Self { base: Some(Base::parse(base)?), ..Self::default() })
     }
 
-    /// What is taken out of them.
+    /// Sets the redactor for traces.
     #[must_use]
     pub fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor, ..self }
     }
 
-    /// How long those that are made from now on are kept.
+    /// Sets the time for which new traces are kept.
     #[must_use]
     pub fn with_retention(self, retained: Duration) -> Self {
         Self { retained: RetentionPeriod(retained), ..self }
     }
 
-    /// The row of a trace with this payload.
+    /// Returns the row of a trace with this payload.
     pub(crate) fn row(&self, payload: Value, run: RunId, predict: PredictId, at: Timestamp) -> Option<TraceRow> {
-        // Our own ids and hashes are typed, and survive it as they are.
+        // Our own ids and hashes are typed, and redaction leaves them unchanged.
         let text = canonical(&self.redactor.redact_value(&payload)).ok()?;
         let trace_hash = bytes_hash(text.as_bytes());
         let base = self.base.as_ref().filter(|_| text.len() > TRACE_INLINE_BYTES_MAX);
@@ -111,16 +113,16 @@ impl TraceArchive {
         })
     }
 
-    /// Puts what waits where it belongs, and deletes what is past its time: some of each, so that whoever makes predicts
-    /// keeps the house in order without waiting for it.
+    /// Stores some pending traces, and deletes some expired ones, so that predicts maintain the archive without waiting
+    /// for all of it.
     pub(crate) async fn maintain(&self, loom: &AnyLoom, now: Timestamp) -> Result<(), Refusal> {
         self.store_pending(loom, now).await?;
         self.expire(loom, now).await?;
         Ok(())
     }
 
-    /// Deletes object and payload of the oldest traces that are past their time; says of how many. What is left of one is
-    /// its name and hash, and when it was deleted: receipts still verify.
+    /// Deletes the object and the payload of the oldest expired traces, and returns their number. The name, the hash
+    /// and the time of deletion remain: receipts still verify.
     pub async fn expire(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
         let page = PageRequest { after: None, most: TRACES_RETRIED_MAX };
         let mut expired = 0;
@@ -128,7 +130,8 @@ impl TraceArchive {
             let found = loom.traces(state, page).await.map_err(|error| store_refusal(&error))?;
             let past = found.items.into_iter().filter(|row| row.expires_at.is_some_and(|at| at <= now));
             for row in past {
-                // The object first: should this end here, the row still says where it was, and it is gone next time.
+                // The object is deleted first: if the process ends here, the row still has its address, and the next
+                // pass completes the deletion.
                 if let Some(uri) = row.uri.as_ref().filter(|_| state == TraceState::Stored)
                     && let Err(error) = objects::delete(uri).await
                 {
@@ -147,7 +150,7 @@ impl TraceArchive {
         Ok(expired)
     }
 
-    /// Puts every trace that waits where it belongs, as far as that can be done now; says how many are there now.
+    /// Stores every pending trace that can be stored now, and returns their number.
     pub async fn store_pending(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
         let page = PageRequest { after: None, most: TRACES_RETRIED_MAX };
         let waiting = loom.traces(TraceState::Pending, page).await.map_err(|error| store_refusal(&error))?;
@@ -173,14 +176,14 @@ impl TraceArchive {
     }
 }
 
-/// A record about a trace that is written behind the records of its run.
+/// Returns a record about a trace, which is appended to the records of its run.
 fn annotation(at: Timestamp, kind: &str, told: Value) -> Result<RecordDraft, Refusal> {
     let payload = told.as_object().cloned().unwrap_or_default();
     let draft = RecordDraft::new(at, Event::Other { kind: kind.to_owned(), payload });
     draft.map_err(|error| store_refusal(&error))
 }
 
-/// Notes what became of a trace; not if another process was first.
+/// Records a change of a trace. Returns false if another process was first.
 async fn record_move(loom: &AnyLoom, step: Step) -> Result<bool, Refusal> {
     match loom.append(step).await.map_err(|error| store_refusal(&error))? {
         AppendOutcome::Committed(_) => Ok(true),
@@ -189,21 +192,21 @@ async fn record_move(loom: &AnyLoom, step: Step) -> Result<bool, Refusal> {
     }
 }
 
-/// A step about a trace of a run that is over.
+/// Returns a step about a trace of a run that has ended.
 fn move_step(row: &TraceRow, what: &str, to: TraceMove) -> Step {
     let id = StepId::new(format!("{what}-{}", row.trace_hash.hex(32))).expect("a short name");
     Step::annotation(id, row.run_id).contract(ContractRow::TraceMoved { trace_ref: row.trace_ref.clone(), to })
 }
 
-/// What a summary calls itself.
+/// The kind of a summary.
 const SUMMARY: &str = "trace.summary";
 
-/// Whether this is all that a row has left of its trace.
+/// Returns true if the payload is only the summary of a trace.
 pub(crate) fn is_summary(payload: &str) -> bool {
     json::read(payload).is_ok_and(|payload| payload["kind"] == SUMMARY)
 }
 
-/// What stays in the row of a trace that lies elsewhere.
+/// Returns the summary that stays in the row of a trace that is stored as an object.
 fn summary(payload: &str) -> String {
     let all = json::read(payload).unwrap_or_default();
     let kept = json!({
@@ -213,7 +216,7 @@ fn summary(payload: &str) -> String {
     canonical(&kept).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// The row of a trace.
+/// Returns the row of a trace.
 pub async fn trace_row(loom: &AnyLoom, trace_ref: &str) -> Result<TraceRow, Refusal> {
     match loom.trace(trace_ref.to_owned()).await {
         Ok(row) => Ok(row),
@@ -222,8 +225,8 @@ pub async fn trace_row(loom: &AnyLoom, trace_ref: &str) -> Result<TraceRow, Refu
     }
 }
 
-/// Reads the payload of a trace from its row or from the object store, and checks its hash. An expired trace, an object that
-/// is missing and a payload that was altered are three different refusals.
+/// Reads the payload of a trace from its row or from the object store, and checks its hash. An expired trace, a missing
+/// object and an altered payload are three different refusals.
 pub async fn trace_payload(row: &TraceRow) -> Result<Value, Refusal> {
     let name = row.trace_ref.as_str();
     let altered = |field: &str| Refusal::from(codes::record_altered("trace", name, field));
@@ -250,7 +253,7 @@ pub async fn trace_payload(row: &TraceRow) -> Result<Value, Refusal> {
     json::read(&text).map_err(|_| altered("payload"))
 }
 
-/// The refusal to read a trace whose retention has passed.
+/// Returns the refusal to read a trace whose retention has passed.
 fn expired_refusal(row: &TraceRow) -> Refusal {
     let kept_millis = row.expires_at.map(|until| until.unix_millis() - row.created_at.unix_millis());
     let data = json!({
@@ -264,7 +267,7 @@ fn expired_refusal(row: &TraceRow) -> Refusal {
     codes::wrong_state("trace", row.trace_ref.as_str(), state, "reading", "one that is kept").data(data).into()
 }
 
-/// The payload of a trace, wherever it lies, if it still has its hash.
+/// Returns the payload of a trace, wherever it is stored, if it still matches its hash.
 pub async fn trace(loom: &AnyLoom, trace_ref: &str) -> Result<Value, Refusal> {
     trace_payload(&trace_row(loom, trace_ref).await?).await
 }

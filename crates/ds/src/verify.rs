@@ -1,5 +1,5 @@
-//! Do receipts still say what was done? Each is compared with its own bytes, with the one before it, and with everything
-//! it names: the input, the output, the artifact, the trace, the gate records, the money.
+//! Do receipts still match what was done? Each is compared with its own bytes, with its predecessor, and with
+//! everything that it names: the input, the output, the artifact, the trace, the gate records, the money.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ use crate::evidence::Evidence;
 use crate::export::{ParsedExport, bodies};
 use crate::limits::{FINDINGS_MAX, VERIFY_PAGE};
 
-/// Something that is not what it was.
+/// An item that was altered or is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub receipt_id: String,
@@ -27,14 +27,14 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// What was looked at, and what was found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiptVerification {
     pub receipts: u64,
     pub runs: u64,
-    /// The first of them, as many as are kept.
+    /// The first findings, up to the limit.
     pub findings: Vec<Finding>,
-    /// How many more there were.
+    /// The number of further findings.
     pub left_out: u64,
 }
 
@@ -48,17 +48,17 @@ impl ReceiptVerification {
     }
 }
 
-/// Verifies the receipts that are wanted, each run of them as a chain from its first receipt on.
+/// Verifies the selected receipts, those of each run as a chain from its first receipt.
 ///
-/// The records of a run are read once, when the first receipt of it is met, and nothing of them is kept beyond its last:
-/// however many runs there are, what one of them did is all that is held at a time.
+/// The records of a run are read once, at its first receipt, and are dropped after its last: only the records of one
+/// run are held at a time, however many runs there are.
 pub async fn verify(loom: &AnyLoom, wanted: ReceiptFilter) -> Result<ReceiptVerification, Refusal> {
     let wanted = ReceiptFilter { latest_first: false, ..wanted };
     verify_evidence(loom, &wanted).await.map_err(|error| store_refusal(&error))
 }
 
-/// Verifies all receipts of a journal export in the same way. No store is needed, nor anything else that the file does not
-/// have.
+/// Verifies all receipts of a journal export in the same way. It needs neither a store nor anything else outside the
+/// file.
 pub async fn verify_export(exported: &ParsedExport) -> Result<ReceiptVerification, Refusal> {
     verify_evidence(exported, &ReceiptFilter::default()).await.map_err(|error| store_refusal(&error))
 }
@@ -73,7 +73,7 @@ async fn verify_evidence<E: Evidence>(loom: &E, wanted: &ReceiptFilter) -> Resul
                 Ok(receipt) if is_first(loom, wanted, &receipt, row).await? => {
                     RunVerifier::load(loom, receipt.run_id, row).await?.verify_run(wanted, &mut verified).await?;
                 }
-                // Its run is gone through, or was.
+                // The run of this receipt is verified with its first receipt.
                 Ok(_) => {}
                 Err(fault) => {
                     verified.receipts += 1;
@@ -90,7 +90,7 @@ async fn verify_evidence<E: Evidence>(loom: &E, wanted: &ReceiptFilter) -> Resul
     }
 }
 
-/// Whether it is the first of its run, among those that are wanted and can be read.
+/// Returns true if the receipt is the first of its run, among the selected receipts that can be parsed.
 async fn is_first<E: Evidence>(
     loom: &E,
     wanted: &ReceiptFilter,
@@ -108,25 +108,25 @@ async fn is_first<E: Evidence>(
             return Ok(first.receipt_id == row.receipt_id);
         }
         match found.next {
-            // What cannot be read is seldom; if it is not, it comes by the page.
+            // Receipts that cannot be parsed are rare; if there are many, they are skipped by the page.
             Some(after) => page = PageRequest { after: Some(after), most: VERIFY_PAGE },
             None => return Ok(false),
         }
     }
 }
 
-/// What the records of a run came to.
+/// The result of reading a run's records.
 enum Records {
     Read {
         tallies: Tallies,
         /// The last cast of each entity.
         casts: HashMap<EntityId, CastId>,
-        /// Whether any cast has its end on record.
+        /// True if the end of any cast is on record.
         ended: bool,
     },
-    /// They cannot be read, or not all of them.
+    /// Some or all of the records cannot be read.
     Faulty(String),
-    /// The first of them were given up.
+    /// The first records were removed by a retention.
     Pruned,
 }
 
@@ -135,9 +135,9 @@ struct RunVerifier<'a, E> {
     loom: &'a E,
     run: RunId,
     records: Records,
-    /// Decisions that come to something else today.
+    /// The policy decisions that differ when they are repeated.
     decisions: Vec<String>,
-    /// Whose receipt what holds for the whole run is told of.
+    /// The receipt that findings about the whole run are reported for.
     first: String,
 }
 
@@ -180,7 +180,7 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
         Ok(Self { loom, run, records, decisions, first: first.receipt_id.to_string() })
     }
 
-    /// All receipts of the run: as a chain, and those that are wanted against everything they name.
+    /// Verifies all receipts of the run as a chain, and the selected ones against everything that they name.
     async fn verify_run(mut self, wanted: &ReceiptFilter, verified: &mut ReceiptVerification) -> Result<(), Error> {
         verified.runs += 1;
         for detail in std::mem::take(&mut self.decisions) {
@@ -194,7 +194,8 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
             let found = self.loom.receipts(of_run.clone(), page).await?;
             for row in &found.items {
                 let Ok(receipt) = row.receipt() else {
-                    // Its content is found out by itself; the chain goes on behind what it claims.
+                    // The altered content is reported separately; the chain continues from the hash that the row
+                    // claims.
                     (seq, before) = (seq + 1, Some(row.receipt_hash));
                     continue;
                 };
@@ -221,7 +222,7 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
         }
     }
 
-    /// One receipt against all it names.
+    /// Verifies one receipt against everything that it names.
     async fn verify_receipt(&self, receipt: &Receipt, told: &mut Vec<(&'static str, String)>) -> Result<(), Error> {
         let loom = self.loom;
         for (kind, hash) in bodies(receipt) {
@@ -266,7 +267,7 @@ fn is_wanted(wanted: &ReceiptFilter, receipt: &Receipt) -> bool {
     of_signature && (wanted.artifact.is_none() || wanted.artifact == receipt.compiled_id)
 }
 
-/// The decisions of a run that come to something else when they are made again, by what they were made of.
+/// Returns the policy decisions of a run that differ when they are repeated from their recorded input.
 async fn changed_decisions(loom: &impl Evidence, run: RunId) -> Result<Vec<String>, Error> {
     let mut agreed = HashMap::new();
     let mut told = Vec::new();
@@ -312,7 +313,7 @@ async fn check_trace(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Opt
     })
 }
 
-/// What the records of its run say, against what the receipt says of them.
+/// Compares the receipt with the records of its run.
 fn check_records(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl FnMut(&'static str, String)) {
     if receipt.last_turn_id.is_some() && !ended {
         tell("thread", "its run has no end on record".to_owned());
@@ -334,7 +335,7 @@ fn check_records(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &m
     }
 }
 
-/// What its reservations came to, against what the receipt says of them.
+/// Compares the receipt with the results of its reservations.
 async fn check_reservations(loom: &impl Evidence, receipt: &Receipt) -> Result<Option<String>, Error> {
     let (mut reserved, mut captured, mut released, mut overage) = (0_u64, 0_u64, 0_u64, 0_u64);
     let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
@@ -350,7 +351,7 @@ async fn check_reservations(loom: &impl Evidence, receipt: &Receipt) -> Result<O
         match &booked.row {
             Reservation::Committed(paid) => {
                 let actual = paid.state().actual.micros();
-                // What was found out later was not known to the receipt.
+                // The receipt could not know a later reconciliation.
                 if paid.state().reconciled.is_none() {
                     captured += count(actual);
                     released += count(amount - actual);

@@ -1,8 +1,8 @@
-//! Signatures at work, as one test binary.
+//! The tests of this crate, as one test binary.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
-/// Python interpreters of this process count what they take.
+/// The allocator counts the memory of the Python interpreters in this process.
 #[global_allocator]
 static ALLOCATOR: cantrip::circle::python::CountingAllocator = cantrip::circle::python::CountingAllocator;
 

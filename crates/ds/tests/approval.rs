@@ -1,4 +1,5 @@
-//! A predict that a person has to approve: it is waited for, or its run waits, and its one receipt comes when it ends.
+//! A predict that needs an approval: the caller waits for it, or its run waits, and its one receipt is written when it
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
     rows.iter().map(|row| row.receipt().unwrap()).collect()
 }
 
-/// A house in which every spend needs a person.
+/// Creates a predictor for which every spend needs an approval.
 async fn asking(loom: &AnyLoom, script: &cantrip::crystal::ScriptedCrystal) -> Predictor {
     let predictor = predictor(loom, Posing { price: listed(), ..says(script) }, TraceArchive::inline());
     predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
@@ -33,7 +34,7 @@ async fn asked(predictor: &Predictor, how: PredictOptions) -> PredictReply {
     predictor.predict(shout().id(), &json!({"text": "hey"}), how).await
 }
 
-/// Says yes or no to everything that a run waits for.
+/// Approves or refuses everything that a run waits for.
 async fn decides(loom: &AnyLoom, run: RunId, approves: bool) -> usize {
     let (runtime, ann) = (Runtime::new(loom.clone()), Actor::new("ann").unwrap());
     let pending = runtime.pending(run).await.unwrap();
@@ -63,7 +64,7 @@ async fn who_does_not_wait_is_told_what_waits_and_the_receipt_comes_with_the_dec
             loom.reservations(ReservationFilter::default(), PageRequest::FIRST).await.unwrap().items.is_empty(),
             "nothing is held"
         );
-        // Neither its key nor its run gets around the person.
+        // Neither its key nor its run bypasses the approval.
         for again in [asked(&predictor, how()).await, predictor.resume(run, &Cancel::new()).await] {
             assert_eq!((again.predicted.run, again.predicted.waiting), (Some(run), reply.predicted.waiting.clone()));
         }
@@ -109,7 +110,7 @@ async fn who_waits_has_the_answer_once_a_person_agreed_and_not_longer_than_they_
             let predictor = Arc::clone(&predictor);
             async move { asked(&predictor, how).await }
         });
-        // One approval for each request: the output has to be mended.
+        // There is one approval for each request: the output needs a repair.
         let (mut said, mut polled) = (0, 0);
         while !waits.is_finished() {
             for run in loom.runs(PageRequest::FIRST).await.unwrap().items {

@@ -1,4 +1,4 @@
-//! What is published stays as it is.
+//! A published signature never changes.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ async fn what_comes_with_the_program_is_there_and_a_published_id_never_changes()
     let again = catalog.add(&shout(FILE), SignatureOrigin::File, "bob").await.unwrap();
     assert!(!again.new && again.base == added.base);
     assert_ne!(catalog.version().await.unwrap(), before);
-    // One character anywhere that is hashed is another signature.
+    // One changed character in any hashed part makes another signature.
     for (old, new) in [
         ("Say it louder.", "Say it louder!"),
         ("fence('text')", "fence('words')"),

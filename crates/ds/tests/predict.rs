@@ -1,4 +1,4 @@
-//! A predict really asks, really checks, and leaves a receipt whatever became of it.
+//! A predict sends a request, validates the output, and leaves a receipt whatever its outcome.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_fr
         assert_eq!(told.policy.reason_code.as_deref(), Some("policy_denied.explicit_deny"));
         assert_eq!(told.policy.authorization_id, Some(denies.to_string()));
         sound(&loom).await;
-        // A newer one allows it, and the key was bound by nothing.
+        // A newer authorization allows it, and the refusal did not bind the key.
         let at: Timestamp = "2026-02-19T01:00:01.000Z".parse().unwrap();
         grant(&loom, 2, |terms| terms.issued_at = at).await;
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how()).await;
@@ -223,7 +223,8 @@ async fn one_key_is_answered_once() {
         let other = predictor.predict(shout().id(), &json!({"text": "ho"}), how("k")).await;
         assert_code(&other.guarded.reply, codes::IMMUTABLE);
         assert_eq!(other.guarded.reply.data()["reason"], "idempotency_conflict");
-        // Two at once: one is made, the other is told that it is on its way, or gets what it came to.
+        // Of two concurrent requests one is executed; the other is refused as in flight, or gets the outcome of the
+        // first.
         let (one, two) =
             join(predictor.predict(shout().id(), &input, how("l")), predictor.predict(shout().id(), &input, how("l")))
                 .await;
@@ -288,7 +289,7 @@ async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
         assert_eq!((policy.artifact_variant.as_deref(), policy.canary_percent), (Some("canary"), Some(100)));
         assert_eq!(policy.pointer_version, Some(2));
         assert_eq!(policy.rollout_bucket, Some(cantrip_contract::bucket(signature.id(), "default", "local")));
-        // What stands in a value or in instructions is no template.
+        // Template syntax in a value or in instructions is not expanded.
         let sent = script.requests().pop().unwrap().messages;
         let texts: Vec<String> = sent
             .iter()

@@ -126,7 +126,7 @@ async fn what_a_program_comes_to_says_how_many_are_left_and_a_malformed_answer_c
         assert!(!seen[0].contains("iterations left"), "{seen:?}");
         assert!(seen[1].ends_with("=> 2\n[iterations left: 2]"), "{seen:?}");
         assert!(seen[2].ends_with("[iterations left: 1]"), "{seen:?}");
-        // It is what the loom has, too.
+        // The loom has the same counts.
         let thread = loom.thread(told(&loom).await.last_turn_id.unwrap()).await.unwrap();
         let left: Vec<Option<u64>> =
             thread.turns.iter().map(|turn| turn.outputs.first().and_then(|output| output.left)).collect();
@@ -134,7 +134,7 @@ async fn what_a_program_comes_to_says_how_many_are_left_and_a_malformed_answer_c
     }
 }
 
-/// In Python, and with a person's own limits.
+/// A signature in Python, with the user's own limits.
 const COUNT: &str = r#"
 namespace = "@me/long"
 name = "Count"
@@ -195,7 +195,7 @@ async fn programs_in_python_find_the_same() {
         assert!(last.ends_with("=> 7\n[iterations left: 1]"), "{last}");
         assert_eq!((told(&loom).await.budget.sub_calls, told(&loom).await.status), (1, Status::Succeeded));
     }
-    // A house without an interpreter says so, and nothing is begun.
+    // Without an interpreter the predict is refused, and nothing is begun.
     let (loom, script) = (AnyLoom::new(MemoryLoom::new()), scripted([]));
     let predictor = predictor(&loom, says(&script), TraceArchive::inline());
     predictor.catalog().add(&count, SignatureOrigin::Api, "ann").await.unwrap();

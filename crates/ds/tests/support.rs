@@ -1,4 +1,4 @@
-//! What the tests of this room share.
+//! The helpers of these tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use cantrip_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The reply that a refusal becomes.
+/// Returns the reply for a refusal.
 pub(crate) async fn replied(refusal: Refusal) -> Reply {
     let ids = Arc::new(IdSource::new(MachineEntropy));
     let guard = Guard::new(Arc::new(MachineClock::new()), ids, Redactor::default());
@@ -48,7 +48,7 @@ pub(crate) fn shout() -> Signature {
     Signature::parse(SHOUT, &NoFiles).unwrap()
 }
 
-/// Every store that keeps contracts: in memory, in a file, and on a server where there is one.
+/// Returns every store that keeps contracts: in memory, in a file, and on a server if there is one.
 pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let file = Store::sqlite(folder.path().join("loom.db")).unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
     if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
         && !url.is_empty()
     {
-        // A name that no other test has, in this process or another.
+        // A name that is unique across tests and processes.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
         let schema = format!("d{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -65,7 +65,7 @@ pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
     all
 }
 
-/// A script under a profile and a price of the test's.
+/// A script with a profile and a price chosen by the test.
 #[derive(Clone)]
 pub(crate) struct Posing {
     pub script: ScriptedCrystal,
@@ -103,7 +103,7 @@ pub(crate) fn scripted(responses: impl IntoIterator<Item = Response>) -> Scripte
     ScriptedCrystal::new("scripted/shout", Script::new(responses))
 }
 
-/// A crystal that says these.
+/// Returns a crystal that plays this script.
 pub(crate) fn says(script: &ScriptedCrystal) -> Posing {
     Posing { script: script.clone(), profile: Profile::of("scripted/shout"), price: Price::Free }
 }
@@ -112,7 +112,7 @@ pub(crate) fn done(answer: Value) -> Response {
     Response::call("c1", "done", json!({ "answer": answer }))
 }
 
-/// Predicts in this loom with this crystal.
+/// Creates a predictor on this loom with this crystal.
 pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: TraceArchive) -> Predictor {
     let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
     let runtime = Runtime::from_parts(loom.clone(), clock.clone(), Arc::clone(&ids));
@@ -120,7 +120,7 @@ pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: TraceArchive) -
     Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), traces, clock, ids)
 }
 
-/// Gives the predicts of this signature an authorization.
+/// Issues an authorization for predicts of the test signature.
 pub(crate) async fn grant(loom: &AnyLoom, seed: u64, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
     let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
     let id = AuthorizationRef::Issued(IdSource::seeded(seed).next(at));

@@ -1,4 +1,4 @@
-//! A predict whose process is gone is gone on with, by its key or by its run, and has one receipt all the same.
+//! A predict whose process is dead is resumed, by its key or by its run, and still has one receipt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use serde_json::json;
 
 use crate::support::{Posing, done, grant, listed, predictor, says, scripted, shout, stores};
 
-/// The model's first output does not fit, its second does, after a while.
+/// The model's first output does not match the schema; its second does, after a delay.
 fn responses(delay: Duration) -> [Response; 2] {
     [done(json!({"words": "HEY"})), Response { delay, ..done(json!({"text": "HEY"})) }]
 }
 
 fn how(key: Option<&str>) -> PredictOptions {
     let idempotency_key = key.map(str::to_owned);
-    // Nothing of the defaults: whoever takes it over must find all of it.
+    // No defaults: the process that takes it over must find every setting.
     PredictOptions {
         idempotency_key,
         repair_attempts: Some(1),
@@ -34,7 +34,7 @@ fn how(key: Option<&str>) -> PredictOptions {
     }
 }
 
-/// A process that begins a predict and is gone while the model thinks about its second output.
+/// Runs a process that begins a predict and dies while the model works on its second output.
 fn begins_and_dies(loom: &AnyLoom, key: Option<&'static str>) {
     let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let script = scripted(responses(Duration::from_secs(3600)));
@@ -49,7 +49,7 @@ fn begins_and_dies(loom: &AnyLoom, key: Option<&'static str>) {
     executor.shutdown_background();
 }
 
-/// Lets the leases of dead processes run out. A store with a clock of its own does not go by that of its callers.
+/// Lets the leases of dead processes expire. A store with its own clock ignores the clock of its callers.
 async fn let_leases_run_out(loom: &AnyLoom) {
     let here = || MachineClock::new().now().wall;
     for owner in loom.lease_owners().await.unwrap() {
@@ -63,7 +63,7 @@ async fn let_leases_run_out(loom: &AnyLoom) {
     }
 }
 
-/// A process with a clock that runs this much ahead.
+/// Creates a predictor of a process whose clock is this much ahead.
 fn later(loom: &AnyLoom, script: &ScriptedCrystal, ahead: Duration) -> Predictor {
     let clock = Arc::new(MachineClock::starting(MachineClock::new().now().wall.after(ahead)));
     let ids = Arc::new(IdSource::new(MachineEntropy));
@@ -86,7 +86,7 @@ async fn only_run(loom: &AnyLoom) -> RunId {
     runs[0].run_id
 }
 
-/// What a predict that went through at once would say, and one that was taken over says too.
+/// Checks that the receipt of a predict that was taken over equals that of an uninterrupted one.
 async fn closed_once(loom: &AnyLoom) {
     let told = receipts(loom).await;
     assert_eq!(told.len(), 1, "{told:?}");
@@ -176,7 +176,7 @@ async fn one_that_is_cancelled_when_it_is_taken_over_is_closed_as_cancelled() {
     }
 }
 
-/// Its first output does not fit; asked for another, it has a bug.
+/// A crystal whose first output does not match the schema and that panics on the second request.
 struct Broken(ScriptedCrystal);
 
 impl Crystal for Broken {
@@ -211,7 +211,7 @@ async fn a_predict_whose_loop_panics_is_closed_as_failed_with_its_receipt() {
         let run = only_run(&loom).await;
         assert_eq!(loom.run(run).await.unwrap().state, RunState::Failed);
         assert!(loom.predict(told.predict_id.unwrap()).await.unwrap().end.is_some());
-        // It is over: neither its key nor its run begin it again.
+        // The predict has ended: neither its key nor its run begins it again.
         let again = predictor.predict(shout().id(), &json!({"text": "hey"}), how).await;
         assert_code(&again.guarded.reply, codes::WRONG_STATE);
         assert_eq!(again.guarded.reply.data()["error_code"], codes::CRASH.any().as_str());

@@ -1,4 +1,4 @@
-//! One changed byte in anything that a receipt names is found, and named; and traces come back as they went.
+//! One changed byte in anything that a receipt names is found and reported; and traces are read back unchanged.
 
 use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, PageRequest, ReceiptFilter, Record, Seq, Usage};
 use cantrip_contract::{SignatureOrigin, TraceState};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Posing, done, grant, listed, predictor, replied, says, scripted, shout, stores};
 
-/// A file with one predict in it, and its loom.
+/// Creates a store file with two predicts in it, and returns its loom.
 async fn predicted(folder: &std::path::Path) -> AnyLoom {
     let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
     let script = scripted([done(json!({"text": "HEY"})), done(json!({"text": "HO"}))]);
@@ -53,7 +53,7 @@ async fn a_changed_byte_is_found_and_named() {
     }
 }
 
-/// A file with a predict in it that was paid for, and its loom.
+/// Creates a store file with a paid predict in it, and returns its loom.
 async fn paid(folder: &std::path::Path) -> AnyLoom {
     let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
     let used = Usage { prompt_tokens: 310, completion_tokens: 24, ..Usage::default() };
@@ -67,7 +67,7 @@ async fn paid(folder: &std::path::Path) -> AnyLoom {
     loom
 }
 
-/// The file by hand, without what protects it.
+/// Opens the file directly, without the triggers that protect it.
 fn by_hand(folder: &std::path::Path) -> rusqlite::Connection {
     let file = rusqlite::Connection::open(folder.join("loom.db")).unwrap();
     let triggers: Vec<String> = {
@@ -118,7 +118,7 @@ async fn records_of_the_run(loom: &AnyLoom) -> Vec<Record> {
     loom.read(run, Seq::START).try_collect().await.unwrap()
 }
 
-/// The records of each row, by the place of its last one.
+/// Returns the records of each row, by the sequence number of its last one.
 fn steps(by_hand: &rusqlite::Connection, records: &[Record]) -> Vec<(i64, Vec<Record>)> {
     let mut asked = by_hand.prepare("SELECT seq, records FROM run_events ORDER BY seq").unwrap();
     let rows =
@@ -130,7 +130,7 @@ fn steps(by_hand: &rusqlite::Connection, records: &[Record]) -> Vec<(i64, Vec<Re
     rows.map(of_row).collect()
 }
 
-/// What a row says of its records, not packed.
+/// Returns the unpacked content of a row with these records.
 fn told(step: &[Record]) -> Vec<u8> {
     let heads: Vec<_> = step.iter().map(|record| (record.kind.as_str(), record.at.unix_millis())).collect();
     let lines = step.iter().map(|record| record.payload.to_string());
@@ -143,7 +143,8 @@ async fn a_gate_decision_that_was_edited_with_all_its_hashes_is_found_and_named(
     let folder = tempfile::tempdir().unwrap();
     let loom = paid(folder.path()).await;
     let mut records = records_of_the_run(&loom).await;
-    // Whoever edits a record and every hash behind it has a chain that holds; the receipt still knows what was decided.
+    // An attacker who edits a record and every later hash gets a valid chain; but the receipt still has the original
+    // decision.
     let (mut previous, mut edited) = (None, 0);
     for record in &mut records {
         if record.kind.as_str() == "settled" {
@@ -176,7 +177,7 @@ async fn a_missing_receipt_of_a_run_is_found() {
     use cantrip::{Cantrip, CastOptions, Runtime};
     let folder = tempfile::tempdir().unwrap();
     let loom = AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap());
-    // A parent and its child: two casts of one run, and each leaves its own receipt.
+    // A parent and its child: two casts of one run, each with its own receipt.
     let script = Script::new([
         Response::call("c1", "call_agent", json!({"intent": "count"})),
         Response::call("c2", "done", json!({"answer": 3})),
@@ -214,7 +215,7 @@ async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         let how = || PredictOptions { trace: TraceMode::Full, ..PredictOptions::default() };
         let long = "word ".repeat(1 << 20);
-        // The folder above is not there: the answer comes all the same, and the trace waits.
+        // The parent folder does not exist: the answer still comes, and the trace waits.
         let reply = predictor.predict(shout().id(), &json!({ "text": long }), how()).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let waiting = loom.traces(TraceState::Pending, PageRequest::FIRST).await.unwrap().items;
@@ -233,7 +234,7 @@ async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
         assert_eq!((object.len() as u64, cantrip::canon::bytes_hash(&object)), (row.bytes, row.trace_hash));
         assert_eq!(trace(&loom, &name).await.unwrap(), before);
         assert_eq!(verify(&loom, ReceiptFilter::default()).await.unwrap().findings, []);
-        // One byte of it, and it is no data any more.
+        // With one changed byte the trace is refused.
         let mut changed = object;
         changed[100] ^= 1;
         std::fs::write(row.uri.unwrap(), changed).unwrap();
@@ -259,7 +260,7 @@ async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         let rows = loom.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.unwrap().items;
         let names: Vec<String> = rows.iter().map(|row| row.receipt().unwrap().trace_ref.unwrap()).collect();
-        // With the next predict, if not before.
+        // The next predict deletes them at the latest.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         let reply = predictor.predict(shout().id(), &json!({"text": "ho"}), how(TraceMode::Off)).await;
         assert_code(&reply.guarded.reply, codes::PREDICTED);

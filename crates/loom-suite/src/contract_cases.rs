@@ -1,4 +1,4 @@
-//! Contracts: what is published, predicted, receipted and pointed at, together with the records it belongs to.
+//! Contracts: signatures, artifacts, predicts, receipts, traces and pointers, written together with their records.
 
 use cantrip_canon::{AuditId, AuthorizationId, Currency, Hash, Money, PredictId, Timestamp, stable_hash};
 use cantrip_contract::{
@@ -20,7 +20,7 @@ fn odd(n: u64) -> Event {
     Event::Other { kind: "weather.changed".into(), payload }
 }
 
-/// A signature that says this.
+/// Makes a signature with these instructions.
 fn signature(name: &str, version: u64, instructions: &str) -> Signature {
     let text = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
     Signature::builder("@case/text", name, version)
@@ -34,7 +34,7 @@ fn signature(name: &str, version: u64, instructions: &str) -> Signature {
         .expect("a sound signature")
 }
 
-/// The rows that publish a signature, with its base artifact.
+/// Returns the rows that publish a signature, with its base artifact.
 fn published(signature: &Signature, at: Timestamp) -> [ContractRow; 3] {
     let base = signature.base_artifact();
     [
@@ -65,7 +65,7 @@ async fn publish<J: Journal>(weaver: &mut LoomWriter<'_, J>, store: &J, signatur
     signature.base_artifact().id()
 }
 
-/// Another artifact of the signature.
+/// Publishes another artifact of the signature.
 async fn candidate<J: Journal>(
     weaver: &mut LoomWriter<'_, J>,
     store: &J,
@@ -202,7 +202,7 @@ pub(super) async fn contracts_are_never_dropped<S: Subject>(subject: S) {
         assert!(matches!(store.pointers().await, Err(Error::NoContracts)));
         return;
     }
-    // What belongs to a run has no place outside of every run, and the other way round.
+    // A row that belongs to a run is invalid outside runs, and the other way round.
     let episode = weaver.cast("count").await;
     let stray = draft(receipt(&episode, None, Status::Succeeded, now), Vec::new());
     assert!(matches!(
@@ -245,7 +245,7 @@ pub(super) async fn a_published_signature_never_changes<S: Subject>(subject: S) 
     );
     publish(&mut weaver, store, &signature("Sort", 2, "Sort it!")).await;
     assert_eq!(store.signatures(PageRequest::FIRST).await.expect("signatures").items.len(), 2);
-    // A retired one is still found.
+    // A retired signature is still found.
     let at = weaver.now();
     let retired = ContractRow::Retire { signature_id: sort.id().clone(), at };
     assert_eq!(apart(&mut weaver, store, [retired]).await, AppendOutcome::Committed(Seq::START));
@@ -282,7 +282,7 @@ pub(super) async fn an_artifact_is_kept_once_with_all_its_origins<S: Subject>(su
     let origins = store.artifact_origins(artifact.id()).await.expect("origins");
     assert_eq!(origins.iter().map(|origin| origin.actor.as_str()).collect::<Vec<_>>(), ["ann", "bob"]);
     assert_eq!(store.artifacts(Some(sort.id().clone()), PageRequest::FIRST).await.expect("artifacts").items.len(), 2);
-    // One of another form of the signature is none of it.
+    // An artifact of a signature with another schema is refused.
     let text = json!({"type": "object", "required": ["words"], "properties": {"words": {"type": "string"}}});
     let foreign = Signature::builder("@case/text", "Sort", 1)
         .instructions("Sort it.")
@@ -330,7 +330,7 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
     ];
     for (version, wanted) in (0..).zip(changes) {
         let row = change(&id, version, wanted, weaver.id(), weaver.now());
-        // Asked for again it is done already.
+        // Repeating the change has no effect.
         assert_eq!(apart(&mut weaver, store, [row.clone()]).await, AppendOutcome::Committed(Seq::START));
         assert_eq!(apart(&mut weaver, store, [row]).await, AppendOutcome::Committed(Seq::START));
     }
@@ -342,7 +342,7 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
     assert_eq!(audits[4].after, current);
     assert_eq!(audits[4].before, Some(audits[3].after.clone()));
     assert_eq!(current.head_audit_id, Some(audits[4].audit_id));
-    // A change that changes nothing leaves no audit; one made from another version changes nothing.
+    // A change that changes nothing leaves no audit. A change that was made from another version changes nothing.
     let row = change(&id, 5, set(&base), weaver.id(), weaver.now());
     assert_eq!(apart(&mut weaver, store, [row]).await, AppendOutcome::Committed(Seq::START));
     let late = change(&id, 4, set(&one), weaver.id(), weaver.now());
@@ -353,7 +353,7 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
     let foreign = change(&id, 5, set(&strange), weaver.id(), weaver.now());
     assert!(matches!(fault(apart(&mut weaver, store, [foreign]).await), ContractFault::Foreign { .. }));
     assert_eq!(store.pointer_audits(id.clone(), PageRequest::FIRST).await.expect("audits").items.len(), 5);
-    // Three steps back, then to the first, then there is nothing left.
+    // Roll back three times, then to the first artifact; after that no earlier state is left.
     let served = [(&two, 0), (&one, 10), (&one, 0)];
     for (version, (primary, percent)) in (5..).zip(served) {
         let row = change(&id, version, PointerOperation::Rollback { to: None }, weaver.id(), weaver.now());
@@ -422,7 +422,7 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     );
     let key = row.key().expect("it has one");
     assert_eq!(store.predict_of_key(key.clone()).await.expect("a key"), Some(row.clone()));
-    // The key is taken, for this owner and signature alone.
+    // The key is taken only for this owner and signature.
     let other = predict_row(&episode, weaver.id(), &sort, Some("k"), now);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(2)))
@@ -489,7 +489,7 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
             .money(Operation::Reserve(Box::new(held)));
         assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
         let actual = Money::new(actual, Currency::USD).expect("a small amount");
-        // The money is settled by the step that has the receipt.
+        // The step that has the receipt also settles the money.
         let told = draft(receipt(&episode, None, Status::Succeeded, now), vec![id.to_string()]);
         let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
             .record(weaver.draft(odd(n)))
@@ -623,7 +623,7 @@ pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject:
     let moved = |to| ContractRow::TraceMoved { trace_ref: name.clone(), to };
     let stored = TraceMove::Stored { summary: "{}".to_owned(), at: now };
     for _ in 0..2 {
-        // Without the lease: the run may be over.
+        // Without the lease, because the run may be over.
         let step = Step::annotation(weaver.step_id(), episode.run).contract(moved(stored.clone()));
         assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     }

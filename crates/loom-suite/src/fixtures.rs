@@ -1,4 +1,4 @@
-//! Writes runs as the loop does, with ids and times that repeat.
+//! Fixtures that write runs in the same way as the loop, with reproducible ids and times.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use cantrip_loom::{
     TurnOpened, Usage, Utterance, WorkerId,
 };
 
-/// Milliseconds after the start of the suite's time.
+/// Returns the time `millis` after the start of the suite's clock.
 pub fn at(millis: u64) -> Timestamp {
     let start: Timestamp = "2026-02-19T02:00:00.000Z".parse().expect("a time");
     start.after(Duration::from_millis(millis))
 }
 
-/// The cantrip of every run that a weaver writes.
+/// The cantrip of every run that a [`LoomWriter`] writes.
 pub fn sample_cantrip() -> Cantrip {
     Cantrip {
         call: Call { system_prompt: Some("You count.".into()), settings: serde_json::Map::new() },
@@ -33,7 +33,7 @@ pub fn sample_cantrip() -> Cantrip {
     }
 }
 
-/// A cast as it is being written.
+/// A cast while it is being written.
 #[derive(Debug, Clone)]
 pub struct Episode {
     pub run: RunId,
@@ -79,7 +79,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         self.ids.next(now)
     }
 
-    /// Moves its clock on, for one of several weavers of the same runs.
+    /// Advances the clock, so that several writers of the same runs use different times.
     pub fn skip(&mut self, millis: u64) {
         self.millis += millis;
         self.steps += millis;
@@ -95,7 +95,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         RecordDraft::new(now, event).expect("a small record")
     }
 
-    /// Appends, and fails the case unless it was committed.
+    /// Appends a step, and fails the case unless it was committed.
     pub async fn commit(&mut self, step: Step) -> Seq {
         match self.journal.append(step).await.expect("the step is written") {
             AppendOutcome::Committed(seq) => seq,
@@ -162,7 +162,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         Lease::first(run, WorkerId::new("process-1").expect("a name"), at(3_600_000))
     }
 
-    /// The step that opens a run with a new entity, and the episode it begins.
+    /// Returns the step that opens a run with a new entity, and the episode that it begins.
     pub fn open(&mut self, origin: Origin, intent: Intent, leaf: Option<TurnId>, sequence: u64) -> (Step, Episode) {
         let (run, entity) = (self.id(), self.id());
         let lease = self.lease(run);
@@ -176,7 +176,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         (step.record(first).record(self.draft(made)).record(self.draft(cast)), episode)
     }
 
-    /// A new entity is cast on an intent.
+    /// Casts a new entity on an intent.
     pub async fn cast(&mut self, intent: &str) -> Episode {
         let intent = self.intent(intent);
         let (step, episode) = self.open(Origin::Root, intent, None, 0);
@@ -184,7 +184,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         episode
     }
 
-    /// A known entity is cast again.
+    /// Casts a known entity again.
     pub async fn send(&mut self, of: &Episode, intent: Intent) -> Episode {
         let run = self.id();
         let lease = self.lease(run);
@@ -210,7 +210,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         }
     }
 
-    /// One turn that calls `gate` and goes on, or ends, as `closing` says. Two steps, as the loop writes it.
+    /// Writes one turn that calls `gate` and is closed with `closing`. Two steps, as the loop writes them.
     pub async fn turn(&mut self, episode: &mut Episode, gate: &str, result: Value, closing: Closing) -> TurnId {
         let mut bodies = Vec::new();
         let said = utterance(None, &[(gate, json!({"n": episode.sequence + 1}))]);
@@ -235,13 +235,13 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         turn
     }
 
-    /// A turn after which the cast goes on.
+    /// Writes a turn after which the cast continues.
     pub async fn plain(&mut self, episode: &mut Episode) -> TurnId {
         let n = episode.sequence + 1;
         self.turn(episode, "echo", json!({"echo": n}), Closing::Open).await
     }
 
-    /// A turn that calls `done`, and the end of the cast.
+    /// Writes a turn that calls `done`, and the end of the cast.
     pub async fn done(&mut self, episode: &mut Episode, answer: Value) -> TurnId {
         let closing = Closing::Terminated { ended_by: EndedBy::Done };
         let turn = self.turn(episode, "done", answer.clone(), closing).await;
@@ -275,7 +275,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
     }
 }
 
-/// What a crystal says: a content, and calls in order.
+/// Makes an utterance with a content and with calls in order.
 pub fn utterance(content: Option<&str>, calls: &[(&str, Value)]) -> Utterance {
     let calls = calls.iter().enumerate();
     Utterance {
@@ -294,12 +294,12 @@ pub fn utterance(content: Option<&str>, calls: &[(&str, Value)]) -> Utterance {
     }
 }
 
-/// A call begins.
+/// Makes the record of a call that starts.
 pub fn started(call_id: CallId, work: CallWork, asked: Option<GateCallRequest>) -> CallStarted {
     CallStarted { call_id, work, asked, idempotency_key: None, reservation_id: None }
 }
 
-/// A call succeeds.
+/// Makes the record of a call that succeeds.
 pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSettled {
     CallSettled {
         call_id,
@@ -320,12 +320,12 @@ pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSe
     }
 }
 
-/// A turn is closed.
+/// Makes the record of a closed turn.
 pub fn closed(turn_id: TurnId, closing: Closing) -> TurnClosed {
     TurnClosed { turn_id, closing, duration_ms: 12, outputs: None, snapshot: None }
 }
 
-/// The worst case of an attempt at the request of a turn, held under `auth_local`.
+/// Reserves the worst cost of an attempt at the request of a turn, under `auth_local`.
 pub fn reserve<J: Journal>(
     weaver: &mut LoomWriter<'_, J>,
     episode: &Episode,

@@ -1,4 +1,4 @@
-//! Order, wholeness, idempotency, bodies.
+//! Order, atomicity, idempotency, bodies.
 
 use cantrip_canon::{RunId, bytes_hash};
 use cantrip_spend::Operation;
@@ -19,7 +19,7 @@ async fn everything<J: Journal>(store: &J) -> Vec<Record> {
     store.scan().try_collect().await.expect("the store is readable")
 }
 
-/// An event that this version has no type for.
+/// Makes an event for which this version has no type.
 fn odd(n: u64) -> Event {
     let Value::Object(payload) = json!({"v": 9, "n": n, "later": {"field": [1, 2.5, "x"]}}) else { unreachable!() };
     Event::Other { kind: "weather.changed".into(), payload }
@@ -141,7 +141,7 @@ pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: 
     let first = store.append(step.clone()).await.expect("an answer");
     assert_eq!(first, AppendOutcome::Committed(Seq::new(4)));
     weaver.truncate(&episode, TruncationReason::Cancelled).await;
-    // Also when the run has moved on, and the lease is gone.
+    // The answer is also the same when the run has moved on and the lease is gone.
     assert_eq!(store.append(step).await.expect("an answer"), first);
     assert_eq!(all(store, episode.run).await.len(), 5);
 }
@@ -283,7 +283,7 @@ pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
         got.push(following.try_next().await.expect("readable").expect("it is there").seq.get());
     }
     assert!(following.next().now_or_never().is_none(), "nothing has been written yet");
-    // One write and its reading at a time, then several writes before the next look.
+    // One write and one read at a time, then several writes before the next read.
     for turns in [1, 1, 3] {
         for _ in 0..turns {
             weaver.plain(&mut episode).await;
@@ -342,7 +342,7 @@ pub(super) async fn a_record_cannot_name_a_body_that_is_not_there<S: Subject>(su
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
     let answer = store.append(step).await;
     assert!(matches!(answer, Err(Error::InvalidStep { .. })), "{answer:?}");
-    // What someone said may look like a name and is none.
+    // User data may look like a body reference and is not one.
     let mut bodies = Vec::new();
     let lookalike = json!({"body": bytes_hash(b"nowhere").to_string(), "bytes": 7});
     let opened = weaver.opened(&episode, utterance(None, &[("echo", lookalike)]), &mut bodies);

@@ -1,4 +1,4 @@
-//! Who may write, and until when.
+//! Leases: which worker may write, and until when.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<S: Su
     let mut episode = weaver.cast("count").await;
     let lease = store.renew(&episode.lease, at(1), Duration::from_millis(1)).await.expect("it is live");
     assert_eq!(lease.expires_at, at(2));
-    // The weaver's clock is far beyond that by now.
+    // The clock of the writer is far beyond the expiry by now.
     weaver.plain(&mut episode).await;
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
     let episode = {
         let store = subject.store();
         let episode = LoomWriter::new(store).cast("count").await;
-        // Owners that came and went without a record.
+        // Owners that took the lease and lost it without writing a record.
         for n in 0..3_u64 {
             let now = episode.lease.expires_at.after(Duration::from_hours(n));
             store.acquire(episode.run, owner("process-2"), now, LASTS).await.expect("it has expired");
@@ -146,14 +146,14 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     }
     let mut ended = weaver.cast("ended").await;
     weaver.done(&mut ended, json!(1)).await;
-    // One that was handed back waits for nobody, and is there for whoever looks.
+    // A run that was handed back does not wait for anyone, so any worker may take it up.
     let handed_back = handed_back.expect("one of them waits for nobody");
     assert_eq!(listed(at(2_000)).await, [queued.run, returned.run, handed_back.run]);
     let long = Duration::from_hours(9);
     let taken = store.acquire(handed_back.run, owner("process-2"), at(2_000), long).await.expect("it is free");
     assert_eq!(taken.epoch, handed_back.lease.epoch.next());
     assert_eq!(listed(at(2_000)).await, [queued.run, returned.run]);
-    // At the very moment it expires a lease may be taken over, and so the run is an orphan.
+    // A lease may be taken over at the exact time of its expiry, so the run is an orphan then.
     let expired = held.lease.expires_at;
     assert_eq!(listed(expired).await, [queued.run, held.run, returned.run]);
     let page = store.orphans(expired, PageRequest { after: None, most: 2 }).await.expect("readable");

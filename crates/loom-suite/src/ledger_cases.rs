@@ -1,4 +1,4 @@
-//! Money: what is reserved, settled, refused and waited for, together with the records it pays for.
+//! Money: reservations, settlements, refusals and waits, written together with the records they pay for.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn asked(reserve: Reserve) -> Operation {
     Operation::Reserve(Box::new(reserve))
 }
 
-/// Terms of someone at this machine with a budget.
+/// Terms of a local user with a budget.
 fn budget(total: i64) -> Terms {
     Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
 }
@@ -46,7 +46,7 @@ async fn authorize<J: Journal>(weaver: &mut LoomWriter<'_, J>, journal: &J, term
     authorization
 }
 
-/// The worst case of a request of the turn, under this authorization.
+/// Reserves the worst cost of a request of the turn, under this authorization.
 fn worst<J: Journal>(
     weaver: &mut LoomWriter<'_, J>,
     episode: &Episode,
@@ -90,7 +90,7 @@ async fn append<J: Journal>(journal: &J, step: Step) -> AppendOutcome {
     journal.append(step).await.expect("an answer")
 }
 
-/// A step of the episode's owner that moves money and nothing else.
+/// Appends a step of the episode's owner that moves money and has no records.
 async fn pay<J: Journal>(
     weaver: &mut LoomWriter<'_, J>,
     store: &J,
@@ -125,7 +125,7 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
         .map(|entry| (entry.op.as_str(), entry.d_spent, entry.d_reserved, entry.state_after.as_str()))
         .collect();
     assert_eq!(moves, [("reserve", 0, 20_000, "reserved"), ("commit", 12_900, -20_000, "committed")]);
-    // A step that cannot be written moves nothing.
+    // A step that cannot be written moves no money.
     let broken = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(super::closed(turn, cantrip_loom::Closing::Open)))
         .money(asked(reserve(&mut weaver, &episode, turn, 2, 5)));
@@ -163,7 +163,7 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     assert_eq!(said["reason_code"], "policy_denied.budget_exhausted");
     assert_eq!(said["authorization_id"], funds.to_string());
     assert_eq!(totals(store, funds).await, (0, 0));
-    // Its neighbours are not harmed, and the run goes on.
+    // Other steps are not affected, and the run continues.
     let fits = worst(&mut weaver, &episode, funds, turn, 10);
     assert!(matches!(pay(&mut weaver, store, &episode, asked(fits)).await, AppendOutcome::Committed(_)));
     assert_eq!(store.run(episode.run).await.expect("the run").state, RunState::Running);
@@ -268,7 +268,7 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
     let first = worst(&mut weaver, &episode, funds, one, 100);
     let (id, now) = (first.hold.id(), weaver.now());
     assert!(matches!(pay(&mut weaver, store, &episode, asked(first)).await, AppendOutcome::Committed(_)));
-    // What settles makes room for what is asked for behind it.
+    // A commit frees budget for a later operation of the same step.
     let next = worst(&mut weaver, &episode, funds, two, 60);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(odd(1)))
@@ -276,7 +276,7 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
         .money(asked(next.clone()));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(totals(store, funds).await, (40, 60));
-    // And two that fit alone do not fit together: the whole step is refused.
+    // A reserve that does not fit: the whole step is refused, including the release before it.
     let release = Operation::release(next.hold.id(), now);
     let other = worst(&mut weaver, &episode, funds, three, 61);
     let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
@@ -311,7 +311,8 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
     let theirs = worst(&mut weaver, &stranger, funds, three, 60);
     let answer = pay(&mut weaver, store, &stranger, asked(theirs)).await;
     assert_eq!(reason(&answer), "policy_denied.budget_exhausted", "nobody waits for another tree");
-    // An unknown outcome may never settle: nobody waits for it.
+    // A hold with an unknown outcome may never settle, so a step does not wait for it. This hold settles, and then the
+    // waiting step fits.
     let commit = Operation::commit(id, usd(40), None, now);
     assert!(matches!(pay(&mut weaver, store, &episode, commit).await, AppendOutcome::Committed(_)));
     assert!(matches!(append(store, waiting).await, AppendOutcome::Committed(_)), "there is room now");
@@ -459,7 +460,7 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
         change(&mut weaver, Operation::Authorize(Box::new(issue))).await,
         AppendOutcome::Conflict(Conflict::Money { fault: LedgerFault::Terms(_), .. })
     ));
-    // Within a run nobody gives himself a budget.
+    // A step within a run cannot grant a budget.
     let (actor, reason) = ("local".to_owned(), "a case".to_owned());
     let issue = Authorize { authorization, terms: budget(1), actor, reason, at: at(9) };
     assert!(matches!(
@@ -538,7 +539,7 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
         assert_eq!(reason(&answer), expected);
         assert!(store.reservation(id).await.is_err(), "{expected}: nothing is held");
     }
-    // At the limit it is allowed, and a new day is a new day.
+    // An amount equal to the limit is allowed, and the daily limit starts again on a new day.
     let terms = Terms { max_per_call: Some(10), max_per_day: Some(10), ..budget(20) };
     let funds = authorize(&mut weaver, store, terms).await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
@@ -583,7 +584,7 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
     let wanted = ReservationFilter { state: Some("reconcile_required"), ..ReservationFilter::default() };
     let unknown = store.reservations(wanted, PageRequest::FIRST).await.expect("a list").items;
     assert_eq!(unknown.len(), 2);
-    // Someone finds out, also when the run is over, and needs no lease.
+    // Someone learns the outcome and reconciles it. This is also possible when the run is over, and needs no lease.
     weaver
         .end(
             &episode,
@@ -751,7 +752,6 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     assert!(matches!(pay(&mut weaver, store, &episode, asked(held.clone())).await, AppendOutcome::Committed(_)));
     let counters = store.approval(approval).await.expect("an approval").counters;
     assert_eq!((counters.spent, counters.reserved), (0, 20));
-    // An approval that someone refused is the end of it.
     adds_up(store).await;
 }
 
@@ -776,7 +776,7 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
         assert_eq!(replay(&decided.input, Some(&history[0].terms), &decided.decision), Ok(()));
         assert_eq!(decided.input.usage.reserved, if decided == &decisions[0] { 0 } else { 60 });
     }
-    // One that held no money is kept likewise.
+    // A decision that held no money is kept too.
     let noted = DecisionRecord { id: weaver.id(), ..decisions[1].clone() };
     let note = Operation::Note(Box::new(noted.clone()));
     assert!(matches!(pay(&mut weaver, store, &episode, note).await, AppendOutcome::Committed(_)));

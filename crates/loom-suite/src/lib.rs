@@ -1,7 +1,7 @@
-//! The promises of `Journal`, `Loom`, `Ledger` and `Contracts` as test cases that every store runs.
+//! The guarantees of `Journal`, `Loom`, `Ledger` and `Contracts` as test cases that every store runs.
 //!
-//! A suite per store was rejected: it drifts to what that store happens to do. Here a store brings a [`Subject`] and
-//! gets one test per case, and one more that fails if a case was left out.
+//! A separate suite per store was rejected, because it drifts to what that store happens to do. Here a store provides
+//! a [`Subject`] and gets one test per case, and one more test that fails if a case is missing.
 //!
 //! ```
 //! use cantrip_loom::MemoryLoom;
@@ -22,27 +22,28 @@ use cantrip_loom::{Contracts, Journal, Ledger, Loom};
 
 pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
-/// A store under test, fresh and empty.
+/// A store under test, new and empty.
 pub trait Subject: Sized + Send + Sync {
     type Store: Journal + Loom + Ledger + Contracts;
 
     fn store(&self) -> &Self::Store;
 
-    /// Closes the store and opens what it left, as another process would; none if it leaves nothing.
+    /// Closes the store and opens its data again, as another process would; none if the store keeps no data.
     fn reopen(self) -> impl Future<Output = Option<Self>> + Send;
 
-    /// Whether it takes steps that move money. One that does not has to say so, and is held to that.
+    /// Returns true if the store accepts steps that move money. A store that does not must return false, and the cases
+    /// then check that it refuses such steps.
     fn keeps_ledger(&self) -> bool {
         true
     }
 
-    /// The same for contracts.
+    /// Returns true if the store accepts steps with contract rows. The same rule applies as for the ledger.
     fn keeps_contracts(&self) -> bool {
         self.keeps_ledger()
     }
 }
 
-/// A store that leaves nothing behind.
+/// A store that keeps no data when it is closed.
 #[derive(Debug)]
 pub struct Ephemeral<S>(S);
 
@@ -64,7 +65,7 @@ impl<S: Journal + Loom + Ledger + Contracts> Subject for Ephemeral<S> {
     }
 }
 
-/// Runs one case to its end, on a runtime of its own whose time stands still unless something waits for it.
+/// Runs one case to its end, on its own single-threaded runtime.
 pub fn run<F: Future<Output = ()>>(case: F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime without I/O can always be built").block_on(case);
@@ -72,7 +73,7 @@ pub fn run<F: Future<Output = ()>>(case: F) {
 
 macro_rules! cases {
     ($dollar:tt $($module:ident { $($case:ident),+ $(,)? })+) => {
-        /// The name of every case.
+        /// The names of all cases.
         pub const CASES: &[&str] = &[$($(stringify!($case)),+),+];
 
         /// The cases themselves, for the macro.
@@ -83,7 +84,7 @@ macro_rules! cases {
             })+)+
         }
 
-        /// Makes a module `name` with one test per case against what `maker` gives, made anew for each.
+        /// Makes a module `name` with one test per case. Each test runs against a new value of the expression `maker`.
         #[macro_export]
         macro_rules! conformance {
             ($dollar name:ident, $dollar maker:expr) => {

@@ -114,8 +114,8 @@ pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
     assert!(matches!(store.thread_end(unknown, 3).await, Err(Error::NotFound { .. })));
 }
 
-/// A parent whose one utterance delegates `children` times in a row, each to one child that is done at once; gives the
-/// parent's turns and the children's.
+/// Writes a parent whose one utterance delegates `children` times in a row, each time to one child that is done at
+/// once. Returns the turns of the parent and of the children.
 async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
     let mut parent = weaver.cast("delegate").await;
     let calls: Vec<(&str, Value)> =
@@ -202,7 +202,7 @@ async fn fork<J: Journal>(weaver: &mut LoomWriter<'_, J>, turn: TurnId, sequence
     let intent = weaver.intent("another way");
     let origin = Origin::Fork(Fork { turn, environment: Environment::None });
     let (mut step, episode) = weaver.open(origin, intent, Some(turn), sequence);
-    // The cantrip is in the loom already: an entity and a cast are all a fork needs.
+    // The cantrip is in the loom already: a fork needs only an entity and a cast.
     let opening = weaver.opening(RunKind::Cast, episode.entity);
     step.records.remove(0);
     let made = weaver.entity(episode.entity, origin);
@@ -376,7 +376,7 @@ pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subj
     assert_eq!((seen.is_truncated(), seen.truncation()), (true, Some((reason, Some(&error)))));
     assert_eq!(store.thread(turn).await.expect("a path").state, ThreadState::Truncated);
     assert_eq!(store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable").items.len(), 1);
-    // A cast without a turn ends too, and shows nowhere else.
+    // A cast without a turn also ends, and is shown nowhere else.
     let empty = weaver.cast("nothing").await;
     weaver.truncate(&empty, TruncationReason::Cancelled).await;
     let cast = store.cast(empty.cast).await.expect("known");
@@ -386,7 +386,7 @@ pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subj
 pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject: S) {
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    // Summoned: an entity and nothing more; its run is over at once.
+    // A summoned entity: its run is over at once.
     let (mut step, mut episode) = {
         let intent = weaver.intent("unused");
         weaver.open(Origin::Root, intent, None, 0)
@@ -598,7 +598,7 @@ pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
     let mut weaver = LoomWriter::new(store);
     let (_, _, mut parent) = delegating(&mut weaver, 2).await;
     let turn = weaver.plain(&mut parent).await;
-    // An entity that has closed no turn counts too, and is the last that was made.
+    // An entity without a closed turn counts too, and it is the newest one.
     fork(&mut weaver, turn, parent.sequence).await;
     let turns = store.turns(weaver.loom, PageRequest::FIRST).await.expect("readable").items;
     let entities = store.entities(weaver.loom, PageRequest::FIRST).await.expect("readable").items;
@@ -673,8 +673,8 @@ pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: 
 pub(super) async fn what_was_open_goes_on_after_reopening<S: Subject>(subject: S) {
     let mut next = None;
     let mut subject = subject;
-    // Whatever the last step was before the store was closed: a turn just opened, a call settled, a turn sealed, a child
-    // done, the delegation settled and another sealed.
+    // The store is closed after each of these steps in turn: a turn opened, a call settled, a turn sealed, a child
+    // done, the delegation settled and another turn sealed.
     for stop in 0..6 {
         let seed = 20 + stop;
         let (episode, mut plan) = {

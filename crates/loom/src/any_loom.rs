@@ -1,4 +1,4 @@
-//! One type for every store, where it is chosen at run time.
+//! One type for every store, for code that chooses the store at run time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::{
     RetentionPolicy, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, WorkerId,
 };
 
-/// Any journal that is also a loom and has a ledger and contracts, or says that it has none, behind one pointer. Cheap to
-/// clone; all clones are the same store.
+/// Any store that is a journal and a loom, behind one pointer. Its ledger and its contracts may be absent; then their
+/// methods return an error. Cheap to clone; all clones are the same store.
 #[derive(Clone)]
 pub struct AnyLoom(Arc<dyn Erased>);
 
@@ -46,7 +46,7 @@ macro_rules! erased {
         ledger { $(fn $owed:ident($($oa:ident: $ot:ty),*) -> $or:ty;)+ }
         contracts { $(fn $kept:ident($($ka:ident: $kt:ty),*) -> $kr:ty;)+ }
     ) => {
-        /// The object-safe twin of the four traits.
+        /// The object-safe counterpart of the four traits.
         trait Erased: Send + Sync {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
             $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+

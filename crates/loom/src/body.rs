@@ -1,7 +1,7 @@
-//! Where does a long text live? Once, under its hash; a short one stands in its record.
+//! Where is a long text stored? Once, under its hash. A short text is stored in its record.
 //!
-//! Checkpoints that store everything again with every step grow without bound. Here a record names what was said
-//! before and never repeats it, so a thread of N turns costs the bytes that were said in it.
+//! Checkpoints that store everything again with every step grow without bound. Here a record refers to earlier content
+//! and never repeats it, so a thread of N turns costs only the bytes that were new in it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::limits::{BODY_BYTES_MAX, INLINE_BYTES_MAX};
 
-/// Bytes under their hash. The hash is computed here, so no body can exist under another's name.
+/// Bytes with their hash. The hash is computed here, so no body can exist under a wrong hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Body {
     hash: Hash,
@@ -47,7 +47,7 @@ impl Body {
     }
 }
 
-/// The name of a body, as a record holds it.
+/// A reference to a body, as a record holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BodyRef {
     #[serde(rename = "body")]
@@ -55,12 +55,12 @@ pub struct BodyRef {
     pub bytes: u64,
 }
 
-/// Where bodies are read from. What comes back has the hash that was asked for, or it is an error.
+/// A source of bodies. The returned bytes have the requested hash, or the result is an error.
 pub trait Bodies {
     fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error>;
 }
 
-/// A value that stands in its record while it is short, and once among the bodies when it is not.
+/// A value that is stored in its record if it is short, and as a body if it is long.
 ///
 /// Written as `{"inline": value}` or `{"body": hash, "bytes": n}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,8 @@ pub enum RecordValue<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + Clone> RecordValue<T> {
-    /// Holds a value: if its canonical text is longer than [`INLINE_BYTES_MAX`], it becomes one of the step's bodies.
+    /// Makes a record value. If its canonical text is longer than [`INLINE_BYTES_MAX`], it is added to the bodies of
+    /// the step.
     pub fn new(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
         let long = |text: &str| (text.len() > INLINE_BYTES_MAX).then(|| Body::new(text.as_bytes()));
         let Some(body) = json::with_canonical(&value, long)?.transpose()? else {
@@ -84,7 +85,7 @@ impl<T: Serialize + DeserializeOwned + Clone> RecordValue<T> {
         Ok(Self::Body(reference))
     }
 
-    /// The value itself.
+    /// Returns the value, read from `bodies` if it is a body.
     pub fn load(&self, bodies: &(impl Bodies + ?Sized)) -> Result<T, Error> {
         match self {
             Self::Inline { inline } => Ok(inline.clone()),
@@ -97,7 +98,7 @@ impl<T: Serialize + DeserializeOwned + Clone> RecordValue<T> {
         }
     }
 
-    /// The body it needs, if it needs one.
+    /// Returns the reference to the body, if the value is stored as one.
     pub fn reference(&self) -> Option<BodyRef> {
         match self {
             Self::Inline { .. } => None,

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// The hashes of bodies that a payload or a body names, each once, in order. What stands inline is someone's data and
-/// may look like a name: only `all` looks into it.
+/// Returns the hashes of the bodies that a payload or a body names, each once, in order. An inline value is user data
+/// and may look like a reference; it is searched only with `all`.
 pub(crate) fn body_hashes(text: &str, all: bool) -> Result<Vec<Hash>, Error> {
     let mut found = Vec::new();
     if text.contains("\"body\":\"sha256:") {

@@ -1,5 +1,5 @@
-//! What a store knows about contracts: signatures, artifacts, predicts, receipts, traces, pointers, to be read. Written
-//! they are by steps alone.
+//! The read side of a store's contracts: signatures, artifacts, predicts, receipts, traces and pointers. They are
+//! written only by steps.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use cantrip_spend::{
 use crate::ledger::list_page;
 use crate::{Conflict, Error, ListPage, PageRequest, Step};
 
-/// Which receipts are wanted. None is any.
+/// Selects receipts. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReceiptFilter {
     pub run: Option<RunId>,
     pub signature: Option<SignatureId>,
     pub artifact: Option<CompiledId>,
-    /// The last one first.
+    /// True to list the newest receipt first.
     pub latest_first: bool,
 }
 
@@ -35,18 +35,19 @@ impl ReceiptFilter {
     }
 }
 
-/// The contracts of a store, to be read.
+/// The contracts of a store, for reading.
 ///
-/// * **Order.** Lists come in the order in which their rows were first written, unless something else is asked for.
-/// * **One moment.** Each answer shows the store between two steps, never in the middle of one.
-/// * **As written.** A row is given as it is kept, with its text and its hash; whether they still fit is for
-///   [`SignatureRow::signature`], [`ArtifactRow::artifact`] and [`ReceiptRow::receipt`] to say.
-/// * **Honest.** A store that keeps no contracts leaves the methods as they are here: [`Error::NoContracts`]. One that is
-///   asked for something that is not there says [`Error::NotFound`].
+/// * **Order.** Lists are in the order in which their rows were first written, unless the caller asks for another
+///   order.
+/// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
+/// * **As written.** A row is returned as it is stored, with its text and its hash. [`SignatureRow::signature`],
+///   [`ArtifactRow::artifact`] and [`ReceiptRow::receipt`] check whether text and hash still match.
+/// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
+///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
 ///
-/// Reading changes nothing, and any of these may be dropped at any time.
+/// Reading changes nothing, and every future may be dropped at any time.
 pub trait Contracts: Send + Sync {
-    /// All of them, retired ones too.
+    /// Lists all signatures, also retired ones.
     fn signatures(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<SignatureRow>, Error>> + Send {
         let _ = page;
         none()
@@ -57,7 +58,7 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    /// Those of a signature, or all.
+    /// Lists the artifacts of a signature, or all artifacts.
     fn artifacts(
         &self,
         of: Option<SignatureId>,
@@ -72,7 +73,7 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    /// How an artifact came to be, oldest first.
+    /// Lists the origins of an artifact, oldest first.
     fn artifact_origins(&self, id: CompiledId) -> impl Future<Output = Result<Vec<OriginRow>, Error>> + Send {
         let _ = id;
         none()
@@ -83,7 +84,7 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    /// The predict that an idempotency key names; none if it names none yet.
+    /// Returns the predict of an idempotency key; none if the key is unused.
     fn predict_of_key(&self, key: PredictKey) -> impl Future<Output = Result<Option<PredictRow>, Error>> + Send {
         let _ = key;
         none()
@@ -103,7 +104,7 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    /// The receipt of a predict; none while it is open.
+    /// Returns the receipt of a predict; none while the predict is open.
     fn receipt_of(&self, predict: PredictId) -> impl Future<Output = Result<Option<ReceiptRow>, Error>> + Send {
         let _ = predict;
         none()
@@ -123,18 +124,18 @@ pub trait Contracts: Send + Sync {
         none()
     }
 
-    /// By signature.
+    /// Lists the pointers, ordered by signature.
     fn pointers(&self) -> impl Future<Output = Result<Vec<Pointer>, Error>> + Send {
         none()
     }
 
-    /// The pointer of a signature; none if it has none yet.
+    /// Returns the pointer of a signature; none if it has none yet.
     fn pointer(&self, signature: SignatureId) -> impl Future<Output = Result<Option<Pointer>, Error>> + Send {
         let _ = signature;
         none()
     }
 
-    /// What was done to the pointer of a signature, oldest first.
+    /// Lists the changes of the pointer of a signature, oldest first.
     fn pointer_audits(
         &self,
         signature: SignatureId,
@@ -149,7 +150,7 @@ async fn none<T>() -> Result<T, Error> {
     Err(Error::NoContracts)
 }
 
-/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::receipt_reservations`] names.
+/// The ledger rows about the reservations of a receipt. A store fills in the rows of [`Step::receipt_reservations`].
 #[derive(Debug, Default)]
 pub struct ReceiptAccounts {
     pub booked: BTreeMap<ReservationId, ReservationRow>,
@@ -160,18 +161,18 @@ pub struct ReceiptAccounts {
     pub refused: Option<DecisionRecord>,
 }
 
-/// Whose money a decision was about.
+/// Returns the authorization that a decision was about.
 pub(crate) fn payer_of(decided: &DecisionRecord) -> Option<AuthorizationRef> {
     decided.input.authorization.as_ref()?.authorization_id.parse().ok()
 }
 
 impl ReceiptAccounts {
-    /// Whose money these reservations are.
+    /// Returns the authorizations that these reservations belong to.
     pub fn payers(&self) -> impl Iterator<Item = AuthorizationRef> + '_ {
         self.booked.values().map(|booked| booked.row.terms().authorization)
     }
 
-    /// What was decided about them.
+    /// Returns the decisions about these reservations.
     pub fn decisions(&self) -> impl Iterator<Item = DecisionId> + '_ {
         self.booked.values().map(|booked| booked.row.terms().decision)
     }
@@ -235,12 +236,12 @@ impl ReceiptAccounts {
 }
 
 impl Step {
-    /// The contract rows that are written: those for the case that policy refused, or the step's own.
+    /// Returns the contract rows to write: the rows for the refused case if policy refused, else the normal rows.
     pub fn rows(&self, refused: bool) -> &[ContractRow] {
         if refused { &self.contract_if_refused } else { &self.contract }
     }
 
-    /// The reservations that its receipts want the sums of.
+    /// Returns the reservations whose sums the receipts of this step need.
     pub fn receipt_reservations(&self, refused: bool) -> Vec<ReservationId> {
         let drafts = self.rows(refused).iter().filter_map(|row| match row {
             ContractRow::Receipt(draft) => Some(draft),
@@ -257,7 +258,8 @@ impl Step {
         drafts.flat_map(|draft| draft.reservations()).filter_map(|id| id.parse().ok()).collect()
     }
 
-    /// What its contract rows come to, in a store that holds what they [need](ContractRow::dependencies). One function for every store.
+    /// Computes the changes that the contract rows of this step make, in a store that holds their
+    /// [dependencies](ContractRow::dependencies). All stores use this one function.
     pub fn apply_contracts(
         &self,
         refused: bool,
@@ -275,7 +277,7 @@ impl Step {
     }
 }
 
-/// Contracts that live in memory.
+/// Contracts in memory.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryContracts {
     signatures: Vec<SignatureRow>,
@@ -292,7 +294,7 @@ fn unknown(kind: &'static str, id: impl ToString) -> Error {
     Error::NotFound { kind, id: id.to_string() }
 }
 
-/// Replaces the row of this name, or adds it.
+/// Replaces the row that `same` matches, or adds the row.
 fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T) -> bool) {
     match rows.iter_mut().find(|kept| same(kept)) {
         Some(kept) => *kept = row,
@@ -301,7 +303,7 @@ fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T) -> bool) {
 }
 
 impl MemoryContracts {
-    /// What these rows are judged by.
+    /// Returns the stored rows by which these rows are checked.
     pub(crate) fn shelf(&self, rows: &[ContractRow]) -> ContractCache {
         let mut shelf = ContractCache::default();
         for need in rows.iter().flat_map(ContractRow::dependencies) {
@@ -444,7 +446,7 @@ impl MemoryContracts {
 }
 
 /// Implements [`Contracts`] for a type with
-/// `async fn with_contracts<T>(&self, impl FnOnce(&Kept) -> Result<T, Error>) -> Result<T, Error>`.
+/// `async fn with_contracts<T>(&self, impl FnOnce(&MemoryContracts) -> Result<T, Error>) -> Result<T, Error>`.
 macro_rules! contracts_in_memory {
     ($store:ty) => {
         impl $crate::Contracts for $store {

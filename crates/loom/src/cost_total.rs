@@ -1,8 +1,8 @@
-//! What did several requests cost together, as far as anyone knows?
+//! How much did several requests cost together, as far as it is known?
 
 use cantrip_canon::Money;
 
-/// A sum of costs, and how many are not in it. A cost that nobody knows is counted, never guessed.
+/// A sum of costs, and the number of costs that are not in it. An unknown cost is counted, never guessed.
 ///
 /// ```
 /// # use cantrip_loom::CostTotal;
@@ -18,13 +18,13 @@ pub struct CostTotal {
 }
 
 impl CostTotal {
-    /// So much, and so many whose cost is not in it.
+    /// Makes a total of `cost`, with `uncosted` requests whose cost is not in it.
     pub fn new(cost: Option<Money>, uncosted: u64) -> Self {
         Self { cost, uncosted }
     }
 
-    /// One more; none if nobody knows what it cost. What cost nothing fits every currency, and an amount that cannot be
-    /// added (another currency, a sum beyond all bounds) is one that is not in the sum.
+    /// Adds one cost; none is an unknown cost. A cost of zero can be added to any currency. An amount that cannot be
+    /// added (another currency, an overflow) counts as a cost that is not in the sum.
     pub fn add(&mut self, cost: Option<Money>) {
         let Some(cost) = cost else {
             self.uncosted = self.uncosted.saturating_add(1);
@@ -41,7 +41,7 @@ impl CostTotal {
         }
     }
 
-    /// All of another sum.
+    /// Adds another total.
     pub fn add_all(&mut self, other: &Self) {
         if other.cost.is_some() {
             self.add(other.cost);
@@ -49,17 +49,17 @@ impl CostTotal {
         self.uncosted = self.uncosted.saturating_add(other.uncosted);
     }
 
-    /// The sum of what is known; none if nothing is.
+    /// Returns the sum of the known costs; none if no cost is known.
     pub fn cost(&self) -> Option<Money> {
         self.cost
     }
 
-    /// How many costs are not in it.
+    /// Returns the number of costs that are not in the sum.
     pub fn uncosted(&self) -> u64 {
         self.uncosted
     }
 
-    /// The sum, if it is all of it.
+    /// Returns the sum if no cost is missing from it.
     pub fn complete_cost(&self) -> Option<Money> {
         self.cost.filter(|_| self.uncosted == 0)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between code and a store.
+//! The errors of journals and looms.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use cantrip_reply::{AnyCode, codes};
 
 use crate::{Epoch, Seq, WorkerId};
 
-/// Where a stored record was found to be other than it was written.
+/// The place of a stored record that was changed after it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// If the record could be read that far.
+    /// Set if the record could be read far enough.
     pub run: Option<RunId>,
     pub seq: Option<Seq>,
-    /// From 1, of the file, where there is one.
+    /// The line of the file, counted from 1, for stores that use a file.
     pub line: Option<u64>,
     pub what: &'static str,
 }
@@ -35,10 +35,10 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What went wrong below, in the words of whoever it went wrong for.
+/// The underlying error, as the lower layer reported it.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a journal or loom could not do what it was asked.
+/// An error of a journal or a loom.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("run {run} has moved on to epoch {now}; this owner holds {held}")]
@@ -104,7 +104,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code a surface answers with.
+    /// Returns the reply code for surfaces.
     pub fn code(&self) -> AnyCode {
         match self {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
@@ -113,7 +113,7 @@ impl Error {
             Self::NoLedger | Self::NoContracts | Self::NoRetention | Self::ReadOnly | Self::AccessDenied { .. } => {
                 codes::CONFIG_INVALID.any()
             }
-            // A step that does not fit is a bug of its writer, not a request of anyone.
+            // A step that does not fit is a bug of its writer, not a wrong request of a user.
             Self::InvalidStep { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
             Self::UnsupportedVersion { .. }
             | Self::Io { .. }

@@ -1,10 +1,10 @@
 //! What may happen in a run? One type per kind of record.
 //!
-//! A later record never repeats an earlier one: `opened` says what the crystal said, `settled` what came of a call,
-//! `turn` only that the turn is closed and how. What a kind leaves out is taken from the records before it.
+//! A later record never repeats an earlier one: `opened` holds the answer of the crystal, `settled` the result of a
+//! call, and `turn` only the fact that the turn is closed, and how. Everything else is taken from the earlier records.
 //!
-//! A kind that this version does not know is [`Event::Other`] and passes through unchanged; those of policy,
-//! approvals, money, predictions and jobs stand there until their rooms give them types.
+//! A kind that this version does not know is [`Event::Other`] and passes through unchanged. The kinds of policy,
+//! approvals, money, predictions and jobs are such kinds until their crates give them types.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     OutputRecord, RecordValue, RecordedError, ReplyMark, Spawn, Usage, Utterance,
 };
 
-/// What a run is for.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
@@ -30,34 +30,35 @@ pub enum RunKind {
     Job,
 }
 
-/// What a run is, said once: in the payload of its first record, whatever the kind of that is, under `run`.
+/// The description of a run. It is written once, under `run`, in the payload of the first record, whatever the kind of
+/// that record is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOpening {
     pub kind: RunKind,
     pub loom_id: LoomId,
     pub owner: Actor,
-    /// The entity the run is about. It has at most one live run.
+    /// The entity of the run. An entity has at most one live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entity_id: Option<EntityId>,
-    /// The run above it, of a prediction below a job.
+    /// The run above this one, for a prediction below a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_run_id: Option<RunId>,
 }
 
-/// The conditioning of a crystal.
+/// The conditioning of a crystal: its system prompt and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     pub system_prompt: Option<String>,
-    /// Temperature, `require_done_tool` and the rest.
+    /// Temperature, `require_done_tool` and other settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }
 
-/// A cantrip, as it was built. Equal ones have one id.
+/// A cantrip as it was built. Equal cantrips have the same id.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cantrip {
     pub call: Call,
-    /// The gates as the crystal is shown them, in order.
+    /// The gate definitions that are shown to the crystal, in order.
     pub definitions: Vec<Value>,
     pub circle: Value,
     pub wards: Value,
@@ -65,7 +66,7 @@ pub struct Cantrip {
 }
 
 impl Cantrip {
-    /// The hash its id is cut from.
+    /// Returns the hash from which the id is derived.
     pub fn hash(&self) -> Result<Hash, Error> {
         let mut value = json::to_value(self)?;
         if let Value::Object(fields) = &mut value {
@@ -76,7 +77,8 @@ impl Cantrip {
     }
 }
 
-/// `root`: a cantrip enters a loom. Once per cantrip and loom; every path leads to it, and it is no turn.
+/// `root`: a cantrip enters a loom. Written once per cantrip and loom. Every path starts at a root, and a root is not
+/// a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Root {
     pub cantrip_id: CantripId,
@@ -84,7 +86,7 @@ pub struct Root {
     pub cantrip: RecordValue<Cantrip>,
 }
 
-/// Whether the crystal is offered tools, or reads and writes fenced text.
+/// The way in which the crystal calls tools: by the provider's tool calls, or as fenced text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolMode {
@@ -92,19 +94,19 @@ pub enum ToolMode {
     Fenced,
 }
 
-/// Where an entity comes from.
+/// The origin of an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Someone cast or summoned it.
+    /// A user cast or summoned it.
     Root,
     /// A call spawned it below `parent`, the sealed turn.
     Child { parent: TurnId, spawned_by: Spawn },
-    /// It branched off another entity's turn.
+    /// It branched off a turn of another entity.
     Fork(Fork),
 }
 
-/// `entity`: one is made.
+/// `entity`: an entity is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
     pub entity_id: EntityId,
@@ -112,79 +114,80 @@ pub struct Entity {
     pub origin: Origin,
     pub medium: String,
     pub mode: ToolMode,
-    /// Of its random numbers, 16 hexadecimal digits.
+    /// The seed of its random numbers, 16 hexadecimal digits.
     pub seed: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<RecordValue<Value>>,
-    /// Tokens that its crystal takes, where that was known. What it is shown depends on it, so it is kept: knowing better
-    /// later does not change what was shown.
+    /// The context window of its crystal in tokens, if it was known. The messages that the entity is shown depend on
+    /// the window, so it is kept: a better value that is found later does not change what was shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// What it has touched before its first turn.
+    /// The labels that the entity has before its first turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
 
-/// What a cast is about.
+/// The intent of a cast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
     New(RecordValue<Content>),
-    /// It goes on under the intent of an earlier cast, which is not said again.
+    /// The cast continues under the intent of an earlier cast, which is not repeated.
     Of(CastId),
 }
 
-/// An intent that was said to an entity and cancelled before its first turn was closed.
+/// An intent that was given to an entity and cancelled before its first turn was closed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CancelledIntent {
-    /// The cast that brought it.
+    /// The cast that recorded the intent.
     pub cast_id: CastId,
     pub intent: RecordValue<Content>,
 }
 
-/// `cast`: an episode of an entity begins.
+/// `cast`: a cast of an entity begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cast {
     pub cast_id: CastId,
     pub entity_id: EntityId,
     pub intent: Intent,
-    /// The effective ones.
+    /// The effective wards.
     pub wards: Value,
-    /// The time it may take.
+    /// The time that the cast may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Whose caps its money counts against.
+    /// The scope whose caps the money of this cast counts against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_scope: Option<String>,
-    /// The cap that it sets itself.
+    /// The cap that the cast sets for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Money>,
-    /// What was said to its entity since its last turn and cancelled before an answer, oldest first. The list of this cast
-    /// has it before the intent. Records of earlier versions have none, and their lists stay as they were sent.
+    /// Intents that were given to the entity since its last turn and cancelled before an answer, oldest first. The
+    /// message list of this cast shows them before its own intent. Records of earlier versions have none, so their
+    /// message lists stay as they were sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<CancelledIntent>,
 }
 
-/// `attempt`: a request is about to leave.
+/// `attempt`: a request is about to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Number 0 of its turn, or one of a fold.
+    /// Number 0 of its turn, or a request of a fold.
     pub call_id: CallId,
     pub cast_id: CastId,
-    /// From 1 within its call.
+    /// Counted from 1 within the call.
     pub number: u32,
-    /// The running hash over the list.
+    /// The running hash over the message list.
     pub request_digest: Hash,
-    /// How many messages of the shared list it was.
+    /// The number of messages of the shared list that the request sent.
     pub list_length: u64,
-    /// Who is asked, if not the cantrip's own crystal: one that it falls back on.
+    /// The crystal that is asked if it is not the crystal of the cantrip: a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crystal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_id: Option<ReservationId>,
 }
 
-/// `opened`: the crystal has answered, and a turn begins with what it said.
+/// `opened`: the crystal has answered, and a turn begins with its utterance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnOpened {
     pub turn_id: TurnId,
@@ -195,12 +198,12 @@ pub struct TurnOpened {
     pub usage: Usage,
     /// The attempt that was accepted.
     pub attempt: u32,
-    /// None if nobody knows it.
+    /// None if the cost is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
 
-/// What a call asks for, where its utterance does not say it: in a code medium, or under another name.
+/// The gate and the arguments of a call, if the utterance does not have them: in a code medium, or under another name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateCallRequest {
     pub gate: String,
@@ -209,7 +212,7 @@ pub struct GateCallRequest {
     pub tool_call_id: Option<String>,
 }
 
-/// What is being executed.
+/// The kind of work that a call does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallWork {
@@ -226,7 +229,7 @@ pub enum CallWork {
 pub struct CallStarted {
     pub call_id: CallId,
     pub work: CallWork,
-    /// None: call n of the utterance, as it was said.
+    /// None means call n of the utterance, exactly as the crystal wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<GateCallRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,19 +238,20 @@ pub struct CallStarted {
     pub reservation_id: Option<ReservationId>,
 }
 
-/// `settled`: a call has its reply. It belongs to the open turn of its group. For number 0 it is a failed attempt.
+/// `settled`: a call has its reply. The record belongs to the open turn of its group. For number 0 it is a failed
+/// attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallSettled {
     pub call_id: CallId,
     pub reply: ReplyMark,
     pub result: RecordValue<Value>,
     pub duration_ms: u64,
-    /// Of a call that was refused before it started, and that its utterance does not spell out.
+    /// Set for a call that was refused before it started and that the utterance does not spell out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<GateCallRequest>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub ephemeral: bool,
-    /// Of a reply that is no success: what its error says to code, beside its text.
+    /// The structured data of an error, beside its text; only for a reply that is not a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RecordValue<Map<String, Value>>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -256,41 +260,42 @@ pub struct CallSettled {
     pub changes: Vec<FileChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
-    /// None if it was free; of an attempt, if nobody knows it.
+    /// None if the call was free; for an attempt also if the cost is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<PolicyOutcome>,
-    /// What that was made from, where no ledger has it: of a call that costs nothing and was allowed.
+    /// The facts on which the decision was based, if no ledger has them: for an allowed call that costs nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Box<PolicyFacts>>,
-    /// Of an attempt: its number, and what it used if that was reported.
+    /// For an attempt: its number, and its usage if that was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 
-/// What policy was told about a call that costs nothing, beside what its records say: enough to ask again.
+/// The input of policy for a call that costs nothing, apart from what its records hold: enough to evaluate the call
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFacts {
     pub at: Timestamp,
-    /// Of the authorization's terms.
+    /// The revision of the authorization's terms.
     pub revision: u64,
     pub owner: Payer,
-    /// The name of the spell, where there is one.
+    /// The name of the spell, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// What the gate brings in.
+    /// The labels that the gate adds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// What the entity had touched, under the ward `trifecta`.
+    /// The labels that the entity had, under the ward `trifecta`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched: Option<Vec<String>>,
-    /// A ward asks for an approval.
+    /// True if a ward requires an approval.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approval_ward: bool,
-    /// What came of it.
+    /// The result of that approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalSnapshot>,
 }
@@ -303,7 +308,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// `turn`: a turn is closed. It repeats nothing that `opened` or `settled` said.
+/// `turn`: a turn is closed. It repeats nothing from `opened` or `settled`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnClosed {
     pub turn_id: TurnId,
@@ -312,12 +317,12 @@ pub struct TurnClosed {
     pub duration_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<RecordValue<Vec<OutputRecord>>>,
-    /// The sandbox as it stood, of mediums that have such a thing.
+    /// The snapshot of the sandbox, for mediums that can make one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<BodyRef>,
 }
 
-/// How a fold was made.
+/// The method by which a fold was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -326,45 +331,48 @@ pub enum Strategy {
     Selective,
 }
 
-/// `fold`: a shorter view of turns `from` to `to`, valid on every path that holds `after`.
+/// `fold`: a shorter view of turns `from` to `to`, valid on every path that contains `after`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
     pub fold_id: FoldId,
     pub entity_id: EntityId,
-    /// The last closed turn when it was made.
+    /// The last closed turn when the fold was made.
     pub after: TurnId,
-    /// Sequences of the first and the last turn that it stands for.
+    /// The sequences of the first and the last turn that the fold replaces.
     pub from: u64,
     pub to: u64,
     pub strategy: Strategy,
     pub text: RecordValue<String>,
     pub estimate_before: u64,
     pub estimate_after: u64,
-    /// The attempt that wrote it, where a crystal did.
+    /// The attempt that wrote the fold, if a crystal did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<CallId>,
-    /// The strategy asked for failed, and a window stands in for it.
+    /// True if the requested strategy failed and a window was used instead.
     #[serde(default)]
     pub degraded: bool,
-    /// What the thread had come to. Without it the turns before have to be read.
+    /// The totals of the thread at the fold. Without them the earlier turns have to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<FoldSum>,
 }
 
-/// Why a run rests.
+/// The reason why a run is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
     CrystalUnavailable,
     Interrupted,
-    /// The process that worked on it ended in order. Nobody is waited for: whoever takes it up goes on.
+    /// The worker process ended in order. The run does not wait for anyone: the next worker that takes it up
+    /// continues.
     HandedBack,
-    /// Process after process took it up and ended before it got any further. Nobody takes it up again by themselves.
+    /// Several processes took up the run one after the other and ended before it made progress. It is not taken up
+    /// again automatically.
     NoProgress,
 }
 
 impl ParkReason {
-    /// Whether it goes on only when someone says so. One that does not is like a run whose process is gone.
+    /// Returns true if the run continues only when someone resumes it. Otherwise it is treated like a run whose
+    /// process is gone.
     pub const fn needs_resume(self) -> bool {
         match self {
             Self::CrystalUnavailable | Self::Interrupted | Self::NoProgress => true,
@@ -373,25 +381,25 @@ impl ParkReason {
     }
 }
 
-/// `parked`: a root run rests, with its lease free and its deadline standing still.
+/// `parked`: a root run is parked. Its lease is free and its deadline does not advance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CastParked {
     pub cast_id: CastId,
     pub reason: ParkReason,
-    /// The turn that was being asked for.
+    /// The turn that was being requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RecordedError>,
-    /// The provider's own words, where the message of the error does not have them.
+    /// The provider's own error text, if the message of the error does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// How much of the deadline was used.
+    /// The used part of the deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<u64>,
 }
 
-/// `end`: a cast is over. Exactly one each.
+/// `end`: a cast is over. Each cast has exactly one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
     pub cast_id: CastId,
@@ -401,21 +409,21 @@ pub struct End {
     pub turns: u64,
     pub utterances: u64,
     pub usage: Usage,
-    /// Of all requests and calls, as far as it is known.
+    /// The cost of all requests and calls, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
-    /// Requests whose cost is not in it, because nobody knows it.
+    /// The number of requests whose cost is unknown and therefore not in `cost`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uncosted: u64,
 }
 
-/// `failed`: a run was given up by its machine, not by its entity. Who resumes it goes on from the record before.
+/// `failed`: the runtime gave up a run, not the entity. Resuming it continues from the record before this one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailed {
     pub error: RecordedError,
 }
 
-/// `reward`: how good a turn was, in someone's eyes. The latest counts, all are kept.
+/// `reward`: a rating of a turn by someone. The latest one is in effect; all are kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
     pub turn_id: TurnId,
@@ -431,7 +439,7 @@ macro_rules! kinds {
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum Kind {
             $($kind,)+
-            /// One that this version has no type for.
+            /// A kind for which this version has no type.
             Other(String),
         }
 
@@ -451,7 +459,7 @@ macro_rules! kinds {
             }
         }
 
-        /// What a record says.
+        /// The content of a record.
         #[derive(Debug, Clone, PartialEq)]
         #[allow(clippy::large_enum_variant, reason = "the largest is also the one there are most of")]
         pub enum Event {
@@ -467,7 +475,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
+            /// Returns the canonical text that is stored and hashed. `opening` is written into the first record of a
+            /// run.
             pub(crate) fn payload(&self, opening: Option<&RunOpening>) -> Result<Arc<str>, Error> {
                 match self {
                     $(Self::$kind(told) => {
@@ -493,7 +502,7 @@ macro_rules! kinds {
     };
 }
 
-/// What a record says, as it is written.
+/// The content of a record in the form that is written.
 #[derive(Serialize)]
 struct Payload<'a, T: Serialize> {
     #[serde(flatten)]
@@ -503,7 +512,7 @@ struct Payload<'a, T: Serialize> {
     v: u64,
 }
 
-/// The text of a payload without a type. What another version wrote is passed on as it is.
+/// Returns the text of a payload without a type. The fields of another version are passed on unchanged.
 fn untyped_payload(mut fields: Map<String, Value>, opening: Option<&RunOpening>) -> Result<Arc<str>, Error> {
     fields.entry("v").or_insert_with(|| VERSION.into());
     if let Some(opening) = opening {
@@ -536,7 +545,7 @@ kinds! {
 const VERSION: u64 = 1;
 
 impl Kind {
-    /// Whether it may be written beside a run, without its lease and after its end.
+    /// Returns true if a record of this kind may be written without the lease of its run and after the end of the run.
     pub fn annotates(&self) -> bool {
         match self {
             Self::Reward => true,
@@ -574,7 +583,7 @@ impl std::fmt::Display for Kind {
 }
 
 impl Event {
-    /// Reads a stored payload, and what it says about its run if it is the first of it.
+    /// Reads a stored payload. For the first record of a run it also returns the opening of the run.
     pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<RunOpening>), Error> {
         let misread = |source| Error::Misread { what: format!("the payload of a {kind} record"), source };
         let Value::Object(mut payload) = json::read(text)? else {

@@ -1,8 +1,8 @@
-//! What leaves a loom: turns, the whole journal, chats and trajectories, one JSON object a line.
+//! Export from a loom: turns, the whole journal, chats and trajectories, one JSON object per line.
 //!
-//! Redaction is on unless someone turns it off by name: an export is made to be passed on. Turns can be taken in, ours
-//! or another's, as far as they say what happened; only the journal can be taken in as it was, and only if it was not
-//! redacted, since its hashes are over what was said.
+//! Redaction is on unless the caller turns it off explicitly, because an export is made to be passed on. Turns can be
+//! imported, ours or those of another system, as far as they describe what happened. Only a journal can be imported
+//! exactly as it was, and only if it was not redacted, since its hashes cover the original text.
 
 mod import;
 mod journal;
@@ -19,20 +19,21 @@ use crate::{Error, Journal, Loom};
 pub use import::{Imported, JournalLine, import_journal, read_journal_heading};
 pub use turns::import_turns;
 
-/// What an export holds.
+/// The content of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// One line a turn, in the order of writing.
+    /// One line per turn, in the order of writing.
     Turns,
-    /// Every record and body. Whoever knows the contracts of a store adds its papers: see [`JournalLine::Paper`].
+    /// Every record and body. A caller that knows the contracts of a store adds their lines: see
+    /// [`JournalLine::Paper`].
     Journal,
-    /// One line a thread: its messages.
+    /// One line per thread: its messages.
     Chat,
-    /// One line a thread: its messages as a graph, rewards, how it ended.
+    /// One line per thread: its messages as a graph, its rewards and its end.
     Trajectories,
 }
 
-/// What is taken out of an export.
+/// The data that is removed from an export.
 #[derive(Debug, Clone)]
 pub enum Redaction {
     On(Box<Redactor>),
@@ -40,7 +41,7 @@ pub enum Redaction {
 }
 
 impl Default for Redaction {
-    /// Secrets by their form, and personal data.
+    /// Removes secrets, which are recognized by their form, and personal data.
     fn default() -> Self {
         Self::On(Box::new(Redactor::default().personal_data(true)))
     }
@@ -69,10 +70,10 @@ impl Redaction {
     }
 }
 
-/// The lines of an export, without line feeds, in an order that depends on nothing but the records.
+/// Returns the lines of an export, without line feeds, in an order that depends only on the records.
 ///
-/// A line is made when it is asked for: an export of any size needs the memory of one page or thread. What is written
-/// while it runs may or may not be in it.
+/// A line is made when the caller polls for it, so an export of any size needs the memory of one page or thread.
+/// Records that are written while the export runs may or may not be in it.
 pub fn export<S: Journal + Loom>(
     store: &S,
     loom: LoomId,

@@ -1,8 +1,8 @@
-//! What folded turns come to, so that whoever goes on from a fold need not read them.
+//! The totals of folded turns. With them the turns before a fold need not be read.
 
 use serde::{Deserialize, Serialize};
 
-/// How often a gate was called, and how often in vain.
+/// The number of calls of a gate, and the number of failed calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateCallCount {
     pub gate: String,
@@ -11,7 +11,7 @@ pub struct GateCallCount {
 }
 
 impl GateCallCount {
-    /// Adds up by gate, in the order in which gates were first called.
+    /// Adds counts per gate, in the order in which the gates were first called.
     pub fn add_all(to: &mut Vec<Self>, more: &[Self]) {
         for deed in more {
             match to.iter_mut().find(|known| known.gate == deed.gate) {
@@ -25,22 +25,22 @@ impl GateCallCount {
     }
 }
 
-/// What a thread had come to when it was folded.
+/// The totals of a thread at the time of a fold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoldSum {
-    /// The sequence of the last turn that no longer shows; none if all do.
+    /// The sequence of the last turn that is no longer shown; none if all are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<u64>,
-    /// What the turns up to there did through gates.
+    /// The gate calls of the turns up to that one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deeds: Vec<GateCallCount>,
-    /// The beginning of the last words they said.
+    /// The beginning of the last text in those turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,
-    /// Tokens that providers have counted so far, and what the same requests were estimated at.
+    /// The tokens that providers have counted so far, and the estimate for the same requests.
     pub counted: f64,
     pub estimated: f64,
-    /// The labels that the entity had touched.
+    /// The labels that the entity had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What came of a gate call, and of a program?
+//! What is recorded about a gate call, and about a program?
 
 use cantrip_canon::{EntityId, Hash, Money};
 use cantrip_reply::{AnyCode, ReplyType};
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::{BodyRef, CallId, TruncationReason};
 
-/// The type and code of a reply, as records keep them.
+/// The type and the code of a reply, as records keep them.
 ///
-/// The code is a text here: a record of a later version may have one that this version does not know, and reading it
-/// must not fail. Its type says what it means all the same.
+/// The code is a text here: a record of a later version may have a code that this version does not know, and reading
+/// the record must not fail. The type still tells the reader what it means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyMark {
     #[serde(rename = "type", deserialize_with = "reply_type")]
@@ -24,7 +24,7 @@ impl ReplyMark {
         self.reply_type.is_success()
     }
 
-    /// The registered code, if this version knows it.
+    /// Returns the registered code, if this version knows it.
     pub fn known(&self) -> Option<AnyCode> {
         AnyCode::parse(&self.code).ok()
     }
@@ -42,13 +42,13 @@ fn reply_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReplyType, D
     found.copied().ok_or_else(|| serde::de::Error::custom(format!("{text:?} is none of S, I, D, E")))
 }
 
-/// An error as it is kept: what a reader branches on, and what a person reads.
+/// An error as it is recorded: a mark for code to branch on, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedError {
     #[serde(flatten)]
     pub mark: ReplyMark,
     pub message: String,
-    /// Why policy refused, where it did.
+    /// The reason why policy refused, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason_code: Option<String>,
 }
@@ -58,52 +58,52 @@ impl RecordedError {
         Self { mark: mark.into(), message: message.into(), reason_code: None }
     }
 
-    /// With the reason that policy gave.
+    /// Sets the reason that policy gave.
     #[must_use]
     pub fn with_reason_code(self, reason_code: Option<impl Into<String>>) -> Self {
         Self { reason_code: reason_code.map(Into::into), ..self }
     }
 }
 
-/// A child that a call spawned, and how it ended.
+/// A child that a call spawned, and its reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildRecord {
     pub entity_id: EntityId,
     pub reply: ReplyMark,
-    /// Why it was truncated, if it was.
+    /// The reason why the child was truncated, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<TruncationReason>,
 }
 
-/// A file that a call changed, with what was there before, so that it can be undone.
+/// A file that a call changed, with its earlier content, so that the change can be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     pub path: String,
-    /// None if there was no file.
+    /// None if the file did not exist.
     pub before: Option<BodyRef>,
-    /// None if there is no file any more.
+    /// None if the file was removed.
     pub after: Option<Hash>,
 }
 
-/// How far a call came within its turn.
+/// The state of a call at the end of its turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Settlement {
-    /// It spawned children and the turn was sealed; it settles in a continuation.
+    /// The call spawned children and the turn was sealed; the call settles in a continuation.
     Delegated,
     Settled(Box<SettledCall>),
 }
 
-/// The end of a call.
+/// The result of a settled call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettledCall {
-    /// What the gate gave; unless the reply is a success, the text that the entity reads.
+    /// The result of the gate; if the reply is not a success, the text that the entity reads.
     pub result: Value,
     pub reply: ReplyMark,
-    /// What an error says to code, beside its text; empty for a success.
+    /// The structured data of an error, beside its text; empty for a success.
     pub data: Map<String, Value>,
     pub children: Vec<ChildRecord>,
     pub changes: Vec<FileChange>,
-    /// The host's clock when it settled, as the sandbox is shown it.
+    /// The host clock when the call settled, as the sandbox sees it.
     pub clock_ms: Option<u64>,
     pub duration_ms: u64,
     pub cost: Option<Money>,
@@ -116,17 +116,17 @@ pub struct SettledCall {
 #[serde(into = "WrittenGateRecord")]
 pub struct GateRecord {
     pub call_id: CallId,
-    /// In a code medium that of the program.
+    /// In a code medium the id of the call that ran the program.
     pub tool_call_id: Option<String>,
     pub gate: String,
     pub args: Value,
-    /// The context shows a placeholder instead of the result.
+    /// True if the context shows a placeholder instead of the result.
     pub ephemeral: bool,
     pub settlement: Settlement,
 }
 
 impl GateRecord {
-    /// Not a success. A delegated call is none yet.
+    /// Returns true if the call failed. A delegated call has not failed yet.
     pub fn is_error(&self) -> bool {
         match &self.settlement {
             Settlement::Delegated => false,
@@ -209,7 +209,7 @@ pub struct ProgramError {
     pub column: Option<u32>,
 }
 
-/// How a program ended: what a reader branches on, as for every call, and where in its text.
+/// The reply of a program: a mark for code to branch on, as for every call, and the place in the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramReply {
     #[serde(flatten)]
@@ -217,19 +217,19 @@ pub struct ProgramReply {
     /// None for a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The line of the program, from 1, at which it failed, where that is known.
+    /// The line of the program, counted from 1, at which it failed, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
 }
 
-/// What one program gave, or the part of it that ran within one turn. The default one says nothing.
+/// The output of one program, or of the part of it that ran within one turn. The default value is empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutputRecord {
-    /// Of the call that asked to run it.
+    /// The id of the call that ran the program.
     pub tool_call_id: Option<String>,
-    /// The host's clock when it started; none for a part that goes on from an earlier turn.
+    /// The host clock when the program started; none for a part that continues from an earlier turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
     /// Lines in order.
@@ -240,28 +240,28 @@ pub struct OutputRecord {
     pub value: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ProgramError>,
-    /// Bytes of output that are not shown.
+    /// The number of bytes of output that are not shown.
     #[serde(default)]
     pub cut: u64,
-    /// The limit that stopped it.
+    /// The limit that stopped the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The sandbox stands where it stood before the program.
+    /// True if the sandbox was reset to its state before the program.
     #[serde(default)]
     pub rolled_back: bool,
-    /// What the observation begins with if the sandbox had to be given up.
+    /// The text at the beginning of the observation, if the sandbox was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment_lost: Option<String>,
-    /// How many more turns there are, where the entity is told.
+    /// The number of turns that are left, if it is shown to the entity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
-    /// How it ended. None in records that were written before programs had replies.
+    /// The reply of the program. None in records that were written before programs had replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<ProgramReply>,
 }
 
 impl OutputRecord {
-    /// Whether the program failed.
+    /// Returns true if the program failed.
     pub fn is_error(&self) -> bool {
         match &self.reply {
             Some(reply) => !reply.mark.is_success(),
@@ -269,7 +269,7 @@ impl OutputRecord {
         }
     }
 
-    /// What one program gave in an earlier turn and then in a later one, as one.
+    /// Joins the output of one program in an earlier turn with its output in a later turn.
     #[must_use]
     pub fn merge(self, later: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Names of this room: places in a journal, calls, cantrips, steps and the owners of leases.
+//! The ids of this crate: positions in a journal, calls, cantrips, steps and the owners of leases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// A place in a run's journal: 1 is its first record, [`Seq::START`] the place before it.
+/// A position in the journal of a run: 1 is the first record, [`Seq::START`] the position before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(u64);
 
 impl Seq {
-    /// Before the first record.
+    /// The position before the first record.
     pub const START: Self = Self(0);
 
     pub const fn new(place: u64) -> Self {
@@ -38,15 +38,15 @@ impl fmt::Display for Seq {
     }
 }
 
-/// How many owners a run has had. A writer with an older one is a zombie.
+/// The number of owners that a run has had. A writer with an older epoch is no longer the owner and is fenced out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Of records that were written without a lease.
+    /// The epoch of records that were written without a lease.
     pub const NONE: Self = Self(0);
-    /// Of a run's first owner.
+    /// The epoch of the first owner of a run.
     pub const FIRST: Self = Self(1);
 
     pub const fn new(epoch: u64) -> Self {
@@ -69,7 +69,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Why a text cannot be one of this room's names.
+/// The reason why a text is not a valid id of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
     #[error("{0:?} is not the id of a call: a turn's or a fold's id, a colon and a number")]
@@ -82,7 +82,7 @@ pub enum NameFault {
     Id(#[from] IdFault),
 }
 
-/// What a call belongs to.
+/// The turn or the fold that a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
     /// The turn that holds the utterance, also for calls that settle in its continuations.
@@ -91,7 +91,7 @@ pub enum Caller {
     Fold(FoldId),
 }
 
-/// The name of a call: `<turn id>:<n>` or `<fold id>:<n>`; 0 is the request to the crystal itself.
+/// The id of a call: `<turn id>:<n>` or `<fold id>:<n>`; 0 is the request to the crystal itself.
 ///
 /// ```
 /// # use cantrip_loom::CallId;
@@ -108,17 +108,17 @@ pub struct CallId {
 }
 
 impl CallId {
-    /// The request that turn `turn` begins with.
+    /// Returns the id of the request with which `turn` begins.
     pub const fn request(turn: TurnId) -> Self {
         Self { caller: Caller::Turn(turn), number: 0 }
     }
 
-    /// Call `number` (from 1) of the group whose utterance `turn` holds.
+    /// Returns the id of call `number` (from 1) of the group whose utterance `turn` holds.
     pub const fn of_turn(turn: TurnId, number: u32) -> Self {
         Self { caller: Caller::Turn(turn), number }
     }
 
-    /// Request `number` of a summariser.
+    /// Returns the id of request `number` of a summariser.
     pub const fn of_fold(fold: FoldId, number: u32) -> Self {
         Self { caller: Caller::Fold(fold), number }
     }
@@ -131,8 +131,8 @@ impl CallId {
         self.number
     }
 
-    /// The id of the child that this call spawns at `index`: its time is the call's, its chance bits are cut from a
-    /// hash, so a resumed delegation names the same children and never spawns twice.
+    /// Returns the id of the child that this call spawns at `index`. The time part is that of the call and the random
+    /// bits are taken from a hash, so a resumed delegation gives its children the same ids and never spawns twice.
     pub fn child(&self, index: u32) -> EntityId {
         let made_at = match self.caller {
             Caller::Turn(turn) => turn.made_at(),
@@ -145,7 +145,7 @@ impl CallId {
         EntityId::from_parts(made_at, chance)
     }
 
-    /// The name under which a reservation knows it.
+    /// Returns the key under which reservations refer to this call.
     pub fn key(&self) -> CallKey {
         CallKey::new(self.to_string()).expect("an id, a colon and a number are short visible ASCII")
     }
@@ -177,7 +177,7 @@ impl FromStr for CallId {
             Some(_) | None => Caller::Turn(caller.parse()?),
         };
         let parsed: u32 = number.parse().map_err(|_| fault())?;
-        // One way to write a number: no sign, no leading zero.
+        // A number has exactly one valid form: no sign, no leading zero.
         if parsed.to_string() == number { Ok(Self { caller, number: parsed }) } else { Err(fault()) }
     }
 }
@@ -195,7 +195,7 @@ impl From<CallId> for String {
     }
 }
 
-/// The id of a cantrip: `can_` and 32 digits cut from the hash of its root record, so equal cantrips have one id.
+/// The id of a cantrip: `can_` and 32 digits from the hash of its root record, so equal cantrips have the same id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CantripId([u8; 16]);
@@ -292,7 +292,7 @@ macro_rules! names {
 }
 
 names! {
-    /// What makes a step the same step when it is asked for again. Unique within its run.
+    /// Identifies a step: the same id appended again returns the first outcome. Unique within its run.
     StepId, "step's id";
     /// A process that works on runs. Kept across turns; two processes never share one.
     WorkerId, "worker's id";
@@ -300,14 +300,14 @@ names! {
     Actor, "actor's name";
 }
 
-/// The ids of kind `K` whose text begins with `digits` (what stands after the underscore), if any can: the first and
-/// the last of them. Ids sort as their texts do, so a prefix is a range.
+/// Returns the first and the last id of kind `K` whose text after the underscore begins with `digits`; none if no id
+/// can. Ids sort in the order of their texts, so a prefix is a range.
 pub(crate) fn prefix_range<K: Kind>(digits: &str) -> Option<(Id<K>, Id<K>)> {
     if digits.len() > 26 {
         return None;
     }
     let padded = |with: &str| format!("{}_{digits}{}", K::PREFIX, with.repeat(26 - digits.len()));
-    // The first of 26 digits is at most 7: an empty prefix spans all ids.
+    // The first of the 26 digits is at most 7: an empty prefix spans all ids.
     let last = if digits.is_empty() { format!("{}_7{}", K::PREFIX, "z".repeat(25)) } else { padded("z") };
     Some((padded("0").parse().ok()?, last.parse().ok()?))
 }

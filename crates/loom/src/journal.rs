@@ -1,4 +1,4 @@
-//! The one way into a loom.
+//! The write side of a loom: steps, leases and the records of runs.
 
 use std::time::Duration;
 
@@ -11,40 +11,42 @@ use crate::{
     RetentionPolicy, RunView, Seq, Step, WorkerId,
 };
 
-/// The one way into a loom.
+/// The only way to write to a loom.
 ///
-/// * **Order.** A run reads back in the order in which its `append`s returned; the places of its records are 1, 2, 3
-///   without a gap. Records of one step lie next to each other.
-/// * **Durable.** [`AppendOutcome::Committed`] and [`AppendOutcome::Refused`] survive `kill -9` in every store with a disk; every
-///   other answer means that nothing was written, and so does every error but [`Error::Io`], [`Error::Store`],
-///   [`Error::Unreachable`] and [`Error::Stopped`]. After those ask again, with the same step id, whoever has the store
-///   open.
-/// * **Whole.** All of a step is written or none of it: records, bodies, money and contracts.
-/// * **Idempotent.** A step whose id its run has already committed is answered as it was the first time if its records
-///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
-/// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`AppendOutcome::Fenced`]. The
-///   epoch is compared where the records are written, so no pause of a process is long enough to let it write.
-/// * **Money.** Each operation of a step sees the ones before it and every step that was written before, and policy is
-///   asked where the counters are read. What a reserve comes to is [`AppendOutcome::Committed`], [`AppendOutcome::Refused`] or
-///   [`AppendOutcome::Wait`]; records of the store's own, behind the step's, tell of what moved. A store without a ledger answers
-///   a step that moves money with [`Error::NoLedger`].
-/// * **Contracts.** Each row of a step sees the ones before it and every step that was written before; one that does not
-///   fit what is there is [`Conflict::Contract`](crate::Conflict::Contract), and nothing is written. A change of a pointer
-///   is compared with the version it was made from where the pointer is written, and its audit is written with it. The
-///   number of a receipt, the hash of the one before it and what its reservations came to are filled in there too. A store
-///   without contracts answers a step that has any with [`Error::NoContracts`].
-/// * **Apart.** A step outside every run writes no records: asked for again with the same words it changes nothing.
-/// * **Cancel-safe.** A dropped future leaves the step wholly in or wholly out; ask again with the same id. The other
-///   methods may be dropped at any time.
+/// * **Order.** A run is read back in the order in which its `append`s returned. The positions of its records are 1,
+///   2, 3 without a gap. The records of one step are next to each other.
+/// * **Durable.** [`AppendOutcome::Committed`] and [`AppendOutcome::Refused`] survive `kill -9` in every store with a
+///   disk. Every other answer means that nothing was written, and so does every error except [`Error::Io`],
+///   [`Error::Store`], [`Error::Unreachable`] and [`Error::Stopped`]. After one of those errors, repeat the step with
+///   the same id, in any process that has the store open.
+/// * **Atomic.** A step is written completely or not at all: records, bodies, money and contracts.
+/// * **Idempotent.** If the run has already committed a step with the same id, the answer is the first answer if the
+///   records are the same, and [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
+/// * **Fenced.** Under an epoch that is not the current one of the run nothing is written, and the answer is
+///   [`AppendOutcome::Fenced`]. The epoch is compared in the transaction that writes the records, so a process cannot
+///   write after it lost the lease, however long it was paused.
+/// * **Money.** Each operation of a step sees the ones before it and every step that was written before. Policy is
+///   evaluated in the transaction that reads the counters. The result of a reserve is [`AppendOutcome::Committed`],
+///   [`AppendOutcome::Refused`] or [`AppendOutcome::Wait`]; the store records the money that moved in records of its
+///   own, after those of the step. A store without a ledger answers a step that moves money with [`Error::NoLedger`].
+/// * **Contracts.** Each row of a step sees the ones before it and every step that was written before. A row that does
+///   not fit the stored rows is [`Conflict::Contract`](crate::Conflict::Contract), and nothing is written. A change of
+///   a pointer is compared with the version it was made from in the transaction that writes the pointer, and its audit
+///   is written with it. The number of a receipt, the hash of the receipt before it and the sums of its reservations
+///   are filled in there too. A store without contracts answers a step that has contract rows with
+///   [`Error::NoContracts`].
+/// * **Outside runs.** A step outside every run writes no records. Repeating it with the same content changes nothing.
+/// * **Cancel-safe.** If the future is dropped, the step is either written completely or not at all; repeat it with
+///   the same id. The futures of the other methods may be dropped at any time.
 ///
-/// Time is passed in, and only leases look at it.
+/// The time is passed in, and only leases use it.
 pub trait Journal: Send + Sync {
-    /// Writes a step. The only write there is.
+    /// Writes a step. There is no other write.
     fn append(&self, step: Step) -> impl Future<Output = Result<AppendOutcome, Error>> + Send;
 
-    /// Takes the lease of a run: the first, a returned one, or one that expired at or before `now`, with an epoch
-    /// greater than every one before it. Of several at once one wins; the others get [`Error::LeaseHeld`], and so does
-    /// the holder itself: who holds a lease renews it.
+    /// Acquires the lease of a run: the first lease, one that was released, or one that expired at or before `now`.
+    /// The new epoch is greater than every earlier one. If several workers try at once, one wins; the others get
+    /// [`Error::LeaseHeld`]. The holder itself gets this error too: it has to renew its lease.
     fn acquire(
         &self,
         run: RunId,
@@ -53,8 +55,8 @@ pub trait Journal: Send + Sync {
         lasts: Duration,
     ) -> impl Future<Output = Result<Lease, Error>> + Send;
 
-    /// Prolongs a lease to `now` + `lasts`. An expired one cannot be renewed, only taken over
-    /// ([`Error::LeaseExpired`]); one that was taken over or returned is [`Error::LeaseLost`].
+    /// Extends a lease to `now` + `lasts`. An expired lease cannot be renewed, only taken over
+    /// ([`Error::LeaseExpired`]). A lease that was taken over or released is [`Error::LeaseLost`].
     fn renew(
         &self,
         lease: &Lease,
@@ -62,54 +64,57 @@ pub trait Journal: Send + Sync {
         lasts: Duration,
     ) -> impl Future<Output = Result<Lease, Error>> + Send;
 
-    /// Returns a lease: anyone may acquire the run at once. Returning one that is not held any more does nothing.
+    /// Releases a lease: any worker may acquire the run at once. Releasing a lease that is no longer held does
+    /// nothing.
     fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Who holds a run, expired or not; none if nobody does.
+    /// Returns the lease of a run, expired or not; none if nobody holds the run.
     fn holder(&self, run: RunId) -> impl Future<Output = Result<Option<Lease>, Error>> + Send;
 
-    /// The runs that anyone may take up at `now`: live ones that wait for nobody, and whose lease is free or expired at or
-    /// before `now`. In the order of their opening. A list and not a claim: who wants one acquires it, and one of several
-    /// wins.
+    /// Lists the runs that any worker may take up at `now`: live runs that do not wait for anyone and whose lease is
+    /// free or expired at or before `now`. In the order in which they were opened. The list claims nothing: a worker
+    /// that wants a run acquires it, and one of several wins.
     fn orphans(
         &self,
         now: Timestamp,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
-    /// Returns the time by which leases are counted: `now`, the caller's own time, unless the store has a clock that every
-    /// process on it shares. Pass it as the `now` of [`acquire`](Self::acquire), [`renew`](Self::renew) and
-    /// [`orphans`](Self::orphans), so that processes whose clocks differ agree on when a lease has run out.
+    /// Returns the time by which leases are counted: `now`, the time of the caller, unless the store has a clock that
+    /// all its processes share. Pass it as the `now` of [`acquire`](Self::acquire), [`renew`](Self::renew) and
+    /// [`orphans`](Self::orphans), so that processes whose clocks differ agree on when a lease has expired.
     fn lease_now(&self, now: Timestamp) -> impl Future<Output = Result<Timestamp, Error>> + Send {
         std::future::ready(Ok(now))
     }
 
     /// Lists the owners that hold a lease of a live run, expired or not, each once; at most
-    /// [`LEASE_OWNERS_MAX`](crate::limits::LEASE_OWNERS_MAX) of them.
+    /// [`LEASE_OWNERS_MAX`](crate::limits::LEASE_OWNERS_MAX) owners.
     fn lease_owners(&self) -> impl Future<Output = Result<Vec<WorkerId>, Error>> + Send;
 
-    /// Lists the leases of live runs that an owner holds, expired or not, in the order of the runs' opening.
+    /// Lists the leases of live runs that an owner holds, expired or not, in the order in which the runs were opened.
     fn leases_of(
         &self,
         owner: WorkerId,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<Lease>, Error>> + Send;
 
-    /// The records of a run after `after`, in order, up to the newest when it was asked. An unknown run is
-    /// [`Error::NotFound`]. A damaged record ends it with [`Error::Damaged`]; nothing is skipped.
+    /// Reads the records of a run after `after`, in order, up to the newest record at the time of the call. An unknown
+    /// run is [`Error::NotFound`]. A damaged record ends the stream with [`Error::Damaged`]; nothing is skipped.
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send;
 
-    /// Every record of the store in the order in which it was written, up to the newest when it was asked.
+    /// Reads every record of the store in the order in which it was written, up to the newest record at the time of
+    /// the call.
     fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send;
 
-    /// Waits until the run has a record after `after`, and says which is the newest. A store that several processes may
-    /// write to notices those of others too, if later than its own; one that a single process writes to may leave what
-    /// was appended elsewhere unnoticed.
+    /// Waits until the run has a record after `after`, and returns the position of the newest record. A store that
+    /// several processes may write to also notices the records of other processes, with some delay. A store that only
+    /// one process writes to may fail to notice records that were appended elsewhere.
     fn wait_for_growth(&self, run: RunId, after: Seq) -> impl Future<Output = Result<Seq, Error>> + Send;
 
-    /// The records of a run after `after`, and then each new one as soon as it is committed and [noticed](Self::wait_for_growth):
-    /// in order, each once, none left out. It does not end by itself, not even with its run, which annotations may
-    /// follow; an error ends it. Who lost it goes on behind the last record it got.
+    /// Reads the records of a run after `after`, and then each new record as soon as it is committed and
+    /// [noticed](Self::wait_for_growth): in order, each once, none left out. The stream does not end by itself, not
+    /// even with its run, because annotations may follow; an error ends it. A reader that lost the stream continues
+    /// after the last record that it got.
     fn follow(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
         enum At<'a> {
             Waiting,
@@ -137,7 +142,8 @@ pub trait Journal: Send + Sync {
         })
     }
 
-    /// What a policy would remove at `now`. A store that keeps everything answers [`Error::NoRetention`].
+    /// Lists the runs that a policy would remove at `now`. A store that keeps everything returns
+    /// [`Error::NoRetention`].
     fn retention_plan(
         &self,
         policy: RetentionPolicy,
@@ -147,19 +153,21 @@ pub trait Journal: Send + Sync {
         async { Err(Error::NoRetention) }
     }
 
-    /// Removes the records of a run that is over, and writes the record of it in the same transaction. A run that the policy
-    /// does not cover, or that a run which keeps its records builds on, is [`Error::InvalidStep`], and nothing is removed.
+    /// Removes the records of a run that is over, and writes a record of the removal in the same transaction. If the
+    /// policy does not cover the run, or a run that keeps its records builds on it, the result is
+    /// [`Error::InvalidStep`] and nothing is removed.
     fn remove(&self, order: RetentionOrder, run: RunId) -> impl Future<Output = Result<Removal, Error>> + Send {
         let _ = (order, run);
         async { Err(Error::NoRetention) }
     }
 
-    /// What was removed, oldest first.
+    /// Lists the removals, oldest first.
     fn removals(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Removal>, Error>> + Send {
         let _ = page;
         async { Err(Error::NoRetention) }
     }
 
-    /// A body, by its hash. What comes back has that hash; what is missing or altered is [`Error::BodyAltered`].
+    /// Returns a body by its hash. The returned body has that hash; a missing or changed body is
+    /// [`Error::BodyAltered`].
     fn body(&self, hash: Hash) -> impl Future<Output = Result<Body, Error>> + Send;
 }

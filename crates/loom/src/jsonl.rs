@@ -1,4 +1,4 @@
-//! A loom in a folder: one file of records, one line each, and the bodies beside it.
+//! A loom in a folder: one file with one record per line, and the bodies as files beside it.
 //!
 //! ```text
 //! records.jsonl   every record of every run, in the order of writing; the last one of a step has its id
@@ -7,12 +7,13 @@
 //! writer.lock     held by the one process that may write
 //! ```
 //!
-//! A line is flushed to the disk before its step is answered, and steps that wait together share a flush. A process that
-//! dies leaves at most an unfinished step at the end, which nobody was told about: it is cut off when the folder is
-//! next opened, and how much was cut is said. Anything else that is not as it was written is damage: it is named, and
-//! nothing behind it is read or written. Mending it silently was rejected, since the one use of a chain is to know.
+//! A line is flushed to the disk before its step is answered, and steps that wait together share a flush. A process
+//! that dies leaves at most an unfinished step at the end, for which nobody got an answer. It is cut off when the
+//! folder is opened the next time, and the number of removed bytes is reported. Any other difference from what was
+//! written is damage: it is reported with its place, and nothing after it is read or written. Silent repair was
+//! rejected, because detecting such changes is the only purpose of the hash chain.
 //!
-//! The views are computed from the records in memory, so a folder is for looms that fit there.
+//! The views are computed from the records in memory, so a folder is only for looms that fit in memory.
 
 mod bodies;
 mod line;
@@ -45,18 +46,18 @@ const LEASES: &str = "leases.jsonl";
 const BODIES: &str = "bodies";
 const LOCK: &str = "writer.lock";
 
-/// A loom in a folder. It keeps no ledger: money whose counters are a file of lines cannot be shared, and what is shared
-/// is the point of a budget.
+/// A loom in a folder. It keeps no ledger: counters in a file of lines cannot be shared between processes, and sharing
+/// is the purpose of a budget.
 #[derive(Debug)]
 pub struct Jsonl {
     folder: PathBuf,
     shared: Arc<Shared>,
-    /// None: opened for reading.
+    /// None if the folder is opened for reading.
     writer: Option<Writer>,
     torn_bytes: u64,
 }
 
-/// What the writer's thread and the readers look at.
+/// The state that the writer thread and the readers share.
 #[derive(Debug)]
 struct Shared {
     held: RwLock<FolderState>,
@@ -67,10 +68,10 @@ struct Shared {
 #[derive(Debug, Default)]
 struct FolderState {
     state: State,
-    /// Bytes of the records file that have been taken in.
+    /// The number of bytes of the records file that have been read.
     length: u64,
     lines: u64,
-    /// Nothing behind it is known.
+    /// The first damage. Nothing after it is known.
     damage: Option<Damage>,
 }
 
@@ -84,11 +85,12 @@ impl FolderState {
 }
 
 impl Jsonl {
-    /// Opens a folder for writing and reading, and makes it if it is not there. Only one process may; a second one gets
-    /// [`Error::Locked`].
+    /// Opens a folder for writing and reading, and creates it if it does not exist. Only one process may do so; a
+    /// second one gets [`Error::Locked`].
     ///
-    /// A torn end is cut off: see [`torn_bytes`](Self::torn_bytes). A damaged folder opens, so that what lies before
-    /// the damage can be read and [`verify`](Self::verify) can name it; views and appends are refused.
+    /// An unfinished step at the end is cut off: see [`torn_bytes`](Self::torn_bytes). A damaged folder opens, so that
+    /// the records before the damage can be read and [`verify`](Self::verify) can report the damage; views and appends
+    /// are refused.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         let folder = folder.into();
         let (lock, held, torn_bytes) = open::for_writing(&folder)?;
@@ -101,8 +103,8 @@ impl Jsonl {
         Ok(Self { folder, shared, writer: Some(writer), torn_bytes })
     }
 
-    /// Opens a folder for reading, also while another process writes to it. Each look takes in what was finished since
-    /// the last one; an unfinished end is left alone.
+    /// Opens a folder for reading, also while another process writes to it. Each read takes in the steps that were
+    /// finished since the last one; an unfinished end is left alone.
     pub fn open_to_read(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         let folder = folder.into();
         let mut held = FolderState::default();
@@ -112,7 +114,7 @@ impl Jsonl {
         Ok(Self { folder, shared, writer: None, torn_bytes: 0 })
     }
 
-    /// How much of an unfinished step was cut off when it was opened.
+    /// Returns the number of bytes of an unfinished step that were cut off when the folder was opened.
     pub fn torn_bytes(&self) -> u64 {
         self.torn_bytes
     }
@@ -121,13 +123,14 @@ impl Jsonl {
         &self.folder
     }
 
-    /// Reads everything from the disk again and checks every hash, the chain of every run, every body that is named and
-    /// that each record follows from those before it. The first fault is an [`Error::Damaged`] with its run and place.
+    /// Reads everything from the disk again. Checks every hash, the chain of every run, every body that is named, and
+    /// that each record follows from those before it. The first fault is an [`Error::Damaged`] with its run and
+    /// position.
     pub fn verify(&self) -> Result<VerifyReport, Error> {
         verify::folder(&self.folder)
     }
 
-    /// The same for a folder that need not be opened.
+    /// Verifies a folder without opening it.
     pub fn verify_folder(folder: &Path) -> Result<VerifyReport, Error> {
         verify::folder(folder)
     }
@@ -156,7 +159,7 @@ impl Jsonl {
         }
     }
 
-    /// Records, and what ends them before their time.
+    /// Returns records, and the error that cut them short, if any.
     async fn records(&self, chosen: impl FnOnce(&State) -> Result<Vec<Record>, Error>) -> (Vec<Record>, Option<Error>) {
         let held = match self.folder_state().await {
             Ok(held) => held,
@@ -166,7 +169,7 @@ impl Jsonl {
             (Ok(records), Ok(())) => (records, None),
             (Ok(records), Err(damage)) => (records, Some(damage)),
             (Err(error), Ok(())) => (Vec::new(), Some(error)),
-            // A run that is not known may lie behind the damage.
+            // An unknown run may be stored after the damage.
             (Err(_), Err(damage)) => (Vec::new(), Some(damage)),
         }
     }
@@ -239,5 +242,5 @@ loom_by_projection!(Jsonl);
 
 impl crate::Ledger for Jsonl {}
 
-/// It keeps none, and says so.
+/// A folder keeps no contracts: every method returns [`Error::NoContracts`].
 impl crate::Contracts for Jsonl {}

@@ -1,4 +1,4 @@
-//! What a store knows about money: the rows of its ledger, to be read. Written it is by steps alone.
+//! The read side of a store's ledger. The ledger is written only by steps.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::contracts::payer_of;
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{Epoch, Error, ListPage, PageRequest, ReceiptAccounts};
 
-/// Which reservations are wanted. None is any.
+/// Selects reservations. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReservationFilter {
     pub authorization: Option<AuthorizationRef>,
     pub run: Option<RunId>,
-    /// A state by its name.
+    /// The name of a state.
     pub state: Option<&'static str>,
 }
 
@@ -30,32 +30,32 @@ impl ReservationFilter {
     }
 }
 
-/// The ledger of a store, to be read.
+/// The ledger of a store, for reading.
 ///
-/// * **Order.** Lists come in the order in which their rows were first written.
-/// * **One moment.** Each answer shows the ledger between two steps, never in the middle of one.
-/// * **Honest.** A store that keeps no ledger leaves the methods as they are here: [`Error::NoLedger`].
+/// * **Order.** Lists are in the order in which their rows were first written.
+/// * **Consistent.** Each answer shows the ledger between two steps, never in the middle of one.
+/// * **No ledger.** A store that keeps no ledger leaves the default methods, which return [`Error::NoLedger`].
 ///
-/// Reading changes nothing, and any of these may be dropped at any time.
+/// Reading changes nothing, and every future may be dropped at any time.
 pub trait Ledger: Send + Sync {
     fn authorizations(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Authorization>, Error>> + Send {
         let _ = page;
         none()
     }
 
-    /// One, as it stands; an unknown one is [`Error::NotFound`].
+    /// Returns the current state of an authorization; an unknown id is [`Error::NotFound`].
     fn authorization(&self, id: AuthorizationRef) -> impl Future<Output = Result<Authorization, Error>> + Send {
         let _ = id;
         none()
     }
 
-    /// Every revision of its terms, oldest first.
+    /// Lists every revision of the terms of an authorization, oldest first.
     fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send {
         let _ = id;
         none()
     }
 
-    /// The authorization that pays for a run of this principal: see [`cantrip_spend::resolve_authorization`].
+    /// Returns the authorization that pays for a run of this principal: see [`cantrip_spend::resolve_authorization`].
     fn payer(&self, principal: Principal) -> impl Future<Output = Result<Option<Authorization>, Error>> + Send {
         let _ = principal;
         none()
@@ -75,14 +75,15 @@ pub trait Ledger: Send + Sync {
         none()
     }
 
-    /// What was done to a reservation, oldest first.
+    /// Lists the entries of a reservation, oldest first.
     fn entries(&self, id: ReservationId) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send {
         let _ = id;
         none()
     }
 
-    /// The holds that recovery may mark at `now`: of a lease older than their run's, or past their time under a lease
-    /// that is not live. A list and not a claim: the step that marks one is checked again where it is written.
+    /// Lists the holds that recovery may mark at `now`: holds of a lease that is older than the current lease of their
+    /// run, and holds that are past their time under a lease that is not live. The list claims nothing: the step that
+    /// marks a hold is checked again when it is written.
     fn recoverable(
         &self,
         now: Timestamp,
@@ -97,18 +98,18 @@ pub trait Ledger: Send + Sync {
         none()
     }
 
-    /// What was decided about the money of a run, with all that it was decided from, oldest first.
+    /// Lists the decisions about the money of a run with all their inputs, oldest first.
     fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send {
         let _ = run;
         none()
     }
 
-    /// Reckons every counter anew: see [`LedgerAudit`].
+    /// Recomputes every counter: see [`LedgerAudit`].
     fn audit(&self) -> impl Future<Output = Result<AuditReport, Error>> + Send {
         none()
     }
 
-    /// Reckons the counters of these authorizations anew, and says nothing about any other: see [`LedgerAudit::of`].
+    /// Recomputes the counters of these authorizations only: see [`LedgerAudit::of`].
     fn audit_of(
         &self,
         authorizations: Vec<AuthorizationRef>,
@@ -122,7 +123,7 @@ async fn none<T>() -> Result<T, Error> {
     Err(Error::NoLedger)
 }
 
-/// A ledger that lives in memory.
+/// A ledger in memory.
 #[derive(Debug)]
 pub(crate) struct MemoryLedger {
     book: LedgerState,
@@ -147,7 +148,7 @@ impl MemoryLedger {
         }
     }
 
-    /// What the ledger says about these reservations, with what a step changes of it.
+    /// Returns the ledger rows of these reservations, including the changes of the current step.
     pub(crate) fn accounts(&self, wanted: &[ReservationId], changes: &Changes, refused: bool) -> ReceiptAccounts {
         let mut accounts = ReceiptAccounts::default();
         let refused = changes.decisions.last().filter(|_| refused);
@@ -226,7 +227,8 @@ impl MemoryLedger {
         Ok(self.entries.get(id).cloned().unwrap_or_default())
     }
 
-    /// `lease`: the highest epoch of a run, and until when its lease is live.
+    /// Lists the holds that recovery may mark. `lease` returns the highest epoch of a run and the time at which its
+    /// lease expires.
     pub(crate) fn recoverable(
         &self,
         now: Timestamp,
@@ -267,7 +269,7 @@ impl MemoryLedger {
     }
 }
 
-/// A page of rows; places count the rows before, wanted or not.
+/// Returns a page of rows. A position counts all rows before it, also those that are not wanted.
 pub(crate) fn list_page<'a, T: Clone + 'a>(
     page: PageRequest,
     rows: impl Iterator<Item = &'a T>,
@@ -290,7 +292,7 @@ pub(crate) fn list_page<'a, T: Clone + 'a>(
 }
 
 /// Implements [`Ledger`] for a type with
-/// `async fn with_ledger<T>(&self, impl FnOnce(&State, &Kept) -> Result<T, Error>) -> Result<T, Error>`.
+/// `async fn with_ledger<T>(&self, impl FnOnce(&State, &MemoryLedger) -> Result<T, Error>) -> Result<T, Error>`.
 macro_rules! ledger_in_memory {
     ($store:ty) => {
         impl $crate::Ledger for $store {

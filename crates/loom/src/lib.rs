@@ -1,8 +1,8 @@
-//! The loom: turns as a durable tree that is appended to, forked, folded and replayed, never edited.
+//! The loom: an append-only tree of turns that can be forked, folded and replayed, and is never edited.
 //!
-//! A run's records are written by [`Journal::append`], the only write there is, and everything that can be seen is
-//! computed from them by one [`Projection`]. So there is nothing that could be edited: a fork is a new branch, a fold a
-//! shorter view, a reward one more record.
+//! [`Journal::append`] is the only way to write the records of a run, and one [`Projection`] computes every view from
+//! those records. So there is nothing that could be edited: a fork is a new branch, a fold is a shorter view, and a
+//! reward is one more record.
 
 mod views;
 
@@ -38,7 +38,7 @@ mod turn;
 
 pub use any_loom::AnyLoom;
 pub use body::{Bodies, Body, BodyRef, RecordValue};
-/// What a step writes about contracts, for whoever writes steps and knows no contract.
+/// The contract rows of a step, for callers that write steps and do not depend on the contract crate.
 pub use cantrip_contract::{ContractRow, ModelPart, PolicyPart};
 pub use contracts::{Contracts, ReceiptAccounts, ReceiptFilter};
 pub use cost_total::CostTotal;

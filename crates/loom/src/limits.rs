@@ -1,31 +1,33 @@
-//! The bounds of this room.
+//! The limits of this crate.
 
 cantrip_canon::limits! {
-    /// What stands in its record; a longer text is stored once as a body and named by its hash.
+    /// The maximum size of a text inside its record. A longer text is stored once as a body and referenced by its hash.
     INLINE_BYTES_MAX: usize = 4 << 10, "bytes";
-    /// One body: the context of an entity may have 16 MiB, and its JSON form may be longer than it is.
+    /// The maximum size of one body. The context of an entity may have 16 MiB, and its JSON form may be longer.
     BODY_BYTES_MAX: usize = 64 << 20, "bytes";
-    /// The payload of one record. What may grow lies in bodies, so a larger one is a fault of its writer.
+    /// The maximum payload of one record. Data that can grow is stored in bodies, so a larger payload is a bug of its
+    /// writer.
     PAYLOAD_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// Records of one step. A step is written whole, so it has to fit in memory.
+    /// The maximum number of records in one step. A step is written atomically, so it has to fit in memory.
     STEP_RECORDS_MAX: usize = 1_024, "records";
-    /// Contract rows of one step.
+    /// The maximum number of contract rows in one step.
     STEP_ROWS_MAX: usize = 1_024, "rows";
-    /// Bytes of a step's new bodies together.
+    /// The maximum total size of the new bodies of one step.
     STEP_BODIES_BYTES_MAX: usize = 256 << 20, "bytes";
-    /// Steps that may wait for the writer of a JSONL loom; who comes later waits in turn.
+    /// The maximum number of steps queued for the writer of a JSONL loom. Further callers wait.
     QUEUE_STEPS_MAX: usize = 1_024, "steps";
-    /// Steps that share one flush to the disk.
+    /// The maximum number of steps that share one flush to disk.
     GROUP_STEPS_MAX: usize = 256, "steps";
-    /// What one page of a list holds at most.
+    /// The maximum number of items on one page of a list.
     PAGE_ITEMS_MAX: usize = 1_000, "items";
-    /// Owners of leases that one list names. The leases of further owners are found when they run out.
+    /// The maximum number of lease owners in one list. The leases of further owners are found when they expire.
     LEASE_OWNERS_MAX: usize = 4_096, "owners";
-    /// Items of a list that are held at once while it is counted. A turn may have a megabyte, so these are few.
+    /// The number of items that are in memory at a time while a list is counted. It is small because a turn may have a
+    /// megabyte.
     COUNTED_ITEMS: usize = 100, "items";
-    /// The name of a lease's owner, of who gave a reward, of a step.
+    /// The maximum length of the name of a lease owner, of the author of a reward, or of a step.
     NAME_BYTES_MAX: usize = 256, "bytes";
-    /// A result longer than this is cut where a crystal or a reader sees it; the loom has it all.
+    /// The size at which a result is cut for a model or a reader. The loom keeps the whole result.
     RESULT_SHOWN_BYTES_MAX: usize = 64 << 10, "bytes";
 }
 

@@ -1,4 +1,4 @@
-//! The loom: what can be asked about the tree.
+//! The loom: the read side of the tree of turns.
 
 use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, Timestamp, TurnId};
 use serde::Serialize;
@@ -8,12 +8,12 @@ use crate::{
     Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, RunKind, Seq, Thread, Turn,
 };
 
-/// Which part of a list: `most` items behind the place `after`.
+/// Selects a part of a list: at most `most` items after the position `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRequest {
-    /// What [`ListPage::next`] gave; none for the beginning.
+    /// The value of [`ListPage::next`] of the page before; none for the first page.
     pub after: Option<u64>,
-    /// At most [`PAGE_ITEMS_MAX`] are given.
+    /// The largest number of items to return; at most [`PAGE_ITEMS_MAX`].
     pub most: usize,
 }
 
@@ -21,11 +21,11 @@ impl PageRequest {
     pub const FIRST: Self = Self { after: None, most: PAGE_ITEMS_MAX };
 }
 
-/// A part of a list, in the order in which its items were written.
+/// A page of a list. Items are in the order in which they were written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListPage<T> {
     pub items: Vec<T>,
-    /// Where the next part begins; none if this was the last.
+    /// The position at which the next page begins; none if this is the last page.
     pub next: Option<u64>,
 }
 
@@ -38,38 +38,38 @@ pub struct RootView {
     pub cantrip: Cantrip,
 }
 
-/// An entity and where it stands.
+/// An entity with its casts and its newest turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EntityView {
     pub entity: Entity,
     pub loom_id: LoomId,
-    /// The run that made it.
+    /// The run that created the entity.
     pub run_id: RunId,
     pub at: Timestamp,
-    /// Its casts, oldest first.
+    /// The casts of the entity, oldest first.
     pub casts: Vec<CastId>,
-    /// Its last closed turn: the name of its thread.
+    /// The last closed turn of the entity. Its id names the thread of the entity.
     pub leaf: Option<TurnId>,
 }
 
-/// A cast and how it ended.
+/// A cast and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CastView {
     pub cast: Cast,
     pub run_id: RunId,
     pub at: Timestamp,
-    /// The intent it is about, also where an earlier cast brought it.
+    /// The intent of the cast, also if an earlier cast recorded it.
     pub intent: Content,
-    /// Whether this cast brought it.
+    /// True if this cast recorded the intent.
     pub own_intent: bool,
-    /// The intents that were said before it and cancelled before an answer, oldest first.
+    /// Intents that were given before this one and cancelled before an answer, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<Content>,
-    /// None while it is under way.
+    /// None while the cast is running.
     pub outcome: Option<Outcome>,
 }
 
-/// A reward, with who gave it and when.
+/// A reward, with the actor who gave it and the time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RewardView {
     pub turn_id: TurnId,
@@ -79,7 +79,7 @@ pub struct RewardView {
     pub note: Option<String>,
 }
 
-/// A fold, with its text.
+/// A fold with its text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FoldView {
     pub fold: Fold,
@@ -87,14 +87,14 @@ pub struct FoldView {
     pub at: Timestamp,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// Nobody has worked on it yet.
+    /// No worker has started the run yet.
     Queued,
     Running,
-    /// For a person or a provider, with its lease free.
+    /// The run waits for a person or a provider. Its lease is free.
     Waiting,
     Terminated,
     Truncated,
@@ -102,7 +102,7 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// Whether it still holds its entity.
+    /// Returns true if the run is not over. A live run holds its entity, so that no other run can use it.
     pub const fn is_live(self) -> bool {
         match self {
             Self::Queued | Self::Running | Self::Waiting => true,
@@ -111,7 +111,7 @@ impl RunState {
     }
 }
 
-/// A run.
+/// A run with its owner, its state and its newest record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunView {
     pub run_id: RunId,
@@ -124,23 +124,24 @@ pub struct RunView {
     pub newest: Seq,
     pub epoch: Epoch,
     pub created_at: Timestamp,
-    /// When it ended.
+    /// The time at which the run ended.
     pub ended_at: Option<Timestamp>,
-    /// Its records were written elsewhere: what only this process may trust, such as a snapshot, is not loaded.
+    /// True if the records were written elsewhere. Data that only the process which wrote it may trust, such as a
+    /// snapshot, is then not loaded.
     pub copied: bool,
 }
 
-/// How much a loom holds.
+/// The number of entities and turns in a loom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Extent {
     pub entities: u64,
-    /// Closed ones.
+    /// Closed turns only.
     pub turns: u64,
-    /// When the last of them was made or closed.
+    /// The time at which the newest entity was created or the newest turn was closed.
     pub last_activity: Option<Timestamp>,
 }
 
-/// What an id or the beginning of one names.
+/// The thing that an id, or a prefix of an id, names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnyId {
@@ -152,23 +153,23 @@ pub enum AnyId {
     Fold(FoldId),
 }
 
-/// The tree, for reading. Only closed turns are in it; an open one is in its run's journal.
+/// The tree, for reading. It holds only closed turns; an open turn is in the journal of its run.
 ///
-/// Every view is computed from records by [`Projection`](crate::Projection), so all looms answer alike. A view holds
-/// all that was committed before it was asked for, and nothing that was not. Lists are in the order of writing. What
-/// does not exist is [`Error::NotFound`]; a damaged store answers [`Error::Damaged`] rather than leave something out.
-/// Every future may be dropped at any time.
+/// Every view is computed from records by [`Projection`](crate::Projection), so all looms return the same answers. A
+/// view holds everything that was committed before the call, and nothing that was not committed. Lists are in the
+/// order of writing. An unknown id is [`Error::NotFound`]; a damaged store returns [`Error::Damaged`] and never leaves
+/// something out. Every future may be dropped at any time.
 pub trait Loom: Send + Sync {
-    /// The looms of this store.
+    /// Lists the looms of this store.
     fn looms(&self) -> impl Future<Output = Result<Vec<LoomId>, Error>> + Send;
 
-    /// The cantrips of a loom.
+    /// Lists the cantrips of a loom.
     fn roots(&self, loom: LoomId) -> impl Future<Output = Result<Vec<RootView>, Error>> + Send;
 
-    /// How much a loom holds: what its lists hold, counted.
+    /// Counts the entities and turns of a loom.
     ///
-    /// A store that has the numbers at hand answers from them; here the lists are read page by page, and no more than
-    /// one page is held at a time.
+    /// A store that has the numbers in an index returns them from there. This default reads the lists page by page and
+    /// holds at most one page at a time.
     fn extent(&self, loom: LoomId) -> impl Future<Output = Result<Extent, Error>> + Send {
         count_extent(self, loom)
     }
@@ -181,52 +182,53 @@ pub trait Loom: Send + Sync {
 
     fn entity(&self, entity: EntityId) -> impl Future<Output = Result<EntityView, Error>> + Send;
 
-    /// The casts of an entity, oldest first.
+    /// Lists the casts of an entity, oldest first.
     fn casts(&self, entity: EntityId) -> impl Future<Output = Result<Vec<CastView>, Error>> + Send;
 
     fn cast(&self, cast: CastId) -> impl Future<Output = Result<CastView, Error>> + Send;
 
-    /// The turns of a loom.
+    /// Lists the turns of a loom.
     fn turns(&self, loom: LoomId, page: PageRequest) -> impl Future<Output = Result<ListPage<Turn>, Error>> + Send;
 
     fn turn(&self, turn: TurnId) -> impl Future<Output = Result<Turn, Error>> + Send;
 
-    /// The turn with all its parents, root first. Linear in its length.
+    /// Returns the turn with all its ancestors, root first. The cost is linear in the length of the path.
     fn path(&self, turn: TurnId) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
 
-    /// The last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], oldest first. What lies before them is not read.
+    /// Returns the last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], oldest first. Earlier turns are not
+    /// read.
     fn tail(&self, turn: TurnId, most: usize) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
 
-    /// The end of a thread: the last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], with the casts they belong to
-    /// and the folds that were made behind them. What lies before them is not read.
+    /// Returns the end of a thread: the last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], with their casts
+    /// and the folds that were made after one of these turns. Earlier turns are not read.
     fn thread_end(&self, leaf: TurnId, most: usize) -> impl Future<Output = Result<Thread, Error>> + Send;
 
-    /// The path with its casts, folds and forks.
+    /// Returns the path with its casts, folds and forks.
     fn thread(&self, leaf: TurnId) -> impl Future<Output = Result<Thread, Error>> + Send;
 
-    /// The turns of a loom that no turn has as its parent.
+    /// Lists the turns of a loom that have no child turn.
     fn leaves(&self, loom: LoomId, page: PageRequest) -> impl Future<Output = Result<ListPage<TurnId>, Error>> + Send;
 
-    /// The turns that have this one as their parent.
+    /// Lists the turns whose parent is this turn.
     fn children(&self, turn: TurnId) -> impl Future<Output = Result<Vec<TurnId>, Error>> + Send;
 
-    /// Every reward of a turn; the last one counts.
+    /// Lists every reward of a turn, oldest first. The last one is in effect.
     fn rewards(&self, turn: TurnId) -> impl Future<Output = Result<Vec<RewardView>, Error>> + Send;
 
-    /// The folds that hold for the path to this turn, oldest first; the last one is the view.
+    /// Lists the folds that are valid for the path to this turn, oldest first. The last one is in effect.
     fn folds(&self, turn: TurnId) -> impl Future<Output = Result<Vec<FoldView>, Error>> + Send;
 
-    /// The last of those, if there is one.
+    /// Returns the last fold that is valid for the path to this turn.
     ///
-    /// A store that can looks for it from the turn upwards; here all of them are read.
+    /// A store that can do so searches from the turn upwards. This default reads all folds.
     fn last_fold(&self, turn: TurnId) -> impl Future<Output = Result<Option<FoldView>, Error>> + Send {
         async move { Ok(self.folds(turn).await?.pop()) }
     }
 
-    /// The runs of the store.
+    /// Lists the runs of the store.
     fn runs(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
-    /// The runs that stand so. A run is [`Running`](RunState::Running) also when its owner has died: see
+    /// Lists the runs in a state. A run whose worker has died is still [`Running`](RunState::Running): see
     /// [`orphans`](crate::Journal::orphans).
     fn runs_in(
         &self,
@@ -234,25 +236,26 @@ pub trait Loom: Send + Sync {
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
-    /// The runs, the one that was written last first; those that stand so, if that is said. [`ListPage::next`] leads to
-    /// older ones. What is not on the page is not read.
+    /// Lists the runs, the most recently written one first; only those in `state` if it is given. [`ListPage::next`]
+    /// leads to older runs. Runs that are not on the page are not read.
     fn latest_runs(
         &self,
         state: Option<RunState>,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<RunView>, Error>> + Send;
 
-    /// The run that was begun last by someone, and not by a call of another run. What was imported stands where it was
-    /// begun: ids are in the order of time.
+    /// Returns the newest run that is not below another run. An imported run counts from the time at which it began,
+    /// because run ids sort by time.
     fn last_run(&self) -> impl Future<Output = Result<Option<RunView>, Error>> + Send;
 
     fn run(&self, run: RunId) -> impl Future<Output = Result<RunView, Error>> + Send;
 
-    /// What an id, or an unambiguous beginning of one, names; with the kind (`turn_06cy`) or without (`06cy`).
+    /// Finds the thing that an id, or an unambiguous prefix of an id, names. The prefix may include the kind
+    /// (`turn_06cy`) or not (`06cy`).
     fn resolve(&self, prefix: &str) -> impl Future<Output = Result<AnyId, Error>> + Send;
 }
 
-/// Counts the entities and turns of a loom by reading its lists; a store with an index answers faster.
+/// Counts the entities and turns of a loom by reading its lists. A store with an index is faster.
 pub async fn count_extent(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
     let mut extent = Extent::default();
     let mut page = PageRequest { after: None, most: COUNTED_ITEMS };

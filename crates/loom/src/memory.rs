@@ -1,4 +1,4 @@
-//! A loom that lives as long as its process.
+//! A loom in memory. It is lost when its process ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::{
     AppendOutcome, Bodies, Body, Error, Journal, Lease, ListPage, PageRequest, Record, RunView, Seq, Step, WorkerId,
 };
 
-/// A loom in memory. It keeps contracts and a ledger, with `auth_local` in it.
+/// A loom in memory. It keeps contracts, and a ledger that holds `auth_local`.
 ///
 /// ```
 /// # use cantrip_loom::{Loom, MemoryLoom};
@@ -59,7 +59,7 @@ impl MemoryLoom {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic between two changes would be a bug; what is there was whole before it.
+        // A panic between two changes would be a bug; the state was complete before it.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! What is said to a crystal, and what it says.
+//! The messages that are sent to a crystal, and its answers.
 
 use cantrip_canon::{json, replace_known_secrets};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub enum Part {
     Text {
         text: String,
     },
-    /// An image, by its body.
+    /// An image, stored as a body.
     Image {
         media_type: String,
         image: BodyRef,
@@ -29,7 +29,7 @@ pub enum Part {
 }
 
 impl Content {
-    /// Whether it says nothing: blank, or without parts.
+    /// Returns true if the content is empty: blank text, or no parts.
     pub fn is_blank(&self) -> bool {
         match self {
             Self::Text(text) => text.trim().is_empty(),
@@ -40,7 +40,7 @@ impl Content {
         }
     }
 
-    /// Replaces the secrets that this process was given in its texts: a person may have pasted one.
+    /// Replaces the known secrets of this process in the texts, because a person may have pasted one.
     #[must_use]
     pub fn without_known_secrets(self) -> Self {
         let replaced = |text: String| replace_known_secrets(&text).into_owned();
@@ -54,7 +54,7 @@ impl Content {
         }
     }
 
-    /// Its text; an image reads `[image <media type>]`.
+    /// Returns the text; an image becomes `[image <media type>]`.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -84,26 +84,26 @@ impl From<String> for Content {
     }
 }
 
-/// What one provider needs back word for word, and no other can read.
+/// Data that one provider needs back unchanged and that no other provider can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderParts {
-    /// The crystal that made them. The record calls it `provider`.
+    /// The crystal that made the parts. The record names this field `provider`.
     #[serde(rename = "provider")]
     pub maker: Maker,
     pub parts: Value,
 }
 
-/// A gate call as an utterance asks for it.
+/// A gate call in an utterance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateCall {
     /// The provider's id; unique within its utterance.
     pub tool_call_id: String,
     pub gate: String,
-    /// An object if the crystal kept to the contract; what else it wrote stands here as it came.
+    /// An object if the crystal kept to the contract; any other value is kept as it came.
     pub args: Value,
 }
 
-/// One message of the list a crystal is sent.
+/// One message of the list that is sent to a crystal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
@@ -128,7 +128,7 @@ pub enum Message {
     },
 }
 
-/// Why the crystal stopped.
+/// The reason why the crystal stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
@@ -136,12 +136,12 @@ pub enum Finish {
     Calls,
     Length,
     Refusal,
-    /// What only its provider has a word for.
+    /// A reason that only this provider has a word for.
     #[serde(untagged)]
     Other(String),
 }
 
-/// What a crystal said in one answer.
+/// One answer of a crystal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Utterance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub struct Utterance {
 }
 
 impl Utterance {
-    /// What was said as one text: the content, else the program, else the calls as canonical JSON.
+    /// Returns the utterance as one text: the content, else the program, else the calls as canonical JSON.
     ///
     /// ```
     /// # use cantrip_loom::{Finish, GateCall, Utterance};
@@ -185,11 +185,11 @@ impl Utterance {
             return self.content.clone().unwrap_or_default();
         }
         let calls = json::canonical_of(&self.calls);
-        // What has no canonical form is never recorded, but may be looked at before that is found out.
+        // A value without a canonical form is never recorded, but it may be displayed before that check.
         calls.unwrap_or_else(|_| self.calls.iter().map(|call| format!("{}({})", call.gate, call.args)).collect())
     }
 
-    /// The code, if the one call asks to run some.
+    /// Returns the code, if there is exactly one call and it asks to run code.
     fn program(&self) -> Option<&str> {
         match self.calls.as_slice() {
             [call] => match call.args.as_object() {
@@ -201,11 +201,11 @@ impl Utterance {
     }
 }
 
-/// Tokens of one answer, or of many together.
+/// The tokens of one answer, or of several together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "WrittenUsage", into = "WrittenUsage")]
 pub struct Usage {
-    /// Cached and newly cached ones included.
+    /// Includes cached and newly cached tokens.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub cached_tokens: u64,
@@ -234,7 +234,7 @@ impl Usage {
     }
 }
 
-/// `total_tokens` is written for readers and derived when read.
+/// `total_tokens` is written for readers and computed when read.
 #[derive(Serialize, Deserialize)]
 struct WrittenUsage {
     prompt_tokens: u64,

@@ -1,8 +1,8 @@
-//! What does the money of a step come to, and what does the journal say about it?
+//! How does a step change the ledger, and what does the journal record about it?
 //!
-//! One function for every store: it is given the rows of the ledger that the step needs, and says what changes and which
-//! records tell of it. Those records are the store's, not the writer's: only where the counters are read can it be known
-//! what policy says. They stand behind the step's own.
+//! All stores use one function: it gets the ledger rows that the step needs, and returns the changes and the records
+//! about them. The store writes these records, not the writer of the step, because the decision of policy is known
+//! only in the transaction that reads the counters. They follow the records of the step.
 
 use cantrip_canon::Timestamp;
 use cantrip_spend::{
@@ -22,21 +22,22 @@ const UNKNOWN: &str = "spend.reconcile_required";
 const OVERAGE: &str = "spend.overage";
 const DECISION: &str = "policy.decision";
 
-/// What the money of a step comes to.
+/// The result of the money operations of a step.
 #[derive(Debug)]
 pub enum MoneyOutcome {
-    /// All of it moves. The records stand behind the step's own.
+    /// All operations are applied. The records in `told` follow those of the step.
     Moved { changes: Box<Changes>, told: Vec<RecordDraft> },
-    /// Policy refused a reserve: the step's other records are written, with this one behind them, and only the decision
-    /// is kept in the ledger.
+    /// Policy refused a reserve: the step's records for that case are written, followed by the record in `told`, and
+    /// the ledger keeps only the decision.
     Refused { changes: Box<Changes>, decision: Decision, told: Box<RecordDraft> },
     /// Nothing is written.
     Answered(AppendOutcome),
 }
 
 impl Step {
-    /// Applies its money to what a ledger holds. `book` has every row that it touches: the authorizations, their caps,
-    /// the day, the approvals and every attempt of each call it reserves. `replied`: whether a call has its reply.
+    /// Applies the money operations to the rows of a ledger. `book` has every row that they touch: the authorizations,
+    /// their caps, the day, the approvals and every attempt of each call that is reserved. `replied` returns true if a
+    /// call has its reply.
     pub fn apply_money(
         &self,
         book: &LedgerState,
@@ -78,7 +79,7 @@ impl Step {
         }
     }
 
-    /// Who an entry of the ledger is from.
+    /// Returns the actor of a ledger entry.
     fn actor(&self, operation: &Operation) -> String {
         match (&self.target, operation) {
             (StepTarget::OpenRun { lease: Some(lease), .. } | StepTarget::OwnedRun(lease), _) => {
@@ -90,7 +91,8 @@ impl Step {
         }
     }
 
-    /// Whether these records are what it became, the store's own behind them left aside; and the answer it then got.
+    /// Returns the earlier answer if the stored records were written by this step; none if they have other content.
+    /// Records that the store added after those of the step are skipped.
     pub fn earlier_outcome(&self, stored: &[Record]) -> Result<Option<AppendOutcome>, Error> {
         let Some(last) = stored.last() else { return Ok(None) };
         let became = |drafts: &[RecordDraft]| {
@@ -121,7 +123,7 @@ impl Step {
     }
 }
 
-/// Whether a kind of record is written by stores about money.
+/// Returns true if stores write this kind of record about money.
 fn is_store_record(kind: &str) -> bool {
     [RESERVED, SETTLED, UNKNOWN, OVERAGE, DECISION].contains(&kind)
 }
@@ -134,7 +136,7 @@ fn draft(at: Timestamp, kind: &str, payload: Value) -> Result<RecordDraft, Error
     RecordDraft::new(at, Event::Other { kind: kind.to_owned(), payload })
 }
 
-/// A decision that was no yes is an event of its own.
+/// Makes the record of a decision that did not allow the reserve.
 fn refusal(decided: &DecisionRecord) -> Result<RecordDraft, Error> {
     let mut payload = json!(policy_outcome(decided));
     payload["decision_id"] = json!(decided.id);
@@ -142,13 +144,13 @@ fn refusal(decided: &DecisionRecord) -> Result<RecordDraft, Error> {
     draft(decided.at, DECISION, payload)
 }
 
-/// What a gate record and the journal keep of a decision.
+/// Returns the part of a decision that a gate record and the journal keep.
 fn policy_outcome(decided: &DecisionRecord) -> PolicyOutcome {
     let id = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
     PolicyOutcome { decision: decided.decision.clone(), authorization_id: id }
 }
 
-/// The records that tell of an operation that was just applied.
+/// Returns the records about an operation that was just applied.
 fn operation_records(operation: &Operation, changes: &Changes) -> Result<Vec<RecordDraft>, Error> {
     match operation {
         Operation::Reserve(asked) => {
@@ -189,7 +191,7 @@ fn operation_records(operation: &Operation, changes: &Changes) -> Result<Vec<Rec
                 Transition::MarkReconcileRequired { why } => {
                     vec![draft(*at, UNKNOWN, json!({"reservation_id": id, "reason": why.as_str()}))?]
                 }
-                // Who holds it now stands in its row and entry.
+                // The new holder is in the row and the entry of the reservation.
                 Transition::Adopt => Vec::new(),
             };
             if booked.row.overage_micros() > 0 {
@@ -198,8 +200,8 @@ fn operation_records(operation: &Operation, changes: &Changes) -> Result<Vec<Rec
             }
             Ok(told)
         }
-        // A cap stands in the record of its cast; what was judged, asked and decided is told by whoever did; an
-        // authorization belongs to no run.
+        // A cap is in the record of its cast. Evaluations, requests for approval and decisions are recorded by their
+        // writers. An authorization belongs to no run.
         Operation::SetCap(_)
         | Operation::Note(_)
         | Operation::AskApproval(_)
@@ -211,7 +213,7 @@ fn operation_records(operation: &Operation, changes: &Changes) -> Result<Vec<Rec
 }
 
 impl Projection {
-    /// Whether a call has its reply, as far as this tree holds its turn.
+    /// Returns true if a call has its reply, as far as this tree holds its turn.
     pub fn has_reply(&self, call: &CallKey) -> bool {
         let Ok(call) = call.to_string().parse::<CallId>() else { return false };
         match call.caller() {

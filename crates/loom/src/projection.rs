@@ -1,9 +1,9 @@
 //! From records to the tree: one pure piece of code for every store.
 //!
-//! [`Projection::apply`] takes one record after the other, in the order of writing, and costs the same however much it
-//! holds already: it adds nodes and links, and copies no history. It is also the one place that knows which record may
-//! follow which. A writer asks it before a record is stored, and a violation is a bug of that writer; a reader asks it
-//! after, and the same violation is damage.
+//! [`Projection::apply`] takes the records one by one, in the order of writing. Its cost does not depend on the size
+//! of the tree: it adds nodes and links, and copies no history. It is also the only place that knows which record may
+//! follow which. A writer calls it before a record is stored, and a violation is a bug of that writer; a reader calls
+//! it afterwards, and the same violation is damage.
 
 mod nodes;
 mod parts;
@@ -23,7 +23,7 @@ pub use resolve::IdPrefix;
 
 use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
 
-/// The tree as far as records have been applied.
+/// The tree of all records that have been applied.
 #[derive(Debug, Default)]
 pub struct Projection {
     looms: BTreeMap<LoomId, LoomNode>,
@@ -32,17 +32,17 @@ pub struct Projection {
     runs: BTreeMap<RunId, RunNode>,
     run_order: Vec<RunId>,
     entities: BTreeMap<EntityId, EntityNode>,
-    /// Which live run holds an entity.
+    /// The live run that holds each entity.
     live_run_by_entity: HashMap<EntityId, RunId>,
     casts: BTreeMap<CastId, CastNode>,
-    /// In boxes: they are large, and the nodes of such a tree are half empty where keys come in order.
+    /// Boxed, because turns are large, and the nodes of a B-tree are half empty if keys are inserted in order.
     turns: BTreeMap<TurnId, Box<TurnNode>>,
-    /// Groups whose last turn is open, by the turn that holds the utterance.
+    /// The groups whose last turn is open, by the turn that holds the utterance.
     groups: HashMap<TurnId, Group>,
     folds: BTreeMap<FoldId, FoldNode>,
 }
 
-/// What every rule needs to know about the record it is asked about.
+/// The facts about a record that every rule needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub record: &'a Record,
@@ -64,18 +64,18 @@ impl Projection {
         Self::default()
     }
 
-    /// Takes the next record. If it does not follow from those before, nothing changes.
+    /// Applies the next record. If it does not follow from the records before it, nothing changes.
     pub fn apply(&mut self, record: &Record) -> Result<(), Error> {
         let (event, opening) = record.read()?;
         self.apply_event(record, event, opening)
     }
 
-    /// Takes a record as its writer made it, which spares reading what it says.
+    /// Applies a record with the draft of its writer, so that the payload need not be parsed again.
     pub fn apply_draft(&mut self, record: &Record, draft: RecordDraft) -> Result<(), Error> {
         self.apply_event(record, draft.event, draft.opening)
     }
 
-    /// The same for one whose payload has been read.
+    /// Applies a record whose payload has been parsed.
     pub(crate) fn apply_event(
         &mut self,
         record: &Record,
@@ -141,12 +141,12 @@ impl Projection {
         })
     }
 
-    /// Whether the request of a turn has been answered.
+    /// Returns true if the request of a turn has been answered.
     pub(crate) fn is_opened(&self, turn: TurnId) -> bool {
         self.turns.contains_key(&turn)
     }
 
-    /// Whether a call of the group whose utterance `holder` has is settled: it is, or the group is over.
+    /// Returns true if a call of the group whose utterance `holder` has is settled, or if the group is over.
     pub(crate) fn is_settled(&self, holder: TurnId, number: u32) -> bool {
         match self.groups.get(&holder) {
             Some(group) => group.settled.contains(&number),
@@ -161,17 +161,17 @@ impl Projection {
         }
     }
 
-    /// Whether a run has ended, so that only annotations may follow; none if it is not known.
+    /// Returns true if a run has ended, so that only annotations may follow; none if the run is unknown.
     pub fn has_ended(&self, run: RunId) -> Option<bool> {
         self.runs.get(&run).map(RunNode::has_ended)
     }
 
-    /// The live run that holds an entity.
+    /// Returns the live run that holds an entity.
     pub fn live_run_by_entity(&self, entity: EntityId) -> Option<RunId> {
         self.live_run_by_entity.get(&entity).copied()
     }
 
-    /// The entity a run is about, and whether the run failed and would have to take it again.
+    /// Returns the entity of a run if the run has failed. A failed run that continues has to claim its entity again.
     pub(crate) fn failed_entity(&self, run: RunId) -> Option<EntityId> {
         let run = self.runs.get(&run)?;
         run.opening.entity_id.filter(|_| run.has_failed())

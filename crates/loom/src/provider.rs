@@ -1,15 +1,15 @@
 //! Which provider made a part of an answer?
 //!
-//! What a provider signs, encrypts or names is given back to that provider alone. The list of messages and the wires
-//! both decide about it, so both read the name of a crystal here, once, into a type: two texts that were cut
-//! differently would never be equal, and nothing would ever be given back.
+//! Data that a provider signs, encrypts or names is sent back to that provider only. The message list and the wire
+//! code both decide about this, so both parse the name of a crystal here, once, into a type. Two texts that were
+//! parsed differently would never be equal, and nothing would ever be sent back.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who serves a model: the part of a crystal's name before its first `/`, and for `local/<model>@<url>` the address
-/// too, since two servers of one's own are two providers.
+/// The provider of a model: the part of a crystal's name before the first `/`, and for `local/<model>@<url>` also the
+/// address, since two local servers are two providers.
 ///
 /// ```
 /// # use cantrip_loom::ProviderName;
@@ -25,10 +25,10 @@ use serde::{Deserialize, Serialize};
 pub struct ProviderName(Box<str>);
 
 impl ProviderName {
-    /// The provider in the name of a crystal. A name without a model is a provider's own.
+    /// Returns the provider in the name of a crystal. A name without a model is the name of a provider.
     pub fn of_crystal(name: &str) -> Self {
         let (provider, model) = name.split_once('/').unwrap_or((name, ""));
-        // The name of a model may have an `@` too; an address begins with its scheme.
+        // The name of a model may contain an `@` too; an address begins with its scheme.
         let address = model.find("@http").filter(|_| provider == "local").map(|at| &model[at..]);
         Self(format!("{provider}{}", address.unwrap_or_default()).into())
     }
@@ -40,9 +40,9 @@ impl fmt::Display for ProviderName {
     }
 }
 
-/// The crystal that made something, with its provider read out of its name.
+/// The crystal that made something, with the provider from its name.
 ///
-/// It is written as the crystal's name. Records that have a provider's name alone are read as that provider.
+/// It is written as the name of the crystal. A record that has only the name of a provider is read as that provider.
 ///
 /// ```
 /// # use cantrip_loom::{Maker, ProviderName};
@@ -63,7 +63,7 @@ impl Maker {
         Self { crystal: crystal.into(), provider: ProviderName::of_crystal(crystal) }
     }
 
-    /// The crystal's name, as it was written.
+    /// Returns the name of the crystal as it was written.
     pub fn crystal(&self) -> &str {
         &self.crystal
     }
@@ -76,8 +76,8 @@ impl Maker {
         self.provider == other.provider
     }
 
-    /// Whether `model`, in its provider's own words, is the model of this crystal. A provider may answer with a dated
-    /// or otherwise longer name of the same model.
+    /// Returns true if `model`, as the provider names it, is the model of this crystal. A provider may answer with a
+    /// dated or otherwise longer name of the same model.
     pub fn serves(&self, model: &str) -> bool {
         self.crystal.split_once('/').is_some_and(|(_, own)| !own.is_empty() && model.starts_with(own))
     }

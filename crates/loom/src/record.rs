@@ -1,8 +1,8 @@
-//! A record: one line of a run's journal, chained to the one before it.
+//! A record: one line of a run's journal, chained to the record before it.
 //!
-//! The payload is kept as the canonical text that was hashed, beside nothing else: whoever passes a record on passes
-//! on every field of it, known or not, and verification hashes what is stored before anything reads it. A typed
-//! payload in its place was rejected, since writing it again would lose what this version does not know.
+//! The payload is kept only as the canonical text that was hashed. So code that passes a record on also passes on the
+//! fields that it does not know, and verification hashes the stored text before anything parses it. A typed payload
+//! instead was rejected, since writing it again would lose the fields that this version does not know.
 
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::{Epoch, Error, Event, Kind, RunOpening, Seq, body_refs};
 
-/// A record that is to be written. Its place is given when it is.
+/// A record that is to be written. It gets its position when it is written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordDraft {
     pub(crate) at: Timestamp,
@@ -21,18 +21,18 @@ pub struct RecordDraft {
     pub(crate) payload: Arc<str>,
     pub(crate) event: Event,
     pub(crate) opening: Option<RunOpening>,
-    /// Of a copied record; else that of the step's lease.
+    /// Set for a copied record; other records get the epoch of the step's lease.
     pub(crate) epoch: Option<Epoch>,
 }
 
 impl RecordDraft {
-    /// A record of what happened at `at`. Fails if it has no canonical form or is too large, before anything is
-    /// written.
+    /// Makes a record of an event at the time `at`. Fails before anything is written if the record has no canonical
+    /// form or is too large.
     pub fn new(at: Timestamp, event: impl Into<Event>) -> Result<Self, Error> {
         Self::build(at, event.into(), None)
     }
 
-    /// The first record of a run.
+    /// Makes the first record of a run.
     pub fn opening(at: Timestamp, opening: RunOpening, event: impl Into<Event>) -> Result<Self, Error> {
         Self::build(at, event.into(), Some(opening))
     }
@@ -42,13 +42,13 @@ impl RecordDraft {
         fits(&payload)?;
         let mut event = event;
         if let Event::Other { kind, .. } = &event {
-            // It may bear the name of a kind that has a type by now; then it has to fit it.
+            // An event of unknown kind may have the name of a kind that has a type by now; then it must fit that type.
             event = Event::read(&Kind::named(kind), &payload, opening.is_some())?.0;
         }
         Ok(Self { at, kind: event.kind(), payload, event, opening, epoch: None })
     }
 
-    /// A copy of a record that was written elsewhere.
+    /// Makes a copy of a record that was written elsewhere.
     pub fn copy(record: &Record) -> Result<Self, Error> {
         let (event, opening) = record.read()?;
         Ok(Self {
@@ -73,28 +73,28 @@ impl RecordDraft {
         self.at
     }
 
-    /// The canonical text that is stored and hashed.
+    /// Returns the canonical text that is stored and hashed.
     pub fn payload(&self) -> &str {
         &self.payload
     }
 
-    /// What it says about its run, if it is to be the first of it.
+    /// Returns the opening of the run, if this is to be its first record.
     pub fn run_opening(&self) -> Option<&RunOpening> {
         self.opening.as_ref()
     }
 
-    /// The epoch it brings along, of a copied record.
+    /// Returns the own epoch of a copied record.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// The bodies it names: they are stored already, or come with its step. What stands inline is someone's data and may
-    /// look like a name.
+    /// Returns the bodies that the record names: they are stored already, or come with its step. Inline values are
+    /// user data and may look like a reference, so they are not searched.
     pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
         body_refs::body_hashes(&self.payload, false)
     }
 
-    /// Whether `record` is what this one became.
+    /// Returns true if `record` was made from this draft.
     pub fn matches_record(&self, record: &Record) -> bool {
         self.kind == record.kind && self.at == record.at && self.payload == record.payload
     }
@@ -118,32 +118,32 @@ pub struct Record {
     pub seq: Seq,
     pub kind: Kind,
     pub at: Timestamp,
-    /// Of the lease it was written under; 0 if it was written beside the run.
+    /// The epoch of the lease under which it was written; 0 if it was written without a lease.
     pub epoch: Epoch,
     /// Canonical JSON.
     pub payload: Arc<str>,
-    /// Links it to the record before it in its run.
+    /// Links the record to the one before it in its run.
     pub hash: Hash,
 }
 
 impl Record {
-    /// The record that a draft becomes behind the one with hash `previous`.
+    /// Makes the record of a draft that follows the record with the hash `previous`.
     pub fn from_draft(draft: &RecordDraft, run: RunId, seq: Seq, epoch: Epoch, previous: Option<&Hash>) -> Self {
         let hash = event_hash(run, seq, draft.kind.as_str(), draft.at, &draft.payload, previous);
         Self { run, seq, kind: draft.kind.clone(), at: draft.at, epoch, payload: draft.payload.clone(), hash }
     }
 
-    /// What its hash has to be behind the record with hash `previous`.
+    /// Returns the hash that the record must have after the record with the hash `previous`.
     pub fn expected_hash(&self, previous: Option<&Hash>) -> Hash {
         event_hash(self.run, self.seq, self.kind.as_str(), self.at, &self.payload, previous)
     }
 
-    /// What it says.
+    /// Parses the event.
     pub fn event(&self) -> Result<Event, Error> {
         self.read().map(|(event, _)| event)
     }
 
-    /// What it says about its run, if it is the first of it.
+    /// Parses the opening of the run, if this is its first record.
     pub fn opening(&self) -> Result<Option<RunOpening>, Error> {
         self.read().map(|(_, opening)| opening)
     }
@@ -152,21 +152,22 @@ impl Record {
         Event::read(&self.kind, &self.payload, self.seq == Seq::START.next())
     }
 
-    /// The bodies it names.
+    /// Returns the bodies that the record names.
     pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
         body_refs::body_hashes(&self.payload, false)
     }
 
-    /// The payload as a value, with every field it has.
+    /// Returns the payload as a value with all its fields.
     pub fn value(&self) -> Result<Value, Error> {
         Ok(json::read(&self.payload)?)
     }
 }
 
-/// The hash of a record: over its place, kind, time and payload's hash, and the hash of the one before it.
+/// Returns the hash of a record: over its position, kind, time, the hash of its payload, and the hash of the record
+/// before it.
 ///
-/// Canonical JSON of fixed fields, put together directly: every part is an id, a number, a name or a hash, and the
-/// keys stand in order, so this is what the canonical writer gives. A test compares the two.
+/// The text is canonical JSON of fixed fields, written directly: every part is an id, a number, a name or a hash, and
+/// the keys are sorted, so this equals the output of the canonical writer. A test compares the two.
 fn event_hash(run: impl Display, seq: Seq, kind: &str, at: Timestamp, payload: &str, previous: Option<&Hash>) -> Hash {
     let payload_hash = bytes_hash(payload.as_bytes());
     let mut text = String::with_capacity(LINK_BYTES_EXPECTED + kind.len());
@@ -182,7 +183,7 @@ fn event_hash(run: impl Display, seq: Seq, kind: &str, at: Timestamp, payload: &
     bytes_hash(text.as_bytes())
 }
 
-/// What a link has beside the kind, or a little more.
+/// The expected length of a link in bytes without its kind, or a little more.
 const LINK_BYTES_EXPECTED: usize = 360;
 
 #[cfg(test)]
@@ -192,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    // The published values name a run `run_1`, which no id of ours can be, so they are checked below the types.
+    // The published values use the run name `run_1`, which is not a valid id here, so they are checked below the
+    // types.
     #[test]
     fn the_chain_is_hashed_as_published() {
         let at = |text: &str| text.parse().unwrap();

@@ -1,4 +1,4 @@
-//! What a reader, and a crystal, is shown of a turn.
+//! The text of a turn, for readers and for the crystal.
 //!
 //! Rendering is a view: nothing here is stored, and the same turns give the same bytes.
 
@@ -15,16 +15,16 @@ use crate::{
 
 pub use group::{Group, GroupEnd, results_bytes_max};
 
-/// What is said after a text that did not end its cast.
+/// The message after a text that did not end its cast.
 pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
-/// What is said after a text that its crystal was not allowed to finish.
+/// The message after a text that was cut off at the output limit of its crystal.
 pub const CUT: &str = "Your answer was cut off at the limit of its output tokens. Continue exactly where it ended, without repeating anything.";
-/// What stands in the place of the answer to an intent that was cancelled before its first turn was closed.
+/// The placeholder for the answer to an intent that was cancelled before its first turn was closed.
 pub const CANCELLED: &str = "[cancelled before an answer]";
-/// What a fork is told that begins without the variables of what it shares.
+/// The notice to a fork that begins without the variables of the turns it shares.
 pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
-/// What is said after an utterance that is nothing but text, where its cast goes on.
+/// Returns the message after an utterance that is only text, if its cast continues.
 pub fn follow_up_text(utterance: &Utterance) -> &'static str {
     match utterance.finish {
         Finish::Length => CUT,
@@ -32,7 +32,7 @@ pub fn follow_up_text(utterance: &Utterance) -> &'static str {
     }
 }
 
-/// The text of a gate's result: a string as it is, anything else as canonical JSON, cut to what is shown.
+/// Returns the text of a gate's result: a string as it is, anything else as canonical JSON, cut to the display limit.
 pub fn result_text(result: &Value) -> String {
     result_text_within(result, RESULT_SHOWN_BYTES_MAX)
 }
@@ -40,13 +40,13 @@ pub fn result_text(result: &Value) -> String {
 fn result_text_within(result: &Value, most: usize) -> String {
     let text = match result.as_str() {
         Some(text) => text.to_owned(),
-        // What has no canonical form is never recorded, but may be looked at before that is found out.
+        // A value without a canonical form is never recorded, but it may be displayed before that check.
         None => json::canonical(result).unwrap_or_else(|_| result.to_string()),
     };
     cut(text, most)
 }
 
-/// The first `most` bytes of a text, and a note of how much there is; a text that is no longer stays as it is.
+/// Returns the first `most` bytes of a text with a note of its full length; a text that is not longer is unchanged.
 pub(crate) fn cut(text: String, most: usize) -> String {
     if text.len() <= most {
         return text;
@@ -55,12 +55,12 @@ pub(crate) fn cut(text: String, most: usize) -> String {
     format!("{}\n[cut: {} of {} bytes are shown]", &text[..end], end, text.len())
 }
 
-/// What the list shows of a settled call; none of a delegated one, which settles in a later turn.
+/// Returns the text of a settled call in the message list; none for a delegated call, which settles in a later turn.
 pub fn call_text(record: &GateRecord) -> Option<String> {
     call_text_within(record, RESULT_SHOWN_BYTES_MAX)
 }
 
-/// The same where less may be shown.
+/// Returns the text of a settled call, cut to `most` bytes.
 pub(crate) fn call_text_within(record: &GateRecord, most: usize) -> Option<String> {
     match &record.settlement {
         Settlement::Delegated => None,
@@ -69,7 +69,7 @@ pub(crate) fn call_text_within(record: &GateRecord, most: usize) -> Option<Strin
     }
 }
 
-/// What the list shows of a program's output in turn `sequence`.
+/// Returns the text of a program's output in turn `sequence`.
 pub fn output_text(output: &OutputRecord, sequence: u64, medium: &str) -> String {
     let extension = match medium {
         "javascript" => "js",
@@ -103,7 +103,7 @@ pub fn output_text(output: &OutputRecord, sequence: u64, medium: &str) -> String
     lines.join("\n")
 }
 
-/// All that the circle answered in a turn, as one text.
+/// Returns everything that the circle answered in a turn, as one text.
 pub fn observation(turn: &Turn, medium: &str) -> String {
     let outputs = turn.outputs.iter().map(|output| output_text(output, turn.sequence, medium));
     let results = turn.gate_calls.iter().filter_map(|record| match &record.settlement {
@@ -113,8 +113,8 @@ pub fn observation(turn: &Turn, medium: &str) -> String {
     outputs.chain(results).collect::<Vec<_>>().join("\n")
 }
 
-/// How much of a turn went well: the share of its settled calls and its programs that succeeded; none if it had
-/// neither. Derived whenever it is asked for, and never stored.
+/// Returns the share of a turn's settled calls and programs that succeeded; none if the turn had neither. It is
+/// computed on each call and never stored.
 pub fn implicit_reward(turn: &Turn) -> Option<f64> {
     let calls = turn.gate_calls.iter().filter_map(|record| match &record.settlement {
         Settlement::Delegated => None,
@@ -127,7 +127,8 @@ pub fn implicit_reward(turn: &Turn) -> Option<f64> {
     Some(succeeded.iter().filter(|succeeded| **succeeded).count() as f64 / succeeded.len() as f64)
 }
 
-/// The turns of a thread that are its entity's own: from its first turn on, or from the root of what it branched off.
+/// Returns the turns of a thread that belong to its entity: from its first turn on, or from the root of the entity it
+/// branched off from.
 pub fn own_turns(thread: &Thread) -> &[Turn] {
     let start = thread.turns.iter().rposition(|turn| turn.spawned_by.is_some()).unwrap_or(0);
     &thread.turns[start..]
@@ -136,7 +137,7 @@ pub fn own_turns(thread: &Thread) -> &[Turn] {
 /// A message, and the turn it comes from.
 pub type TurnMessage = (Message, Option<TurnId>);
 
-/// The whole thread as messages, without folds: system prompt, then each intent and group in its place.
+/// Returns the whole thread as messages, without folds: the system prompt, then each intent and group in its place.
 pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<TurnMessage> {
     let mut told: Vec<TurnMessage> = Vec::new();
     if let Some(prompt) = system_prompt {
@@ -169,12 +170,12 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<TurnMessage
     told
 }
 
-/// Which intents a thread has told so far.
+/// The intents of a thread that have been rendered so far.
 struct Intents<'a> {
     casts: &'a [CastView],
     begun: Vec<CastId>,
     last: Option<&'a Content>,
-    /// The turn of the group before, if it said something and nothing answered it, and what is said after it.
+    /// The previous group if it was only text, without a result, and the message that follows it.
     silent: Option<(TurnId, &'static str)>,
 }
 
@@ -183,9 +184,9 @@ impl<'a> Intents<'a> {
         Self { casts: &thread.casts, begun: Vec::new(), last: None, silent: None }
     }
 
-    /// The intent that is told before this turn: that of a cast which begins here and does not go on under one that
-    /// was told already. A cast without a turn is on no path, so who goes on under it may name one that is unknown here;
-    /// then it is the intent itself that tells.
+    /// Returns the intent to render before this turn: the intent of a cast that begins here and does not continue
+    /// under an intent that was rendered already. A cast without a turn is on no path, so a cast that continues under
+    /// it may name a cast that is unknown here; then the intent itself is compared.
     fn begun_by(&mut self, turn: &Turn) -> Option<&'a CastView> {
         if self.begun.last() == Some(&turn.cast_id) {
             return None;
@@ -204,14 +205,14 @@ impl<'a> Intents<'a> {
     }
 }
 
-/// An intent that was cancelled before an answer, as messages: what was said, and in the place of the answer that there was
-/// none, so that who speaks still takes turns.
+/// Returns the messages of an intent that was cancelled before an answer: the intent, and a placeholder instead of the
+/// answer, so that the roles still alternate.
 pub fn cancelled_messages(intent: &Content) -> [Message; 2] {
     let marker = Message::Assistant { content: Some(CANCELLED.into()), calls: Vec::new(), parts: None };
     [Message::User { content: intent.clone() }, marker]
 }
 
-/// The turns of one group, with everything its provider made.
+/// Returns the messages of one group, with all provider parts.
 fn group_messages(turns: &[Turn], entity: &Entity) -> Vec<Message> {
     let Some((first, last)) = turns.first().zip(turns.last()) else { return Vec::new() };
     let Some(utterance) = &first.utterance else { return Vec::new() };

@@ -1,7 +1,7 @@
-//! What a loom holds in memory, and how it decides about a step: shared by the in-memory and the JSONL loom.
+//! The in-memory state of a loom, and its decisions about steps. The in-memory loom and the JSONL loom share it.
 //!
-//! Deciding and storing are apart: [`State::stage`] says what a step comes to and takes it in; whoever has a disk
-//! writes what was staged, and calls [`State::roll_back`] if that fails.
+//! Deciding and storing are separate: [`State::stage`] decides about a step and applies it. A loom with a disk then
+//! writes the staged records, and calls [`State::roll_back`] if the write fails.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::{
     RecordDraft, RunOpening, RunState, RunView, RunWriteState, Seq, Step, StepId, StepTarget, WorkerId,
 };
 
-/// A record with what the store knows about it.
+/// A record with the facts that the store adds to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub record: Record,
-    /// On the last record of a step.
+    /// Set on the last record of a step.
     pub step: Option<StepId>,
-    /// Written elsewhere.
+    /// True if the record was written elsewhere.
     pub copied: bool,
 }
 
 #[derive(Debug, Default)]
 struct RunLog {
-    /// Where its records lie in the log.
+    /// The positions of the run's records in the log.
     places: Vec<usize>,
     head: Option<Hash>,
-    /// First and last place of each step, in the run.
+    /// The first and the last position of each step, within the run.
     steps: HashMap<StepId, (usize, usize)>,
     step_from: usize,
     copied: bool,
@@ -42,7 +42,7 @@ struct RunLog {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// None: it keeps none.
+    /// None if the loom keeps no ledger.
     ledger: Option<MemoryLedger>,
     contracts: Option<contracts::MemoryContracts>,
     projection: Projection,
@@ -52,17 +52,17 @@ pub(crate) struct State {
     leases: HashMap<RunId, LeaseState>,
 }
 
-/// What a step comes to.
+/// The outcome of a staged step.
 #[derive(Debug)]
 pub(crate) enum StageOutcome {
-    /// Nothing is to be written.
+    /// Nothing has to be written.
     Answered(AppendOutcome),
-    /// The log has grown by these; the answer holds once they are durable.
+    /// The step added records to the log. The answer is valid once they are durable.
     Written(AppendOutcome),
 }
 
 impl State {
-    /// One with contracts and a ledger, `auth_local` in it.
+    /// Makes a state with contracts and a ledger that holds `auth_local`.
     pub(crate) fn with_ledger() -> Self {
         let contracts = Some(contracts::MemoryContracts::default());
         Self { ledger: Some(MemoryLedger::with_local()), contracts, ..Self::default() }
@@ -76,7 +76,7 @@ impl State {
         self.ledger.as_ref().ok_or(Error::NoLedger)
     }
 
-    /// The highest epoch of a run, and until when its lease is live.
+    /// Returns the highest epoch of a run, and the time at which its lease expires.
     pub(crate) fn lease_of(&self, run: RunId) -> (Epoch, Option<Timestamp>) {
         let holder = self.leases.get(&run).and_then(|tenure| tenure.holder.as_ref());
         (self.epoch(run), holder.map(|lease| lease.expires_at))
@@ -108,12 +108,12 @@ impl State {
         self.runs.get(&run).map(|log| Seq::new(log.places.len() as u64)).ok_or_else(|| unknown(run))
     }
 
-    /// The hash of a run's newest record.
+    /// Returns the hash of the newest record of a run.
     pub(crate) fn head(&self, run: RunId) -> Option<Hash> {
         self.runs.get(&run).and_then(|log| log.head)
     }
 
-    /// Decides about a step. `has_body` tells which bodies are stored.
+    /// Decides about a step and applies it. `has_body` returns true for the bodies that are stored.
     pub(crate) fn stage(&mut self, step: Step, has_body: impl Fn(&Hash) -> bool) -> Result<StageOutcome, Error> {
         if let Some(broken) = step.validation_error() {
             return Err(broken);
@@ -141,7 +141,7 @@ impl State {
         self.pay(step, Some(run))
     }
 
-    /// What the contract rows of a step come to, with what its money changes.
+    /// Computes the contract changes of a step, given the changes of its money.
     fn file(
         &self,
         step: &Step,
@@ -155,7 +155,8 @@ impl State {
         Ok(step.apply_contracts(refused, self.contracts()?.shelf(step.rows(refused)), &accounts))
     }
 
-    /// Writes a step that moves money or makes contracts, or what it says for the case that it may not.
+    /// Writes a step that moves money or makes contracts. If policy refuses the step, writes its records for that
+    /// case.
     fn pay(&mut self, mut step: Step, run: Option<RunId>) -> Result<StageOutcome, Error> {
         let standing = run.and_then(|run| self.write_state(run));
         let (answer, changes, written) = match step
@@ -181,7 +182,7 @@ impl State {
                 step.records = std::mem::take(&mut step.if_refused);
                 let answer = AppendOutcome::Refused(decision);
                 match run {
-                    // A run that is not open cannot tell of it either.
+                    // A run that is not open cannot record the refusal either.
                     Some(run) if !step.records.is_empty() || self.runs.contains_key(&run) => {
                         self.write(step, run, vec![*told])?;
                     }
@@ -199,7 +200,7 @@ impl State {
         Ok(StageOutcome::Written(answer))
     }
 
-    /// The answer to a step that its run has seen before.
+    /// Returns the earlier answer if the run has committed this step already.
     fn earlier_outcome(&self, step: &Step, run: RunId) -> Result<Option<AppendOutcome>, Error> {
         let log = self.runs.get(&run);
         let Some((log, (first, last))) = log.and_then(|log| Some((log, *log.steps.get(&step.id)?))) else {
@@ -211,7 +212,7 @@ impl State {
         Ok(Some(step.earlier_outcome(&stored)?.unwrap_or_else(other)))
     }
 
-    /// What stands in the way of a new step.
+    /// Returns the conflict of a new step, if there is one.
     fn check_conflicts(&self, step: &Step, run: RunId) -> Result<Option<AppendOutcome>, Error> {
         step.check_conflicts(self.write_state(run).as_ref(), &self.projection)
     }
@@ -225,7 +226,7 @@ impl State {
         })
     }
 
-    /// Writes the records of a step, and those that tell of its money behind them.
+    /// Writes the records of a step, followed by the records about its money.
     fn write(&mut self, step: Step, run: RunId, told: Vec<RecordDraft>) -> Result<Seq, Error> {
         let before = self.log.len();
         let epoch = step.epoch();
@@ -272,13 +273,14 @@ impl State {
         Ok(())
     }
 
-    /// Takes in a record that was read back.
+    /// Adds a record that was read back.
     pub(crate) fn restore(&mut self, stored: Stored) -> Result<(), Error> {
         let (event, opening) = stored.record.read()?;
         self.push_record(stored, event, opening)
     }
 
-    /// Forgets everything behind the first `length` records. Only after a failure: it builds the rest anew.
+    /// Removes all records after the first `length`. Used only after a failure, because it rebuilds the rest of the
+    /// state.
     pub(crate) fn roll_back(&mut self, length: usize) {
         let mut log = std::mem::take(&mut self.log);
         log.truncate(length);
@@ -325,7 +327,7 @@ impl State {
         Ok(self.leases.get(&run).and_then(|row| row.holder.clone()))
     }
 
-    /// Remembers an epoch that was given out before; nobody holds it any more.
+    /// Records an epoch that was given out earlier and that nobody holds any more.
     pub(crate) fn remember_epoch(&mut self, run: RunId, epoch: Epoch) {
         let row = self.leases.entry(run).or_insert(LeaseState { epoch, holder: None });
         row.epoch = row.epoch.max(epoch);
@@ -335,7 +337,7 @@ impl State {
         self.leases.get(&run).is_some_and(|row| row.holder.is_some())
     }
 
-    /// The runs that anyone may take up.
+    /// Lists the runs that any worker may take up.
     pub(crate) fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
         let held = |run: &RunId| self.leases.get(run).and_then(|row| row.holder.as_ref());
         let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
@@ -343,7 +345,7 @@ impl State {
         self.with_epochs(self.projection.runs_where(page, alive, free)?)
     }
 
-    /// The owners that hold a lease of a live run.
+    /// Lists the owners that hold a lease of a live run.
     pub(crate) fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
         let mut owners: Vec<WorkerId> = Vec::new();
         for lease in self.leases.values().filter_map(|row| row.holder.as_ref()) {
@@ -355,7 +357,7 @@ impl State {
         Ok(owners)
     }
 
-    /// The leases of live runs that an owner holds.
+    /// Lists the leases of live runs that an owner holds.
     pub(crate) fn leases_of(&self, owner: &WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
         let held = |run: RunId| self.leases.get(&run).and_then(|row| row.holder.as_ref());
         let is_owned = |run: RunId| held(run).is_some_and(|lease| lease.owner == *owner);
@@ -364,12 +366,12 @@ impl State {
         Ok(ListPage { items, next: listed.next })
     }
 
-    /// The runs of which `kept` holds.
+    /// Lists the runs for which `kept` returns true.
     pub(crate) fn runs(&self, page: PageRequest, kept: impl Fn(&RunView) -> bool) -> Result<ListPage<RunView>, Error> {
         self.with_epochs(self.projection.runs_where(page, |run| self.is_held(run), kept)?)
     }
 
-    /// The same, the last one first.
+    /// Lists the runs for which `kept` returns true, the newest first.
     pub(crate) fn latest_runs(
         &self,
         page: PageRequest,
@@ -382,7 +384,8 @@ impl State {
         self.projection.last_run().map(|run| self.run(run)).transpose()
     }
 
-    /// An epoch counts from when it is given out, also before something is written under it.
+    /// Sets the epochs of the listed runs. An epoch counts from the time at which it is given out, also before
+    /// something is written under it.
     fn with_epochs(&self, mut listed: ListPage<RunView>) -> Result<ListPage<RunView>, Error> {
         for view in &mut listed.items {
             view.epoch = self.epoch(view.run_id);

@@ -1,8 +1,8 @@
-//! A step: everything that must stand or fall together, as data.
+//! A step: everything that is written together or not at all, as data.
 //!
-//! Turn, replies, money and events in separate writes would leave, after a crash between two of them, an answer that
-//! nobody paid for or a payment without an answer. So there is one write, [`Journal::append`](crate::Journal::append),
-//! and it takes this.
+//! With separate writes for turns, replies, money and events, a crash between two of them would leave an answer that
+//! nobody paid for, or a payment without an answer. So there is one write,
+//! [`Journal::append`](crate::Journal::append), and a step is its argument.
 
 use std::time::Duration;
 
@@ -14,34 +14,36 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX, STEP_ROWS_MAX};
 use crate::{Body, Epoch, Error, Projection, RecordDraft, Seq, StepId, WorkerId};
 
-/// The right to write to a run, for a while.
+/// The right to write to a run for a limited time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub run: RunId,
     pub owner: WorkerId,
     pub epoch: Epoch,
-    /// From then on another may take over. Until one does, this lease still writes: the epoch fences, not the clock.
+    /// From this time on another worker may take over the run. Until one does, this lease still allows writing: the
+    /// epoch fences out old writers, not the clock.
     pub expires_at: Timestamp,
 }
 
 impl Lease {
-    /// Whether both stand for one holder. A renewal changes only the time.
+    /// Returns true if both leases belong to the same holder. A renewal changes only the expiry time.
     pub fn same(&self, other: &Self) -> bool {
         self.run == other.run && self.owner == other.owner && self.epoch == other.epoch
     }
 
-    /// The lease that comes with the run it is for: whoever opens a run may be its first owner in the same step.
+    /// Makes the lease that is written together with the run it is for: the worker that opens a run may become its
+    /// first owner in the same step.
     pub fn first(run: RunId, owner: WorkerId, expires_at: Timestamp) -> Self {
         Self { run, owner, epoch: Epoch::FIRST, expires_at }
     }
 }
 
-/// Who has held a run, and does: what a store keeps of its leases.
+/// The state of the leases of one run, as a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseState {
     /// The highest epoch that was given out or written.
     pub epoch: Epoch,
-    /// None: anyone may acquire it.
+    /// None if any worker may acquire the run.
     pub holder: Option<Lease>,
 }
 
@@ -75,7 +77,7 @@ impl LeaseState {
         }
     }
 
-    /// Returns a lease; says whether it was held.
+    /// Gives the lease back. Returns true if it was held.
     pub fn release(&mut self, lease: &Lease) -> bool {
         let held = self.holder.as_ref().is_some_and(|held| held.same(lease));
         if held {
@@ -85,20 +87,20 @@ impl LeaseState {
     }
 }
 
-/// Where a step writes, and by which right.
-///
+/// The run that a step writes to, and the right by which it may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepTarget {
-    /// The first step of a run. With a lease, its writer is the run's first owner; without, whoever acquires it.
+    /// The first step of a run. With a lease, its writer becomes the first owner of the run; without one, any worker
+    /// may acquire the run.
     OpenRun { run: RunId, lease: Option<Lease> },
-    /// A later step, by the run's owner.
+    /// A later step, written by the owner of the run.
     OwnedRun(Lease),
     /// Annotations, which need no lease: see [`Kind::annotates`](crate::Kind::annotates).
     Annotation(RunId),
-    /// Records that were written elsewhere, with their own epochs and times, behind record `after` of the run.
+    /// Records that were written elsewhere, with their own epochs and times. They follow record `after` of the run.
     Import { run: RunId, after: Seq },
-    /// Outside every run: an authorization is given, changed or taken back. It has no records; asked for again, it
-    /// changes nothing.
+    /// Outside every run: an authorization is given, changed or revoked. The step has no records; repeating it changes
+    /// nothing.
     OutsideRuns,
 }
 
@@ -114,24 +116,25 @@ impl StepTarget {
 
 /// One write.
 ///
-/// A store that keeps no contracts must refuse `contract`, as it must refuse `money` without a ledger. What became of the
-/// money is told by records of the store's own, behind the step's.
+/// A store that keeps no contracts must refuse a step with `contract`, and a store without a ledger must refuse a step
+/// with `money`. The store records the outcome of the money operations in records of its own, after those of the step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The same step asked for again has the same id and the same content.
+    /// A repeated step has the same id and the same content.
     pub id: StepId,
     pub target: StepTarget,
     /// In order.
     pub records: Vec<RecordDraft>,
-    /// In order, each seeing the ones before it.
+    /// In order; each operation sees the effect of the ones before it.
     pub money: Vec<Operation>,
-    /// Signatures, artifacts, predicts, receipts, traces, changes of pointers; in order, each seeing the ones before it.
+    /// Signatures, artifacts, predicts, receipts, traces and changes of pointers. In order; each row sees the effect
+    /// of the ones before it.
     pub contract: Vec<ContractRow>,
-    /// Written in place of `records` and all of `money` if a reserve is refused.
+    /// Written instead of `records` and all of `money` if a reserve is refused.
     pub if_refused: Vec<RecordDraft>,
-    /// Written in place of `contract` then.
+    /// Written instead of `contract` if a reserve is refused.
     pub contract_if_refused: Vec<ContractRow>,
-    /// What the records name by hash and the store may not have yet.
+    /// Bodies that the records name by hash and that the store may not have yet.
     pub bodies: Vec<Body>,
 }
 
@@ -150,27 +153,27 @@ impl Step {
         }
     }
 
-    /// The first step of a run; its first record is made by [`RecordDraft::opening`].
+    /// Makes the first step of a run. Its first record is made by [`RecordDraft::opening`].
     pub fn open_run(id: StepId, run: RunId, lease: Option<Lease>) -> Self {
         Self::at(id, StepTarget::OpenRun { run, lease })
     }
 
-    /// A step of the run's owner.
+    /// Makes a step of the owner of a run.
     pub fn for_lease(id: StepId, lease: Lease) -> Self {
         Self::at(id, StepTarget::OwnedRun(lease))
     }
 
-    /// Annotations of a run.
+    /// Makes a step that annotates a run.
     pub fn annotation(id: StepId, run: RunId) -> Self {
         Self::at(id, StepTarget::Annotation(run))
     }
 
-    /// Records written elsewhere.
+    /// Makes a step that imports records which were written elsewhere.
     pub fn import(id: StepId, run: RunId, after: Seq) -> Self {
         Self::at(id, StepTarget::Import { run, after })
     }
 
-    /// What changes outside every run.
+    /// Makes a step for a change outside every run.
     pub fn outside_runs(id: StepId) -> Self {
         Self::at(id, StepTarget::OutsideRuns)
     }
@@ -211,12 +214,12 @@ impl Step {
         self
     }
 
-    /// None: it is outside every run.
+    /// Returns the run; none if the step is outside every run.
     pub fn run(&self) -> Option<RunId> {
         self.target.run()
     }
 
-    /// The epoch its records are written under, copies apart.
+    /// Returns the epoch under which the records are written. Imported records keep their own epochs.
     pub fn epoch(&self) -> Epoch {
         match &self.target {
             StepTarget::OpenRun { lease, .. } => lease.as_ref().map_or(Epoch::NONE, |lease| lease.epoch),
@@ -225,7 +228,7 @@ impl Step {
         }
     }
 
-    /// The bodies that its records name and that do not come with it: they have to be stored already.
+    /// Returns the bodies that the records name and that are not part of the step. They must be stored already.
     pub fn required_bodies(&self) -> Result<Vec<Hash>, Error> {
         let mut wanted = Vec::new();
         for draft in self.records.iter().chain(&self.if_refused) {
@@ -238,15 +241,15 @@ impl Step {
         Ok(wanted)
     }
 
-    /// What a store answers if one of [`bodies_wanted`](Self::required_bodies) is not there.
+    /// Returns the error of a store that does not have one of the [`required_bodies`](Self::required_bodies).
     pub fn missing_body_error(&self) -> Error {
         Error::InvalidStep { run: self.run(), fault: "it names a body that is not there" }
     }
 
-    /// What is wrong with it whatever the store holds. Every store asks this first.
+    /// Returns an error if the step is invalid whatever the store holds. Every store checks this first.
     pub fn validation_error(&self) -> Option<Error> {
         let refused = |fault| Some(Error::InvalidStep { run: self.run(), fault });
-        // A decision that is noted moves no money: a run that policy refused has one and never had an owner.
+        // A decision that is only noted moves no money: a run that policy refused has one and never had an owner.
         let moves = self.money.iter().any(|operation| !matches!(operation, Operation::Note(_)));
         let unowned = matches!(self.target, StepTarget::OpenRun { lease: None, .. }) && moves;
         if unowned {
@@ -326,22 +329,23 @@ impl Step {
     }
 }
 
-/// What a store knows about a run when it judges a step for it.
+/// The facts about a run by which a store checks a step.
 #[derive(Debug)]
 pub struct RunWriteState<'a> {
     pub newest: Seq,
-    /// Its records were written elsewhere.
+    /// True if the records of the run were written elsewhere.
     pub copied: bool,
-    /// Who holds it, expired or not.
+    /// The lease of the run, expired or not.
     pub holder: Option<&'a Lease>,
     /// The highest epoch that was given out or written.
     pub epoch: Epoch,
 }
 
 impl Step {
-    /// What stands in its way, in a store where its run stands so (none: it is not there) and the tree is this. The tree
-    /// need hold no more than the run, and which run holds the entity it is about. One function for every store: that
-    /// the same step is answered alike is the point of having a trait.
+    /// Checks whether the step may be written, and returns the conflict if it may not. `standing` is the state of its
+    /// run in the store (none if the run does not exist). `tree` needs to hold only the run, and which run holds the
+    /// entity of the step. All stores call this one function, so that the same step gets the same answer everywhere;
+    /// that is the point of having a trait.
     pub fn check_conflicts(
         &self,
         standing: Option<&RunWriteState<'_>>,
@@ -373,7 +377,7 @@ impl Step {
         let annotates = self.annotates();
         if tree.has_ended(run) == Some(true) && !annotates {
             return match self.target {
-                // A copied summons ends with its first record and goes on.
+                // An imported summon ends with its first record, and more records follow.
                 StepTarget::Import { .. } => Ok(None),
                 StepTarget::OpenRun { .. }
                 | StepTarget::OwnedRun(_)
@@ -387,14 +391,15 @@ impl Step {
         }
     }
 
-    /// The entity that this step needs for its run alone: one that it opens, or one that failed and goes on.
+    /// Returns the entity that must not be in use by another live run: the entity of a run that this step opens, or of
+    /// a failed run that continues.
     pub fn required_entity(&self, tree: &Projection) -> Option<EntityId> {
         let opening = self.records.first().and_then(|draft| draft.opening.as_ref());
         let opened = opening.and_then(|opening| opening.entity_id);
         opened.or_else(|| self.run().and_then(|run| tree.failed_entity(run)).filter(|_| !self.annotates()))
     }
 
-    /// Whether all of it may follow the end of its run.
+    /// Returns true if everything in the step may be written after the end of its run.
     fn annotates(&self) -> bool {
         self.records.iter().all(|draft| draft.kind.annotates())
             && self.money.iter().all(Operation::is_annotation)
@@ -402,26 +407,27 @@ impl Step {
     }
 }
 
-/// What a store answers to a step.
+/// The answer of a store to a step.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a step that was not committed has not happened"]
 pub enum AppendOutcome {
-    /// All of it is durable. The place of its last record; of the run's newest one if it has none.
+    /// Everything is durable. Holds the position of the last record of the step, or of the newest record of the run if
+    /// the step has no records.
     Committed(Seq),
-    /// Policy refused a reserve. `if_refused` is durable, nothing else is.
+    /// Policy refused a reserve. Only `if_refused` is durable.
     Refused(Decision),
-    /// Only open holds of the same tree stand in the way; nothing is written. Ask again when one settles.
+    /// Only open holds of the same tree use up the budget; nothing is written. Try again when one of them settles.
     Wait,
-    /// Something else is there already; nothing is written.
+    /// The step contradicts what is stored; nothing is written.
     Conflict(Conflict),
-    /// The lease is not the run's any more; nothing is written. Drop the run.
+    /// The lease no longer owns the run; nothing is written. The worker must stop working on the run.
     Fenced { held: Epoch, now: Epoch },
 }
 
-/// What stands in a step's way.
+/// The reason why a step contradicts what is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
-    /// A step of this id was committed with other content.
+    /// A step with this id was committed with other content.
     Step { id: StepId },
     /// The run is open already.
     RunExists { run: RunId },
@@ -429,11 +435,11 @@ pub enum Conflict {
     RunEnded { run: RunId },
     /// The entity has another live run.
     EntityBusy { entity: EntityId, run: RunId },
-    /// The run's newest record is not the one that copies were to follow.
+    /// The newest record of the run is not the one that the import was to follow.
     Behind { run: RunId, newest: Seq },
-    /// A money operation does not fit what the ledger holds.
+    /// A money operation does not fit the ledger.
     Money { what: String, fault: cantrip_spend::LedgerFault },
-    /// A contract row does not fit what the store holds: an id that is published with other content, a pointer that
-    /// someone else changed first, an idempotency key that is taken.
+    /// A contract row does not fit the store: the id is published with other content, someone else changed the pointer
+    /// first, or the idempotency key is taken.
     Contract(Box<ContractFault>),
 }

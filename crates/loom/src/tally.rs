@@ -1,7 +1,7 @@
-//! What did a cast do, as its receipt tells it?
+//! What does the receipt of a cast report?
 //!
-//! Everything a receipt says about what was done comes from the records of the run: so it says the same whether the run
-//! went through at once or was taken over in the middle, and whoever has the records can check it.
+//! Every number of a receipt comes from the records of the run. So the receipt is the same whether the run was
+//! finished by one worker or was taken over in the middle, and anyone with the records can check it.
 
 use std::collections::HashMap;
 
@@ -13,41 +13,41 @@ use cantrip_spend::{PolicyOutcome, ReservationId};
 
 use crate::{CallWork, Caller, End, Ending, Event, Intent, RecordValue, TruncationReason};
 
-/// What one cast did so far.
+/// The counts of one cast so far.
 #[derive(Debug, Clone)]
 pub struct Tally {
     pub entity: EntityId,
-    /// None where it goes on under the intent of a cast of another run.
+    /// None if the cast continues under the intent of a cast of another run.
     pub intent_hash: Option<Hash>,
     pub began_at: Timestamp,
-    /// Requests that left, those that failed too.
+    /// The number of requests that were sent, including failed ones.
     pub model_calls: u64,
-    /// Children that it spawned.
+    /// The number of children that the cast spawned.
     pub sub_calls: u64,
-    /// What was put aside for its requests and calls, in order.
+    /// The reservations for its requests and calls, in order.
     pub reservations: Vec<ReservationId>,
-    /// What policy said about each of its gate calls that settled, in order.
+    /// The policy outcome of each of its settled gate calls, in order.
     decisions: Vec<Option<PolicyOutcome>>,
     pub end: Option<End>,
 }
 
 impl Tally {
-    /// Over what policy said about its gate calls.
+    /// Returns the hash over the policy outcomes of its gate calls.
     pub fn decisions_hash(&self) -> Hash {
         stable_hash_of(&self.decisions).expect("codes and hashes")
     }
 }
 
-/// What the casts of a run did so far.
+/// The counts of the casts of a run so far.
 #[derive(Debug, Clone, Default)]
 pub struct Tallies {
     casts: HashMap<CastId, Tally>,
-    /// Whose requests and calls these are.
+    /// The cast to which each turn or fold belongs.
     callers: HashMap<Caller, CastId>,
     order: Vec<CastId>,
 }
 
-/// The hash of a value that a record holds.
+/// Returns the hash of a value that a record holds.
 pub fn record_value_hash<T: serde::Serialize>(held: &RecordValue<T>) -> Option<Hash> {
     match held {
         RecordValue::Inline { inline } => stable_hash_of(inline).ok(),
@@ -60,12 +60,12 @@ impl Tallies {
         self.casts.get(&cast)
     }
 
-    /// In the order in which they began.
+    /// Lists the casts in the order in which they began.
     pub fn all(&self) -> impl Iterator<Item = (CastId, &Tally)> {
         self.order.iter().filter_map(|cast| Some((*cast, self.casts.get(cast)?)))
     }
 
-    /// Of these entities alone.
+    /// Returns the counts of these entities only.
     #[must_use]
     pub fn for_entities(&self, keeps: impl Fn(EntityId) -> bool) -> Self {
         let casts: HashMap<CastId, Tally> = self
@@ -78,12 +78,12 @@ impl Tallies {
         Self { casts, callers: self.callers.clone(), order }
     }
 
-    /// The entity whose request or call this is.
+    /// Returns the entity that a request or call belongs to.
     pub fn calling_entity(&self, caller: Caller) -> Option<EntityId> {
         self.casts.get(self.callers.get(&caller)?).map(|tally| tally.entity)
     }
 
-    /// The entity that a record speaks of, if its cast is known.
+    /// Returns the entity that a record is about, if its cast is known.
     pub fn entity_of_event(&self, event: &Event) -> Option<EntityId> {
         let of_cast = |cast: &CastId| self.casts.get(cast).map(|tally| tally.entity);
         match event {
@@ -177,21 +177,21 @@ impl Tallies {
     }
 }
 
-/// Where a receipt belongs, and what only whoever writes it knows.
+/// The place of a receipt, and the facts that only its writer knows.
 #[derive(Debug, Clone)]
 pub struct ReceiptContext {
     pub run: RunId,
     pub loom: LoomId,
     pub owner: String,
     pub model: ModelPart,
-    /// What policy said, where that is not known from a reservation.
+    /// The policy outcome, if it is not known from a reservation.
     pub policy: PolicyPart,
     pub at: Timestamp,
     pub latency_ms: u64,
     pub waited_ms: u64,
 }
 
-/// How a cast ended, as a receipt says it, and the code of its reply.
+/// Returns the status of a cast for its receipt, and the code of its reply.
 pub fn receipt_status(end: &End) -> (Status, Option<String>) {
     match &end.ending {
         Ending::Terminated { .. } => (Status::Succeeded, None),
@@ -226,7 +226,7 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
     }
 }
 
-/// The receipt of a cast that is over, as a row of the step that ends it; none while it is not.
+/// Returns the receipt of a cast that is over, as a row of the step that ends it; none while the cast is running.
 pub fn cast_receipt(tally: &Tally, place: ReceiptContext) -> Option<ContractRow> {
     let end = tally.end.as_ref()?;
     let (status, error_code) = receipt_status(end);

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{CastView, EntityView, FoldView, Fork, Turn, Utterance};
 
-/// Where a thread stands.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadState {
@@ -22,10 +22,10 @@ pub struct Thread {
     /// The entity of the leaf.
     pub entity: EntityView,
     pub turns: Vec<Turn>,
-    /// The casts its turns belong to, in the order in which the path meets them.
+    /// The casts of its turns, in the order of the path.
     pub casts: Vec<CastView>,
     pub folds: Vec<FoldView>,
-    /// Where it branched off, nearest to the root first.
+    /// The forks on the path, nearest to the root first.
     pub forks: Vec<Fork>,
 }
 
@@ -38,7 +38,7 @@ pub enum TurnSide<'a> {
 }
 
 impl Thread {
-    /// The thread as it was lived: what the entity said, then what the circle answered, turn by turn.
+    /// Returns the thread turn by turn: the utterance of the entity, then the answer of the circle.
     pub fn sides(&self) -> Vec<TurnSide<'_>> {
         let halves = self.turns.iter().flat_map(|turn| {
             [

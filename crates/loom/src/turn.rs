@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{BodyRef, CallId, CantripId, Content, GateRecord, OutputRecord, RecordedError, Usage, Utterance};
 
-/// Why a cast was cut off.
+/// The reason why a cast was stopped before it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TruncationReason {
@@ -18,7 +18,8 @@ pub enum TruncationReason {
     Cancelled,
     CrystalError,
     LoopDetected,
-    /// Policy denied the next request for a reason other than an amount of money. The error of the end has the code.
+    /// Policy denied the next request for a reason other than an amount of money. The error in the `end` record has
+    /// the code.
     PolicyDenied,
 }
 
@@ -38,7 +39,7 @@ impl TruncationReason {
     }
 }
 
-/// How an entity chose to stop.
+/// The way in which an entity ended its cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
@@ -46,13 +47,14 @@ pub enum EndedBy {
     Text,
 }
 
-/// How a turn was closed.
+/// The way in which a turn was closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "closed", rename_all = "snake_case")]
 pub enum Closing {
-    /// The cast goes on, or its end stands alone.
+    /// The cast continues, or it ended later in a separate record, when no turn was open.
     Open,
-    /// A delegation began: the rest of the utterance is turn `next`. `call` is the one that spawned.
+    /// A delegation began: the rest of the utterance continues in turn `next`. `call` is the call that spawned the
+    /// children.
     Sealed {
         call: CallId,
         next: TurnId,
@@ -67,56 +69,56 @@ pub enum Closing {
     },
 }
 
-/// How the environment of a fork came to be.
+/// The origin of the environment of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Environment {
-    /// The medium has none.
+    /// The medium has no environment.
     None,
-    /// Loaded as it was stored.
+    /// Loaded from a stored snapshot.
     Snapshot,
-    /// Run again against recorded results.
+    /// Rebuilt by running the programs again with the recorded results.
     Replay,
     /// Empty; earlier variables are gone.
     Fresh,
 }
 
-/// Where an entity branched off.
+/// The turn at which an entity branched off, and the origin of its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
     pub turn: TurnId,
     pub environment: Environment,
 }
 
-/// Which call an entity was spawned by, and at which place of it.
+/// The call that spawned an entity, and the index of the entity among the children of that call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
     pub call_id: CallId,
     pub index: u32,
 }
 
-/// What a turn took.
+/// The tokens, the time and the money that a turn used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Metadata {
     pub tokens_prompt: u64,
     pub tokens_completion: u64,
     pub tokens_cached: u64,
-    /// From the request, or the seal, to the close; rounded up.
+    /// The time from the request, or from the seal, to the close of the turn; rounded up.
     pub duration_ms: u64,
-    /// When it closed.
+    /// The time at which the turn was closed.
     pub timestamp: Timestamp,
     pub attempts: u32,
     pub cost_micros: i64,
-    /// Of the answer and the calls; none if nobody knows it.
+    /// The cost of the answer and of the calls; none if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
     /// None on a continuation.
     pub model: Option<String>,
 }
 
-/// A closed turn, read back whole.
+/// A closed turn with all its content.
 ///
-/// It is put together from its records each time; none of this is stored twice.
+/// It is assembled from its records on each read; nothing in it is stored twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub id: TurnId,
@@ -126,27 +128,27 @@ pub struct Turn {
     pub cantrip_id: CantripId,
     pub entity_id: EntityId,
     pub cast_id: CastId,
-    /// From 1; a fork goes on counting where it branched off.
+    /// Counted from 1. A fork continues the count of the turn at which it branched off.
     pub sequence: u64,
-    /// On the first turn of a cast that has an intent of its own.
+    /// Set on the first turn of a cast that has its own intent.
     pub intent: Option<Content>,
-    /// None on a continuation, whose utterance is that of the first turn of its group.
+    /// None on a continuation: its utterance is the one of the first turn of its group.
     pub utterance: Option<Utterance>,
-    /// With `gate_calls`, the observation.
+    /// Together with `gate_calls` the observation of the turn.
     pub outputs: Vec<OutputRecord>,
     /// In call order.
     pub gate_calls: Vec<GateRecord>,
     pub metadata: Metadata,
-    /// The latest one.
+    /// The latest reward.
     pub reward: Option<f64>,
     pub closing: Closing,
-    /// The sealed turn before it in its group.
+    /// The sealed turn before this one in its group.
     pub continuation_of: Option<TurnId>,
-    /// On the first turn of a fork.
+    /// Set on the first turn of a fork.
     pub forked_from: Option<Fork>,
-    /// On the first turn of a child.
+    /// Set on the first turn of a child.
     pub spawned_by: Option<Spawn>,
-    /// The sandbox as it stood behind it, where that was kept.
+    /// The snapshot of the sandbox after this turn, if one was kept.
     pub snapshot: Option<BodyRef>,
 }
 
@@ -186,13 +188,13 @@ impl Turn {
         }
     }
 
-    /// What was said, as one text; empty on a continuation.
+    /// Returns the utterance as one text; empty on a continuation.
     pub fn utterance_text(&self) -> String {
         self.utterance.as_ref().map(Utterance::text).unwrap_or_default()
     }
 }
 
-/// As surfaces show it: how it was closed stands in flags of its own.
+/// The form that surfaces show: the closing is written as separate flags.
 impl Serialize for Turn {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let truncation = self.truncation();
@@ -250,7 +252,7 @@ struct WrittenTurn<'a> {
     error: Option<&'a RecordedError>,
 }
 
-/// Which way a cast ended.
+/// The way in which a cast ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Ending<V = Value> {
@@ -262,12 +264,12 @@ pub enum Ending<V = Value> {
         reason: TruncationReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<RecordedError>,
-        /// Made from the record, never by another request.
+        /// Made from the records, never by another request to the crystal.
         summary: String,
     },
 }
 
-/// How a cast ended and what it took.
+/// The end of a cast, with the turns, the tokens and the money that it used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     #[serde(flatten)]
@@ -278,13 +280,13 @@ pub struct Outcome {
     /// None if no turn was closed.
     pub leaf: Option<TurnId>,
     pub turns: u64,
-    /// Continuations do not count.
+    /// The number of utterances; continuations do not count.
     pub utterances: u64,
-    /// Of all attempts that reported it.
+    /// The usage of all attempts that reported it.
     pub usage: Usage,
-    /// Of all requests and calls, as far as it is known.
+    /// The cost of all requests and calls, as far as it is known.
     pub cost: Option<Money>,
-    /// Requests whose cost is not in it, because nobody knows it.
+    /// The number of requests whose cost is unknown and therefore not in `cost`.
     #[serde(skip_serializing_if = "is_zero")]
     pub uncosted: u64,
 }

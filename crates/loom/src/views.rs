@@ -1,9 +1,9 @@
-//! The loom trait for whoever keeps a [`State`](crate::state::State): every view is the projection's.
+//! The loom trait for stores that keep a [`State`](crate::state::State): every view is computed by the projection.
 
 /// Implements [`Loom`](crate::Loom) for a type with
 /// `async fn with<T>(&self, impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error>`.
 ///
-/// A blanket implementation over a private trait would do the same and stand in the way of every other one.
+/// A blanket implementation over a private trait would do the same, and would prevent every other implementation.
 macro_rules! loom_by_projection {
     ($store:ty) => {
         impl $crate::Loom for $store {

@@ -1,4 +1,4 @@
-//! What leaves a loom: the fields a reader relies on, nothing secret, and a journal that comes back as it was.
+//! Export from a loom: the fields that a reader relies on, no secrets, and a journal that can be imported unchanged.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -29,7 +29,7 @@ async fn values<S: Journal + Loom>(store: &S, of: &LoomWriter<'_, S>, format: Fo
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Two casts, a child, a fork, a reward, a long result, a failed program and a planted key.
+/// Writes two casts, a child, a fork, a reward, a long result, a failed program and a planted key.
 async fn weave<S: Journal + Loom>(weaver: &mut LoomWriter<'_, S>) -> Episode {
     let mut parent = weaver.cast(&format!("use {SECRET} to look")).await;
     weaver.turn(&mut parent, "read", json!({"text": "lang ".repeat(2_000), "api_key": SECRET}), Closing::Open).await;
@@ -157,7 +157,7 @@ async fn no_export_holds_a_planted_key_unless_it_was_asked_for() {
         assert!(plain.iter().any(|line| line.contains(SECRET)), "{format:?}");
         assert_eq!(plain.len(), redacted.len(), "{format:?}");
     }
-    // Ids and hashes are what they were.
+    // Ids and hashes are unchanged.
     let ids = |lines: Vec<String>| -> Vec<(Value, Value)> {
         lines
             .iter()
@@ -188,10 +188,10 @@ async fn a_journal_taken_in_elsewhere_gives_the_same_bytes_and_the_same_tree() {
         let there: Vec<String> = export(&target, weaver.loom, format, Redaction::Off).try_collect().await.unwrap();
         assert_eq!(there, lines(&source, &weaver, format, Redaction::Off).await, "{format:?}");
     }
-    // What only its own process may trust is not loaded from a copy.
+    // Data that only the process which wrote it may trust is not loaded from a copy.
     assert!(target.run(parent.run).await.unwrap().copied);
     assert!(!source.run(parent.run).await.unwrap().copied);
-    // A second time nothing changes, also in another process.
+    // Importing again changes nothing, also in another process.
     drop(target);
     let target = Jsonl::open(folder.path()).unwrap();
     assert_eq!(import_journal(&target, &journal).await.unwrap(), taken);
@@ -220,13 +220,13 @@ async fn a_journal_that_was_altered_or_redacted_is_not_taken_in() {
         assert_eq!(refused(altered).await, at as u64 + 1, "{line}");
         let mut missing = journal.clone();
         missing.remove(at);
-        // Nobody can tell that the newest record of a run is missing: it could have been written later.
+        // A missing newest record of a run cannot be detected: it could have been written later.
         let run = |line: &str| serde_json::from_str::<Value>(line).unwrap()["run_id"].take();
         if run(line).is_null() || journal[at + 1..].iter().any(|later| run(later) == run(line)) {
             assert!(import_journal(&MemoryLoom::new(), missing).await.is_err(), "without line {}", at + 1);
         }
     }
-    // A run that is there already with another history stays as it is.
+    // A run that exists with another history is left unchanged.
     let taken = import_journal(&source, &journal).await;
     assert!(matches!(taken, Err(Error::Import { .. })), "{taken:?}");
     assert_eq!(lines(&source, &weaver, Format::Journal, Redaction::Off).await, journal);
@@ -253,7 +253,7 @@ async fn a_chat_pairs_every_call_with_its_result() {
             }
         }
     }
-    // A child's list starts at its own root: nothing of its parent is in it.
+    // The list of a child starts at its own root: nothing of its parent is in it.
     let child = &chats[0]["messages"];
     assert_eq!(child[1]["content"], "part");
     assert_eq!(child.as_array().unwrap().len(), 4);
@@ -303,7 +303,7 @@ async fn a_loom_opened_again_exports_what_it_exported_before() {
     }
 }
 
-/// A line without what an import cannot know: how the cantrip was built.
+/// Removes the fields of a line that an import cannot know: those of the cantrip.
 fn without_cantrip(line: &str) -> Value {
     let mut line: Value = serde_json::from_str(line).unwrap();
     line["cantrip_id"].take();

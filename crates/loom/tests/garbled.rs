@@ -1,4 +1,5 @@
-//! Looms and exports that are almost right: each is taken or refused with its code, and nothing of a refused one stays.
+//! Looms and exports that are almost valid: each is accepted, or refused with its code, and nothing of a refused one
+//! stays.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -49,7 +50,7 @@ static WRITTEN: LazyLock<Written> = LazyLock::new(|| {
 static RECORDS: LazyLock<&'static [&'static str]> = LazyLock::new(|| vec![WRITTEN.records].leak());
 static EXPORTS: LazyLock<&'static [&'static str]> = LazyLock::new(|| vec![WRITTEN.journal, WRITTEN.turns].leak());
 
-/// What means something in a record, or nearly.
+/// Texts that have a meaning in a record, or almost.
 const WORDS: &[&str] = &[
     "\n",
     "{",
@@ -84,7 +85,7 @@ const WORDS: &[&str] = &[
     "[]",
 ];
 
-/// Everything that can be looked at in a loom can be read, or is a typed error.
+/// Reads every view of a loom. Each is readable or a typed error.
 async fn is_readable(loom: &impl Loom) -> Result<(), Error> {
     for id in loom.looms().await? {
         loom.roots(id).await?;
@@ -111,7 +112,7 @@ proptest! {
         }
         match Jsonl::open_to_read(folder.path()) {
             Ok(loom) => {
-                // Up to the damage; what lies behind it is not passed over.
+                // Records are readable up to the damage; the part after it is not skipped silently.
                 if let Err(error) = block_on(is_readable(&loom)) {
                     prop_assert!(known.contains(&error.code()), "{error}");
                 }

@@ -1,4 +1,4 @@
-//! The loom in a folder keeps every promise of its traits, and what a crash or a hand did to it is found.
+//! The loom in a folder keeps every guarantee of its traits, and damage by a crash or by manual edits is found.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -52,7 +52,7 @@ async fn scan(loom: &Jsonl) -> Vec<Record> {
     loom.scan().try_collect().await.unwrap()
 }
 
-/// A folder with two runs, and the text of its records.
+/// Writes a folder with two runs, and returns the text of its records.
 async fn written(folder: &Path) -> (Vec<Record>, String) {
     let loom = Jsonl::open(folder).unwrap();
     let mut weaver = LoomWriter::new(&loom);
@@ -72,7 +72,7 @@ async fn a_torn_end_is_cut_off_at_every_byte_and_nothing_else_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (records, text) = written(folder.path()).await;
     let path = records_file(folder.path());
-    // The last step is one line; the one before it has two.
+    // The last step is one line; the step before it has two lines.
     let lines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
     let (start, last) = (lines[lines.len() - 4], lines[lines.len() - 2]);
     for end in (start..last).step_by(7).chain(last - 2..text.len()) {
@@ -129,7 +129,7 @@ async fn a_damaged_record_in_the_middle_is_named_and_nothing_behind_it_is_read_o
         }
     };
     assert!(expected(&end));
-    // The step it belongs to is not half there.
+    // The step of the damaged record is not shown in part.
     assert_eq!(read, records[..5]);
     assert!(expected(&loom.runs(PageRequest::FIRST).await.unwrap_err()));
     let hidden: Result<Vec<Record>, Error> = loom.read(records[12].run, Seq::START).try_collect().await;
@@ -183,7 +183,7 @@ async fn one_process_writes_and_others_read_meanwhile() {
             note: None,
         }));
     assert!(matches!(reader.append(step).await, Err(Error::ReadOnly)));
-    // What is not finished is not seen, and not cut off either.
+    // An unfinished step is not read, and not cut off either.
     let path = records_file(folder.path());
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("{text}{{\"at\"")).unwrap();
@@ -231,7 +231,7 @@ async fn a_full_disk_is_an_error_and_nothing_is_taken_for_written() {
     assert!(matches!(answer, Err(Error::Io { .. })), "{answer:?}");
     assert!(matches!(loom.run(episode.run).await, Err(Error::NotFound { .. })));
     assert_eq!(scan(&loom).await, []);
-    // What was written could not be taken back, so nobody writes behind it.
+    // The failed write could not be undone, so nothing is written after it.
     let again = loom.append(step).await;
     assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
 }
@@ -239,7 +239,7 @@ async fn a_full_disk_is_an_error_and_nothing_is_taken_for_written() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever byte of a finished record is changed, it is found, and not later than in that record.
+    /// A change of any byte of a finished record is found, and not later than in that record.
     #[test]
     fn tampering_is_found_at_its_record(at in 0.0..1.0_f64, flip in 1_u8..=255) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -250,7 +250,7 @@ proptest! {
         let line = bytes[..place].iter().filter(|byte| **byte == b'\n').count();
         let before = bytes[place];
         bytes[place] ^= flip;
-        // The id of a step and the epoch are no part of the chain; a line feed in place of another byte is.
+        // The id of a step and the epoch are not part of the chain; a line feed in place of another byte is.
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let shown = text.lines().nth(line).unwrap_or_default().to_owned();
         fs::write(records_file(folder.path()), &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! A process that is killed while it writes loses nothing that it was told was written.
+//! A process that is killed while it writes loses nothing that was acknowledged.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -11,7 +11,8 @@ use cantrip_loom_suite::LoomWriter;
 
 const FOLDER: &str = "CANTRIP_LOOM_TEST_FOLDER";
 
-/// The process that gets killed: it writes turns for ever and says so after each. Run by itself it does nothing.
+/// The process that is killed: it writes turns without end and prints each turn when it is written. Without the
+/// environment variable it does nothing.
 #[test]
 fn a_process_that_writes_for_ever() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };

@@ -1,4 +1,4 @@
-//! What holds for every tree: paths, leaves, forks, and that the records are all there is.
+//! Properties of every tree: paths, leaves, forks, and that everything follows from the records.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -14,7 +14,7 @@ use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One thing that happens; numbers choose among what is there.
+/// One action; the numbers select among the existing items.
 #[derive(Debug, Clone)]
 enum Act {
     Cast(String),
@@ -54,7 +54,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What the tree must look like, kept apart from it.
+/// A separate model of the expected tree.
 #[derive(Default)]
 struct Model {
     parents: HashMap<TurnId, Option<TurnId>>,
@@ -118,7 +118,7 @@ async fn play<S: Journal + Loom>(store: &S, acts: Vec<Act>) -> (Model, Vec<(Turn
                     continue;
                 }
                 let mut episode = live.swap_remove(n % live.len());
-                // An answer stands in its record here, so it has to be short.
+                // The answer must be stored inline here, so it has to be short.
                 let value = if value.to_string().len() < 2_000 { value } else { Value::Null };
                 let (parent, sequence) = (episode.leaf, episode.sequence + 1);
                 let turn = weaver.done(&mut episode, value).await;
@@ -177,7 +177,7 @@ proptest! {
                 prop_assert_eq!(turn.reward, model.rewards.get(&turn.id).copied());
             }
             prop_assert_eq!(store.leaves(loom, PageRequest::FIRST).await.unwrap().items, model.leaves());
-            // Nothing that came later changed a turn, but for its reward and the end of its cast.
+            // Later records did not change a turn, except for its reward and the end of its cast.
             for (id, before) in seen {
                 let after = store.turn(id).await.unwrap();
                 let (reward, closing) = (before.reward, before.closing.clone());
@@ -201,7 +201,7 @@ proptest! {
             prop_assert_eq!(store.torn_bytes(), 0);
             prop_assert_eq!(store.scan().try_collect::<Vec<Record>>().await.unwrap(), records.clone());
             prop_assert_eq!(store.turns(loom, PageRequest::FIRST).await.unwrap(), turns);
-            // Who held a run is gone with its process; all else is as it was.
+            // The leases of a process are gone with it; everything else is unchanged.
             let again = store.runs(PageRequest::FIRST).await.unwrap();
             prop_assert_eq!(again.items.iter().map(|run| run.newest).collect::<Vec<_>>(),
                 runs.items.iter().map(|run| run.newest).collect::<Vec<_>>());

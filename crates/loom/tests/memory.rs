@@ -1,4 +1,4 @@
-//! The loom in memory keeps every promise of its traits, also behind the erased type.
+//! The loom in memory keeps every guarantee of its traits, also behind the erased type.
 
 use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_loom_suite::Ephemeral;

@@ -1,4 +1,4 @@
-//! What stands in the brackets of `#[gate(...)]`: the promises of the gate.
+//! The arguments of `#[gate(...)]`: the declared properties of the gate.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -10,7 +10,7 @@ const PURITIES: [&str; 3] = ["idempotent", "read_only", "pure"];
 const LABELS: [(&str, &str); 3] =
     [("private_data", "PrivateData"), ("untrusted_content", "UntrustedContent"), ("external_comm", "ExternalComm")];
 
-/// The gate's name if it is not the function's, and the builder calls that make its promises.
+/// The gate's name if it differs from the function's, and the builder calls for its declared properties.
 #[derive(Default)]
 pub(crate) struct GateAttributes {
     pub(crate) name: Option<LitStr>,

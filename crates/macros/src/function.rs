@@ -1,4 +1,4 @@
-//! The function below `#[gate]`, read apart and written again as the gate's constructor.
+//! Parses the function below `#[gate]` and generates the gate's constructor.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -7,11 +7,11 @@ use syn::{Attribute, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, MetaNameVal
 
 use crate::attributes::GateAttributes;
 
-/// Who hands a parameter its value.
+/// The origin of a parameter's value.
 enum Source {
     /// The entity, with each call.
     Entity,
-    /// Whoever builds the circle, once.
+    /// The code that builds the circle, once.
     Builder,
     /// The circle: the call itself.
     Circle,
@@ -21,7 +21,7 @@ struct Parameter {
     name: Ident,
     kind: Type,
     source: Source,
-    /// What the schema and the reader are told of it: its text, and attributes of `serde` and `schemars`.
+    /// The attributes for the schema and the parser: the doc comment, and the attributes of `serde` and `schemars`.
     attributes: Vec<Attribute>,
 }
 
@@ -153,7 +153,7 @@ fn is_ours(attribute: &Attribute) -> bool {
     attribute.path().is_ident("given") || attribute.path().is_ident("call")
 }
 
-/// The doc comment, as one text.
+/// Returns the doc comment as one text.
 fn text(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).filter_map(|attribute| {
         let Meta::NameValue(MetaNameValue { value: Expr::Lit(ExprLit { lit: Lit::Str(line), .. }), .. }) =
@@ -166,7 +166,8 @@ fn text(attributes: &[Attribute]) -> String {
     lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// Whether the function says itself that it can fail. Only the name can be seen here, so an alias must end in `Result`.
+/// Returns true if the function's return type is a `Result`. Only the name is visible here, so an alias must end in
+/// `Result`.
 fn returns_result(output: &ReturnType) -> bool {
     let ReturnType::Type(_, kind) = output else { return false };
     let Type::Path(path) = &**kind else { return false };

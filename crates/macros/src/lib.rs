@@ -1,7 +1,7 @@
-//! `#[gate]`: a gate from a function, its schema from the function's arguments.
+//! `#[gate]`: makes a gate from a function, and its schema from the function's arguments.
 //!
-//! It writes nothing that cannot be written by hand with `cantrip::circle::gate::gate_with_call`; it only spares the
-//! argument struct. What it accepts is documented where it is exported: `cantrip::gate`.
+//! The macro generates nothing that cannot be written by hand with `cantrip::circle::gate::gate_with_call`; it only
+//! saves writing the argument struct. The accepted forms are documented where the macro is exported: `cantrip::gate`.
 
 mod attributes;
 mod function;

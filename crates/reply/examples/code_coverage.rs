@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         eprintln!("usage: code_coverage PROVOKED PENDING");
         return ExitCode::from(2);
     };
-    // Without a single provoked code the tests did not write the file, and every code is missing.
+    // If no code was provoked, the tests wrote no file, and every code is missing.
     let provoked = std::fs::read_to_string(provoked).unwrap_or_default();
     let outcome = match std::fs::read_to_string(pending) {
         Ok(pending) => coverage(&provoked, &pending),

@@ -1,12 +1,12 @@
-//! How does a call come to its one reply?
+//! How does a call produce exactly one reply?
 //!
-//! Through a builder that is used up by it. The safety wrapper makes one for each call, every way to a [`Reply`] takes
-//! it by value, and nothing else makes one; so a second reply, a code in the wrong constructor and a missing field do
-//! not compile. A builder that remembers whether it was used was rejected: it finds out at run time, if a test happens
-//! to come by.
+//! Through a builder that the reply consumes. The safety wrapper makes one builder for each call, every method that
+//! returns a [`Reply`] takes the builder by value, and nothing else makes a reply. So a second reply, a code in the
+//! wrong constructor and a missing field do not compile. A builder that remembers at run time whether it was used was
+//! rejected: it finds the mistake only if a test happens to run that path.
 //!
-//! There is no info, warning, partial success or soft error. What they would carry is data of a success; if a caller
-//! must act differently, it is another code.
+//! There is no info, warning, partial success or soft error. Their content belongs in the data of a success. If a
+//! caller must act differently, it is another code.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,15 +24,15 @@ use crate::codes;
 use crate::message::{message, one_line};
 use crate::trace::Trace;
 
-/// Keys that would bring back a second meaning beside the type; no data has them at its top.
+/// Keys that would add a second meaning beside the reply type. Data never has them at its top level.
 pub const FORBIDDEN_KEYS: [&str; 5] = ["warning", "warnings", "partial", "ok", "success"];
 
-/// The key under which a gate's own result stands in data.
+/// The data key that holds the result of a gate.
 const VALUE: &str = "value";
 
 /// Makes the one reply of one call.
 ///
-/// It comes from [`Guard`](crate::Guard), which makes one for each call; there is no other way to get one.
+/// Only [`Guard`](crate::Guard) makes builders, one for each call.
 ///
 /// ```
 /// use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -54,7 +54,7 @@ const VALUE: &str = "value";
 /// }
 /// ```
 ///
-/// A builder cannot be copied to get around that:
+/// Cloning the builder does not get around that:
 ///
 /// ```
 /// use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -74,7 +74,7 @@ const VALUE: &str = "value";
 /// }
 /// ```
 ///
-/// nor made from nothing, which only the wrapper does:
+/// Only the wrapper can make a builder:
 ///
 /// ```compile_fail,E0277
 /// use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -102,17 +102,17 @@ impl ReplyBuilder {
         Self { tool, trace, redactor }
     }
 
-    /// The trace of this call, from which the calls inside it get their numbers.
+    /// The trace of this call. Calls inside this call get their numbers from it.
     pub fn trace(&self) -> Trace {
         self.trace.clone()
     }
 
-    /// It was done as asked.
+    /// Makes a Success reply: the call did what was asked.
     pub fn success(self, filled: ReplyDraft<Success>) -> Reply {
         self.finish(filled.draft)
     }
 
-    /// The request cannot be carried out as stated.
+    /// Makes an Invalid reply: the request cannot be carried out as stated.
     ///
     /// ```
     /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -121,7 +121,7 @@ impl ReplyBuilder {
     /// }
     /// ```
     ///
-    /// A refusal by a ward is not the caller's mistake:
+    /// A refusal by a ward is not a mistake of the caller, so its code does not fit here:
     ///
     /// ```compile_fail,E0308
     /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -133,8 +133,8 @@ impl ReplyBuilder {
         self.finish(filled.draft)
     }
 
-    /// A sound request was refused. Only codes of the layer EN fit: no other layer has one of this type, and a row
-    /// that gave it one would not build.
+    /// Makes a Denied reply: a valid request was refused. Only codes of the layer EN fit. No other layer has a code of
+    /// this type, and a registry row that gave it one would not build.
     ///
     /// ```
     /// # use cantrip_reply::{Code, Denied, codes};
@@ -149,7 +149,7 @@ impl ReplyBuilder {
         self.finish(filled.draft)
     }
 
-    /// The system failed.
+    /// Makes an Error reply: the system failed.
     ///
     /// ```
     /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -158,7 +158,7 @@ impl ReplyBuilder {
     /// }
     /// ```
     ///
-    /// What the caller can correct is no failure of the system:
+    /// A mistake that the caller can correct is not a failure of the system:
     ///
     /// ```compile_fail,E0308
     /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
@@ -170,7 +170,7 @@ impl ReplyBuilder {
         self.finish(filled.draft)
     }
 
-    /// The first refusal inside a tool is its reply.
+    /// Makes the reply from the first refusal inside a tool.
     pub fn refuse(self, refusal: Refusal) -> Reply {
         match *refusal.0 {
             RefusalKind::Draft(draft) => self.finish(draft),
@@ -192,14 +192,14 @@ impl ReplyBuilder {
         self.seal(substitute.draft)
     }
 
-    /// The only place where a reply comes to be. What the message shows is redacted here, and all data of what is not
-    /// a success; the further data of a success is the answer that was asked for and stays as it was given, apart from
-    /// the secrets of this process itself: an endpoint may repeat the key that it was sent.
+    /// The only place that makes a reply. It redacts the fields of the message, and all data of a reply that is not a
+    /// success. The further data of a success is the answer to the request and stays unchanged, except for the secrets
+    /// of this process: an endpoint may echo the key that it was sent.
     fn seal(self, Draft { code, data: mut further, fault: _ }: Draft) -> Reply {
         let mut data = Map::with_capacity(further.len());
         for field in code.row().fields {
             if let Some(value) = further.shift_remove(*field) {
-                // The names of fields are ours: an `authorization` there is the id of one, not a header.
+                // We choose the field names: an `authorization` here is the id of a budget, not a header.
                 data.insert((*field).to_owned(), self.redact_as_rendered(self.redactor.redact_value(&value)));
             }
         }
@@ -214,7 +214,8 @@ impl ReplyBuilder {
         Reply { code, data }
     }
 
-    /// A message shows text without its control characters; a secret that comes together only then must not appear.
+    /// Redacts the text as a message shows it. A message drops control characters, and that could join the two halves
+    /// of a secret.
     fn redact_as_rendered(&self, value: Value) -> Value {
         match value {
             Value::String(text) => {
@@ -231,11 +232,11 @@ impl ReplyBuilder {
     }
 }
 
-/// A code and its data, before the wrapper has looked at them.
+/// A code and its data, before the wrapper has checked them.
 struct Draft {
     code: AnyCode,
     data: Map<String, Value>,
-    /// The first thing that was wrong with it.
+    /// The first fault of this draft.
     fault: Option<DraftFault>,
 }
 
@@ -298,7 +299,7 @@ impl Draft {
 }
 
 impl fmt::Debug for Draft {
-    /// Names only: the values are not redacted yet.
+    /// Prints only the names of the keys, because the values are not redacted yet.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.code, self.data.keys().collect::<Vec<_>>())
     }
@@ -325,8 +326,8 @@ impl<T: Outcome> ReplyDraft<T> {
         Self { draft, outcome: PhantomData }
     }
 
-    /// A code known only at run time, with an object that has at least the fields of its message. A fault is answered
-    /// with [`ReplyBuilder::refuse`], as `MCP-SYS-E-004`.
+    /// Takes a code that is known only at run time, and an object that has at least the fields of its message. Return
+    /// a fault with [`ReplyBuilder::refuse`]; its code is `MCP-SYS-E-004`.
     pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
         let any = AnyCode::parse(code)?;
         if any.reply_type() != T::TYPE {
@@ -335,7 +336,7 @@ impl<T: Outcome> ReplyDraft<T> {
         Ok(Self { draft: Draft::dynamic(any, to_value(&fields))?, outcome: PhantomData })
     }
 
-    /// Adds the entries of an object to the data. A key can be given once; `null` adds nothing.
+    /// Adds the entries of an object to the data. Each key can be given once; `null` adds nothing.
     #[must_use]
     pub fn data(mut self, entries: impl Serialize) -> Self {
         self.draft.merge(to_value(&entries));
@@ -353,19 +354,19 @@ impl<T: Outcome> ReplyDraft<T> {
 }
 
 impl ReplyDraft<Success> {
-    /// What the gate gave, any JSON: the `result` of the observation.
+    /// Sets the result of the gate, any JSON. It becomes the `result` of the observation.
     #[must_use]
     pub fn value(self, value: impl Serialize) -> Self {
         self.note(VALUE, value)
     }
 
-    /// What it gave, before it is made safe to be shown.
+    /// Returns the result of the gate, before it is redacted.
     pub fn given_value(&self) -> Option<&Value> {
         self.draft.data.get(VALUE)
     }
 }
 
-/// One Invalid, Denied or Failure on its way out of a helper.
+/// An Invalid, Denied or Failure that a helper returns as an error.
 ///
 /// ```
 /// use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
@@ -398,7 +399,8 @@ enum RefusalKind {
 }
 
 impl Refusal {
-    /// A code known only at run time, of any type but Success, with an object that has at least its message's fields.
+    /// Takes a code that is known only at run time, of any type but Success, and an object that has at least the
+    /// fields of its message.
     pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
         let any = AnyCode::parse(code)?;
         if any.reply_type().is_success() {
@@ -407,7 +409,7 @@ impl Refusal {
         Ok(Self(Box::new(RefusalKind::Draft(Draft::dynamic(any, to_value(&fields))?))))
     }
 
-    /// The code its reply will have, unless its data cannot be shown.
+    /// Returns the code of the reply that this refusal becomes, unless its data cannot be shown.
     pub fn code(&self) -> AnyCode {
         match &*self.0 {
             RefusalKind::Draft(draft) => draft.code,
@@ -446,9 +448,9 @@ impl From<CodeFault> for Refusal {
     }
 }
 
-/// The outcome of one call: a code and its data. Type and message follow from them and are not stored.
+/// The outcome of one call: a code and its data. Type and message are derived from them and are not stored.
 ///
-/// It is neither made nor taken apart outside this crate:
+/// Code outside this crate can neither build a reply nor take it apart:
 ///
 /// ```
 /// # use cantrip_reply::{AnyCode, Reply};
@@ -464,7 +466,7 @@ impl From<CodeFault> for Refusal {
 /// }
 /// ```
 ///
-/// and not forgotten:
+/// A reply must be used:
 ///
 /// ```
 /// #![deny(unused_must_use)]
@@ -497,22 +499,22 @@ impl Reply {
         self.code.reply_type()
     }
 
-    /// What to do about it; none for a success.
+    /// The advice for the caller; none for a success.
     pub fn advice(&self) -> Option<Advice> {
         self.code.advice()
     }
 
-    /// The message, for people only: nothing may branch on it.
+    /// The message, for people only: no code may branch on it.
     pub fn message(&self) -> String {
         message(self.code, &self.data)
     }
 
-    /// The fields of the message in its order, then whatever else the tool told.
+    /// The fields of the message in their order, then the further data of the tool.
     pub fn data(&self) -> &Map<String, Value> {
         &self.data
     }
 
-    /// What the gate gave, if it gave anything.
+    /// The result of the gate, if it returned one.
     pub fn value(&self) -> Option<&Value> {
         self.data.get(VALUE)
     }
@@ -523,7 +525,7 @@ impl Reply {
 }
 
 impl fmt::Debug for Reply {
-    /// Code and message: the further data of a success is not redacted, and what is debugged ends in a log.
+    /// Prints code and message only: the further data of a success is not redacted, and debug output ends in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.code, self.message())
     }

@@ -1,11 +1,12 @@
-//! When is a table of codes sound?
+//! When is a table of codes valid?
 //!
-//! Asked in `const` evaluation over the real table, so that a bad row does not build, and by the tests below over bad
-//! ones. A unit test over the real table alone was rejected: it can be skipped, and nothing shows that it would fail.
+//! The check runs in `const` evaluation over the real table, so that a bad row does not build, and in the tests below
+//! over bad tables. A unit test over the real table alone was rejected: it can be skipped, and nothing shows that it
+//! would fail.
 
 use crate::code::{Advice, Parts, ReplyType, same};
 
-/// One row as it is written in the table, before anything is known about it.
+/// One row as written in the table, before any check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) code: &'static str,
@@ -18,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) when: &'static str,
 }
 
-/// What is wrong with a table.
+/// The fault of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableFault {
     Grammar,
@@ -34,7 +35,7 @@ pub(crate) enum TableFault {
     Gap,
 }
 
-/// The first fault of a table, if it has one.
+/// Returns the first fault of a table, if it has one.
 pub(crate) const fn first_fault(table: &[Entry]) -> Option<TableFault> {
     let mut at = 0;
     while at < table.len() {
@@ -76,8 +77,8 @@ const fn row_fault(entry: &Entry) -> Option<TableFault> {
     None
 }
 
-/// What is wrong with a row that is sound by itself: its code or key stands elsewhere too, or the number before its
-/// own does not exist.
+/// Returns the fault of a row that is valid by itself: its code or key is used twice, or the number before its own
+/// does not exist.
 const fn among_fault(table: &[Entry], at: usize) -> Option<TableFault> {
     let own = place(&table[at]);
     let mut has_predecessor = own % NUMBERS == 1;
@@ -91,7 +92,7 @@ const fn among_fault(table: &[Entry], at: usize) -> Option<TableFault> {
             if same(table[other].key.as_bytes(), table[at].key.as_bytes()) {
                 return Some(TableFault::KeyTwice);
             }
-            // 000 is no number, so the predecessor always has the same layer, area and type.
+            // 000 is not a valid number, so the predecessor always has the same layer, area and type.
             has_predecessor = has_predecessor || theirs + 1 == own;
         }
         other += 1;
@@ -101,7 +102,7 @@ const fn among_fault(table: &[Entry], at: usize) -> Option<TableFault> {
 
 const NUMBERS: u32 = 1_000;
 
-/// A number that is one more than that of the row before it in the same layer, area and type.
+/// A sort number for the row. Consecutive codes of the same layer, area and type have consecutive numbers.
 const fn place(entry: &Entry) -> u32 {
     match Parts::parse(entry.code.as_bytes()) {
         Ok(parts) => {
@@ -143,7 +144,7 @@ const fn same_but_case(constant: &[u8], key: &[u8]) -> bool {
     true
 }
 
-/// Whether the placeholders of a message are exactly these fields, in this order, each once.
+/// Returns true if the placeholders of a message are exactly these fields, in this order, each once.
 const fn fields_fit(message: &[u8], fields: &[&str]) -> bool {
     let (mut at, mut field) = (0, 0);
     while at < message.len() {
@@ -177,12 +178,12 @@ const fn fields_fit(message: &[u8], fields: &[&str]) -> bool {
     field == fields.len()
 }
 
-/// The advice that follows a message brings its own full stop in front.
+/// Returns true if the message has no full stop at its end: the advice after a message starts with one.
 const fn sentence_without_stop(message: &[u8]) -> bool {
     cell(message) && message[message.len() - 1] != b'.'
 }
 
-/// Some printable ASCII that a Markdown table can hold.
+/// Returns true if the text is not empty and is printable ASCII that fits into a Markdown table.
 const fn cell(text: &[u8]) -> bool {
     let mut at = 0;
     while at < text.len() {

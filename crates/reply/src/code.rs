@@ -1,9 +1,9 @@
-//! What does a code say, and how is a text known to be one?
+//! What does a code say, and which texts are codes?
 //!
-//! `WA-READ-I-001` names who decided (layer), about what (area) and what it means (type); the number only tells rows
-//! apart. A code is a reference to its row in the registry and never a string, so a code that is not registered, or of
-//! a layer that may not answer so, has no value at all. Strings checked where they are used were rejected: the check
-//! that is forgotten once gives one outcome two meanings.
+//! `WA-READ-I-001` names who decided (layer), about what (area) and what it means (type). The number only distinguishes
+//! rows. A code is a reference to its row in the registry and never a string. So an unregistered code, or a code whose
+//! layer may not use its type, cannot be represented. Strings that are checked where they are used were rejected: one
+//! forgotten check gives one outcome two meanings.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,10 +13,10 @@ use serde::{Serialize, Serializer};
 
 use crate::registry::{CodeRow, ROWS};
 
-/// Who decided.
+/// The part of the system that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
-    /// The circle reading the request against its world.
+    /// The circle, which checks the request against its environment.
     Wa,
     /// Wards, policy, approval, spend.
     En,
@@ -26,14 +26,14 @@ pub enum Layer {
     Mcp,
 }
 
-/// What it was about. Thirteen, closed; never named after a gate.
+/// The subject of the decision. The thirteen areas are a closed set and are never named after a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Area {
     /// The process as a whole, where nothing else fits.
     Sys,
-    /// From names and ids to things.
+    /// Resolving names and ids.
     Res,
-    /// What a circle can see at all.
+    /// Visibility: the things that a circle can see.
     Vis,
     /// Network and devices.
     Io,
@@ -45,9 +45,9 @@ pub enum Area {
     Exec,
     /// The store.
     Db,
-    /// From text to structure.
+    /// Parsing text into structure.
     Parse,
-    /// Structure against a schema, a contract or a limit.
+    /// Validating structure against a schema, a contract or a limit.
     Val,
     /// Preconditions and life cycles.
     Gate,
@@ -57,20 +57,20 @@ pub enum Area {
     Cfg,
 }
 
-/// What it means, and so what the caller does next.
+/// The meaning of a reply, which decides what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplyType {
-    /// It was done as asked.
+    /// The call did what was asked.
     Success,
     /// The request cannot be carried out as stated; the caller must change it.
     Invalid,
-    /// A sound request that a ward, a policy, a budget or a person refused.
+    /// A valid request that a ward, a policy, a budget or a person refused.
     Denied,
-    /// The system failed; nothing the caller writes better would help.
+    /// The system failed; a better request would not help.
     Failure,
 }
 
-/// What to do about a reply that is not a success.
+/// The advice for a caller whose reply is not a success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Advice {
     FixAndRetry,
@@ -82,10 +82,10 @@ pub enum Advice {
 macro_rules! written {
     ($($kind:ty { $($variant:ident = $text:literal),+ $(,)? })+) => {$(
         impl $kind {
-            /// Every one there is, in the order of the page.
+            /// All values, in the order of the generated page.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// As it is written.
+            /// The value as it is serialized.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
@@ -116,7 +116,7 @@ written! {
 }
 
 impl Layer {
-    /// Whether this layer may answer so: only EN denies, and EN never says that a request is invalid.
+    /// Returns true if this layer may use this type: only EN denies, and EN never calls a request invalid.
     pub const fn may_answer(self, reply_type: ReplyType) -> bool {
         match reply_type {
             ReplyType::Success | ReplyType::Failure => true,
@@ -127,7 +127,7 @@ impl Layer {
 }
 
 impl ReplyType {
-    /// The word a person reads.
+    /// The word for people.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Success => "Success",
@@ -146,7 +146,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A reply type as a Rust type: what keeps a code of one type out of the constructor of another.
+/// A reply type as a Rust type. It keeps a code of one type out of the constructor of another.
 pub trait Outcome: sealed::Sealed + 'static {
     const TYPE: ReplyType;
 }
@@ -181,8 +181,8 @@ pub struct AnyCode {
 }
 
 impl AnyCode {
-    /// Reads a code, byte for byte: nothing is trimmed, folded or normalised. The first fault is told, in the order
-    /// shape, layer, area, type, layer against type, registry.
+    /// Parses a code byte for byte: nothing is trimmed, case-folded or normalized. Returns the first fault, in the
+    /// order shape, layer, area, type, layer against type, registry.
     ///
     /// ```
     /// # use cantrip_reply::{AnyCode, CodeFaultKind, codes};
@@ -200,7 +200,7 @@ impl AnyCode {
         }
     }
 
-    /// The row of this code; for constants only, where a missing row does not build.
+    /// The row of this code. For constants only, where a missing row does not build.
     pub(crate) const fn registered(code: &str) -> Self {
         let mut at = 0;
         while at < ROWS.len() {
@@ -212,12 +212,12 @@ impl AnyCode {
         panic!("the code has no row in the registry");
     }
 
-    /// Every code there is, in the order of the registry.
+    /// All codes, in the order of the registry.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         ROWS.iter().map(|row| Self { row })
     }
 
-    /// All that the registry says about it.
+    /// The registry row of this code.
     pub const fn row(self) -> &'static CodeRow {
         self.row
     }
@@ -238,7 +238,7 @@ impl AnyCode {
         self.row.reply_type
     }
 
-    /// What to do about it; none for a success.
+    /// The advice for the caller; none for a success.
     pub const fn advice(self) -> Option<Advice> {
         self.row.retry
     }
@@ -295,7 +295,7 @@ pub struct Code<T> {
 }
 
 impl<T: Outcome> Code<T> {
-    /// For the registry's constants only: a row of another type does not build.
+    /// For the constants of the registry only: a row of another type does not build.
     pub(crate) const fn registered(code: &str) -> Self {
         let any = AnyCode::registered(code);
         assert!(any.row.reply_type as u8 == T::TYPE as u8, "the constant's type is not the code's");
@@ -304,7 +304,7 @@ impl<T: Outcome> Code<T> {
 }
 
 impl<T> Code<T> {
-    /// The code without the knowledge of its type.
+    /// The code without its compile-time type.
     pub const fn any(self) -> AnyCode {
         self.any
     }
@@ -351,7 +351,7 @@ impl<T> PartialEq<Code<T>> for AnyCode {
     }
 }
 
-/// What is wrong with a code that was only known at run time.
+/// The fault of a code that is known only at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeFaultKind {
     /// Not of the shape `LAYER-AREA-T-NNN`, or number `000`.
@@ -359,12 +359,12 @@ pub enum CodeFaultKind {
     Layer,
     Area,
     Type,
-    /// The layer may not answer with this type.
+    /// The layer may not use this type.
     Matrix,
     Unregistered,
-    /// Registered, but of another type than was asked for.
+    /// The code is registered with another type than the requested one.
     OtherType,
-    /// A field of its message was not given.
+    /// A field of the code's message is missing.
     FieldMissing,
 }
 
@@ -383,7 +383,7 @@ impl fmt::Display for CodeFaultKind {
     }
 }
 
-/// A text that cannot be used as a code, and why.
+/// A text that cannot be used as a code, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code:?} cannot be used as a code: {fault}")]
 pub struct CodeFault {
@@ -396,7 +396,7 @@ impl CodeFault {
         Self { code: code.chars().take(crate::limits::LOGGED_NAME_CHARS_MAX).collect(), fault }
     }
 
-    /// The text, cut.
+    /// The rejected text, truncated.
     pub fn code(&self) -> &str {
         &self.code
     }
@@ -406,8 +406,8 @@ impl CodeFault {
     }
 }
 
-/// A code taken apart, whether or not it is registered. The one implementation of the grammar: the registry is
-/// checked with it while it is compiled, and texts are read with it at run time.
+/// A parsed code, registered or not. This is the only implementation of the grammar: it checks the registry at compile
+/// time and parses texts at run time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
     pub(crate) layer: Layer,
@@ -459,7 +459,7 @@ impl Parts {
     }
 }
 
-/// So many capital letters and a hyphen, and what follows them.
+/// Splits `least` to `most` capital letters and a hyphen from the rest of the text.
 const fn letters(text: &[u8], least: usize, most: usize) -> Option<(&[u8], &[u8])> {
     let mut length = 0;
     while length < text.len() && text[length].is_ascii_uppercase() {
@@ -472,7 +472,7 @@ const fn letters(text: &[u8], least: usize, most: usize) -> Option<(&[u8], &[u8]
     Some((letters, rest.split_at(1).1))
 }
 
-/// Exactly three digits, not all zero.
+/// Parses exactly three digits that are not all zero.
 const fn number(text: &[u8]) -> Option<u16> {
     let [hundreds, tens, ones] = *text else { return None };
     if !(hundreds.is_ascii_digit() && tens.is_ascii_digit() && ones.is_ascii_digit()) {
@@ -484,7 +484,7 @@ const fn number(text: &[u8]) -> Option<u16> {
     }
 }
 
-/// Equality of bytes, for constants.
+/// Compares bytes in constant evaluation.
 pub(crate) const fn same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
         return false;

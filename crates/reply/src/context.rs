@@ -1,8 +1,8 @@
-//! Which trace of somebody else's does a call belong to?
+//! Which external trace does a call belong to?
 //!
-//! Tracing systems hand each other two headers, the W3C's trace context: `traceparent` names the trace and the span that
-//! asks, `tracestate` carries what their vendors want to find again. Here they are one value, read once at the edge;
-//! what is malformed is ignored, as the recommendation says, and never fails a call.
+//! Tracing systems pass two headers to each other, the trace context of the W3C: `traceparent` names the trace and the
+//! calling span, `tracestate` carries data of vendors. Here they are one value, which is parsed once at the edge. A
+//! malformed header is ignored, as the recommendation says, and never fails a call.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::limits::TRACE_STATE_BYTES_MAX;
 use crate::trace::{HEX_DIGITS, TraceId};
 
-/// A place in a trace: which one, at which span, whether it is recorded, and what vendors put beside it.
+/// A position in a trace: the trace id, the span, the sampling flag and the vendors' data.
 ///
 /// ```
 /// # use cantrip_reply::TraceContext;
@@ -30,16 +30,16 @@ pub struct TraceContext {
     state: Option<Arc<str>>,
 }
 
-/// The flag that says that the trace is recorded.
+/// The flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
 
 impl TraceContext {
-    /// A place in a trace that begins here, and is recorded.
+    /// Starts a new trace, which is recorded.
     pub fn new_root(trace: TraceId, span: NonZeroU64) -> Self {
         Self { trace: trace.root(), span, flags: SAMPLED, state: None }
     }
 
-    /// What these headers say; none if the first is not valid. A `tracestate` that cannot be passed on is left out.
+    /// Parses these headers; none if `traceparent` is not valid. A `tracestate` that cannot be passed on is left out.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         const VERSION_0_BYTES: usize = 55;
         let mut parts = traceparent.splitn(5, '-');
@@ -47,7 +47,7 @@ impl TraceContext {
         let trace = hex(parts.next()?, HEX_DIGITS)?;
         let span = NonZeroU64::new(u64::try_from(hex(parts.next()?, 16)?).ok()?)?;
         let flags = u8::try_from(hex(parts.next()?, 2)?).ok()?;
-        // A later version may say more after another hyphen; the first one may not.
+        // A later version may have more fields after another hyphen; version 0 may not.
         let whole = version != 0 || traceparent.len() == VERSION_0_BYTES;
         let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         let state = tracestate
@@ -56,7 +56,7 @@ impl TraceContext {
         (version != 0xff && trace != 0 && whole).then(|| Self {
             trace: TraceId::from_bits(trace),
             span,
-            // Only what this version of the recommendation knows is handed on.
+            // Only the flags that this version of the recommendation defines are passed on.
             flags: flags & SAMPLED,
             state: state.map(Into::into),
         })
@@ -70,23 +70,23 @@ impl TraceContext {
         self.span
     }
 
-    /// Whether whoever began the trace records it.
+    /// Returns true if the system that started the trace records it.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED == SAMPLED
     }
 
-    /// What vendors put beside it.
+    /// The vendors' data, from `tracestate`.
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// The same trace, at another span.
+    /// Returns the same trace at another span.
     #[must_use]
     pub fn with_span(&self, span: NonZeroU64) -> Self {
         Self { span, ..self.clone() }
     }
 
-    /// The header for whoever is asked from here.
+    /// The `traceparent` header for requests that are sent from here.
     pub fn traceparent(&self) -> String {
         self.to_string()
     }
@@ -98,7 +98,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The number written in exactly so many digits of lower-case hex.
+/// Parses a number that has exactly `digits` digits of lower-case hex.
 pub(crate) fn hex(text: &str, digits: usize) -> Option<u128> {
     let fits = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if fits { u128::from_str_radix(text, 16).ok() } else { None }

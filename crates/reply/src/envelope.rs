@@ -1,8 +1,8 @@
-//! What goes over a wire, and with which status?
+//! What is sent over the wire, and with which status?
 //!
-//! The envelope is for `serve` and `cli` only: they alone call [`Envelope::of`], and with it learn the HTTP status,
-//! the delay of `Retry-After` and the exit status. Everything below them returns a [`Reply`] and knows no transport.
-//! A status on each row of the registry was rejected: then every room would carry the mapping of one wire.
+//! The envelope is for `serve` and `cli` only. Only they call [`Envelope::of`], and from it they get the HTTP status,
+//! the delay of `Retry-After` and the exit status. All crates below them return a [`Reply`] and know no transport.
+//! A status on each row of the registry was rejected: then every crate would carry the mapping of one wire format.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::codes;
 use crate::exit_status::ExitStatus;
 use crate::guard::Meta;
 
-/// A reply as it is written: seven keys, always all of them, in this order.
+/// A serialized reply: seven keys, always all of them, in this order.
 #[derive(Debug, Serialize)]
 pub struct Envelope {
     status: &'static str,
@@ -43,7 +43,7 @@ struct ErrorWritten {
     retry: Advice,
 }
 
-/// The codes whose HTTP status does not follow from layer, area and type.
+/// The codes whose HTTP status is not derived from layer, area and type.
 const STATUS_BY_CODE: [(AnyCode, u16); 9] = [
     (codes::CURSOR_STALE.any(), 410),
     (codes::CURSOR_INVALID.any(), 400),
@@ -57,7 +57,7 @@ const STATUS_BY_CODE: [(AnyCode, u16); 9] = [
 ];
 
 impl Envelope {
-    /// The envelope of a reply. Only `serve` and `cli` call this.
+    /// Makes the envelope of a reply. Only `serve` and `cli` call this.
     pub fn of(reply: Reply, meta: &Meta) -> Self {
         let (code, message) = (reply.code(), reply.message());
         Self {
@@ -72,7 +72,7 @@ impl Envelope {
         }
     }
 
-    /// The type in a word: success, invalid, denied, error.
+    /// The type as a word: success, invalid, denied, error.
     pub fn status(&self) -> &'static str {
         self.status
     }
@@ -97,7 +97,7 @@ impl Envelope {
         &self.meta.trace_id
     }
 
-    /// One line of JSON, without a line end.
+    /// Serializes the envelope as one line of JSON, without a line end.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("text, numbers and JSON values always serialise")
     }
@@ -120,7 +120,7 @@ impl Envelope {
         }
     }
 
-    /// Created is 201, or 202 while the work it stands for goes on.
+    /// Created is 201, or 202 while the work continues.
     fn success_status(&self) -> u16 {
         if self.code != codes::CREATED {
             return 200;
@@ -131,8 +131,8 @@ impl Envelope {
         }
     }
 
-    /// How long to wait, in whole seconds rounded up, where the advice is to wait and the delay is known: from data
-    /// `retry_after_ms`, or from `resets_at` and the time at which the call ended.
+    /// The delay before a retry, in whole seconds rounded up, if the advice is to wait and the delay is known: from the
+    /// data field `retry_after_ms`, or from `resets_at` and the time at which the call ended.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.error.as_ref()?.retry {
             Advice::Wait => {}
@@ -148,12 +148,13 @@ impl Envelope {
         Some(Duration::from_secs(millis.div_ceil(1_000)))
     }
 
-    /// Returns the status that a command ends with after this envelope: that of the reply's type, but a success that
-    /// leaves its run waiting is no end of it. `data.state` says so, and `data.reason` whether a person interrupted it; where
-    /// `state` is that of something else, `data.run_state` is the run's.
+    /// Returns the exit status of a command after this envelope: the status of the reply's type, except that a success
+    /// whose run still waits is `Waiting` or `Interrupted`. `data.state` says that the run waits, and `data.reason`
+    /// whether a person interrupted it. If `state` describes something other than the run, `data.run_state` is the
+    /// state of the run.
     pub fn exit_status(&self) -> ExitStatus {
         let text = |key: &str| self.data.get(key).and_then(Value::as_str);
-        // What was only read about a run that waits did what it was asked.
+        // Only these two codes can leave a run waiting; a command that only reads a waiting run succeeds.
         if self.code == codes::CHANGED && text("run_state") == Some("waiting") {
             return ExitStatus::Waiting;
         }

@@ -1,14 +1,14 @@
 //! With which status does a command end?
 //!
-//! One enum holds every number that the binary can exit with. The status follows from the envelope alone, so a program
-//! that reads `--json` can compute it, and `cast ... && deploy` goes on only after an answer. A number per reply code was
-//! rejected: shells have 8 bits, and scripts would branch on numbers instead of codes.
+//! One enum holds every number that the binary can exit with. The status is derived from the envelope alone, so a
+//! program that reads `--json` can compute it, and `cast ... && deploy` continues only after an answer. A number per
+//! reply code was rejected: exit statuses have 8 bits, and scripts would branch on numbers instead of codes.
 
 use std::process::ExitCode;
 
 use crate::code::ReplyType;
 
-/// The exit status of a command. The order is that of [`worse`](Self::worse): later variants weigh more.
+/// The exit status of a command. The order is that of [`worse`](Self::worse): later variants are worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExitStatus {
     /// The command did what it was asked to do.
@@ -26,7 +26,7 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// All of them, by their number.
+    /// All variants, sorted by number.
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Invalid, Self::Denied, Self::Error, Self::Waiting, Self::Interrupted];
 
@@ -38,12 +38,12 @@ impl ExitStatus {
             Self::Denied => 3,
             Self::Error => 4,
             Self::Waiting => 5,
-            // As shells report a process that SIGINT ended.
+            // Shells report 130 for a process that SIGINT ended.
             Self::Interrupted => 130,
         }
     }
 
-    /// Returns the word that help texts and pages use for it.
+    /// Returns the word for this status in help texts and pages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -55,7 +55,7 @@ impl ExitStatus {
         }
     }
 
-    /// Returns the one of both that a command over several things ends with.
+    /// Returns the worse of two statuses, for a command that works on several things.
     #[must_use]
     pub fn worse(self, other: Self) -> Self {
         self.max(other)
@@ -70,7 +70,7 @@ impl ExitStatus {
 }
 
 impl From<ReplyType> for ExitStatus {
-    /// The status of a reply that leaves nothing waiting.
+    /// The status of a reply that leaves no run waiting.
     fn from(reply_type: ReplyType) -> Self {
         match reply_type {
             ReplyType::Success => Self::Success,

@@ -1,9 +1,9 @@
 //! How does a call end in exactly one reply, whatever the tool does?
 //!
-//! By running inside the safety wrapper: nothing calls a tool without it. It makes the builder, turns a panic into an
-//! Error, measures, checks what the reply holds and how large it is, and writes one line to the log, also when the
-//! caller has gone away. Errors that travel up as `Result` through every caller were rejected: the first one that
-//! forgets to map them gives the caller prose, or a crash that reads like the caller's mistake.
+//! It runs inside the safety wrapper; nothing calls a tool without it. The wrapper makes the builder, turns a panic
+//! into an Error, measures the duration, checks the content and the size of the reply, and writes one log line, even
+//! if the caller has gone away. Errors that every caller passes up as `Result` were rejected: the first caller that
+//! forgets to map them returns prose, or a crash that looks like a mistake of the caller.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -46,12 +46,12 @@ use crate::trace_scope;
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic inside a call must become a reply, so the build must unwind: set panic = \"unwind\"");
 
-/// One call to be made: of what, for whom, within which limits.
+/// A call to make: its tool, its location and its limits.
 #[derive(Debug)]
 #[must_use = "a call is made by a Guard"]
 pub struct Call {
     tool: Arc<str>,
-    /// None if the wrapper is to begin a new one.
+    /// None if the wrapper starts a new trace.
     trace: Option<Trace>,
     place: CallLocation,
     bytes_max: usize,
@@ -59,7 +59,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A request to a surface, or a predict: an outermost call, with a trace of its own.
+    /// A request to a surface, or a predict: an outermost call, which starts a new trace.
     pub fn surface(name: impl AsRef<str>) -> Self {
         Self {
             tool: name.as_ref().into(),
@@ -70,17 +70,18 @@ impl Call {
         }
     }
 
-    /// A gate call inside another call, as the next number of its trace, with the limit of a gate.
+    /// A gate call inside another call. It gets the next number of that call's trace and the size limit of a gate.
     pub fn gate(inside: &Trace, name: impl AsRef<str>) -> Self {
         Self { trace: Some(inside.next()), bytes_max: GATE_RESULT_BYTES_MAX, ..Self::surface(name) }
     }
 
-    /// The trace the request came with, if its `traceparent` is valid. A call inside another keeps that one's trace.
+    /// Sets the trace from the `traceparent` of the request, if it is valid. A call inside another keeps the outer
+    /// trace.
     pub fn traceparent(self, header: Option<&str>) -> Self {
         self.trace_context(header.and_then(|header| TraceContext::parse(header, None)))
     }
 
-    /// The same, once it was read.
+    /// Sets the trace from a parsed trace context. A call inside another keeps the outer trace.
     pub fn trace_context(mut self, context: Option<TraceContext>) -> Self {
         self.trace = self.trace.or_else(|| context.map(Trace::from_context));
         self
@@ -106,20 +107,21 @@ impl Call {
         self
     }
 
-    /// The most bytes its data may have as JSON; never more than [`REPLY_BYTES_MAX`].
+    /// Limits the bytes of the reply's data as JSON; never more than [`REPLY_BYTES_MAX`].
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes.min(REPLY_BYTES_MAX);
         self
     }
 
-    /// The cap after which it is `MCP-SYS-E-005`; a ward's `timeout` is not this one.
+    /// Limits the time of the call. A call that exceeds it ends in `MCP-SYS-E-005`. The `timeout` of a ward is another
+    /// limit.
     pub fn time_max(mut self, limit: Duration) -> Self {
         self.time_max = Some(limit);
         self
     }
 }
 
-/// When a call happened and how long it took.
+/// The trace id of a call, its end time and its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     trace_id: TraceId,
@@ -132,23 +134,23 @@ impl Meta {
         self.trace_id
     }
 
-    /// By the monotonic clock.
+    /// The duration by the monotonic clock.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
-    /// In whole milliseconds, rounded down.
+    /// The duration in whole milliseconds, rounded down.
     pub fn duration_ms(&self) -> u64 {
         u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The wall time at its end.
+    /// The wall-clock time when the call ended.
     pub fn ended_at(&self) -> Timestamp {
         self.ended_at
     }
 }
 
-/// A reply that came through the wrapper.
+/// A reply that passed through the wrapper.
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: return it"]
 pub struct GuardedReply {
@@ -158,9 +160,9 @@ pub struct GuardedReply {
 
 /// The safety wrapper. Cheap to clone; one per process is enough.
 ///
-/// * One reply: every call ends in exactly one, also after a panic or a fault of the wrapper itself.
-/// * One line: every call that was begun writes exactly one line `call` to the log, also if nobody waits for it.
-/// * The process and the next call live.
+/// * One reply: every call ends in exactly one reply, even after a panic or a fault of the wrapper itself.
+/// * One line: every call that began writes exactly one line `call` to the log, even if no caller waits for it.
+/// * The process survives, and the next call works.
 #[derive(Clone)]
 pub struct Guard {
     core: Arc<Core>,
@@ -170,7 +172,7 @@ struct Core {
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
     redactor: Arc<Redactor>,
-    /// How many calls that run on by themselves have not ended yet.
+    /// The number of detached calls that have not ended yet.
     running: watch::Sender<usize>,
 }
 
@@ -181,21 +183,21 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// The first one of a process also keeps the panics of guarded calls from standard error; all others still go
-    /// to the hook that was there before.
+    /// Makes a wrapper. The first wrapper of a process installs a panic hook that keeps the panics of guarded calls
+    /// from standard error. All other panics still reach the previous hook.
     pub fn new(clock: Arc<dyn Clock>, ids: Arc<IdSource>, redactor: Redactor) -> Self {
         install_hook();
         let (running, _) = watch::channel(0);
         Self { core: Arc::new(Core { clock, ids, redactor: Arc::new(redactor), running }) }
     }
 
-    /// What must not be shown, for those who make observations and pages.
+    /// The redactor, for code that makes observations and pages.
     pub fn redactor(&self) -> &Redactor {
         &self.core.redactor
     }
 
-    /// Calls a tool without effects: if the caller goes away, it is cancelled. Needs no executor unless it has a
-    /// [`Call::time_max`].
+    /// Calls a tool without effects. If the caller goes away, the tool is cancelled. Needs no executor unless the call
+    /// has a [`Call::time_max`].
     pub async fn call<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R,
@@ -211,8 +213,9 @@ impl Guard {
         }
     }
 
-    /// Calls a tool with effects: if the caller goes away, it runs on to its end, settles what it must, and its line
-    /// says that it was abandoned. [`Guard::wait_idle`] waits for such calls. Its time cap still ends it.
+    /// Calls a tool with effects. If the caller goes away, the tool still runs to its end and settles its effects, and
+    /// its log line says that it was abandoned. [`Guard::wait_idle`] waits for such calls. The time limit still ends
+    /// the tool.
     pub async fn call_with_effects<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R + Send + 'static,
@@ -221,8 +224,9 @@ impl Guard {
         self.run_detached(call, tool).await
     }
 
-    /// Calls a tool that blocks, off the executor. It runs on if the caller goes away: a thread cannot be cancelled.
-    /// For the same reason a time cap answers the caller but does not stop the work, whose own reply is then lost.
+    /// Calls a blocking tool on a thread outside the executor. If the caller goes away the tool still runs to its end,
+    /// because a thread cannot be cancelled. For the same reason the time limit ends only the wait of the caller: the
+    /// work continues, and its own reply is lost.
     pub async fn call_blocking<F>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> Reply + Send + 'static,
@@ -236,7 +240,7 @@ impl Guard {
         .await
     }
 
-    /// Returns when no call that runs on by itself is left; for a process that is about to end.
+    /// Waits until no detached call is left. For a process that is about to end.
     pub async fn wait_idle(&self) {
         // The sender lives as long as this wrapper, so waiting cannot fail.
         let _ = self.core.running.subscribe().wait_for(|running| *running == 0).await;
@@ -264,7 +268,7 @@ impl Guard {
         DetachedCall { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
 
-    /// Begins a call; if clock or id source fail, nothing is executed and the call has ended.
+    /// Begins a call. If the clock or the id source fails, nothing is executed and the call has already ended.
     fn begin(
         &self,
         call: Call,
@@ -292,7 +296,7 @@ impl Guard {
     }
 }
 
-/// How a call came to its end.
+/// The way in which a call ended.
 enum CallEnd {
     Replied(Reply),
     TimedOut(Duration),
@@ -314,7 +318,7 @@ impl From<Result<Reply, Panic>> for CallEnd {
     }
 }
 
-/// What is needed to say when a call happened.
+/// The trace and the start time of a call.
 #[derive(Debug, Clone)]
 struct CallTimer {
     trace: Trace,
@@ -322,7 +326,7 @@ struct CallTimer {
 }
 
 impl CallTimer {
-    /// For a call whose clock or id source failed: it still needs a name in the log.
+    /// A timer for a call whose clock or id source failed. The call still needs an id in the log.
     fn broken() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let bits = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -338,7 +342,7 @@ impl CallTimer {
     }
 }
 
-/// Counts one call that runs on by itself, until it is dropped.
+/// Counts one detached call until it is dropped.
 struct DetachedCount {
     core: Arc<Core>,
     abandoned: Arc<AtomicBool>,
@@ -357,7 +361,7 @@ impl Drop for DetachedCount {
     }
 }
 
-/// A call between its begin and its end.
+/// A call that has begun and not yet ended.
 struct ActiveCall {
     core: Arc<Core>,
     tool: Arc<str>,
@@ -370,7 +374,7 @@ struct ActiveCall {
 }
 
 impl ActiveCall {
-    /// The one end of a call: its reply, and its line in the log.
+    /// Ends the call: makes its reply and writes its log line.
     fn finish(self, ended: CallEnd) -> GuardedReply {
         let abandoned = self.running.as_ref().is_some_and(|runs| runs.abandoned.load(Ordering::Acquire));
         let reply = match catch_panic(|| self.settle(ended)) {
@@ -380,14 +384,14 @@ impl ActiveCall {
         self.log_reply(reply, abandoned)
     }
 
-    /// The end of a call that was dropped before its tool came to one.
+    /// Ends a call that was dropped before its tool returned.
     fn abandon(self, disposed: Result<(), Panic>) {
         if let Err(panic) = &disposed {
             log::panic(self.watch.trace.id(), panic, &self.core.redactor);
         }
         let (reply, abandoned) = match &self.running {
             None => (catch_panic(|| self.builder().denied(codes::ended_from_outside("caller", "cancelled"))), true),
-            // Only its executor drops a call that is to run on, and that is nobody's decision.
+            // Only the executor drops a detached call, so this is a crash and not a cancellation by the caller.
             Some(runs) => (Ok(self.builder().error(codes::crash())), runs.abandoned.load(Ordering::Acquire)),
         };
         let reply = match reply {
@@ -432,7 +436,7 @@ impl ActiveCall {
         GuardedReply { reply, meta }
     }
 
-    /// The wrapper's own; the tool's is gone with the tool.
+    /// Makes a builder for the wrapper itself; the tool has consumed its own.
     fn builder(&self) -> ReplyBuilder {
         ReplyBuilder::new(Arc::clone(&self.tool), self.watch.trace.clone(), Arc::clone(&self.core.redactor))
     }
@@ -455,16 +459,16 @@ fn serialized_len(reply: &Reply) -> usize {
     count.0
 }
 
-/// A tool under way, on whichever task polls it. The tool lies in memory once: a cast holds one of these for as long as it
-/// lives, and an async function around it would hold the tool again for every branch it may go on in.
+/// A running tool, on whichever task polls it. The tool is in memory only once: a cast holds this future for its whole
+/// life, and an async function around it would hold the tool again for each of its branches.
 struct GuardedFuture<R: Future<Output: Into<CallEnd>>> {
     tool: CatchPanic<R>,
     alarm: Option<Pin<Box<Alarm>>>,
-    /// None once it has landed.
+    /// None once the call has ended.
     flight: Option<ActiveCall>,
 }
 
-/// Rings also for a tool that leaves no budget to its task.
+/// The timer of the time limit. It is unconstrained, so it also fires for a tool that uses up the budget of its task.
 type Alarm = Unconstrained<Sleep>;
 
 impl<R: Future<Output: Into<CallEnd>>> GuardedFuture<R> {
@@ -475,7 +479,7 @@ impl<R: Future<Output: Into<CallEnd>>> GuardedFuture<R> {
     fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<CallEnd> {
         let time_max = self.flight.as_ref().and_then(|flight| flight.time_max);
         if let (Some(limit), None) = (time_max, &self.alarm) {
-            // Without a clock in the executor this panics.
+            // Panics if the executor has no timer.
             match catch_panic(|| Box::pin(unconstrained(sleep(limit)))) {
                 Ok(alarm) => self.alarm = Some(alarm),
                 Err(panic) => return Poll::Ready(CallEnd::Crashed(panic)),
@@ -517,7 +521,7 @@ impl<R: Future<Output: Into<CallEnd>>> Drop for GuardedFuture<R> {
     }
 }
 
-/// The caller's side of a call that runs on by itself.
+/// The caller's side of a detached call.
 struct DetachedCall {
     task: JoinHandle<GuardedReply>,
     core: Arc<Core>,
@@ -533,7 +537,7 @@ impl Future for DetachedCall {
         let joined = ready!(Pin::new(&mut self.task).poll(context));
         self.answered = true;
         Poll::Ready(joined.unwrap_or_else(|_| {
-            // The executor is ending and dropped the task, which wrote its own line.
+            // The executor is shutting down and dropped the task, which wrote its own log line.
             let redactor = Arc::clone(&self.core.redactor);
             let builder = ReplyBuilder::new("".into(), self.watch.trace.clone(), redactor);
             let now = catch_panic(|| self.core.clock.now()).ok();

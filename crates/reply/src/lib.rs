@@ -1,8 +1,8 @@
 //! Replies: every call ends in exactly one typed outcome, with a code from one registry, made by one builder.
 //!
-//! A tool is handed a [`ReplyBuilder`] by the safety wrapper ([`Guard`]) and gives back a [`Reply`]; a surface writes
-//! it as an [`Envelope`], an entity reads it as an [`Observation`]. Nothing here knows which tools exist or which
-//! transport carries the answer, and nothing reads a clock, a file or the network by itself.
+//! The safety wrapper ([`Guard`]) passes a [`ReplyBuilder`] to a tool, and the tool returns a [`Reply`]. A surface
+//! serializes the reply as an [`Envelope`]; an entity reads it as an [`Observation`]. This crate does not know which
+//! tools exist or which transport carries the reply, and it reads no clock, file or network by itself.
 
 mod builder;
 mod check;

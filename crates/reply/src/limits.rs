@@ -1,34 +1,37 @@
 //! Which bounds does a reply have, and why these?
 //!
-//! Only here, so that `cantrip limits` shows every one of them; a number written where it is used could be in force
+//! All bounds are in this file, so that `cantrip limits` lists every one. A number written where it is used could apply
 //! without a reader ever finding it.
 
 cantrip_canon::limits! {
-    /// The data of one reply, as compact JSON; a larger one is MCP-SYS-E-003. A client reads it whole, in memory.
+    /// The maximum size of the data of one reply, as compact JSON; larger data is MCP-SYS-E-003. A client reads it all
+    /// into memory.
     REPLY_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// What one gate may answer unless it sets its own limit; a larger one is MCP-SYS-E-003.
+    /// The default maximum size of a gate's result; a larger result is MCP-SYS-E-003. A gate may set its own limit.
     GATE_RESULT_BYTES_MAX: usize = 256 << 10, "bytes";
-    /// One field's value inside a message; the rest is cut, and data keeps it whole.
+    /// The maximum length of a field's value in a message. The rest is cut; the data has the whole value.
     MESSAGE_FIELD_CHARS_MAX: usize = 500, "characters";
-    /// The verifier's output inside the message of a done that was not accepted: the entity needs more of it.
+    /// The maximum length of the verifier's output in the message of a refused `done`. It is longer because the entity
+    /// needs it.
     VERIFY_RULE_CHARS_MAX: usize = 1_800, "characters";
-    /// The text a crystal reads on a refusal; the message is cut, the code and the advice never are.
+    /// The maximum length of the text that a model reads on a refusal. The message is cut; the code and the advice
+    /// never are.
     OBSERVATION_TEXT_BYTES_MAX: usize = 2 << 10, "bytes";
-    /// Names of data keys in a debug line of the log.
+    /// The maximum number of data keys in a debug line of the log.
     LOGGED_KEYS_MAX: usize = 10, "keys";
-    /// A tool's name, a call's id or a data key in the log: they may come from a model.
+    /// The maximum length of a tool name, a call id or a data key in the log. They may come from a model.
     LOGGED_NAME_CHARS_MAX: usize = 128, "characters";
-    /// The text of a panic in the log.
+    /// The maximum length of a panic message in the log.
     PANIC_TEXT_BYTES_MAX: usize = 4 << 10, "bytes";
-    /// The backtrace of a panic in the log.
+    /// The maximum length of a panic backtrace in the log.
     PANIC_BACKTRACE_BYTES_MAX: usize = 32 << 10, "bytes";
-    /// Calls inside one call that get a number of their own in its trace id: ten digits.
+    /// The maximum number of nested calls that get their own number in the trace id of a call: ten digits.
     TRACE_CALLS_MAX: u64 = 9_999_999_999, "calls";
-    /// A `tracestate` that is passed on; a longer one is left out, as one that is malformed.
+    /// The maximum length of a `tracestate` that is passed on. A longer one is dropped, like a malformed one.
     TRACE_STATE_BYTES_MAX: usize = 512, "bytes";
 }
 
 const _: () = assert!(GATE_RESULT_BYTES_MAX <= REPLY_BYTES_MAX / 2, "an envelope adds to what a gate gave");
-// A verifier's output in plain letters, with the words around it, must survive the cut of the whole text.
+// A verifier's output in plain letters, with the words around it, must survive the truncation of the whole text.
 const _: () = assert!(VERIFY_RULE_CHARS_MAX + 128 <= OBSERVATION_TEXT_BYTES_MAX);
 const _: () = assert!(MESSAGE_FIELD_CHARS_MAX <= VERIFY_RULE_CHARS_MAX);

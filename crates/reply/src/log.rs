@@ -1,8 +1,8 @@
-//! What does the log say about a call?
+//! What does the log record about a call?
 //!
-//! One line with the message `call` and no data; at debug the names of the first data keys; on a panic its text, place
-//! and backtrace, redacted. Whatever the subscriber does, the call goes on: logging that can fail a call was rejected,
-//! because the effect has already taken place when the line is written.
+//! One line with the message `call` and no data; at debug level the names of the first data keys; after a panic its
+//! text, place and backtrace, redacted. A failing subscriber never fails the call: logging that can fail a call was
+//! rejected, because the effect has already taken place when the line is written.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::trace::TraceId;
 /// The target of every line written here.
 const TARGET: &str = "cantrip::call";
 
-/// Where a call belongs, as far as its caller knows.
+/// The ids of the run, the entity and the turn of a call, as far as the caller knows them.
 #[derive(Debug, Default)]
 pub(crate) struct CallLocation {
     pub(crate) run_id: Option<RunId>,
@@ -28,7 +28,7 @@ pub(crate) struct CallLocation {
     pub(crate) tool_call_id: Option<String>,
 }
 
-/// All that a line tells beside the reply.
+/// The fields of a log line that do not come from the reply.
 pub(crate) struct Line<'a> {
     pub(crate) trace_id: TraceId,
     pub(crate) tool: &'a str,
@@ -37,9 +37,9 @@ pub(crate) struct Line<'a> {
     pub(crate) abandoned: bool,
 }
 
-/// Writes the line of a call.
+/// Writes the log line of a call.
 pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
-    // A subscriber that panics has already been asked; there is nobody left to tell.
+    // If the subscriber panics, there is no other place to report it.
     let _ = catch_panic(|| {
         let tool = name(line.tool, redactor);
         let tool_call_id = line.place.tool_call_id.as_deref().map(|id| name(id, redactor));
@@ -74,10 +74,10 @@ pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
     });
 }
 
-/// Writes what is known of a panic, which no reply tells.
+/// Logs the details of a panic, which no reply shows.
 pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
     let _ = catch_panic(|| {
-        // Redacted before it is cut: half a secret at the edge would not be found.
+        // Redact before truncating: a secret that is cut in half at the edge would not be found.
         let text = redactor.redact_text(&panic.text);
         let text = one_line(&text);
         let text = redactor.redact_text(&text);
@@ -94,7 +94,7 @@ pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
     });
 }
 
-/// A name that may come from a model, fit for a line of a log.
+/// Prepares a name that may come from a model for a log line.
 fn name(text: &str, redactor: &Redactor) -> String {
     redactor.redact_text(&one_line(&redactor.redact_text(text))).chars().take(LOGGED_NAME_CHARS_MAX).collect()
 }

@@ -1,11 +1,11 @@
-//! What do the parts of a code mean, in a person's words?
+//! What do the parts of a code mean, in words for people?
 //!
-//! Said once, for the page, the terminal and whoever else explains a code.
+//! They are defined here once, for the page, the terminal and all other code that explains a code.
 
 use crate::code::{Advice, Area, Layer, ReplyType};
 
 impl Layer {
-    /// Who decided.
+    /// The part of the system that decided.
     pub const fn decider(self) -> &'static str {
         match self {
             Self::Wa => "the circle reading the request against its world",
@@ -17,7 +17,7 @@ impl Layer {
 }
 
 impl Area {
-    /// What it was about.
+    /// The subject of the decision.
     pub const fn domain(self) -> &'static str {
         match self {
             Self::Sys => "the process as a whole",
@@ -38,7 +38,7 @@ impl Area {
 }
 
 impl ReplyType {
-    /// What it means.
+    /// The meaning of the type.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Success => "it was done as asked",
@@ -48,7 +48,7 @@ impl ReplyType {
         }
     }
 
-    /// What the caller does next.
+    /// The next step of the caller.
     pub const fn action(self) -> &'static str {
         match self {
             Self::Success => "go on",
@@ -60,7 +60,7 @@ impl ReplyType {
 }
 
 impl Advice {
-    /// What it advises.
+    /// The meaning of the advice.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::FixAndRetry => "correct the request first",

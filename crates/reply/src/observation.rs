@@ -1,8 +1,9 @@
 //! What does the entity get back from a gate?
 //!
-//! An observation: what it asked, what came of it, and the reply's type and code. On a success the result is what the
-//! gate gave; otherwise it is one text that names the code, says what happened and what to do next. Error prose in the
-//! gate's own words was rejected: a model that cannot tell its own mistake from a broken machine tries the same again.
+//! An observation: the request, its result, and the reply's type and code. For a success the result is the value that
+//! the gate returned; otherwise it is one text that names the code, the cause and the next step. Error prose in the
+//! gate's own words was rejected: a model that cannot distinguish its own mistake from a broken machine tries the same
+//! again.
 
 use cantrip_canon::Redactor;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::guard::Meta;
 use crate::limits::OBSERVATION_TEXT_BYTES_MAX;
 use crate::message::cut;
 
-/// The type and code of a reply, as records keep them.
+/// The type and code of a reply, as records store them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReplySummary {
     #[serde(rename = "type")]
@@ -28,7 +29,7 @@ impl From<&Reply> for ReplySummary {
     }
 }
 
-/// What the entity asked of a gate.
+/// The request of the entity to a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateRequest {
     pub gate: String,
@@ -36,7 +37,7 @@ pub struct GateRequest {
     pub tool_call_id: Option<String>,
 }
 
-/// One gate call as the entity sees it. The keys stand in this order.
+/// One gate call as the entity sees it. The keys are serialized in this order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Observation {
     pub gate: String,
@@ -48,8 +49,8 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The observation of this reply. Arguments are redacted: a key that an entity wrote there must not come back to
-    /// it from a record.
+    /// Makes the observation of this reply. Arguments are redacted: a key that an entity wrote there must not come back
+    /// to it from a record.
     pub fn from_reply(asked: GateRequest, reply: &Reply, meta: &Meta, redactor: &Redactor) -> Self {
         let result = match refusal_text(reply, meta) {
             Some(text) => Value::String(text),
@@ -69,9 +70,9 @@ impl Observation {
     }
 }
 
-/// The text a model reads when a reply is not a success; none if it is.
+/// The text that a model reads when a reply is not a success; none for a success.
 ///
-/// Too long a message is cut so that the sentence with the advice stays whole.
+/// A message that is too long is truncated so that the sentence with the advice stays whole.
 pub fn refusal_text(reply: &Reply, meta: &Meta) -> Option<String> {
     let advice = reply.advice()?;
     let head = format!("{} {}: ", reply.reply_type().word(), reply.code());
@@ -87,7 +88,7 @@ pub fn refusal_text(reply: &Reply, meta: &Meta) -> Option<String> {
     Some(format!("{head}{}{tail}", cut(&message, room)))
 }
 
-/// What a code medium throws when a reply is not a success.
+/// The exception that a code medium throws when a reply is not a success.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplyException {
     pub message: String,
@@ -99,7 +100,7 @@ pub struct ReplyException {
 }
 
 impl ReplyException {
-    /// What to throw for this reply; nothing for a success.
+    /// Makes the exception for this reply; none for a success.
     pub fn from_reply(reply: &Reply, meta: &Meta) -> Option<Self> {
         Some(Self {
             message: refusal_text(reply, meta)?,

@@ -1,8 +1,8 @@
-//! What becomes of a panic?
+//! What happens after a panic?
 //!
-//! It is caught at the edge of the call it happened in, with its text, place and backtrace, and never reaches standard
-//! error: its text may hold a secret, and what is printed there is not redacted. A hook set and taken back around each
-//! call was rejected: the hook belongs to the whole process, and calls run at the same time.
+//! It is caught at the edge of the call in which it happened, with its text, place and backtrace. It never reaches
+//! standard error: its text may hold a secret, and that output is not redacted. Setting and resetting a hook around
+//! each call was rejected: the hook belongs to the whole process, and calls run concurrently.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
-/// What is known of a panic; for the log only, and only redacted.
+/// The details of a panic; for the log only, and only redacted.
 #[derive(Debug)]
 pub(crate) struct Panic {
     pub(crate) text: String,
@@ -21,7 +21,7 @@ pub(crate) struct Panic {
 }
 
 impl Panic {
-    /// A fault of the wrapper or of what it runs on, told like a panic.
+    /// Wraps a fault of the wrapper, or of the executor below it, as a panic.
     pub(crate) fn from_message(text: &str) -> Self {
         Self { text: text.to_owned(), place: String::new(), backtrace: String::new() }
     }
@@ -33,16 +33,16 @@ struct PanicLocation {
 }
 
 thread_local! {
-    /// How many guarded pieces of work this thread is inside of right now.
+    /// The number of guarded calls that this thread is inside of right now.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// Where the latest panic inside one of them happened.
+    /// The location of the latest panic inside a guarded call.
     static SCENE: RefCell<Option<PanicLocation>> = const { RefCell::new(None) };
 }
 
-/// Puts a hook in front of the present one that keeps panics of guarded work silent. Once per process.
+/// Installs a hook in front of the current one that keeps panics of guarded work silent. Once per process.
 pub(crate) fn install_hook() {
     static INSTALLED: Once = Once::new();
-    // The hook cannot be changed by a thread that panics; the next wrapper will do it.
+    // A panicking thread cannot change the hook; the next wrapper will install it.
     if std::thread::panicking() {
         return;
     }
@@ -61,7 +61,7 @@ pub(crate) fn install_hook() {
 fn record_location(info: &PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let scene = PanicLocation { place, backtrace: Backtrace::force_capture().to_string() };
-    // A thread that is being torn down keeps nothing; the panic's text still arrives.
+    // A thread that is being destroyed cannot keep the location; the text of the panic is still reported.
     let _ = SCENE.try_with(|kept| {
         if let Ok(mut kept) = kept.try_borrow_mut() {
             *kept = Some(scene);
@@ -84,7 +84,7 @@ impl Drop for GuardDepth {
     }
 }
 
-/// Does the work; a panic in it ends here.
+/// Runs the work and catches a panic in it.
 pub(crate) fn catch_panic<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
     let _inside = GuardDepth::enter();
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
@@ -103,14 +103,14 @@ pub(crate) fn catch_panic<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
     })
 }
 
-/// A payload may panic once more when it is dropped, and so may that one's: the second is leaked instead.
+/// Drops the payload. Its destructor may panic too, and so may the payload of that panic: the second one is leaked.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(second);
     }
 }
 
-/// A future whose panics end here, whether it is polled or dropped.
+/// A future whose panics are caught, both when it is polled and when it is dropped.
 #[derive(Debug)]
 pub(crate) struct CatchPanic<F> {
     future: Option<Pin<Box<F>>>,
@@ -121,7 +121,7 @@ impl<F: Future> CatchPanic<F> {
         Self { future: Some(Box::pin(future)) }
     }
 
-    /// Drops the future now, if it is still there.
+    /// Drops the future now, if it has not been dropped yet.
     pub(crate) fn dispose(&mut self) -> Result<(), Panic> {
         let future = self.future.take();
         catch_panic(|| drop(future))
@@ -136,7 +136,7 @@ impl<F: Future> CatchPanic<F> {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(self.dispose().map(|()| output)),
             Err(panic) => {
-                // What its destructors say after the first panic adds nothing.
+                // Panics of the destructors after the first panic add no information.
                 let _ = self.dispose();
                 Poll::Ready(Err(panic))
             }

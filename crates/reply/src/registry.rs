@@ -1,8 +1,8 @@
 //! Which outcomes are there?
 //!
-//! One table, and everything else comes from it: the typed constants and functions in [`codes`], the keys, the list
+//! One table. Everything else is derived from it: the typed constants and functions in [`codes`], the keys, the list
 //! that `cantrip codes` prints and the page in the documentation. Codes kept beside the gates that use them were
-//! rejected: nobody could see that two of them mean the same, and numbers would be given twice.
+//! rejected: a reader could not see that two of them mean the same, and numbers would be used twice.
 //!
 //! A code is never reused, renumbered, or given another type, key or advice; adding one raises the minor version.
 
@@ -11,41 +11,41 @@ use serde::Serialize;
 use crate::check::{Entry, TableFault, first_fault};
 use crate::code::{Advice, AnyCode, Area, Layer, Parts, ReplyType};
 
-/// Raised by every added code: the minor part; the major part would mean another grammar.
+/// The version of the registry. Each added code raises the minor part; the major part would mean another grammar.
 pub const VERSION: &str = "1.0";
 
-/// What the registry says about one code.
+/// The registry row of one code.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CodeRow {
     pub code: &'static str,
-    /// Unique, the constant's name in small letters.
+    /// A unique key: the name of the constant in lower case.
     pub key: &'static str,
     pub layer: Layer,
     pub area: Area,
     #[serde(rename = "type")]
     pub reply_type: ReplyType,
-    /// The message, with its fields in braces.
+    /// The message template, with its fields in braces.
     pub message: &'static str,
-    /// The fields of the message, in its order; `data` always has them.
+    /// The fields of the message, in their order. The data of a reply always has them.
     pub fields: &'static [&'static str],
     pub when: &'static str,
     /// None for a success.
     pub retry: Option<Advice>,
 }
 
-/// The whole registry, as `cantrip codes --json` shows it.
+/// The whole registry, as `cantrip codes --json` prints it.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Registry {
     pub version: &'static str,
     pub codes: &'static [CodeRow],
 }
 
-/// The registry: there is one.
+/// Returns the registry; there is only one.
 pub const fn registry() -> Registry {
     Registry { version: VERSION, codes: ROWS }
 }
 
-/// The code with this key.
+/// Returns the code with this key.
 pub fn by_key(key: &str) -> Option<AnyCode> {
     AnyCode::all().find(|code| code.row().key == key)
 }
@@ -113,10 +113,10 @@ macro_rules! registry {
             when: $when,
         }),+];
 
-        /// The codes: for each a constant, and a function that fills its message.
+        /// The codes: for each code a constant, and a function that fills its message.
         ///
-        /// A field takes whatever serialises: text, numbers, money, ids, JSON. What must not be shown, such as a
-        /// secret, does not serialise and so cannot be a field.
+        /// A field accepts everything that serializes: text, numbers, money, ids, JSON. A secret does not serialize
+        /// and so cannot be a field.
         ///
         /// ```
         /// use cantrip_reply::{Reply, ReplyBuilder, codes};

@@ -1,11 +1,11 @@
-//! How do tests show that every code is really met?
+//! How do tests show that every code really occurs?
 //!
-//! They assert codes through this module, which also notes each one in the file that `CANTRIP_PROVOKED` names, if it
-//! is set. Afterwards [`coverage`] compares the notes with the registry and with the committed list of codes that
-//! nothing provokes yet. Searching the tests for names of codes was rejected: it finds words, not behaviour.
+//! They assert codes through this module, which also appends each code to the file that `CANTRIP_PROVOKED` names, if
+//! it is set. Afterwards [`coverage`] compares this file with the registry and with the committed list of codes that
+//! no test provokes yet. Searching the tests for names of codes was rejected: it finds words, not behaviour.
 //!
-//! A code counts only where the thing under test came to it by itself. A test that builds a reply to look at how it is
-//! written compares with `assert_eq!`.
+//! A code counts only if the code under test produced it by itself. A test that builds a reply to check how it is
+//! serialized compares with `assert_eq!`.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -22,13 +22,13 @@ use crate::envelope::status;
 use crate::guard::{Call, Guard, GuardedReply};
 use crate::trace::TraceId;
 
-/// A wrapper whose clock stands still at the epoch.
+/// A wrapper whose clock stays at the epoch.
 pub fn guard() -> Guard {
     let clock = Arc::new(ManualClock::starting(Timestamp::EPOCH));
     Guard::new(clock, Arc::new(IdSource::seeded(0)), Redactor::default())
 }
 
-/// The reply of a tool that waits for nothing, made as always: inside the wrapper.
+/// Runs a tool that never waits inside the wrapper and returns its reply.
 pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply) -> GuardedReply {
     guard()
         .call(Call::surface("test"), |rb| async { tool(rb) })
@@ -36,20 +36,20 @@ pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply) -> GuardedReply {
         .expect("a tool that waits for nothing is ready at once")
 }
 
-/// Asserts that the behaviour under test ended in this code, and notes that it did.
+/// Asserts that the behaviour under test ended in this code, and records the code.
 #[track_caller]
 pub fn assert_code<T>(reply: &Reply, code: Code<T>) {
     assert_any(reply, code.any());
 }
 
-/// Asserts that the behaviour under test ended in this code, and notes that it did.
+/// Asserts that the behaviour under test ended in this code, and records the code.
 #[track_caller]
 pub fn assert_any(reply: &Reply, code: AnyCode) {
     assert_eq!(reply.code(), code, "{}", reply.message());
     note(code);
 }
 
-/// Asserts that this is the envelope of a reply with this code, whole and consistent, and notes that it was met.
+/// Asserts that this is the complete and consistent envelope of a reply with this code, and records the code.
 #[track_caller]
 pub fn assert_envelope(envelope: &Value, code: AnyCode) {
     assert_eq!(envelope["code"], code.as_str(), "{envelope}");
@@ -76,8 +76,8 @@ pub fn assert_envelope(envelope: &Value, code: AnyCode) {
     note(code);
 }
 
-/// Asserts that this is the reply of a call as records and events keep it, its type and its code, and notes that it was
-/// met.
+/// Asserts that this is the reply of a call as records and events store it, with its type and its code, and records
+/// the code.
 #[track_caller]
 pub fn assert_recorded(reply: &Value, code: AnyCode) {
     assert_eq!(reply["code"], code.as_str(), "{reply}");
@@ -85,7 +85,7 @@ pub fn assert_recorded(reply: &Value, code: AnyCode) {
     note(code);
 }
 
-/// One short write to a file opened for appending: lines of tests that run at the same time do not mix.
+/// Appends the code with one short write, so that lines of tests that run concurrently do not mix.
 #[track_caller]
 fn note(code: AnyCode) {
     let Some(path) = std::env::var_os("CANTRIP_PROVOKED") else { return };
@@ -99,8 +99,8 @@ fn note(code: AnyCode) {
     }
 }
 
-/// Whether the provoked codes and those still pending are together exactly the registry, and apart from each other.
-/// Both are one code a line; the pending ones sorted, each once, so that the list can only shrink line by line.
+/// Checks that the provoked and the pending codes together are exactly the registry, and that no code is in both lists.
+/// Both have one code per line; the pending list is sorted without duplicates, so that it can only shrink line by line.
 pub fn coverage(provoked: &str, pending: &str) -> Result<(), String> {
     let mut faults = Vec::new();
     let provoked = read("provoked", provoked, &mut faults);

@@ -1,8 +1,8 @@
-//! Which call was it?
+//! How is a call identified?
 //!
-//! A trace id is 128 bits in lower-case hex, equal to the id that tracing systems know; the n-th call inside a call
-//! adds `.n`, so that a prefix finds the whole and each call is still its own. Separate ids for inner calls were
-//! rejected: a person who has the id from an error message would need a second lookup to find what led to it.
+//! A trace id is 128 bits in lower-case hex, the same id that tracing systems use. The n-th call inside a call appends
+//! `.n`, so that a prefix finds all calls of a trace and each call still has its own id. Separate ids for inner calls
+//! were rejected: a person who has the id from an error message would need a second lookup to find the outer call.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,19 +39,19 @@ pub struct TraceIdFault(String);
 pub(crate) const HEX_DIGITS: usize = 32;
 
 impl TraceId {
-    /// The trace id that these bits are.
+    /// Makes a trace id from these bits.
     pub const fn from_bits(bits: u128) -> Self {
         Self { bits, call: 0 }
     }
 
-    /// The id of the outermost call, which all inside it share.
+    /// The id of the outermost call, which all calls inside it share.
     #[must_use]
     pub const fn root(self) -> Self {
         Self { bits: self.bits, call: 0 }
     }
 
-    /// The trace of a request that came with a `traceparent` of the W3C; none if the header is not valid, which the
-    /// recommendation says to ignore.
+    /// The trace id of a request with a W3C `traceparent`; none if the header is not valid, which the recommendation
+    /// says to ignore.
     ///
     /// ```
     /// # use cantrip_reply::TraceId;
@@ -110,13 +110,13 @@ impl<'de> Deserialize<'de> for TraceId {
     }
 }
 
-/// The trace a call stands in: its own id, and the count of the calls inside its outermost call. Cheap to clone; all
-/// clones count together.
+/// The trace of a call: its own id, and the counter of the calls inside its outermost call. Cheap to clone; all clones
+/// share the counter.
 #[derive(Debug, Clone)]
 pub struct Trace {
     id: TraceId,
     inner_calls: Arc<AtomicU64>,
-    /// Who asked, where that is a span of somebody else's.
+    /// The calling span, if it belongs to another system.
     parent_context: Option<Arc<TraceContext>>,
 }
 
@@ -125,19 +125,19 @@ impl Trace {
         Self { id: id.root(), inner_calls: Arc::default(), parent_context: None }
     }
 
-    /// The trace of a call that somebody else's span asks for.
+    /// The trace of a call that a span of another system requested.
     pub(crate) fn from_context(context: TraceContext) -> Self {
         Self { parent_context: Some(Arc::new(context.clone())), ..Self::root(context.trace_id()) }
     }
 
-    /// The trace of the next call inside. Deeper ones are numbered with it: the grammar knows one level.
+    /// The trace of the next call inside. Calls at any depth share one sequence: the grammar has only one level.
     pub(crate) fn next(&self) -> Self {
         let number = self.inner_calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let id = TraceId { bits: self.id.bits, call: number.min(TRACE_CALLS_MAX) };
         Self { id, inner_calls: Arc::clone(&self.inner_calls), parent_context: self.parent_context.clone() }
     }
 
-    /// The span of another system that asked for the outermost call, if it said so.
+    /// The span of another system that requested the outermost call, if the request named one.
     pub fn parent_context(&self) -> Option<&TraceContext> {
         self.parent_context.as_deref()
     }

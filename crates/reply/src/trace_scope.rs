@@ -1,17 +1,17 @@
-//! Where does the work of a task stand in a trace, and who may be told so?
+//! At which position of a trace does a task run, and which hosts may learn it?
 //!
-//! The trace of a request goes with the task that works on it, not with its arguments: every outermost call inside belongs
-//! to it, also one that is refused before anybody knows what was asked. A parameter through every surface and every gate was
-//! rejected: the one that forgets it breaks the trace in two, and nobody notices.
+//! The trace of a request belongs to the task that works on it and is not passed as an argument: every outermost call
+//! inside the task is part of it, even a call that is refused before its request was parsed. A parameter through every
+//! surface and every gate was rejected: the first one that forgets it breaks the trace in two, and no error shows it.
 //!
-//! A trace names who asks whom. So it is told to this machine and to hosts that were named, and to nobody else.
+//! A trace shows which system calls which. So it is sent only to this machine and to hosts that were named.
 
 use core::net::IpAddr;
 use std::sync::Arc;
 
 use crate::context::TraceContext;
 
-/// The hosts beyond this machine that may be told which trace a request belongs to.
+/// The hosts, other than this machine, that may receive the trace of a request.
 ///
 /// ```
 /// # use cantrip_reply::TracedHosts;
@@ -24,18 +24,18 @@ use crate::context::TraceContext;
 pub struct TracedHosts(Vec<String>);
 
 impl TracedHosts {
-    /// The hosts of a list with commas between them.
+    /// Parses a list of hosts that are separated by commas.
     pub fn parse(list: &str) -> Self {
         Self::from_hosts(list.split(','))
     }
 
-    /// These hosts; `*.` before one stands for all below it.
+    /// Takes these hosts; `*.` in front of one matches all its subdomains.
     pub fn from_hosts(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let named = hosts.into_iter().map(|host| host.as_ref().trim().to_ascii_lowercase());
         Self(named.filter(|host| !host.is_empty()).collect())
     }
 
-    /// Whether this host may be told.
+    /// Returns true if this host may receive the trace.
     pub fn include(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         is_this_machine(&host)
@@ -56,24 +56,24 @@ fn is_this_machine(host: &str) -> bool {
 #[derive(Debug, Clone)]
 struct TraceScope {
     context: TraceContext,
-    /// None where nobody is to be told.
+    /// None if the trace is not sent to any host.
     propagate_to: Option<Arc<TracedHosts>>,
 }
 
 tokio::task_local! {
-    /// None where nobody follows the trace.
+    /// None if no system follows the trace.
     static PLACE: Option<TraceScope>;
 }
 
-// None of these is an `async fn`: that would hold the work once as its argument and once as what it waits for, and each one
-// around another would double it again.
+// None of these is an `async fn`: its future would hold the work twice, once as the argument and once as the future it
+// awaits, and each nested one would double that again.
 
-/// Works below a span of somebody else's: every outermost call inside is of its trace.
+/// Runs the work below a span of another system: every outermost call inside belongs to that trace.
 pub fn with_context<F: Future>(context: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
     PLACE.scope(context.map(|context| TraceScope { context, propagate_to: None }), work)
 }
 
-/// Works at this place of a trace: whom it asks may be told, where these hosts include them.
+/// Runs the work at this position of a trace. Requests from it carry the trace if the hosts include their target.
 pub fn with_propagation<F: Future>(
     context: Option<TraceContext>,
     hosts: &Arc<TracedHosts>,
@@ -82,27 +82,27 @@ pub fn with_propagation<F: Future>(
     PLACE.scope(context.map(|context| TraceScope { context, propagate_to: Some(Arc::clone(hosts)) }), work)
 }
 
-/// The same place for work that another task goes on with.
+/// Gives the position of this task to work that another task runs.
 pub fn inherit_context<F: Future>(work: F) -> impl Future<Output = F::Output> {
     PLACE.scope(read_scope(|place| Some(place.clone())), work)
 }
 
-/// What is known of the place of this task.
+/// Reads the position of this task.
 fn read_scope<T>(look: impl FnOnce(&TraceScope) -> Option<T>) -> Option<T> {
     PLACE.try_with(|place| place.as_ref().and_then(look)).ok().flatten()
 }
 
-/// The span that this task works below, if anybody follows its trace.
+/// The span that this task runs below, if a system follows its trace.
 pub fn current_context() -> Option<TraceContext> {
     read_scope(|place| Some(place.context.clone()))
 }
 
-/// What a host is told that is asked from here.
+/// The trace context to send to this host, if it may receive one.
 pub fn context_for_host(host: &str) -> Option<TraceContext> {
     read_scope(|place| place.propagate_to.as_ref()?.include(host).then(|| place.context.clone()))
 }
 
-/// What a program on this machine is told that is started from here.
+/// The trace context to pass to a program that this task starts on this machine.
 pub fn context_for_process() -> Option<TraceContext> {
     read_scope(|place| place.propagate_to.as_ref().map(|_| place.context.clone()))
 }

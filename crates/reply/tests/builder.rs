@@ -1,4 +1,4 @@
-//! What a tool may say, and what becomes of what it may not.
+//! Tests of the replies that a tool may build, and of the result when it builds an invalid one.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn data_that_is_not_json_is_an_error_that_says_which_reply_it_was() {
     }
 }
 
-/// A map whose keys are no strings.
+/// A map whose keys are not strings.
 fn json_of_keys() -> impl serde::Serialize {
     BTreeMap::from([((1, 2), "a pair")])
 }

@@ -1,4 +1,4 @@
-//! Codes: what a text must be to be one.
+//! Tests of the grammar of codes.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use cantrip_reply::{AnyCode, CodeFaultKind};
@@ -48,7 +48,7 @@ fn every_registered_code_is_read_back_as_itself() {
     }
 }
 
-/// Texts that are nearly codes: random ones never get past the first check.
+/// Texts that are almost codes: random texts never pass the first check.
 fn nearly_a_code() -> impl Strategy<Value = String> {
     let layer = prop_oneof!["WA", "EN", "CT", "MCP", "[A-Z]{1,4}"];
     let area = prop_oneof!["READ", "GATE", "IO", "VAL", "[A-Z]{1,6}"];

@@ -8,7 +8,7 @@ use cantrip_canon::{Currency, IdSource, ManualClock, Money, Redactor, Timestamp}
 use cantrip_reply::{Call, Envelope, Guard, GuardedReply, Reply, ReplyBuilder, codes};
 use serde_json::json;
 
-/// The envelope of a call that came with this trace and took so long.
+/// The envelope of a call with this trace and this duration.
 async fn envelope(trace_id: &str, took: Duration, tool: impl FnOnce(ReplyBuilder) -> Reply) -> Envelope {
     let clock = Arc::new(ManualClock::starting("2026-02-19T02:00:00.000Z".parse().unwrap()));
     let guard = Guard::new(clock.clone(), Arc::new(IdSource::seeded(1)), Redactor::default());

@@ -27,7 +27,7 @@ struct Logged {
     fields: BTreeMap<String, String>,
 }
 
-/// Keeps every line of this test binary; a test finds its own by the trace id.
+/// Stores every line of this test binary; a test finds its own lines by the trace id.
 struct Keeper;
 
 static LINES: Mutex<Vec<Logged>> = Mutex::new(Vec::new());
@@ -333,7 +333,7 @@ async fn a_call_over_its_cap_is_ended_and_says_so() {
     assert_eq!(reply.code(), codes::OK);
 }
 
-/// Notes that it was dropped.
+/// Records that it was dropped.
 struct Witness(Arc<AtomicBool>);
 
 impl Drop for Witness {
@@ -520,7 +520,7 @@ async fn a_planted_secret_is_in_no_reply_no_observation_and_no_line() {
     let bench = bench_with(Redactor::with_secrets([KNOWN]));
     let mut shown = Vec::new();
     for secret in [KNOWN, FORMED] {
-        // Control characters are taken out of a message; a secret must not come together by that.
+        // Messages drop control characters; that must not join the two halves of a secret.
         let hidden = format!("{}\u{7}{}", &secret[..9], &secret[9..]);
         let tools: [fn(cantrip_reply::ReplyBuilder, &str) -> cantrip_reply::Reply; 5] = [
             |rb, arg| rb.invalid(codes::file_missing(arg)),

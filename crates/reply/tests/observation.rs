@@ -1,4 +1,4 @@
-//! What an entity reads, byte for byte.
+//! Tests of the observations of an entity, byte for byte.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use cantrip_canon::Redactor;

@@ -1,4 +1,4 @@
-//! What concerns the whole process: the panic hook, and a log that fails.
+//! Tests of process-wide behaviour: the panic hook, and a log that fails.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use cantrip_reply::{Call, codes};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// A subscriber that fails at everything it is told.
+/// A subscriber that panics at every event.
 struct Broken;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -31,7 +31,7 @@ impl Subscriber for Broken {
     fn exit(&self, _: &Id) {}
 }
 
-/// Panics that reached the hook which was there before any wrapper.
+/// The number of panics that reached the hook that existed before any wrapper.
 static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
 static PREPARED: LazyLock<()> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! The registry as a whole, and what a surface makes of each of its codes.
+//! Tests of the registry as a whole, and of the output of the surfaces for each code.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use cantrip_reply::{
 };
 use serde_json::{Map, Value, json};
 
-/// A reply with this code whose fields all have this value. It shows how a reply is written, not that it is met.
+/// A reply with this code whose fields all have this value. It shows how a reply is serialized, not that it occurs.
 fn sample(code: AnyCode, value: &str) -> GuardedReply {
     let fields: Map<String, Value> =
         code.row().fields.iter().map(|field| ((*field).to_owned(), Value::from(value))).collect();
@@ -203,10 +203,10 @@ fn a_success_that_leaves_its_run_waiting_is_told_apart_by_its_status() {
         let guarded = guarded(|rb| rb.success(filled));
         Envelope::of(guarded.reply, &guarded.meta).exit_status().number()
     };
-    // A decision that leaves another one open.
+    // A decision after which another approval is still open.
     let decided = || codes::changed("approval", "apr_1", "approved");
     assert_eq!((of(decided()), of(decided().data(json!({"run_state": "waiting"})))), (0, 5));
-    // What is read about a run that waits did what it was asked.
+    // A command that only reads a waiting run did what it was asked to do.
     assert_eq!(of(codes::read("run").data(json!({"state": "waiting"}))), 0);
 }
 

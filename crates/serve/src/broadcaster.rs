@@ -1,7 +1,7 @@
-//! Who follows which run?
+//! Which subscribers follow which run?
 //!
-//! One watcher sees every run of the house. What it sees of a run goes to those who follow that run; a follower that is
-//! slow or gone loses events and is noticed by nobody.
+//! One watcher receives the events of every run of the host and forwards them to the followers of that run. A slow or
+//! disconnected follower loses events and affects nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::feed::{RunFeed, RunFeeds};
 use crate::limits::FOLLOWERS_MAX;
 use crate::metrics::Metrics;
 
-/// The followers of every run. Cheap to clone; all clones are the same hub.
+/// The followers of every run. Cheap to clone; all clones are the same broadcaster.
 #[derive(Debug, Clone, Default)]
 pub struct RunBroadcaster(Arc<Inner>);
 
@@ -30,7 +30,7 @@ struct Inner {
 struct RunFollowers {
     begins: Vec<oneshot::Sender<()>>,
     followers: Vec<Channel>,
-    /// Of a run that is under way here.
+    /// The feed of a run that is active in this process.
     board: Option<Arc<RunFeed>>,
 }
 
@@ -39,18 +39,17 @@ impl RunBroadcaster {
         self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is counted.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// What viewers are shown.
+    /// Returns the feeds for viewers.
     pub(crate) fn feeds(&self) -> &RunFeeds {
         &self.0.feeds
     }
 
-    /// The events of a run from now on, until it comes to rest here; none of an earlier time. Nothing if as many follow it
-    /// as may.
+    /// Returns the events of a run from now on, until the run stops in this process. Returns none if the run has the
+    /// maximum number of followers.
     pub fn follow(&self, run: RunId) -> Option<mpsc::Receiver<StreamEvent>> {
         let mut runs = self.runs();
         let following = runs.entry(SessionId::from(&run)).or_default();
@@ -62,7 +61,7 @@ impl RunBroadcaster {
         Some(events)
     }
 
-    /// Is told when the first event of a run is seen: it is on record then.
+    /// Returns a channel that fires on the first event of a run: the run is on record then.
     pub(crate) fn on_first_event(&self, run: RunId) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         let board = self.feeds().get_or_create(run);
@@ -75,8 +74,7 @@ impl RunBroadcaster {
         told
     }
 
-    /// The run has come to rest: nothing more is seen of it here, and its followers are told so by the end of their
-    /// channels.
+    /// Ends the feed of a run that stopped in this process. The followers see the end of their channels.
     pub(crate) fn end_run(&self, run: RunId) {
         let following = self.runs().remove(&SessionId::from(&run));
         if let Some(board) = following.and_then(|following| following.board) {
@@ -91,7 +89,7 @@ impl Watcher for RunBroadcaster {
         let mut runs = self.runs();
         let Some(following) = runs.get_mut(&event.session_id) else { return };
         for begins in following.begins.drain(..) {
-            // Who does not wait any more need not be told.
+            // The receiver may be gone.
             let _ = begins.send(());
         }
         following.followers.retain(Channel::is_open);

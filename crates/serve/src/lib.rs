@@ -1,7 +1,7 @@
-//! The surfaces: one house behind every protocol.
+//! The surfaces: one [`SpellHost`] behind every protocol.
 //!
-//! A surface reads its wire, asks the [`SpellHost`], and writes the reply back. It decides nothing: what may be done, by whom
-//! and with whose money is the service's, so that a cast means the same whichever door it came in by.
+//! A surface reads its protocol, calls the [`SpellHost`], and writes the reply back. It decides nothing: the service
+//! decides what may be done, by whom and with whose money, so that a cast means the same on every surface.
 
 pub mod acp;
 mod broadcaster;

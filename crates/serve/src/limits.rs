@@ -1,107 +1,110 @@
-//! The bounds of this room.
+//! The bounds of this crate.
 
 use cantrip_service::cantrip::canon;
 
 canon::limits! {
-    /// Who may follow one run at once within this process.
+    /// The maximum number of followers of one run within this process.
     FOLLOWERS_MAX: usize = 4_096, "followers";
 
-    /// How long a house that closes waits for its runs to rest. One that does not by then is taken up from its journal.
+    /// The time that active runs have to park when the host closes. A run that is still active then is resumed later
+    /// from its journal.
     PARKING_MS: u64 = 10_000, "ms";
-    /// How often it looks.
+    /// The polling interval while the host waits for its runs to park.
     PARKING_LOOK_MS: u64 = 10, "ms";
 
-    /// One message of an editor. A prompt may bring whole files with it.
+    /// The maximum size of one message from an editor. A prompt may contain whole files.
     ACP_LINE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// Sessions that one editor may have open at once.
+    /// The maximum number of open sessions of one editor.
     ACP_SESSIONS_MAX: usize = 256, "sessions";
-    /// Sessions on one page of a list.
+    /// The number of sessions on one page of a list.
     ACP_LISTED_MAX: usize = 50, "sessions";
-    /// The title of a session or a call: it is one line beside others.
+    /// The maximum length of the title of a session or a call, which is shown as one line.
     ACP_TITLE_CHARS_MAX: usize = 80, "characters";
-    /// A file that is shown as a difference before it is changed.
+    /// The maximum size of a file whose diff is shown before the file is changed.
     ACP_DIFF_BYTES_MAX: u64 = 1 << 20, "bytes";
 
-    /// Items on one page of what a tool lists.
+    /// The maximum number of items on a page of a tool's list.
     MCP_LISTED_MAX: usize = 200, "items";
-    /// Turns of a thread that a tool shows unless more are asked for.
+    /// The default number of turns that the tool `thread` shows.
     MCP_TURNS_SHOWN: usize = 50, "turns";
-    /// Resources on one page. Each of them is looked up.
+    /// The maximum number of resources on a page. Each of them needs a lookup.
     MCP_RESOURCES_MAX: usize = 50, "resources";
-    /// One message of an agent over pipes.
+    /// The maximum size of one message from an MCP client over pipes.
     MCP_LINE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// What is held of messages between an agent's pipes and the library that reads them.
+    /// The size of the buffer between the client's pipes and the MCP library, for each direction.
     MCP_PIPE_BYTES: usize = 64 << 10, "bytes";
-    /// Sessions of agents that are open at once over HTTP; whoever comes beyond that is told to come back.
+    /// The maximum number of open MCP sessions over HTTP. Further clients are told to try again later.
     MCP_SESSIONS_MAX: usize = 1_024, "sessions";
-    /// A session of which nothing is under way for so long is ended, and its agent begins another.
+    /// The idle time after which an MCP session ends. The client then starts a new session.
     MCP_SESSION_IDLE_MS: u64 = 1_800_000, "ms";
-    /// How often idle sessions are looked for.
+    /// The interval between two checks for idle MCP sessions.
     MCP_SESSION_LOOK_MS: u64 = 10_000, "ms";
 
-    /// Connections that are open at once; whoever comes beyond that waits to be accepted.
+    /// The maximum number of open connections. Further connections wait to be accepted.
     CONNECTIONS_MAX: usize = 4_096, "connections";
-    /// Requests that are handled at once, feeds apart.
+    /// The maximum number of concurrent requests, not counting feeds.
     REQUESTS_TOGETHER_MAX: usize = 512, "requests";
-    /// Feeds that are read at once.
+    /// The maximum number of open feeds.
     FEEDS_MAX: usize = 2_048, "feeds";
-    /// Records that are read at once for one client of a feed.
+    /// The maximum number of records that are read ahead for one client of a feed.
     FEED_RECORDS_MAX: usize = 64, "records";
-    /// What they may have in all, the last one apart: a client that stops reading costs no more.
+    /// The total size of these records: reading ahead stops with the record that reaches it, so a client that stops
+    /// reading costs no more.
     FEED_RECORDS_BYTES: usize = 256 << 10, "bytes";
-    /// The head of a request.
+    /// The maximum size of a request's head.
     HEAD_BYTES_MAX: usize = 64 << 10, "bytes";
-    /// How long the head of a request may take to arrive, and how long a connection may be idle.
+    /// The timeout for the head of a request to arrive, and for an idle connection.
     HEAD_MS: u64 = 30_000, "ms";
-    /// The body of a request.
+    /// The maximum size of a request's body.
     BODY_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// How long it may take to arrive.
+    /// The timeout for the body of a request to arrive.
     BODY_MS: u64 = 30_000, "ms";
-    /// A client that reads nothing of what it is written for so long is cut off.
+    /// The time after which a client that reads nothing is disconnected.
     WRITE_STALL_MS: u64 = 30_000, "ms";
-    /// After so much silence a feed says that it is still there.
+    /// The silence after which a feed sends a heartbeat.
     HEARTBEAT_MS: u64 = 15_000, "ms";
-    /// When a client that lost its feed is to come back.
+    /// The delay after which a client that lost its feed should reconnect.
     RETRY_MS: u64 = 2_000, "ms";
-    /// How long what is under way may take to rest when the server stops.
+    /// The time that active runs have to park when the server stops.
     SHUTDOWN_MS: u64 = 30_000, "ms";
-    /// After a connection could not be accepted.
+    /// The delay after a connection could not be accepted.
     ACCEPT_AGAIN_MS: u64 = 50, "ms";
-    /// How long a decided run is waited for until it can be gone on with.
+    /// The timeout for a run to become idle after a decision, so that it can be resumed.
     GO_ON_MS: u64 = 30_000, "ms";
-    /// How often it is looked at meanwhile.
+    /// The polling interval during that time.
     GO_ON_LOOK_MS: u64 = 20, "ms";
-    /// How often a server looks for runs that another process left behind.
+    /// The interval at which a server looks for runs that another process left behind.
     TAKEOVER_LOOK_MS: u64 = 1_000, "ms";
-    /// How much later than that a look may be, at random: servers that started together do not look together.
+    /// The maximum random delay that is added to this interval, so that servers that started together do not look
+    /// together.
     TAKEOVER_JITTER_MS: u64 = 250, "ms";
-    /// When a run that could not be taken up is tried for the second time; each further wait is twice as long.
+    /// The delay before the second attempt to take over a run. Each further delay is twice as long.
     TAKEOVER_AGAIN_MS: u64 = 1_000, "ms";
-    /// The longest such wait.
+    /// The maximum delay between two attempts to take over a run.
     TAKEOVER_AGAIN_MAX_MS: u64 = 60_000, "ms";
-    /// How often a run is taken up together with others without getting any further; from then on it is taken up alone, so
-    /// that it can be told which one ends the process.
+    /// The number of takeovers without progress after which a run is only taken over alone, to find out which run
+    /// crashes the process.
     TAKE_UPS_TOGETHER_MAX: u64 = 2, "times";
-    /// How often a run is taken up whose processes end before it gets any further; then it waits for a person.
+    /// The number of takeovers without progress after which a run is parked until a person resumes it.
     TAKE_UPS_WITHOUT_PROGRESS_MAX: u64 = 5, "times";
-    /// Runs under way in a server beyond which it takes up no more.
+    /// The number of active runs from which on a server takes over no more.
     TAKEOVER_PLACES_MAX: usize = 256, "runs";
-    /// Items of a page unless its reader says how many.
+    /// The default number of items on a page.
     LISTED_ITEMS_DEFAULT: usize = 50, "items";
-    /// Items of a page.
+    /// The maximum number of items on a page.
     LISTED_ITEMS_MAX: usize = 1_000, "items";
-    /// Ended turns of a run that its live view keeps.
+    /// The maximum number of ended turns that the feed of a run keeps.
     KEPT_TURNS: usize = 64, "turns";
-    /// What they may have in all.
+    /// The maximum total size of these turns. The newest one is always kept.
     KEPT_BYTES: usize = 8 << 20, "bytes";
-    /// States of a run that its live view keeps.
+    /// The maximum number of run states that the feed of a run keeps.
     KEPT_RUNS: usize = 1_024, "states";
-    /// An item that is being written is sent again after so long as this many bytes a second take.
+    /// The rate at which an incomplete item is sent again: an item of n bytes at most every n / this many seconds.
     ITEM_BYTES_A_SECOND: usize = 1 << 20, "bytes";
-    /// Live views of runs that came to rest, for viewers who come back.
+    /// The maximum number of feeds of idle runs that are kept for viewers that reconnect.
     RESTED_BOARDS_MAX: usize = 64, "runs";
-    /// What they may have in all.
+    /// The maximum total size of these feeds.
     RESTED_BOARDS_BYTES: usize = 64 << 20, "bytes";
-    /// The reference of a trace in a path.
+    /// The maximum length of a trace reference in a path.
     TRACE_REFERENCE_BYTES_MAX: usize = 256, "bytes";
 }

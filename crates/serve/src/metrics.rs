@@ -1,4 +1,4 @@
-//! What is counted of a house, as Prometheus reads it.
+//! The metrics of a host, in the format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use cantrip_service::cantrip::loom::Ending;
 use cantrip_service::cantrip::reply::{AnyCode, ReplyType};
 use cantrip_service::cantrip::stream::{FinalItem, Payload, StreamEvent};
 
-/// Counters, since the house was opened. Names and labels are few: none of them comes from a caller.
+/// Counters since the host was opened. Names and labels are few: none of them comes from a caller.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics(Mutex<Counters>);
 
@@ -21,21 +21,21 @@ struct Counters {
     turns: u64,
     tokens_in: u64,
     tokens_out: u64,
-    /// In micros, by currency.
+    /// The cost in micro-units, by currency.
     cost: BTreeMap<String, i64>,
-    /// By how they came to rest.
+    /// The number of finished casts, by outcome.
     casts: BTreeMap<&'static str, u64>,
-    /// By the type of their reply.
+    /// The number of gate calls, by the type of their reply.
     gates: BTreeMap<&'static str, u64>,
     replies: BTreeMap<String, u64>,
     requests: BTreeMap<(String, String, u16), u64>,
     durations: BTreeMap<String, Histogram>,
-    /// By the type of their reply.
+    /// The durations of crystal requests, by the type of their reply.
     crystals: BTreeMap<&'static str, Histogram>,
     appends: Option<Histogram>,
 }
 
-/// How long things took: how many took no longer than each bound.
+/// Durations: the number of values within each bound.
 #[derive(Debug)]
 struct Histogram {
     bounds: &'static [f64],
@@ -44,11 +44,11 @@ struct Histogram {
     sum: Duration,
 }
 
-/// Of requests to this server, in seconds.
+/// The bounds for requests to this server, in seconds.
 const REQUEST_BOUNDS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
-/// Of requests to crystals.
+/// The bounds for requests to crystals, in seconds.
 const CRYSTAL_BOUNDS: &[f64] = &[0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
-/// Of steps to the store.
+/// The bounds for appends to the store, in seconds.
 const APPEND_BOUNDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5];
 
 impl Histogram {
@@ -64,7 +64,7 @@ impl Histogram {
         }
     }
 
-    /// As Prometheus reads it; `labels` are those beside `le`.
+    /// Writes the histogram in the format of Prometheus; `labels` are the labels besides `le`.
     fn write(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         for (within, bound) in self.within.iter().zip(self.bounds) {
@@ -86,7 +86,7 @@ impl Metrics {
         self.counters().runs += 1;
     }
 
-    /// Something happened in a run.
+    /// Counts an event of a run.
     pub(crate) fn count_event(&self, event: &StreamEvent) {
         match &event.payload {
             Payload::ResponseDone(done) => {
@@ -121,14 +121,14 @@ impl Metrics {
         }
     }
 
-    /// A call ended so: a request, a gate, or a program.
+    /// Counts the reply of a call: of a request, a gate, or a program.
     pub(crate) fn count_reply(&self, code: AnyCode) {
         *self.counters().replies.entry(code.to_string()).or_default() += 1;
     }
 
     pub(crate) fn count_request(&self, method: &str, route: &str, status: u16, took: Duration) {
         let mut counted = self.counters();
-        // A method that somebody made up is nobody's label.
+        // An unknown method must not become a label.
         let method = if matches!(method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") {
             method
         } else {
@@ -138,7 +138,7 @@ impl Metrics {
         counted.durations.entry(route.to_owned()).or_insert_with(|| Histogram::new(REQUEST_BOUNDS)).add(took);
     }
 
-    /// A cast has come to rest here.
+    /// Counts a cast that stopped in this process.
     pub(crate) fn count_finished_cast(&self, reply: &CastReply) {
         let outcome = match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
             Some(Ending::Terminated { .. }) => "terminated",
@@ -152,7 +152,7 @@ impl Metrics {
         *self.counters().casts.entry(outcome).or_default() += 1;
     }
 
-    /// A cast has waited for something.
+    /// Counts the time that a cast has waited.
     pub(crate) fn count_wait(&self, waited: WaitTime) {
         let mut counted = self.counters();
         match waited {
@@ -163,7 +163,7 @@ impl Metrics {
         }
     }
 
-    /// All of it.
+    /// Renders all metrics.
     pub(crate) fn render(&self, under_way: usize, feeds: usize) -> String {
         let counted = self.counters();
         let mut text = String::new();
@@ -171,18 +171,18 @@ impl Metrics {
             let _ = writeln!(text, "# HELP {name} {about}\n# TYPE {name} {kind}");
         };
         let plain = [
-            ("cantrip_runs_under_way", "gauge", "Runs that this process works on.", under_way as u64),
-            ("cantrip_feeds_open", "gauge", "Feeds of runs that somebody reads.", feeds as u64),
-            ("cantrip_runs_begun_total", "counter", "Runs that were begun or gone on with here.", counted.runs),
-            ("cantrip_turns_total", "counter", "Turns that ended here.", counted.turns),
+            ("cantrip_runs_under_way", "gauge", "Active runs of this process.", under_way as u64),
+            ("cantrip_feeds_open", "gauge", "Open feeds of runs.", feeds as u64),
+            ("cantrip_runs_begun_total", "counter", "Runs that this process started or resumed.", counted.runs),
+            ("cantrip_turns_total", "counter", "Turns that ended in this process.", counted.turns),
         ];
         for (name, kind, about, value) in plain {
             head(&mut text, name, kind, about);
             let _ = writeln!(text, "{name} {value}");
         }
         let by = [
-            ("cantrip_casts_total", "outcome", "How casts came to rest here.", &counted.casts),
-            ("cantrip_gate_calls_total", "type", "Calls of gates, by the type of their reply.", &counted.gates),
+            ("cantrip_casts_total", "outcome", "Casts that ended or were parked here, by outcome.", &counted.casts),
+            ("cantrip_gate_calls_total", "type", "Gate calls, by the type of their reply.", &counted.gates),
         ];
         for (name, label, about, values) in by {
             head(&mut text, name, "counter", about);
@@ -190,16 +190,16 @@ impl Metrics {
                 let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
             }
         }
-        head(&mut text, "cantrip_tokens_total", "counter", "Tokens that crystals read and wrote.");
+        head(&mut text, "cantrip_tokens_total", "counter", "Input and output tokens of crystals.");
         for (direction, value) in [("input", counted.tokens_in), ("output", counted.tokens_out)] {
             let _ = writeln!(text, "cantrip_tokens_total{{direction=\"{direction}\"}} {value}");
         }
-        head(&mut text, "cantrip_cost_total", "counter", "What turns cost, as far as that is known.");
+        head(&mut text, "cantrip_cost_total", "counter", "The cost of turns, as far as it is known.");
         for (currency, micros) in &counted.cost {
             let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
             let _ = writeln!(text, "cantrip_cost_total{{currency=\"{currency}\"}} {whole}.{rest:06}");
         }
-        head(&mut text, "cantrip_replies_total", "counter", "How calls ended: requests and gates.");
+        head(&mut text, "cantrip_replies_total", "counter", "Replies to requests and gate calls, by code.");
         for (code, count) in &counted.replies {
             let mut parts = code.split('-');
             let mut part = || parts.next().unwrap_or_default();
@@ -209,7 +209,7 @@ impl Metrics {
                 "cantrip_replies_total{{layer=\"{layer}\",area=\"{area}\",type=\"{kind}\",code=\"{code}\"}} {count}"
             );
         }
-        head(&mut text, "cantrip_http_requests_total", "counter", "Requests, by route and status.");
+        head(&mut text, "cantrip_http_requests_total", "counter", "Requests, by method, route and status.");
         for ((method, route, status), count) in &counted.requests {
             let _ = writeln!(
                 text,
@@ -217,17 +217,17 @@ impl Metrics {
             );
         }
         let name = "cantrip_http_request_duration_seconds";
-        head(&mut text, name, "histogram", "How long requests took until their answer began.");
+        head(&mut text, name, "histogram", "The time until the response to a request began.");
         for (route, spread) in &counted.durations {
             spread.write(&mut text, name, &format!("route=\"{route}\""));
         }
         let name = "cantrip_crystal_call_duration_seconds";
-        head(&mut text, name, "histogram", "How long requests to crystals took, by the type of what came of them.");
+        head(&mut text, name, "histogram", "The duration of requests to crystals, by the type of their result.");
         for (kind, spread) in &counted.crystals {
             spread.write(&mut text, name, &format!("type=\"{kind}\""));
         }
         let name = "cantrip_store_append_duration_seconds";
-        head(&mut text, name, "histogram", "How long the store took to make a step durable.");
+        head(&mut text, name, "histogram", "The time that the store took to make a step durable.");
         if let Some(spread) = &counted.appends {
             spread.write(&mut text, name, "");
         }

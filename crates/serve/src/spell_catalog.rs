@@ -1,4 +1,4 @@
-//! What can be cast in a house, and how it is made.
+//! The spells of a host, and how their cantrips are built.
 
 use std::path::PathBuf;
 
@@ -11,44 +11,45 @@ use cantrip_service::contracts::Predictor;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-/// A spell as it is offered: enough to choose it by.
+/// A spell as offered to clients: enough to choose it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SpellSummary {
-    /// The name it is cast by.
+    /// The name by which it is cast.
     pub name: String,
-    /// The crystal it thinks with.
+    /// The name of its crystal.
     pub crystal: String,
     pub medium: String,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     pub about: String,
 }
 
-/// Where spells come from. Surfaces do not know files; whoever opens the house does.
+/// The source of spells. Surfaces do not know files; the program that opens the host does.
 ///
-/// Both makings may take a while (an interpreter is started, a server is asked what it offers) and are safe to drop. Asked
-/// again they give an equal cantrip, unless the spell was changed meanwhile.
+/// Building a cantrip may take a while (an interpreter is started, a server is asked for its tools), and the future is
+/// safe to drop. A second call returns an equal cantrip, unless the spell was changed meanwhile.
 pub trait SpellCatalog: Send + Sync {
-    /// Every spell that can be cast by name, in an order that stays.
+    /// Returns every spell that can be cast by name, in a stable order.
     fn spells(&self) -> Vec<SpellSummary>;
 
-    /// The cantrip of a spell. Only what [`SpellCatalog::spells`] lists is made: a caller from outside names no files.
+    /// Builds the cantrip of a spell. Only the spells that [`SpellCatalog::spells`] lists are built: a remote caller
+    /// cannot name files.
     fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>>;
 
-    /// What is known of crystals here.
+    /// Returns the known crystals.
     fn crystals(&self) -> Result<Value, Refusal> {
         let known = Profiles::builtin();
         let models: Vec<Value> = known.models().iter().map(ModelEntry::to_value).collect();
         Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": models}))
     }
 
-    /// The very cantrip that an entity was cast from, to go on with it.
+    /// Builds the same cantrip that an entity was cast from, to continue the entity.
     fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>>;
 
-    /// The folders that the gates of a spell work in, by gate; for showing where a call leads, not for deciding anything.
+    /// Returns the working directories of a spell's gates, by gate. They are for display, not for decisions.
     fn roots(&self, _spell: &str) -> Vec<(String, PathBuf)> {
         Vec::new()
     }
 
-    /// Who makes predicts for the owner of this service.
+    /// Returns the predictor for the owner of this service.
     fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>>;
 }

@@ -1,4 +1,4 @@
-//! The house that every surface opens onto: the service of each owner, the spells, and whoever follows a run.
+//! The host behind every surface: the service of each owner, the spells, and the followers of runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,9 +21,9 @@ use crate::http::Bearer;
 use crate::limits::{GO_ON_LOOK_MS, GO_ON_MS, PARKING_LOOK_MS, PARKING_MS};
 use crate::spell_catalog::SpellCatalog;
 
-/// One store, its spells and those who follow what is cast. Cheap to clone; all clones are the same house.
+/// One store, its spells and the followers of its runs. Cheap to clone; all clones are the same host.
 ///
-/// What it begins runs as a task of its own: a caller that goes away changes nothing, unless it cancels.
+/// Each cast runs as a separate task: a caller that disconnects changes nothing, unless it cancels.
 #[derive(Clone)]
 pub struct SpellHost(Arc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
     broadcaster: RunBroadcaster,
     spell_catalog: Arc<dyn SpellCatalog>,
     services: Mutex<HashMap<Actor, Service>>,
-    /// What ends the runs that are under way here.
+    /// The cancel handles of the runs that are active in this process.
     under_way: Mutex<HashMap<RunId, Cancel>>,
 }
 
@@ -42,24 +42,24 @@ impl fmt::Debug for SpellHost {
     }
 }
 
-/// What goes on with a run: the cantrip it was cast with, or the maker of predicts.
+/// The means to resume a run: the cantrip that it was cast with, or a predictor.
 enum Resumable {
     Cast(Box<Cantrip>),
     Predict(Box<Predictor>),
 }
 
-/// A cast that was begun, or that was refused before anything was written.
+/// A cast that was started, or refused before anything was written.
 #[derive(Debug)]
 #[must_use = "wait for its reply, or let it run"]
 pub struct StartedCast {
-    /// None if nothing was begun: the reply says why, and is there already.
+    /// None if nothing was started: the reply has the reason and is already available.
     pub run: Option<RunId>,
     pub cancel: Cancel,
     reply: JoinHandle<CastReply>,
 }
 
 impl StartedCast {
-    /// What it came to. Dropping this while it waits changes nothing for the run.
+    /// Waits for the reply. Dropping the future changes nothing for the run.
     pub async fn reply(self) -> CastReply {
         match self.reply.await {
             Ok(reply) => reply,
@@ -69,7 +69,7 @@ impl StartedCast {
 }
 
 impl SpellHost {
-    /// Opens a house over a store's runtime. The runtime should be askable where an approval can be given later.
+    /// Opens a host over a store's runtime. The runtime should be configured to ask if an approval can be given later.
     pub fn open(runtime: Runtime, catalog: impl SpellCatalog + 'static) -> Self {
         let hub = RunBroadcaster::default();
         Self(Arc::new(Inner {
@@ -81,8 +81,9 @@ impl SpellHost {
         }))
     }
 
-    /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand. The
-    /// [`local_owner`] one, who has the store in hand anyway, sees everything; every other only what is its own.
+    /// Returns the service of an owner. The same owner always gets the same service, so summoned entities stay in
+    /// memory. The [`local_owner`], who can read the store anyway, sees everything; every other owner sees only its own
+    /// resources.
     pub fn service(&self, owner: &Actor) -> Service {
         let mut services = self.0.services.lock().unwrap_or_else(PoisonError::into_inner);
         let made = || {
@@ -92,7 +93,7 @@ impl SpellHost {
         services.entry(owner.clone()).or_insert_with(made).clone()
     }
 
-    /// What whoever has this token can ask for.
+    /// Returns the service for the owner of a token.
     pub(crate) fn service_of(&self, bearer: &Bearer) -> Service {
         let service = self.service(&bearer.owner);
         if bearer.operates { service.as_operator() } else { service }
@@ -114,16 +115,15 @@ impl SpellHost {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands every run that is under way here back: it rests where it can go on, its lease is free, and whoever serves next
-    /// goes on with it.
+    /// Hands back every active run: it parks where it can resume, its lease is released, and the next server resumes
+    /// it.
     pub fn release_all(&self) {
         for cancel in self.under_way().values() {
             cancel.hand_back();
         }
     }
 
-    /// Asks every run that is under way here to rest until someone goes on with it, and waits until they do, for as long as
-    /// may be.
+    /// Asks every active run to park until it is resumed, and waits until all have parked, up to a limit.
     pub async fn park_all(&self) {
         for cancel in self.under_way().values() {
             cancel.park();
@@ -134,7 +134,7 @@ impl SpellHost {
         }
     }
 
-    /// How many runs are under way here.
+    /// Returns the number of active runs.
     pub fn active_runs(&self) -> usize {
         self.under_way().len()
     }
@@ -152,7 +152,7 @@ impl SpellHost {
         .await
     }
 
-    /// Casts a cantrip whose entity lives on: what is sent to it later finds it as it was left.
+    /// Casts a cantrip whose entity stays alive: later intents find it in the state in which this cast left it.
     pub async fn cast_live(&self, owner: &Actor, cantrip: Cantrip, ask: CastRequest) -> StartedCast {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
         let service = self.service(owner);
@@ -160,7 +160,7 @@ impl SpellHost {
             .await
     }
 
-    /// Sends something to an entity; one that is not at hand is taken up from the loom first.
+    /// Sends an intent to an entity. An entity that is not in memory is loaded from the loom first.
     pub async fn send(&self, owner: &Actor, entity: EntityId, ask: CastRequest) -> StartedCast {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.new_run_id()), ask.cancel.clone());
         let (host, service) = (self.clone(), self.service(owner));
@@ -182,7 +182,7 @@ impl SpellHost {
         .await
     }
 
-    /// Branches off behind a turn.
+    /// Forks after a turn.
     pub async fn fork(&self, owner: &Actor, at: TurnId, branch: ForkRequest) -> StartedCast {
         let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.new_run_id()), branch.cancel.clone());
         let (host, service) = (self.clone(), self.service(owner));
@@ -199,7 +199,7 @@ impl SpellHost {
         .await
     }
 
-    /// Branches off behind a turn, as this cantrip: it need not be the one that the turn is of.
+    /// Forks after a turn with this cantrip, which may differ from the cantrip of the turn.
     pub async fn fork_with(&self, owner: &Actor, cantrip: Cantrip, at: TurnId, branch: ForkRequest) -> StartedCast {
         let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.new_run_id()), branch.cancel.clone());
         let service = self.service(owner);
@@ -207,7 +207,7 @@ impl SpellHost {
         self.begin(run, cancel, async move { service.fork(&cantrip, at, branch).await }).await
     }
 
-    /// Goes on with a run that waits, or whose process is gone.
+    /// Resumes a run that waits, or whose process is dead.
     pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> StartedCast {
         let (host, service, ends) = (self.clone(), self.service(owner), cancel.clone());
         if self.under_way().contains_key(&run) {
@@ -227,7 +227,7 @@ impl SpellHost {
         .await
     }
 
-    /// What it takes to go on with a run.
+    /// Returns the means to resume a run.
     async fn resumable(&self, service: &Service, run: RunId) -> Result<Resumable, Refusal> {
         match service.own_run(run).await?.kind {
             RunKind::Predict => Ok(Resumable::Predict(Box::new(self.spell_catalog().predictor(service).await?))),
@@ -237,7 +237,7 @@ impl SpellHost {
         }
     }
 
-    /// Goes on with a run that was cut off: a run of its own, of the same entity under the same intent.
+    /// Continues a truncated run: a new run of the same entity with the same intent.
     pub async fn continue_run(
         &self,
         owner: &Actor,
@@ -256,7 +256,7 @@ impl SpellHost {
         .await
     }
 
-    /// Makes an entity of a spell that waits to be sent something.
+    /// Creates an entity of a spell that waits for an intent.
     pub async fn summon(&self, owner: &Actor, spell: &str, context: Option<Value>) -> GuardedReply {
         let service = self.service(owner);
         match self.spell_catalog().cantrip(spell).await {
@@ -265,7 +265,7 @@ impl SpellHost {
         }
     }
 
-    /// A person has decided about a call of a run: once it rests and nobody else has to decide, it goes on by itself.
+    /// Resumes a run after a user's decision about a call, once the run is idle and no other decision is pending.
     /// Returns at once.
     pub fn resume_after_decision(&self, owner: &Actor, run: RunId) {
         self.resume_when_idle(owner, run, move |service: Service| async move {
@@ -273,12 +273,12 @@ impl SpellHost {
         });
     }
 
-    /// A run was asked to end: one that waits does so when someone goes on with it. Returns at once.
+    /// Resumes a run that was asked to end: a waiting run ends when it is resumed. Returns at once.
     pub fn resume_after_cancel(&self, owner: &Actor, run: RunId) {
         self.resume_when_idle(owner, run, |_| std::future::ready(true));
     }
 
-    /// Goes on with a run once it rests, if then it may.
+    /// Resumes a run once it is idle, if `may` allows it then.
     fn resume_when_idle<M>(&self, owner: &Actor, run: RunId, may: impl FnOnce(Service) -> M + Send + 'static)
     where
         M: Future<Output = bool> + Send,
@@ -295,7 +295,8 @@ impl SpellHost {
         });
     }
 
-    /// Returns when nobody works on a run; whether it can be gone on with. One that another process works on is its.
+    /// Waits until this process does not drive the run. Returns true if the run can be resumed; a run that another
+    /// process drives cannot.
     async fn wait_until_idle(&self, service: &Service, run: RunId) -> bool {
         loop {
             let live = service.own_run(run).await.is_ok_and(|view| view.state.is_live());
@@ -315,7 +316,7 @@ impl SpellHost {
         self.spell_catalog().cantrip_of_entity(view.entity_id.ok_or_else(nothing)?).await
     }
 
-    /// Runs it as a task and returns once it is on record, or over.
+    /// Starts the work as a task and returns once the run is on record or has ended.
     async fn begin(
         &self,
         run: RunId,
@@ -332,13 +333,13 @@ impl SpellHost {
             drop(ended);
             reply
         };
-        // Whoever asked is above it in the trace, though not in the task.
+        // The caller is the parent in the trace, although the task is detached.
         let mut task = tokio::spawn(with_context(current_context(), Box::pin(task)));
         tokio::select! {
             biased;
             told = begins => match told {
                 Ok(()) => StartedCast { run: Some(run), cancel, reply: task },
-                // It came to rest unseen.
+                // The run stopped before its first event.
                 Err(_) => finished_cast(task.await, cancel),
             },
             reply = &mut task => finished_cast(reply, cancel),
@@ -346,12 +347,12 @@ impl SpellHost {
     }
 }
 
-/// Who runs the house.
+/// Returns the local owner, who runs the host.
 pub fn local_owner() -> Actor {
     Actor::new("local").expect("a short name")
 }
 
-/// A cast that is over already.
+/// Returns a cast that has already ended.
 fn finished_cast(reply: Result<CastReply, tokio::task::JoinError>, cancel: Cancel) -> StartedCast {
     let run = reply.as_ref().ok().and_then(|reply| reply.run);
     let reply = tokio::spawn(async move {
@@ -363,7 +364,7 @@ fn finished_cast(reply: Result<CastReply, tokio::task::JoinError>, cancel: Cance
     StartedCast { run, cancel, reply }
 }
 
-/// Lets go of a run however its task ends.
+/// Removes a run from the active runs, however its task ends.
 struct RunGuard {
     host: SpellHost,
     run: RunId,

@@ -1,13 +1,14 @@
-//! Taking up the runs that another process left behind.
+//! Taking over the runs that another process left behind.
 //!
-//! A server looks again and again: a process that holds a run may be killed at any moment, and nobody tells the others. A
-//! run whose process is gone from this machine is taken up at once. Any other run is taken up when its lease has run out
-//! by the store's own clock. The look only proposes: whoever acquires the lease first drives the run, and the epoch that
-//! is checked in every write keeps all others out.
+//! A server scans repeatedly: a process that holds a run may be killed at any moment, and the others get no notice. A
+//! run whose process is dead on this machine is taken over at once. Any other run is taken over when its lease has
+//! expired by the store's own clock. The scan only proposes: the process that acquires the lease first drives the run,
+//! and the epoch that is checked in every write keeps all others out.
 //!
-//! A run may itself be what ends its process, and then all others of that process are left with it. So runs that were taken
-//! up repeatedly without getting any further are driven one at a time until they do: the one that ends its process is then
-//! the only one that gets nowhere. It is parked after a while, and a person who resumes it tries again.
+//! A run may itself be what ends its process, and then all other runs of that process are left with it. So runs that
+//! were taken over repeatedly without progress are driven one at a time until they make progress: the run that ends its
+//! process is then the only one without progress. It is parked after a number of attempts, and a user who resumes it
+//! starts a new series of attempts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,13 +29,13 @@ use crate::limits::{
 };
 use crate::spell_host::{SpellHost, local_owner};
 
-/// Finds the runs that other processes left and goes on with them here.
+/// Finds the runs that other processes left behind and resumes them here.
 pub struct Takeover {
     host: SpellHost,
-    /// Whether a lease's owner was a process of this machine that is there no more.
+    /// Returns true if the lease's owner was a process of this machine that has ended.
     is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
-    /// The run that is driven here while others like it wait, because it got nowhere before.
+    /// The run that is driven alone here, because it made no progress before, while similar runs wait.
     alone: Arc<Mutex<Option<RunId>>>,
 }
 
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Takeover {
     }
 }
 
-/// How often a run was tried here, and when it may be tried again.
+/// The number of attempts for a run here, and the time of the next one.
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
     count: u32,
@@ -52,7 +53,8 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// The wait doubles with each attempt: a run whose spell is not here, or that nobody pays for, costs little.
+    /// Doubles the wait with each attempt, so that a run whose spell is missing here, or that has no funds, costs
+    /// little.
     fn after(before: Option<Self>, now: Instant) -> Self {
         let count = before.map_or(0, |attempts| attempts.count) + 1;
         let wait_ms = TAKEOVER_AGAIN_MS.saturating_mul(1 << (count - 1).min(16)).min(TAKEOVER_AGAIN_MAX_MS);
@@ -61,13 +63,13 @@ impl Attempts {
 }
 
 impl Takeover {
-    /// `is_gone` must say yes only of a process that certainly ended: one of another machine or another space of process
-    /// numbers cannot be looked up, and its lease has to run out.
+    /// `is_gone` must return true only for a process that has certainly ended. A process of another machine or another
+    /// PID namespace cannot be looked up, and its lease has to expire.
     pub fn new(host: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
         Self { host, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
     }
 
-    /// Looks for as long as it is polled. A look that fails is logged, and the next one tries again.
+    /// Scans for as long as it is polled. A failed scan is logged, and the next one tries again.
     pub async fn run(&self) {
         loop {
             if let Err(refusal) = self.scan_once().await {
@@ -77,8 +79,8 @@ impl Takeover {
         }
     }
 
-    /// Looks once: releases the leases of processes that are gone, and begins to drive the runs that nobody drives. Returns
-    /// how many were begun; they go on after it has returned.
+    /// Scans once: releases the leases of dead processes, and starts to drive the runs without a driver. Returns the
+    /// number of runs that were started; they continue after it has returned.
     pub async fn scan_once(&self) -> Result<usize, Refusal> {
         self.release_dead_leases().await?;
         let service = self.host.service(&local_owner());
@@ -91,8 +93,8 @@ impl Takeover {
         Ok(begun.filter(|begun| std::future::ready(*begun)).count().await)
     }
 
-    /// Releases the leases that processes of this machine held which are gone, and marks the money that they left reserved
-    /// in runs that were taken over since.
+    /// Releases the leases that dead processes of this machine held, and marks the money that they left reserved in
+    /// runs that were taken over since.
     pub async fn release_dead_leases(&self) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.host.runtime().loom();
@@ -104,7 +106,7 @@ impl Takeover {
             loop {
                 let listed = loom.leases_of(owner.clone(), page).await.map_err(stored)?;
                 for lease in &listed.items {
-                    // A lease that somebody else has taken meanwhile stays with its new owner.
+                    // A lease that another process has acquired meanwhile stays with its new owner.
                     loom.release(lease).await.map_err(stored)?;
                     tracing::info!(run = %lease.run, owner = owner.as_str(), "released the lease of a process that is gone");
                 }
@@ -130,12 +132,13 @@ impl Takeover {
         is_kind && !is_waiting && !self.host.runtime().is_driving(run.run_id)
     }
 
-    /// Returns the runs to take up now: all but those that got nowhere before, and one of these if none is under way here.
+    /// Returns the runs to take over now: all except those that repeatedly made no progress, and one of these if none
+    /// of them is active here.
     async fn separated(&self, due: Vec<RunView>) -> Vec<RunView> {
         let (mut chosen, mut without_progress) = (Vec::new(), Vec::new());
         for run in due {
             match self.take_ups_without_progress(&run).await {
-                // One that is beyond the limit is not driven: it will be parked.
+                // A run beyond the limit is not driven: it will be parked.
                 times if !(TAKE_UPS_TOGETHER_MAX..TAKE_UPS_WITHOUT_PROGRESS_MAX).contains(&times) => chosen.push(run),
                 times => without_progress.push((times, run)),
             }
@@ -154,7 +157,7 @@ impl Takeover {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the run that was driven alone has come to rest, or got further.
+    /// Returns true if the run that was driven alone has stopped, or has made progress.
     async fn is_nobody_alone(&self) -> bool {
         let Some(alone) = *self.alone() else { return true };
         if !self.host.runtime().is_driving(alone) {
@@ -169,9 +172,10 @@ impl Takeover {
         }
     }
 
-    /// How often a run was taken up since it last got further. One whose records cannot be read fails when it is taken up.
+    /// Returns the number of takeovers of a run since its last progress. A run whose records cannot be read fails when
+    /// it is taken over.
     async fn take_ups_without_progress(&self, run: &RunView) -> u64 {
-        // One that was never taken up so often need not be read.
+        // A run with so few takeovers need not be read.
         if run.epoch.get() <= TAKE_UPS_TOGETHER_MAX {
             return 0;
         }
@@ -184,7 +188,7 @@ impl Takeover {
         }
     }
 
-    /// Begins to drive a run; whether it was begun. Its end is logged.
+    /// Starts to drive a run. Returns true if it was started. Its end is logged.
     async fn take_up(&self, run: RunView) -> bool {
         let id = run.run_id;
         {
@@ -195,7 +199,7 @@ impl Takeover {
         match self.is_funded(&run).await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::info!(run = %id, owner = run.owner.as_str(), "nobody pays for this run here: it is left");
+                tracing::info!(run = %id, owner = run.owner.as_str(), "no authorization pays for this run here: it is skipped");
                 return false;
             }
             Err(refusal) => {
@@ -224,8 +228,8 @@ impl Takeover {
         is_begun
     }
 
-    /// Whether somebody pays for it here. A run that nobody pays for would end as soon as it is touched; elsewhere, or
-    /// later, it can go on.
+    /// Returns true if the run has funds here. A run without funds would end as soon as it is resumed; elsewhere, or
+    /// later, it can continue.
     async fn is_funded(&self, run: &RunView) -> Result<bool, Refusal> {
         let agent = match (run.kind, run.entity_id) {
             (RunKind::Cast, Some(entity)) => {
@@ -237,7 +241,7 @@ impl Takeover {
     }
 }
 
-/// A part of the jitter, chosen anew each time: servers that started together do not look together.
+/// Returns a random part of the jitter, so that servers that started together do not scan together.
 fn jitter() -> Duration {
     let drawn = RandomState::new().build_hasher().finish();
     Duration::from_millis(drawn % (TAKEOVER_JITTER_MS + 1))

@@ -1,4 +1,4 @@
-//! The suite of this room.
+//! The tests of this crate.
 
 mod conformance;
 mod host;

@@ -1,4 +1,5 @@
-//! What every surface relies on: a cast has its run's id from the beginning, can be followed, and goes on without its caller.
+//! The promises to every surface: a cast has its run's id from the beginning, can be followed, and continues without
+//! its caller.
 
 use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
 use cantrip_service::cantrip::canon::EntityId;

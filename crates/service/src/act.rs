@@ -1,4 +1,4 @@
-//! What changes something: casts, entities, rewards; and what nothing may change.
+//! Calls that change something: casts, entities, rewards; and the changes that are always refused.
 
 use cantrip::canon::{ApprovalId, EntityId, Money, RunId, TurnId};
 use cantrip::loom::{
@@ -14,18 +14,19 @@ use serde_json::{Value, json};
 use crate::Service;
 use crate::limits::{NOTE_BYTES_MAX, SUMMONED_MAX};
 
-/// What is asked of a cantrip or an entity. A request may lack its intent: then it is refused by whoever would act.
+/// A request to a cantrip or an entity. The intent may be missing: then the call that needs it refuses the request.
 #[derive(Debug, Clone, Default)]
 #[must_use = "cast it, or send it"]
 pub struct CastRequest {
     pub intent: Option<Content>,
     /// Data that a new entity finds as `context`.
     pub context: Option<Value>,
-    /// An authorization of its own for a new cast, for so much in all.
+    /// A separate authorization for a new cast, limited to this amount in total.
     pub budget: Option<Money>,
-    /// The run it will be, where the caller watches for it: a fresh id of the house.
+    /// The id for the run, if the caller watches for it: a fresh id of the runtime.
     pub run: Option<RunId>,
-    /// The entity of the same owner whose place a new one takes: it is told what was cancelled there before an answer.
+    /// The entity of the same owner that a new one replaces: the new entity gets the intents that were cancelled there
+    /// before an answer.
     pub follows: Option<EntityId>,
     pub cancel: Cancel,
 }
@@ -39,7 +40,7 @@ impl CastRequest {
         intent.unwrap_or(Content::Parts(Vec::new()))
     }
 
-    /// What is asked, but for the context, which only a new entity can be given.
+    /// Converts the request, except for the context, which only a new entity can be given.
     fn into_options(self) -> CastOptions {
         let Self { intent, context: _, budget, run, follows, cancel } = self;
         let mut casting = CastOptions::on(Self::content(intent)).cancelled_by(&cancel);
@@ -56,21 +57,22 @@ impl CastRequest {
     }
 }
 
-/// How to branch off. Without an intent the cast of the turn goes on under its own.
+/// The options of a fork. Without an intent the cast of the turn continues with its own intent.
 #[derive(Debug, Clone, Default)]
 #[must_use = "fork with it"]
 pub struct ForkRequest {
     pub intent: Option<Content>,
-    /// What earlier programs made is not restored.
+    /// True if the state of earlier programs is not restored.
     pub fresh: bool,
-    /// The run it will be, where the caller watches for it: a fresh id of the house.
+    /// The id for the run, if the caller watches for it: a fresh id of the runtime.
     pub run: Option<RunId>,
-    /// The entity of the same owner whose place the new one takes: it is told what was cancelled there before an answer.
+    /// The entity of the same owner that the new one replaces: the new entity gets the intents that were cancelled
+    /// there before an answer.
     pub follows: Option<EntityId>,
     pub cancel: Cancel,
 }
 
-/// How good a turn was, in someone's eyes.
+/// A rating of a turn.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "give it"]
 pub struct RewardRequest {
@@ -95,10 +97,12 @@ impl Service {
         self.runtime().cast(cantrip, casting).await
     }
 
-    /// Casts a cantrip whose entity stays at hand: what is sent to it later finds its sandbox as it was left.
+    /// Casts a cantrip whose entity stays in memory: later intents find its sandbox in the state in which this cast
+    /// left it.
     pub async fn cast_live(&self, cantrip: &Cantrip, ask: CastRequest) -> CastReply {
         if self.live_entities().len() >= SUMMONED_MAX {
-            let refusal = codes::overloaded("as many entities are summoned as may be").into();
+            let refusal =
+                codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into();
             return reply_without_cast(self.refusal_reply("cast", refusal).await);
         }
         if let Err(refusal) = self.own_followed(ask.follows).await {
@@ -117,11 +121,14 @@ impl Service {
         reply
     }
 
-    /// Makes an entity that waits to be sent something, and keeps it at hand.
+    /// Creates an entity that waits for an intent, and keeps it in memory.
     pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> GuardedReply {
         if self.live_entities().len() >= SUMMONED_MAX {
             return self
-                .refusal_reply("summon", codes::overloaded("as many entities are summoned as may be").into())
+                .refusal_reply(
+                    "summon",
+                    codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into(),
+                )
                 .await;
         }
         match self.runtime().summon(cantrip, context).await {
@@ -130,7 +137,7 @@ impl Service {
         }
     }
 
-    /// Takes up an entity that was summoned before, perhaps by another process, and keeps it at hand.
+    /// Loads an entity that was summoned before, perhaps by another process, and keeps it in memory.
     pub async fn reattach_entity(&self, cantrip: &Cantrip, entity: EntityId) -> GuardedReply {
         if let Err(refusal) = self.own_entity(entity).await {
             return self.refusal_reply("entity", refusal).await;
@@ -140,7 +147,10 @@ impl Service {
         }
         if self.live_entities().len() >= SUMMONED_MAX {
             return self
-                .refusal_reply("entity", codes::overloaded("as many entities are summoned as may be").into())
+                .refusal_reply(
+                    "entity",
+                    codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into(),
+                )
                 .await;
         }
         match self.runtime().entity(cantrip, entity).await {
@@ -160,8 +170,8 @@ impl Service {
         self.runtime().guard().call(Call::surface(name), |rb| async { rb.success(filled) }).await
     }
 
-    /// Casts an entity that is at hand on a further intent, on its thread and in its sandbox. It has its context
-    /// already.
+    /// Casts an entity that is in memory on a further intent, on its thread and in its sandbox. It already has its
+    /// context.
     pub async fn send(&self, entity: EntityId, ask: CastRequest) -> CastReply {
         let found = self.live_entities().get(&entity).cloned();
         match found {
@@ -170,7 +180,7 @@ impl Service {
         }
     }
 
-    /// Gives up an entity's sandbox. Its thread stays.
+    /// Frees an entity's sandbox. Its thread stays.
     pub async fn dispose(&self, entity: EntityId) -> GuardedReply {
         let found = self.live_entities().remove(&entity);
         match found {
@@ -183,7 +193,7 @@ impl Service {
         }
     }
 
-    /// Goes on with a run from its journal.
+    /// Resumes a run from its journal.
     pub async fn resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
         if let Err(refusal) = self.own_run(run).await {
             return reply_without_cast(self.refusal_reply("resume", refusal).await);
@@ -191,7 +201,7 @@ impl Service {
         self.runtime().resume_with(cantrip, run, cancel).await
     }
 
-    /// Goes on with a run that was cut off, under its own intent and what further limits are said.
+    /// Continues a truncated run, with its own intent and the given further limits.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: ContinueOptions) -> CastReply {
         if let Err(refusal) = self.own_run(run).await {
             return reply_without_cast(self.refusal_reply("continue", refusal).await);
@@ -199,7 +209,7 @@ impl Service {
         self.runtime().continue_run(cantrip, run, continuing).await
     }
 
-    /// Asks a run to end, whoever has it.
+    /// Asks a run to end, whichever process drives it.
     pub async fn cancel(&self, run: RunId, actor: &Actor) -> GuardedReply {
         if let Err(refusal) = self.own_run(run).await {
             return self.refusal_reply("cancel", refusal).await;
@@ -207,19 +217,19 @@ impl Service {
         self.runtime().cancel(run, actor).await
     }
 
-    /// The calls of a run that wait for a person.
+    /// Returns the calls of a run that wait for an approval.
     pub async fn pending(&self, run: RunId) -> Result<Vec<PendingApproval>, Refusal> {
         self.own_run(run).await?;
         self.runtime().pending(run).await
     }
 
-    /// Returns why a run rests, if it was parked.
+    /// Returns why a run is parked, if it is.
     pub async fn parked(&self, run: RunId) -> Result<Option<CastParked>, Refusal> {
         self.own_run(run).await?;
         self.runtime().parked(run).await
     }
 
-    /// Notes what a person decided about a call that waits. The run goes on when it is resumed.
+    /// Records a user's decision about a waiting call. The run continues when it is resumed.
     pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: HumanDecision) -> GuardedReply {
         if let Err(refusal) = self.own_run(run).await {
             return self.refusal_reply("decide", refusal).await;
@@ -227,7 +237,7 @@ impl Service {
         self.runtime().decide(run, approval, deciding).await
     }
 
-    /// Branches off behind a turn.
+    /// Forks after a turn.
     pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, branch: ForkRequest) -> CastReply {
         if let Err(refusal) = self.own_turn(at).await {
             return reply_without_cast(self.refusal_reply("fork", refusal).await);
@@ -252,7 +262,7 @@ impl Service {
         self.runtime().fork(cantrip, at, forking.cancelled_by(&cancel)).await
     }
 
-    /// Checks that an entity whose place another takes is the caller's own.
+    /// Checks that an entity that is being replaced belongs to the caller.
     async fn own_followed(&self, entity: Option<EntityId>) -> Result<(), Refusal> {
         match entity {
             Some(entity) => self.own_entity(entity).await.map(|_| ()),
@@ -260,7 +270,7 @@ impl Service {
         }
     }
 
-    /// Runs a thread again against its records, and says whether it is what they say. Nothing is written or executed.
+    /// Replays a thread against its records and reports whether it matches them. Nothing is written or executed.
     pub async fn replay(&self, cantrip: &Cantrip, leaf: TurnId) -> ReplayReply {
         if let Err(refusal) = self.own_turn(leaf).await {
             return ReplayReply { guarded: self.refusal_reply("replay", refusal).await, replayed: None };
@@ -268,7 +278,7 @@ impl Service {
         self.runtime().replay(cantrip, leaf).await
     }
 
-    /// Notes how good a turn was. Earlier rewards stay on record; the latest counts.
+    /// Records a reward for a turn. Earlier rewards stay on record; the latest counts.
     pub async fn reward(&self, rewarding: RewardRequest) -> GuardedReply {
         let call = Call::surface("reward").turn(rewarding.turn);
         self.runtime()
@@ -300,7 +310,7 @@ impl Service {
         let draft = RecordDraft::new(now, Reward { turn_id: turn, reward, by, note }).map_err(stored)?;
         match loom.append(Step::annotation(id, run).record(draft)).await.map_err(stored)? {
             AppendOutcome::Committed(_) => Ok(()),
-            // It holds no lease, moves no money and has an id of its own.
+            // The step holds no lease, moves no money and has a unique id.
             AppendOutcome::Refused(_)
             | AppendOutcome::Wait
             | AppendOutcome::Conflict(_)
@@ -308,13 +318,13 @@ impl Service {
         }
     }
 
-    /// Asks for a cantrip's call to be changed: that is another cantrip, and this one stays as it is.
+    /// Refuses a change of a cantrip's call: a changed call is another cantrip, and this one stays as it is.
     pub async fn amend_call(&self, cantrip: CantripId, _changes: &Value) -> GuardedReply {
         let refusal = codes::immutable("call").data(json!({"cantrip_id": cantrip}));
         self.refusal_reply("amend_call", refusal.into()).await
     }
 
-    /// Asks for a turn to be deleted: what was recorded stays.
+    /// Refuses to delete a turn: records are append-only.
     pub async fn delete_turn(&self, turn: TurnId) -> GuardedReply {
         let refusal = codes::append_only("delete").data(json!({"turn_id": turn}));
         self.refusal_reply("delete_turn", refusal.into()).await

@@ -1,12 +1,12 @@
-//! What a run did to files: shown as a difference, and taken back.
+//! The file changes of a run: shown as a diff, and undone.
 //!
-//! `write` and `edit` leave the former bytes in the journal, so both are read from there: what a run found is its first
-//! record about a file, what it left is made again from the call that left it. A copy of every file after every call was
-//! rejected: a call says in a few words what it made of the bytes before it.
+//! `write` and `edit` leave the previous bytes in the journal, so both the diff and the undo are read from there: the
+//! first record about a file has the bytes that the run found, and the bytes that it left are reconstructed from the
+//! last call. A copy of every file after every call was rejected: a call describes its change in a few words.
 //!
-//! Taking back is careful with what others did. A file is touched only while it has bytes that this run gave it; one that
-//! was changed since, or by someone else between two calls of the run, is named and left alone. Children of a run write in
-//! its journal, so what they did is part of it.
+//! Undo is careful with the changes of others. A file is touched only while it has bytes that this run wrote. A file
+//! that was changed since, or by someone else between two calls of the run, is reported and left alone. Children of a
+//! run write to its journal, so their changes are part of it.
 
 mod diff;
 mod undo;
@@ -33,19 +33,19 @@ use crate::Service;
 
 pub use diff::{ChangeKind, FileDiff};
 
-/// The folders that the gates of a spell write in.
+/// The root folders of a spell's file gates.
 #[derive(Debug, Clone, Default)]
 pub struct GateRoots {
     by_gate: BTreeMap<String, PathBuf>,
 }
 
 impl GateRoots {
-    /// Those of this spell. Nothing is opened yet.
+    /// Returns the roots of this spell. Nothing is opened yet.
     pub fn from_spell(spell: &Spell) -> Self {
         let files = spell.gates.iter().filter_map(|gate| match &gate.kind {
             GateKind::Files { root: Some(root), .. } => {
                 let folder = spell.folder.join(root);
-                // Two names of one folder are one folder.
+                // Two paths of one folder must be equal.
                 Some((gate.name.clone(), folder.canonicalize().unwrap_or(folder)))
             }
             GateKind::Files { root: None, .. }
@@ -61,7 +61,7 @@ impl GateRoots {
         Self { by_gate: files.collect() }
     }
 
-    /// All of them, by gate.
+    /// Returns all roots, by gate.
     pub fn all(self) -> impl Iterator<Item = (String, PathBuf)> {
         self.by_gate.into_iter()
     }
@@ -85,33 +85,33 @@ struct RecordedChange {
     gate: String,
     args: Option<Value>,
     change: FileChange,
-    /// Behind the turn that was named.
+    /// True if the change was made after the named turn.
     behind: bool,
-    /// The process that began the call was not there any more when it settled: it was made again, and may have found its
-    /// own work.
+    /// True if the process that began the call was dead when the call settled: the call was repeated, and may have
+    /// found its own result.
     again: bool,
 }
 
-/// All that a run did to one file, in order. Never empty.
+/// All changes of a run to one file, in order. Never empty.
 struct FileHistory {
     path: String,
     steps: Vec<RecordedChange>,
 }
 
 impl FileHistory {
-    /// The steps to be looked at; the first of all of them unless a turn was named.
+    /// Returns the index of the first selected step; the first of all steps unless a turn was named.
     fn first_selected(&self) -> usize {
         self.steps.iter().position(|step| step.behind).unwrap_or(self.steps.len())
     }
 
-    /// Whether each chosen step found what the one before it left.
+    /// Returns true if each selected step found the bytes that the step before it left.
     fn is_unbroken(&self) -> bool {
         let chosen = &self.steps[self.first_selected()..];
         chosen.windows(2).all(|pair| hash_before(&pair[1].change) == pair[0].change.after)
     }
 
-    /// Whether the chosen steps tell what stood there before each of them. A call that was made again after a crash may
-    /// have found its own work, and what stood there before that is on no record.
+    /// Returns true if the bytes before each selected step are known. A call that was repeated after a crash may have
+    /// found its own result, and the bytes before that are not on record.
     fn is_known(&self) -> bool {
         let mut before = None;
         self.steps[self.first_selected()..].iter().all(|step| {
@@ -127,14 +127,14 @@ fn hash_before(change: &FileChange) -> Option<Hash> {
     change.before.map(|body| body.hash)
 }
 
-/// What a run did to files.
+/// The file changes of a run.
 struct FileHistories {
     files: Vec<FileHistory>,
-    /// Paths of calls that were begun, and of which nobody knows whether they changed anything.
+    /// The paths of calls that were begun and may or may not have changed the file.
     unknown: Vec<String>,
 }
 
-/// Bodies that were read before they are needed.
+/// Bodies that were loaded in advance.
 struct PreloadedBodies(HashMap<Hash, Arc<[u8]>>);
 
 impl Bodies for PreloadedBodies {
@@ -144,7 +144,7 @@ impl Bodies for PreloadedBodies {
 }
 
 impl Service {
-    /// Reads what a run did to files: all of it, or what came after a turn of it.
+    /// Reads the file changes of a run: all of them, or those after one of its turns.
     async fn histories(&self, run: RunId, to: Option<TurnId>, roots: &GateRoots) -> Result<FileHistories, Refusal> {
         let stored = |error| store_refusal(&error);
         let mut reading = JournalScan { behind: to.is_none(), ..JournalScan::default() };
@@ -199,7 +199,7 @@ impl Service {
             let hint = format!("name a turn of the run itself: cantrip loom thread {run}");
             return Err(codes::not_found(format!("turn of {run}"), turn).data(json!({ "hint": hint })).into());
         }
-        // A call that is begun and not settled stands in a run that has not gone on since.
+        // A call that was begun and is not settled belongs to a run that has not continued since.
         for (call, begun) in std::mem::take(&mut reading.begun) {
             let (gate, args) = self.call_arguments(&reading.said, call, begun.asked).await?;
             reading.unknown.extend(args.as_ref().and_then(|args| target_path(&gate, args)));
@@ -209,12 +209,12 @@ impl Service {
         let mut unknown = reading.unknown;
         unknown.sort();
         unknown.dedup();
-        // What is on record about a file tells whether the call took place.
+        // The records about a file show whether the call took place.
         unknown.retain(|path| files.iter().all(|file| file.path != *path));
         Ok(FileHistories { files, unknown })
     }
 
-    /// The gate of a call and its arguments.
+    /// Returns the gate and the arguments of a call.
     async fn call_arguments(
         &self,
         said: &HashMap<TurnId, RecordValue<Utterance>>,
@@ -248,7 +248,7 @@ impl Service {
     }
 }
 
-/// A journal on its way through.
+/// The state of a scan through a journal.
 #[derive(Default)]
 struct JournalScan {
     said: HashMap<TurnId, RecordValue<Utterance>>,

@@ -1,4 +1,4 @@
-//! Signatures, artifacts, predicts and receipts, as every surface asks for them.
+//! Signatures, artifacts, predicts and receipts, for every surface.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use serde_json::{Value, json};
 use crate::Service;
 use crate::scope::missing;
 
-/// An artifact that someone gives.
+/// An artifact given by a caller.
 #[derive(Debug, Clone)]
 #[must_use = "add it"]
 pub struct ArtifactUpload {
     pub signature: SignatureId,
     /// Its instructions, demos and parameters, with all three hashes or none.
     pub artifact: Value,
-    /// What it was made from.
+    /// The artifact that it was made from.
     pub parent: Option<CompiledId>,
     pub note: Option<String>,
     pub by: String,
 }
 
-/// A signature as it is listed.
+/// Returns a signature as an entry of a list.
 fn signature_summary(row: &SignatureRow) -> Value {
     json!({
         "signature_id": row.signature_id, "description": row.description, "origin": row.origin,
@@ -41,7 +41,7 @@ fn signature_summary(row: &SignatureRow) -> Value {
     })
 }
 
-/// A receipt as it is served: its body and what it is called.
+/// Returns a receipt as served: its body with its id and hash.
 pub fn receipt_json(row: &ReceiptRow) -> Result<Value, Refusal> {
     let altered = |field: &str| Refusal::from(codes::record_altered("receipt", row.receipt_id.to_string(), field));
     let receipt = row.receipt().map_err(|fault| altered(fault.field))?;
@@ -53,7 +53,7 @@ pub fn receipt_json(row: &ReceiptRow) -> Result<Value, Refusal> {
 }
 
 impl Service {
-    /// The signatures and artifacts of its store.
+    /// Returns the signatures and artifacts of the store.
     pub fn catalog(&self) -> Catalog {
         Catalog::new(self.runtime().loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
@@ -75,7 +75,7 @@ impl Service {
             .await
     }
 
-    /// Publishes a signature. The same again changes nothing; other content under its id is refused.
+    /// Publishes a signature. Publishing the same content again changes nothing; other content under its id is refused.
     pub async fn add_signature(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> GuardedReply {
         self.guarded_reply("signature", async {
             self.check_may_change_shared()?;
@@ -100,7 +100,7 @@ impl Service {
         .await
     }
 
-    /// All about a signature: its body, what serves it, its artifacts.
+    /// Returns a signature with its body, its pointer and its artifacts.
     pub async fn signature(&self, id: &SignatureId) -> GuardedReply {
         self.guarded_reply("signature", async {
             let signature = self.catalog().signature(id).await?;
@@ -119,7 +119,7 @@ impl Service {
         .await
     }
 
-    /// Keeps an artifact that someone gives.
+    /// Stores an artifact given by a caller.
     pub async fn add_artifact(&self, giving: ArtifactUpload) -> GuardedReply {
         let ArtifactUpload { signature, artifact, parent, note, by } = giving;
         self.guarded_reply("artifact", async {
@@ -158,7 +158,7 @@ impl Service {
         .await
     }
 
-    /// An artifact with all of its content and how it came to be.
+    /// Returns an artifact with its content and its origins.
     pub async fn artifact(&self, id: &CompiledId) -> GuardedReply {
         self.guarded_reply("artifact", async {
             let artifact = self.catalog().artifact(id).await?;
@@ -170,7 +170,7 @@ impl Service {
         .await
     }
 
-    /// Asks a signature's model about an input.
+    /// Runs a signature on an input.
     pub async fn predict(
         &self,
         crystals: impl CrystalSource + 'static,
@@ -182,7 +182,7 @@ impl Service {
         self.predictor(crystals, traces).predict(signature, input, how).await
     }
 
-    /// Who makes predicts in its house.
+    /// Returns a predictor for this service.
     pub fn predictor(&self, crystals: impl CrystalSource + 'static, traces: TraceArchive) -> Predictor {
         Predictor::new(self.runtime().clone(), crystals, traces, Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
@@ -190,7 +190,7 @@ impl Service {
     pub async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> GuardedReply {
         self.guarded_reply("receipts", async {
             let found = self.own_receipts(wanted, page).await?;
-            // One that was changed is still listed: who looks at it is told.
+            // A receipt that was altered is still listed, and marked as altered.
             let items: Vec<Value> = found
                 .items
                 .iter()
@@ -201,7 +201,7 @@ impl Service {
         .await
     }
 
-    /// Whether its store keeps receipts.
+    /// Returns true if the store keeps receipts.
     pub async fn keeps_receipts(&self) -> Result<bool, Refusal> {
         match self.runtime().loom().receipts(ReceiptFilter::default(), PageRequest { after: None, most: 0 }).await {
             Ok(_) => Ok(true),
@@ -210,7 +210,7 @@ impl Service {
         }
     }
 
-    /// A page of receipts as they are kept.
+    /// Returns a page of stored receipts.
     pub async fn own_receipts(
         &self,
         wanted: ReceiptFilter,
@@ -232,7 +232,7 @@ impl Service {
         .await
     }
 
-    /// A receipt as it is kept.
+    /// Returns a stored receipt.
     pub async fn own_receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Refusal> {
         let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
         if self.can_see(&row.owner) { Ok(row) } else { Err(store_refusal(&missing("receipt", id.to_string()))) }
@@ -250,7 +250,7 @@ impl Service {
         .await
     }
 
-    /// The same for the receipts of a journal export. Nothing is looked up in its store.
+    /// Verifies the receipts of a journal export. Nothing is looked up in the store.
     pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> GuardedReply {
         self.guarded_reply("verify", async {
             let exported = ParsedExport::read(lines)?;
@@ -260,7 +260,7 @@ impl Service {
     }
 }
 
-/// What verifying came to: the first thing that was changed, if anything was.
+/// Returns the reply of a verification: the first finding, if there is one.
 fn verification_reply(verified: ReceiptVerification) -> Result<ReplyDraft<Success>, Refusal> {
     let data = json!({
         "receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings,

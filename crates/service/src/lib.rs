@@ -1,9 +1,9 @@
-//! The service: what every surface asks for, as plain functions that end in a reply.
+//! The service: the operations of every surface, as plain functions that end in a reply.
 //!
-//! A surface translates a request into one of these calls and its reply back, and decides nothing; so the library, the
-//! binary and every protocol do the same thing, because there is only one thing that does it. What a surface may ask
-//! for and must not get (a call to be changed, a turn to be deleted) is refused here as well, by the one builder of
-//! replies: a surface that lacked the function would each have its own words for that.
+//! A surface translates a request into one of these calls and its reply back, and decides nothing. So the library, the
+//! binary and every protocol behave the same, because there is only one implementation. Requests that must never
+//! succeed (changing a call, deleting a turn) are refused here as well, by the one builder of replies: without these
+//! functions each surface would invent its own refusal.
 
 mod act;
 mod changes;
@@ -36,7 +36,7 @@ pub use pointers::{PointerRequest, PreviewCallers, Promotion, RolloutAction, Rol
 pub use spend::ChangeReason;
 pub use traces::{TraceContent, TraceName};
 
-/// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
+/// A runtime and the entities that were summoned in it. Cheap to clone; all clones are the same service.
 ///
 /// ```
 /// use cantrip::circle::gate::builtin;
@@ -72,12 +72,12 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service in this house, by the machine's own clock and chance.
+    /// Creates a service on this runtime, with the machine's clock and entropy.
     pub fn new(runtime: Runtime) -> Self {
         Self::with(runtime, Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
     }
 
-    /// With a clock and ids of the caller's, for tests and simulations: those of the house.
+    /// Creates a service with the caller's clock and ids, for tests and simulations. They must be those of the runtime.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
         Self { runtime, clock, ids, scope: ServiceScope::Unrestricted, live_entities: Arc::default() }
     }

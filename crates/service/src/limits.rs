@@ -1,25 +1,25 @@
-//! The bounds of this room.
+//! The bounds of this crate.
 
 use cantrip::canon;
 
 canon::limits! {
-    /// Entities that one service keeps at hand between two sends.
+    /// The maximum number of live entities of one service.
     SUMMONED_MAX: usize = 100_000, "entities";
-    /// Runs without an owner that one process goes on with at once.
+    /// The maximum number of runs without an owner that one process resumes at the same time.
     PICKED_UP_TOGETHER_MAX: usize = 4, "runs";
-    /// What a reward's note may have.
+    /// The maximum size of a reward's note.
     NOTE_BYTES_MAX: usize = 4_096, "bytes";
-    /// Why an authorization was given, changed or taken back, or what was found out about a call.
+    /// The maximum size of a reason: of a change to an authorization, or of a reconciliation.
     REASON_BYTES_MAX: usize = 4_096, "bytes";
-    /// Keys whose split is shown at once.
+    /// The maximum number of keys in a preview of a canary split.
     PREVIEW_KEYS_MAX: usize = 5_000, "keys";
-    /// Differences of files that one reply has room for; of further ones it has the sizes.
+    /// The maximum total size of the file diffs in one reply. Further files are listed with their sizes only.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
-    /// A page of turns ends behind the one that takes it past this.
+    /// The size of a page of turns: the page ends with the turn that reaches it.
     TURNS_LISTED_BYTES: usize = 256 << 10, "bytes";
-    /// Equal lines that a difference shows around those that differ.
+    /// The number of context lines around each change in a diff.
     DIFF_AROUND_LINES: usize = 3, "lines";
-    /// How long the shortest difference of one file is looked for; after that a longer one is given.
+    /// The time limit for finding the shortest diff of one file. After that the diff may be longer than necessary.
     DIFF_MS: u64 = 2_000, "ms";
 }
 

@@ -1,8 +1,8 @@
-//! Pointers: which artifact of a signature is served, to whom another one, and how it came to that.
+//! Pointers: which artifact of a signature is served, which callers get another one, and the history of that.
 //!
-//! Every change is made from a version that its maker saw, and is written with its audit in one step; whoever was second
-//! is told what stands there now. What is promoted has passed the gate that it was looked at beside: if the pointer moved
-//! meanwhile, nothing is promoted.
+//! Every change names the version that its author saw, and is written with its audit in one step; the second of two
+//! concurrent changes is refused with the current version. A promotion is checked against the version that it was
+//! evaluated with: if the pointer moved meanwhile, nothing is promoted.
 
 use cantrip::canon::AuditId;
 use cantrip::loom::{Actor, Contracts, PageRequest};
@@ -17,48 +17,48 @@ use serde_json::{Value, json};
 use crate::Service;
 use crate::limits::{PREVIEW_KEYS_MAX, REASON_BYTES_MAX};
 
-/// Who changes a pointer, from which version of it, and why.
+/// The author of a pointer change, the version that it starts from, and its reason.
 #[derive(Debug, Clone)]
 pub struct PointerRequest {
     pub signature: SignatureId,
-    /// What its maker saw; what stands there now unless it is given. 0: there is none yet.
+    /// The version that the author saw; the current one unless it is given. 0 means that there is no pointer yet.
     pub expected_version: Option<u64>,
     pub actor: Actor,
     pub reason: Option<String>,
 }
 
-/// What is to be done with a pointer. Promoting is not among it: that goes through its gate.
+/// A change of a pointer. Promotion is not included: it goes through its own check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RolloutAction {
-    /// Serve this artifact to everyone; another seed throws all keys anew.
+    /// Serves this artifact to everyone. Another seed reassigns all keys.
     Set {
         artifact: CompiledId,
         seed: Option<String>,
     },
     Canary(Canary),
-    /// No canary any more.
+    /// Removes the canary.
     Clear,
-    /// Undo the last change that still stands, or everything down to this audit and with it.
+    /// Undoes the last effective change, or every change back to and including this audit.
     Rollback {
         to: Option<AuditId>,
     },
 }
 
-/// What is to be served to everyone, and what speaks for it.
+/// An artifact to serve to everyone, with the evidence for it.
 #[derive(Debug, Clone, Default)]
 pub struct Promotion {
-    /// The canary unless it is given.
+    /// The artifact; the canary unless it is given.
     pub artifact: Option<CompiledId>,
     pub evaluation: Option<EvalReport>,
     pub bar: PromotionCriteria,
-    /// Passes over the gate; that needs a reason.
+    /// True to skip the check; that needs a reason.
     pub forced: bool,
 }
 
-/// The callers a preview shows the choice for.
+/// The callers that a preview covers.
 #[derive(Debug, Clone)]
 pub enum PreviewCallers {
-    /// So many keys, each a prefix and a number from 1.
+    /// This many keys, each a prefix and a number from 1.
     Numbered { keys: usize, prefix: String },
     /// One caller, by the ids that it would give to a predict.
     One(Box<CanaryScope>),
@@ -69,17 +69,17 @@ pub enum PreviewCallers {
 pub struct RolloutPreview {
     pub signature: SignatureId,
     pub callers: PreviewCallers,
-    /// As if the canary had this percent.
+    /// The percentage to assume for the canary.
     pub percent: Option<u8>,
 }
 
 impl Service {
-    /// All of them, by signature.
+    /// Returns all pointers, by signature.
     pub async fn pointers(&self) -> GuardedReply {
         self.read_reply("pointers".to_owned(), self.runtime().loom().pointers()).await
     }
 
-    /// What a signature's callers get.
+    /// Returns the pointer of a signature.
     pub async fn pointer(&self, signature: &SignatureId) -> GuardedReply {
         self.guarded_reply("pointer", async {
             Ok(codes::read(format!("pointer of {signature}")).value(self.pointer_of(signature).await?))
@@ -87,13 +87,13 @@ impl Service {
         .await
     }
 
-    /// What was done to it, oldest first.
+    /// Returns the changes of a pointer, oldest first.
     pub async fn pointer_audits(&self, signature: SignatureId, page: PageRequest) -> GuardedReply {
         let what = format!("audits of {signature}");
         self.read_reply(what, self.runtime().loom().pointer_audits(signature, page)).await
     }
 
-    /// Who would get what. Nothing is written.
+    /// Returns which artifact each caller would get. Nothing is written.
     pub async fn preview(&self, preview: &RolloutPreview) -> GuardedReply {
         self.guarded_reply("preview", async {
             Ok(codes::read(format!("split of {}", preview.signature)).value(self.preview_split(preview).await?))
@@ -124,7 +124,7 @@ impl Service {
         Ok(json!({"percent": pointer.canary_percent, "primary": rows.len() - canary, "canary": canary, "rows": rows}))
     }
 
-    /// Sets a pointer, puts an artifact on canary, takes it off, or walks back.
+    /// Sets a pointer, adds or removes a canary, or rolls back.
     pub async fn repoint(&self, repointing: PointerRequest, course: RolloutAction) -> GuardedReply {
         let (state, change) = match course {
             RolloutAction::Set { artifact, seed } => ("set", PointerOperation::Set { artifact, seed, metadata: None }),
@@ -136,7 +136,7 @@ impl Service {
         self.pointer_reply(repointing.signature, state, made).await
     }
 
-    /// Serves an artifact to everyone, if what is known about it is enough.
+    /// Serves an artifact to everyone, if the evidence for it is sufficient.
     pub async fn promote(&self, repointing: PointerRequest, promotion: Promotion) -> GuardedReply {
         let made = self.promote_artifact(&repointing, promotion).await;
         self.pointer_reply(repointing.signature, "promoted", made).await
@@ -160,7 +160,7 @@ impl Service {
             let cleared = bar.check(&artifact, &pointer, evaluation, self.clock.now().wall);
             cleared.map_err(|unmet| PromotionCriteria::refusal(&artifact, &unmet))?
         };
-        // The gate was asked about this version and no other.
+        // The check was made against this version and no other.
         let expected = repointing.expected_version.unwrap_or(pointer.version);
         let repointing = PointerRequest { expected_version: Some(expected), ..repointing.clone() };
         self.write_pointer(&repointing, PointerOperation::Promote { artifact, grounds: Box::new(grounds) }).await
@@ -188,12 +188,12 @@ impl Service {
         let change = PointerChange { signature_id: signature.clone(), expected_version, change, by };
         catalog.write_rows(vec![ContractRow::Pointer(Box::new(change))]).await?;
         let pointer = self.pointer_of(signature).await?;
-        // A change that changes nothing has no audit.
+        // A change without effect has no audit.
         let audit_id = if self.is_audited(&pointer, audit_id).await? { Some(audit_id) } else { None };
         Ok(ChangedPointer { pointer, audit_id })
     }
 
-    /// Whether a change was written under this id; another one may have come behind it.
+    /// Returns true if a change was written under this id; another change may have followed it.
     async fn is_audited(&self, pointer: &Pointer, audit: AuditId) -> Result<bool, Refusal> {
         if pointer.head_audit_id == Some(audit) {
             return Ok(true);

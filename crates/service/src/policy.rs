@@ -1,4 +1,4 @@
-//! Policy: what was decided about a run, decided again.
+//! Policy: repeats the recorded decisions about a run.
 
 use cantrip::canon::RunId;
 use cantrip::policy::RedecideOutcome;
@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::Service;
 
 impl Service {
-    /// Decides again about every call of a run that policy was asked about, each from what was stored then. Success if each
-    /// comes to the same decision with the same hash; else an error that names the first difference.
+    /// Repeats the policy decision about every call of a run, each from its stored input. Succeeds if each gives the
+    /// same decision with the same hash; else returns an error that names the first difference.
     pub async fn replay_policy(&self, run: RunId) -> GuardedReply {
         let found = match self.own_run(run).await {
             Ok(_) => self.runtime().redecide(run).await,

@@ -1,4 +1,4 @@
-//! What changes nothing: looms, turns, threads, runs, exports.
+//! Calls that change nothing: looms, turns, threads, runs, exports.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use crate::limits::TURNS_LISTED_BYTES;
 use crate::scope::missing;
 
 impl Service {
-    /// What was read is the value of the reply.
+    /// Returns a reply whose value is the result of `reading`.
     pub(crate) async fn read_reply<T: Serialize>(
         &self,
         what: String,
@@ -38,7 +38,7 @@ impl Service {
         self.read_reply("looms".to_owned(), self.visible_looms()).await
     }
 
-    /// All of them; of an owner's service those in which it has a run.
+    /// Returns all looms; for an owner's service, those in which it has a run.
     async fn visible_looms(&self) -> Result<Vec<LoomId>, Error> {
         let all = self.runtime().loom().looms().await?;
         if !self.is_scoped() {
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// A loom is there for an owner who has a run in it.
+    /// Checks that an owner's service has a run in this loom.
     async fn check_loom_visible(&self, loom: LoomId) -> Result<(), Error> {
         let mut page = PageRequest::FIRST;
         while self.is_scoped() {
@@ -71,7 +71,7 @@ impl Service {
         Ok(())
     }
 
-    /// The cantrips of a loom, each with its call.
+    /// Returns the cantrips of a loom, each with its call.
     pub async fn roots(&self, loom: LoomId) -> GuardedReply {
         let reading = async {
             self.check_loom_visible(loom).await?;
@@ -127,7 +127,7 @@ impl Service {
         self.read_reply(format!("turn {turn}"), self.visible_turn(turn)).await
     }
 
-    /// The path to a turn, root first, with its casts, folds and forks.
+    /// Returns the path to a turn, root first, with its casts, folds and forks.
     pub async fn thread(&self, leaf: TurnId) -> GuardedReply {
         let reading = async {
             self.visible_turn(leaf).await?;
@@ -136,7 +136,7 @@ impl Service {
         self.read_reply(format!("thread {leaf}"), reading).await
     }
 
-    /// The last turns of a loom's threads.
+    /// Returns the last turns of a loom's threads.
     pub async fn leaves(&self, loom: LoomId, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().leaves(loom, page);
         let keep = |leaf: TurnId| async move {
@@ -166,12 +166,12 @@ impl Service {
         self.read_reply("runs".to_owned(), self.own_page(page, list, |run| self.keep_own_run(run))).await
     }
 
-    /// The same, the one that was written last first.
+    /// Returns the runs, the most recently written first.
     pub async fn latest_runs(&self, page: PageRequest) -> GuardedReply {
         self.read_reply("runs".to_owned(), self.visible_latest_runs(None, page)).await
     }
 
-    /// A page of the runs that stand so, the one that was written last first.
+    /// Returns a page of the runs in this state, the most recently written first.
     pub async fn own_latest_runs(
         &self,
         state: Option<RunState>,
@@ -193,7 +193,8 @@ impl Service {
         self.read_reply(format!("run {run}"), self.visible_run(run)).await
     }
 
-    /// A run with what became of it: its outcome once it has ended, and until then what waits for a person.
+    /// Returns a run with its result: its outcome once it has ended, and until then the calls that wait for an
+    /// approval.
     pub async fn run_details(&self, run: RunId) -> GuardedReply {
         self.guarded_reply("run", async {
             let view = self.own_run(run).await?;
@@ -216,7 +217,7 @@ impl Service {
         .await
     }
 
-    /// The closed turns of a run, its children's among them, in the order in which they were closed.
+    /// Returns the closed turns of a run, including those of its children, in the order in which they were closed.
     pub async fn turns_of_run(&self, run: RunId, page: PageRequest) -> GuardedReply {
         self.read_reply(format!("turns of {run}"), self.list_run_turns(run, page)).await
     }
@@ -252,17 +253,18 @@ impl Service {
         self.keep_if_run_owned(turn, run).await
     }
 
-    /// What an id, or the beginning of one, names.
+    /// Resolves an id or a prefix of one.
     pub async fn resolve(&self, prefix: &str) -> GuardedReply {
         self.read_reply("id".to_owned(), self.resolve_prefix("id", prefix)).await
     }
 
-    /// The same as a value; `kind` is what it is called where there is none.
+    /// Resolves an id or a prefix of one, as a value. `kind` is the name of the resource in a NotFound.
     pub async fn find(&self, kind: &'static str, prefix: &str) -> Result<AnyId, Refusal> {
         self.resolve_prefix(kind, prefix).await.map_err(|error| store_refusal(&error))
     }
 
-    /// The same NotFound answers what never was, what is another owner's, and a beginning that others' ids share.
+    /// Resolves a prefix. An unknown id, another owner's resource, and a prefix that other owners' ids share all return
+    /// the same NotFound.
     async fn resolve_prefix(&self, kind: &'static str, prefix: &str) -> Result<AnyId, Error> {
         let unseen = || missing(kind, prefix.to_owned());
         if prefix.is_empty() {
@@ -279,7 +281,7 @@ impl Service {
                     self.visible_run(run).await.map(drop)
                 }
                 AnyId::Loom(loom) => self.check_loom_visible(loom).await,
-                // Nobody is told about one but with its thread.
+                // An owner sees a fold only as part of its thread.
                 AnyId::Fold(_) if self.is_scoped() => Err(unseen()),
                 AnyId::Fold(_) => Ok(()),
             };
@@ -292,9 +294,9 @@ impl Service {
         }
     }
 
-    /// Exports a loom. The lines go to `take`, one by one, since a reply is bounded and a loom is not; the reply says
-    /// how many there were. A journal that is not redacted has its papers behind its records, so that its receipts can be
-    /// verified wherever it goes; of a redacted one nothing could be, since receipts are hashes over what was said.
+    /// Exports a loom. `take` gets the lines one by one, since a reply is bounded and a loom is not; the reply has
+    /// their number. A journal without redaction is followed by its evidence rows, so that its receipts can be verified
+    /// anywhere. With redaction they could not be verified, since receipts are hashes over the original content.
     pub async fn export(
         &self,
         loom: LoomId,
@@ -303,7 +305,7 @@ impl Service {
         mut take: impl FnMut(String),
     ) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface("export"), |rb| async {
-            // A loom holds what all owners did.
+            // A loom holds the records of all owners.
             if self.is_scoped() {
                 return rb.refuse(store_refusal(&missing("loom", loom.to_string())));
             }

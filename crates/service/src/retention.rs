@@ -1,7 +1,7 @@
-//! Retention: removing the records of old runs, by a policy that somebody gives.
+//! Retention: removing the records of old runs, by an explicit policy.
 //!
-//! Nothing else deletes history. Every removal leaves a row that says who asked for it, when, why and by which policy, with the
-//! hash from which the chain of the run goes on.
+//! Nothing else deletes history. Every removal leaves a row with its actor, time, reason and policy, and with the hash
+//! from which the chain of the run continues.
 
 use cantrip::canon::RetentionId;
 use cantrip::loom::{Error, Journal, PageRequest, Removal, RetentionOrder, RetentionPlan, RetentionPolicy};
@@ -13,7 +13,7 @@ use crate::Service;
 use crate::spend::ChangeReason;
 
 impl Service {
-    /// What a policy would remove now. Nothing is written.
+    /// Returns the runs that a policy would remove now. Nothing is written.
     pub async fn retention_plan(&self, policy: &RetentionPolicy) -> GuardedReply {
         self.guarded_reply("retention", async {
             let plan = self.plan_retention(policy).await?;
@@ -31,7 +31,7 @@ impl Service {
         planned.map_err(|error| store_refusal(&error))
     }
 
-    /// Removes what a policy covers, run by run, and records each removal.
+    /// Removes the runs that a policy covers, one by one, and records each removal.
     pub async fn apply_retention(&self, policy: &RetentionPolicy, because: ChangeReason) -> GuardedReply {
         self.guarded_reply("retention", async {
             because.check()?;
@@ -44,7 +44,7 @@ impl Service {
             for run in &plan.runs {
                 match self.runtime().loom().remove(order.clone(), run.run_id).await {
                     Ok(removal) => removed.push(removal),
-                    // It changed since the plan was made: someone forked it, or removed it first.
+                    // The run changed since the plan was made: it was forked, or removed by another process.
                     Err(Error::InvalidStep { .. }) => skipped += 1,
                     Err(error) => return Err(store_refusal(&error)),
                 }
@@ -59,7 +59,7 @@ impl Service {
         .await
     }
 
-    /// What retentions removed, oldest first.
+    /// Returns the recorded removals, oldest first.
     pub async fn removals(&self, page: PageRequest) -> GuardedReply {
         self.guarded_reply("removals", async {
             self.check_may_remove()?;
@@ -69,7 +69,8 @@ impl Service {
         .await
     }
 
-    /// Only the house removes history: an owner who could would remove what others rely on.
+    /// Checks that this service is unrestricted: an owner who could remove history would remove records that others
+    /// rely on.
     fn check_may_remove(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
             return Err(codes::not_authorized("a retention", "only the house removes records").into());

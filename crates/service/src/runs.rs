@@ -1,4 +1,4 @@
-//! Runs that nobody works on.
+//! Runs without a driver.
 
 use cantrip::canon::RunId;
 use cantrip::loom::{Journal, PageRequest, RunView};
@@ -12,7 +12,7 @@ use crate::act::reply_without_cast;
 use crate::limits::PICKED_UP_TOGETHER_MAX;
 
 impl Service {
-    /// The runs that nobody works on: live ones whose owner's lease is over, and that wait for nobody.
+    /// Returns the runs without a driver: live runs whose lease has expired and that do not wait for a decision.
     pub async fn orphans(&self) -> Result<Vec<RunView>, Refusal> {
         let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
         loop {
@@ -27,7 +27,7 @@ impl Service {
         }
     }
 
-    /// Whether someone pays for a run of this agent here; a store without a ledger asks nobody.
+    /// Returns true if a run of this agent has funds here; always true for a store without a ledger.
     pub async fn is_funded(&self, run: &RunView, agent: Option<String>) -> Result<bool, Refusal> {
         let principal = Principal {
             owner: owner_of(&run.owner)?,
@@ -42,16 +42,17 @@ impl Service {
         }
     }
 
-    /// Marks what processes that are gone left reserved: see [`Runtime::recover`](cantrip::Runtime::recover). This is what a
-    /// process does when it starts.
+    /// Marks the reservations that dead processes left: see [`Runtime::recover`](cantrip::Runtime::recover). A process
+    /// calls this when it starts.
     pub async fn recover(&self) -> Result<u64, Refusal> {
         self.runtime().recover().await
     }
 
-    /// Goes on with these runs, a few at once; `cantrip_of` finds what each was cast with, and `done` hears of each when
-    /// it rests. One that someone else takes first, or whose cantrip cannot be found, is answered so and left alone.
+    /// Resumes these runs, a few at a time. `cantrip_of` finds the cantrip of each, and `done` gets the reply of each
+    /// when it stops. A run that another process takes first, or whose cantrip cannot be found, gets a refusal and is
+    /// left alone.
     ///
-    /// This is what a process that serves does when it starts, with its [`orphans`](Self::orphans).
+    /// A serving process calls this when it starts, with its [`orphans`](Self::orphans).
     pub async fn resume_runs(
         &self,
         runs: Vec<RunId>,

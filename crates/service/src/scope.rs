@@ -1,8 +1,8 @@
-//! Whose is it?
+//! Which owner does a resource belong to?
 //!
-//! A service may be somebody's: then whatever belongs to another is not there for it, in the very words in which it is told
-//! of what never was. This stands here and in no surface, so that no door can forget it. Signatures, artifacts and pointers
-//! are shared by all: everybody reads them, and only an operator, or the house itself, changes them.
+//! A service may be restricted to one owner: then the resources of other owners return the same NotFound as resources
+//! that do not exist. The check is here and in no surface, so that no surface can forget it. Signatures, artifacts and
+//! pointers are shared: every owner reads them, and only an operator or the unrestricted service changes them.
 
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Actor, CastView, EntityView, Error, ListPage, Loom, PageRequest, RunView, Turn};
@@ -12,18 +12,18 @@ use serde_json::json;
 
 use crate::Service;
 
-/// On whose behalf a service acts.
+/// The owner on whose behalf a service acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServiceScope {
-    /// Nobody's: of whoever has the store in hand.
+    /// No restriction: for a caller who can read the store itself.
     Unrestricted,
     Owner(Actor),
-    /// An owner who looks after what all share.
+    /// An owner who may change shared resources.
     Operator(Actor),
 }
 
 impl ServiceScope {
-    /// Whose it is, unless it is the house's own.
+    /// Returns the owner, unless the service is unrestricted.
     fn owner(&self) -> Option<&Actor> {
         match self {
             Self::Unrestricted => None,
@@ -33,14 +33,14 @@ impl ServiceScope {
 }
 
 impl Service {
-    /// The same house as one owner sees it: what it casts is its own, and nothing else is shown or touched.
+    /// Returns the same service restricted to one owner: it owns what it casts, and sees and changes nothing else.
     #[must_use]
     pub fn for_owner(&self, owner: Actor) -> Self {
         let runtime = self.runtime.with_actor(owner.clone());
         Self { runtime, scope: ServiceScope::Owner(owner), live_entities: std::sync::Arc::default(), ..self.clone() }
     }
 
-    /// The same service, of an owner who may change what all share.
+    /// Returns the same service for an operator, who may change shared resources.
     #[must_use]
     pub fn as_operator(&self) -> Self {
         let standing = match &self.scope {
@@ -50,8 +50,8 @@ impl Service {
         Self { scope: standing, ..self.clone() }
     }
 
-    /// Signatures, artifacts and pointers are what everybody's predicts run on: one owner must not change them for the
-    /// others.
+    /// Checks that this service may change signatures, artifacts and pointers. All predicts depend on them, so one
+    /// owner must not change them for the others.
     pub(crate) fn check_may_change_shared(&self) -> Result<(), Refusal> {
         match &self.scope {
             ServiceScope::Unrestricted | ServiceScope::Operator(_) => Ok(()),
@@ -68,7 +68,7 @@ impl Service {
         self.scope.owner().is_some()
     }
 
-    /// Whether what this owner has is there for this service.
+    /// Returns true if the resources of this owner are visible to this service.
     pub(crate) fn can_see(&self, owner: &str) -> bool {
         self.scope.owner().is_none_or(|own| own.as_str() == owner)
     }
@@ -99,35 +99,35 @@ impl Service {
         if self.can_see_run(run).await? { Ok(seen) } else { Err(missing("turn", turn.to_string())) }
     }
 
-    /// A run, if it is there for this service.
+    /// Returns a run, if it is visible to this service.
     pub async fn own_run(&self, run: RunId) -> Result<RunView, Refusal> {
         self.visible_run(run).await.map_err(|error| store_refusal(&error))
     }
 
-    /// An entity, likewise.
+    /// Returns an entity, if it is visible to this service.
     pub async fn own_entity(&self, entity: EntityId) -> Result<EntityView, Refusal> {
         self.visible_entity(entity).await.map_err(|error| store_refusal(&error))
     }
 
-    /// A turn, likewise.
+    /// Returns a turn, if it is visible to this service.
     pub async fn own_turn(&self, turn: TurnId) -> Result<Turn, Refusal> {
         self.visible_turn(turn).await.map_err(|error| store_refusal(&error))
     }
 
-    /// The run that a turn was made in.
+    /// Returns the run of a turn.
     pub async fn run_of_turn(&self, turn: TurnId) -> Result<RunId, Refusal> {
         let cast = self.own_turn(turn).await?.cast_id;
         Ok(self.runtime().loom().cast(cast).await.map_err(|error| store_refusal(&error))?.run_id)
     }
 
-    /// The cast that a run is of its root.
+    /// Returns the root's cast in a run.
     pub(crate) async fn root_cast(&self, view: &RunView) -> Result<Option<CastView>, Error> {
         let Some(entity) = view.entity_id else { return Ok(None) };
         let casts = self.runtime().loom().casts(entity).await?;
         Ok(casts.into_iter().rev().find(|cast| cast.run_id == view.run_id))
     }
 
-    /// The last turn that the root of a run has closed in it.
+    /// Returns the last turn that the root of a run has closed in it.
     pub async fn leaf_of_run(&self, run: RunId) -> Result<Option<TurnId>, Refusal> {
         let found = async {
             let view = self.visible_run(run).await?;
@@ -143,8 +143,8 @@ impl Service {
         found.await.map_err(|error: Error| store_refusal(&error))
     }
 
-    /// A page of what this service sees. Where others own much of what is listed a page may hold fewer than it could,
-    /// and still lead on.
+    /// Returns a page of the visible resources. If other owners own much of the list, a page may hold fewer items than
+    /// its limit and still have a next page.
     pub(crate) async fn own_page<T, L, K>(
         &self,
         mut page: PageRequest,
@@ -171,12 +171,12 @@ impl Service {
         }
     }
 
-    /// Keeps what this owner has.
+    /// Keeps the item if its owner is visible.
     pub(crate) async fn keep_if_owned<T>(&self, item: T, owner: String) -> Result<Option<T>, Error> {
         Ok(self.can_see(&owner).then_some(item))
     }
 
-    /// Keeps what was made in a run of this service's.
+    /// Keeps the item if its run is visible.
     pub(crate) async fn keep_if_run_owned<T>(&self, item: T, run: RunId) -> Result<Option<T>, Error> {
         Ok(self.can_see_run(run).await?.then_some(item))
     }

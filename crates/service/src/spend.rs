@@ -1,4 +1,4 @@
-//! Money: who may spend what, what is held and was spent, and whether it adds up.
+//! Money: authorizations, reservations, spending, and the audit of the ledger.
 
 use cantrip::canon::{AuthorizationId, Timestamp};
 use cantrip::loom::{
@@ -16,7 +16,7 @@ use crate::Service;
 use crate::limits::REASON_BYTES_MAX;
 use crate::scope::missing;
 
-/// Who changes something about money, and why.
+/// The actor and the reason of a change to the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeReason {
     pub actor: Actor,
@@ -35,7 +35,7 @@ impl ChangeReason {
 }
 
 impl Service {
-    /// Gives an authorization of these terms, from now on.
+    /// Issues an authorization with these terms, valid from now.
     pub async fn authorize(&self, terms: Terms, because: ChangeReason) -> GuardedReply {
         let now = self.clock.now().wall;
         let id: AuthorizationId = self.ids.next(now);
@@ -60,7 +60,7 @@ impl Service {
         answered.await
     }
 
-    /// Takes an authorization back: nothing is reserved under it any more, and what is under way is settled.
+    /// Revokes an authorization: nothing more is reserved under it, and open reservations are settled.
     pub async fn revoke(&self, authorization: AuthorizationRef, because: ChangeReason) -> GuardedReply {
         let (name, now) = (authorization.to_string(), self.clock.now().wall);
         let ChangeReason { actor, reason } = because.clone();
@@ -72,7 +72,7 @@ impl Service {
         self.money_change_reply("revoke", "authorization", name, "revoked", applied).await
     }
 
-    /// Money is the house's to give: an owner who could would give it to itself.
+    /// Checks that this service is unrestricted: an owner who could issue money would issue it to itself.
     fn check_may_authorize(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
             return Err(codes::not_authorized("a change of the ledger", "only the house gives money").into());
@@ -80,7 +80,7 @@ impl Service {
         Ok(())
     }
 
-    /// Writes what changes outside every run.
+    /// Writes a change that belongs to no run.
     async fn apply_operation(&self, name: String, operation: Operation) -> Result<(), Refusal> {
         let id = StepId::new(format!("change-{name}")).map_err(|_| codes::crash())?;
         let answer = self.runtime().loom().append(Step::outside_runs(id).money(operation)).await;
@@ -104,12 +104,12 @@ impl Service {
         answered.await
     }
 
-    /// The authorizations, oldest first.
+    /// Returns the authorizations, oldest first.
     pub async fn authorizations(&self, page: PageRequest) -> GuardedReply {
         self.read_reply("authorizations".to_owned(), self.visible_authorizations(page)).await
     }
 
-    /// A page of the authorizations, oldest first.
+    /// Returns a page of the authorizations, oldest first.
     pub async fn own_authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Refusal> {
         self.visible_authorizations(page).await.map_err(|error| store_refusal(&error))
     }
@@ -123,12 +123,12 @@ impl Service {
         self.own_page(page, list, keep).await
     }
 
-    /// An authorization as it stands, with every revision of its terms.
+    /// Returns an authorization in its current state, with every revision of its terms.
     pub async fn authorization(&self, id: AuthorizationRef) -> GuardedReply {
         self.read_reply(format!("authorization {id}"), self.visible_authorization(id)).await
     }
 
-    /// The same as a value.
+    /// Returns an authorization as a value.
     pub async fn own_authorization(&self, id: AuthorizationRef) -> Result<Value, Refusal> {
         self.visible_authorization(id).await.map_err(|error| store_refusal(&error))
     }
@@ -143,7 +143,7 @@ impl Service {
         Ok(json!({"authorization": row, "remaining": remaining, "agreements": agreements}))
     }
 
-    /// Reservations, oldest first.
+    /// Returns reservations, oldest first.
     pub async fn reservations(&self, wanted: ReservationFilter, page: PageRequest) -> GuardedReply {
         let list = |page| self.runtime().loom().reservations(wanted.clone(), page);
         let keep = |booked: ReservationRow| {
@@ -153,8 +153,8 @@ impl Service {
         self.read_reply("reservations".to_owned(), self.own_page(page, list, keep)).await
     }
 
-    /// Notes what someone found out about a call of unknown outcome. The first finding stands; the same again is
-    /// answered as it was.
+    /// Records the verdict about a call of unknown outcome. The first verdict is final; the same verdict again gets the
+    /// same reply.
     pub async fn reconcile(&self, reservation: ReservationId, verdict: Verdict, because: ChangeReason) -> GuardedReply {
         let now = self.clock.now().wall;
         let state = match verdict {
@@ -180,14 +180,14 @@ impl Service {
         let ChangeReason { actor, reason } = because;
         let by = actor.as_str().to_owned();
         let found = Reconciliation { verdict, by, reason, at, estimated: false };
-        // Each finding is a step of its own: whether it says what was said before is the ledger's to know.
+        // Each verdict is a separate step: the ledger decides whether it equals the earlier one.
         let id = StepId::new(format!("reconcile-{}", self.ids.next::<cantrip::canon::kinds::Decision>(at)));
         let step = Step::annotation(id.map_err(|_| codes::crash())?, booked.row.terms().run);
         let step = step.money(Operation::reconcile(reservation.clone(), found));
         operation_result(loom.append(step).await.map_err(|error| store_refusal(&error))?)
     }
 
-    /// Reckons every counter of the ledger anew; for an owner, those of its own authorizations.
+    /// Recalculates every counter of the ledger; for an owner, those of its own authorizations.
     pub async fn verify_spend(&self) -> GuardedReply {
         let found = self.audit_ledger().await;
         let answered = self.runtime().guard().call(Call::surface("verify"), |rb| async {
@@ -234,7 +234,7 @@ fn operation_result(answer: AppendOutcome) -> Result<(), Refusal> {
     }
 }
 
-/// What does not fit what the ledger holds.
+/// Converts a ledger fault into a refusal.
 fn ledger_refusal(what: String, fault: LedgerFault) -> Refusal {
     match fault {
         LedgerFault::NotFound { what: kind } => codes::not_found(kind, what).into(),

@@ -1,7 +1,7 @@
-//! Traces, read back.
+//! Reading traces.
 //!
-//! A trace was sanitised before it was stored. It is redacted again when it is read, with the rules and secrets that this
-//! process knows today, unless the caller asks for the stored form. Every read goes through the owner check of the run.
+//! A trace was sanitised before it was stored. It is redacted again when it is read, with the rules and secrets that
+//! this process knows today, unless the caller asks for the stored form. Every read passes the owner check of the run.
 
 use cantrip::loom::{Contracts, PageRequest, ReceiptFilter};
 use cantrip::reply::{Call, GuardedReply, Refusal, ReplyDraft, Success, codes};
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use crate::Service;
 use crate::scope::missing;
 
-/// How a trace is named.
+/// The name of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceName {
-    /// By its own reference, as in `trace:run_...:0123456789abcdef0123`.
+    /// Its own reference, as in `trace:run_...:0123456789abcdef0123`.
     Reference(String),
-    /// By the receipt of its predict.
+    /// The receipt of its predict.
     Receipt(ReceiptId),
 }
 
 impl TraceName {
-    /// Reads a reference or the id of a receipt.
+    /// Parses a reference or the id of a receipt.
     pub fn parse(text: &str) -> Self {
         match text.parse() {
             Ok(receipt) => Self::Receipt(receipt),
@@ -32,16 +32,16 @@ impl TraceName {
     }
 }
 
-/// Whether secrets are taken out of a trace when it is read.
+/// The redaction of a trace when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceContent {
     #[default]
     Redacted,
-    /// As it was stored. It was sanitised then.
+    /// As stored; it was sanitised then.
     AsStored,
 }
 
-/// What a row says of its trace, without the payload.
+/// Returns the fields of a row without the payload.
 fn describe_row(row: &TraceRow) -> Value {
     json!({
         "trace_ref": row.trace_ref, "trace_hash": row.trace_hash, "run_id": row.run_id, "predict_id": row.predict_id,
@@ -62,7 +62,7 @@ impl Service {
         .await
     }
 
-    /// The same as a value.
+    /// Reads a trace back and returns it as a value.
     pub async fn read_trace(&self, name: &TraceName, content: TraceContent) -> Result<Value, Refusal> {
         let row = self.own_trace(name).await?;
         self.read_row(&row, content).await
@@ -80,7 +80,7 @@ impl Service {
         Ok(value)
     }
 
-    /// The row of a trace that this service may see. The trace of another owner is reported as not found.
+    /// Returns the row of a trace that is visible to this service. The trace of another owner is reported as not found.
     async fn own_trace(&self, name: &TraceName) -> Result<TraceRow, Refusal> {
         let loom = self.runtime().loom();
         let (reference, receipt) = match name {
@@ -100,8 +100,8 @@ impl Service {
         Ok(row)
     }
 
-    /// Writes the traces of receipts, one line of JSON each. An expired trace is a line that says when and by which rule it was
-    /// deleted. A trace that cannot be read is a line with its error, and the reply is the first such error.
+    /// Writes the traces of receipts, one line of JSON each. The line of an expired trace has the time and the rule of
+    /// its deletion. A trace that cannot be read is a line with its error, and the reply is the first such error.
     pub async fn export_traces(
         &self,
         wanted: ReceiptFilter,
@@ -169,7 +169,7 @@ impl Service {
     }
 }
 
-/// The trace that a receipt names.
+/// Returns the reference of the trace that a receipt names.
 fn trace_reference(row: &ReceiptRow) -> Result<String, Refusal> {
     let id = row.receipt_id.to_string();
     let receipt = row.receipt().map_err(|fault| codes::record_altered("receipt", id.as_str(), fault.field))?;

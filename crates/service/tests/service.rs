@@ -1,4 +1,4 @@
-//! What every surface gets from the service.
+//! The promises of the service to every surface.
 
 use cantrip::canon::{EntityId, Timestamp};
 use cantrip::circle::gate::builtin;
@@ -38,7 +38,7 @@ fn rewarding(turn: cantrip::canon::TurnId, reward: f64) -> RewardRequest {
     RewardRequest { turn, reward, by: Actor::new("tester").expect("a name"), note: None }
 }
 
-/// Every record, as text.
+/// Returns every record, as text.
 async fn journal(service: &Service, cantrip: &Cantrip) -> Vec<String> {
     let mut lines = Vec::new();
     let take = |line| lines.push(line);

@@ -1,11 +1,12 @@
-//! Has a person allowed it? An approval covers one subject up to an amount, once; the attempts of its call add up in it.
+//! Has a person allowed it? An approval covers one subject once, up to an amount; all attempts of its call count
+//! against that amount.
 
 use cantrip_canon::{ApprovalId, Hash, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{ApprovalSnapshot, AuthorizationRef, CallKey, Counters};
 
-/// Where a request for an approval stands.
+/// The state of a request for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
@@ -17,7 +18,7 @@ pub enum ApprovalState {
 }
 
 impl ApprovalState {
-    /// As the ledger writes it.
+    /// The name in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -29,7 +30,7 @@ impl ApprovalState {
     }
 }
 
-/// What is asked of a person: to pay, or to let a gate act.
+/// The permission that a person is asked for: to pay, or to let a gate act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalKind {
@@ -38,7 +39,7 @@ pub enum ApprovalKind {
 }
 
 impl ApprovalKind {
-    /// As the ledger writes it.
+    /// The name in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Spend => "spend",
@@ -47,7 +48,7 @@ impl ApprovalKind {
     }
 }
 
-/// A question to a person.
+/// A request for a person's approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     pub approval: ApprovalId,
@@ -62,11 +63,11 @@ pub struct ApprovalRequest {
     pub expires_at: Timestamp,
 }
 
-/// What became of a question.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalVerdict {
-    /// Up to this much, for all attempts of the call together.
+    /// Approved up to this amount, for all attempts of the call together.
     Approved(Money),
     Refused,
     Expired,
@@ -84,7 +85,7 @@ impl ApprovalVerdict {
     }
 }
 
-/// A person's answer, or the end of waiting for one.
+/// A person's decision, or the end of the wait for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalDecision {
     pub approval: ApprovalId,
@@ -94,12 +95,12 @@ pub struct ApprovalDecision {
     pub at: Timestamp,
 }
 
-/// An approval as the ledger keeps it. It holds no money.
+/// An approval as the ledger stores it. It holds no money.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
     pub request: ApprovalRequest,
     pub decision: Option<ApprovalDecision>,
-    /// What the holds and payments it covers come to.
+    /// The sums of the holds and payments that it covers.
     pub counters: Counters,
 }
 
@@ -119,7 +120,7 @@ impl Approval {
         }
     }
 
-    /// As policy sees it.
+    /// The approval as policy sees it.
     pub fn snapshot(&self) -> ApprovalSnapshot {
         ApprovalSnapshot {
             approval_id: self.request.approval.to_string(),

@@ -1,7 +1,7 @@
-//! Does the ledger add up? Each counter is what its reservations say, and what its entries say.
+//! Does the ledger add up? Each counter must equal the sum of its reservations, and the sum of its entries.
 //!
-//! Reservations come one by one, each with its entries, so that a ledger of any length can be gone through; what is
-//! remembered is one sum per counter.
+//! Reservations are passed one by one, each with its entries, so that a ledger of any length can be checked. Only one
+//! sum per counter is kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +11,28 @@ use serde::Serialize;
 use crate::limits::DIFFERENCES_MAX;
 use crate::{AnyReservation, Approval, Authorization, AuthorizationRef, Cap, Counters, Entry, ReservationRow, Terms};
 
-/// A number that is not what it should be.
+/// A number that differs from its expected value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The authorization it belongs to.
+    /// The authorization that the number belongs to.
     pub authorization: String,
-    /// Which counter, of what.
+    /// The counter and its subject.
     pub what: String,
-    /// As it is stored.
+    /// The stored value.
     pub stored: i64,
-    /// As it is reckoned from the rows.
+    /// The value that is computed from the rows.
     pub reckoned: i64,
 }
 
-/// What was found.
+/// The result of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct AuditReport {
     pub authorizations: u64,
     pub reservations: u64,
     pub entries: u64,
-    /// The first of them.
+    /// The first differences.
     pub differences: Vec<Difference>,
-    /// How many there are.
+    /// The number of all differences.
     pub count: u64,
 }
 
@@ -59,10 +59,10 @@ impl Sums {
     }
 }
 
-/// A ledger as it is gone through: first every cap, then every reservation with its entries, then the counters.
+/// An audit in progress: first pass every cap, then every reservation with its entries, then the counters.
 #[derive(Debug, Default)]
 pub struct LedgerAudit {
-    /// The authorizations that it is about; all of them if there is none.
+    /// The authorizations to audit; none means all.
     only: Option<BTreeSet<AuthorizationRef>>,
     parents: BTreeMap<(AuthorizationRef, String), Option<String>>,
     authorizations: BTreeMap<AuthorizationRef, Sums>,
@@ -73,7 +73,7 @@ pub struct LedgerAudit {
 }
 
 impl LedgerAudit {
-    /// An audit of these authorizations and of what hangs on them. Everything else that it is shown is neither counted nor
+    /// An audit of these authorizations and their rows. All other rows that it receives are neither counted nor
     /// compared.
     pub fn of(authorizations: impl IntoIterator<Item = AuthorizationRef>) -> Self {
         Self { only: Some(authorizations.into_iter().collect()), ..Self::default() }
@@ -83,13 +83,13 @@ impl LedgerAudit {
         self.only.as_ref().is_none_or(|only| only.contains(&authorization))
     }
 
-    /// Says that there is a cap, before the reservations under it come.
+    /// Adds a cap, before the reservations under it.
     pub fn cap(&mut self, cap: &Cap) {
         let key = (cap.terms.authorization, cap.terms.scope.clone());
         self.parents.insert(key, cap.terms.parent.clone());
     }
 
-    /// A reservation with all its entries, in order.
+    /// Adds a reservation with all its entries, in order.
     pub fn reservation(&mut self, booked: &ReservationRow, entries: &[Entry]) {
         let (row, hold) = (&booked.row, booked.row.terms());
         let (id, authorization) = (hold.id().to_string(), hold.authorization);
@@ -135,7 +135,7 @@ impl LedgerAudit {
         }
     }
 
-    /// An authorization's counters, with every revision of its terms.
+    /// Checks the counters of an authorization, with every revision of its terms.
     pub fn authorization<'a>(&mut self, row: &Authorization, terms: impl IntoIterator<Item = &'a Terms>) {
         if !self.is_about(row.id) {
             return;
@@ -143,12 +143,12 @@ impl LedgerAudit {
         self.findings.authorizations += 1;
         let sums = self.authorizations.remove(&row.id).unwrap_or_default();
         self.counters(row.id, "the total", row.totals, sums);
-        // What it may have reached is what the most generous of its terms allowed.
+        // The total may have reached the most generous limit among all revisions.
         let limits: Option<Vec<i64>> = terms.into_iter().map(|terms| terms.max_total).collect();
         self.within(row.id, "the total", row.totals, limits.and_then(|limits| limits.into_iter().max()), sums);
     }
 
-    /// The counters of a day, with every revision of its authorization's terms.
+    /// Checks the counters of a day, with every revision of its authorization's terms.
     pub fn day<'a>(
         &mut self,
         id: AuthorizationRef,
@@ -165,7 +165,7 @@ impl LedgerAudit {
         self.within(id, day, counters, limits.and_then(|limits| limits.into_iter().max()), sums);
     }
 
-    /// The counters of a cap.
+    /// Checks the counters of a cap.
     pub fn cap_counters(&mut self, cap: &Cap) {
         let id = cap.terms.authorization;
         if !self.is_about(id) {
@@ -177,7 +177,7 @@ impl LedgerAudit {
         self.within(id, &what, cap.counters, Some(cap.terms.limit.micros()), sums);
     }
 
-    /// The counters of an approval.
+    /// Checks the counters of an approval.
     pub fn approval(&mut self, approval: &Approval) {
         let id = approval.request.authorization;
         if !self.is_about(id) {
@@ -188,7 +188,7 @@ impl LedgerAudit {
         self.counters(id, &what, approval.counters, sums);
     }
 
-    /// What was found. Rows that no counter was shown for are a difference too.
+    /// Returns the result. Rows without a counter are a difference too.
     pub fn finish(mut self) -> AuditReport {
         let authorizations = std::mem::take(&mut self.authorizations);
         for (id, sums) in authorizations {
@@ -210,7 +210,7 @@ impl LedgerAudit {
         }
     }
 
-    /// No total is above its limit but by a recorded overage.
+    /// Checks that a total exceeds its limit only by a recorded overage.
     fn within(&mut self, id: AuthorizationRef, what: &str, stored: Counters, limit: Option<i64>, sums: Sums) {
         let Some(limit) = limit else { return };
         let (used, most) = (stored.spent + stored.reserved, limit.saturating_add(sums.overage));

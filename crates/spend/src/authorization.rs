@@ -1,4 +1,4 @@
-//! Who may spend what, on what, and until when? Terms are written once; a change is a new revision of them.
+//! Who may spend how much, on what, and until when? Terms are written once; a change is a new revision of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::limits::{CONSTRAINT_BYTES_MAX, CONSTRAINT_ENTRIES_MAX, OWNER_BYTES_MAX, SCOPE_ID_BYTES_MAX};
 use crate::{AuthorizationRef, Counters};
 
-/// Whose money it is: `user:X`, `guest:X`, `service:X`, `local` or `system`.
+/// The owner of the money: `user:X`, `guest:X`, `service:X`, `local` or `system`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Payer(String);
@@ -25,7 +25,7 @@ impl Payer {
         &self.0
     }
 
-    /// Whether nobody stands behind it who could be asked: these may spend without limits.
+    /// Returns true if the owner may spend without limits, because no person is behind it who could be asked.
     fn may_be_unlimited(&self) -> bool {
         matches!(self.0.as_str(), "local" | "system") || self.0.starts_with("service:")
     }
@@ -66,32 +66,33 @@ impl From<Payer> for String {
     }
 }
 
-/// What an authorization is good for. Plain values: losing what one names can never widen a grant. Null is any.
+/// The scope of an authorization. Null matches any value. The ids are plain values: deleting the named object can never
+/// widen a grant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
     pub run_id: Option<String>,
     /// The entity whose conversation the caller is in.
     pub thread_id: Option<String>,
-    /// The agent: its spell's name.
+    /// The agent: the name of its spell.
     pub autopilot_id: Option<String>,
 }
 
-/// How freely it may be spent.
+/// The conditions under which the money may be spent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum AuthorizationMode {
-    /// Never.
+    /// Never spend.
     Deny,
     /// Each spend waits for a person.
     Interactive,
     /// Unattended, within limits.
     DelegatedBudget,
-    /// Likewise, and a person above the threshold.
+    /// Unattended, within limits; a person must approve amounts above the threshold.
     DelegatedBudgetWithThreshold,
     /// For owners without a person behind them; limits are optional.
     System,
-    /// One that a later version wrote: nothing is spent under it.
+    /// A mode that a later version wrote: nothing is spent under it.
     Unknown(String),
 }
 
@@ -127,7 +128,8 @@ impl From<AuthorizationMode> for String {
     }
 }
 
-/// What may be bought. An absent list allows all, an empty one nothing; an entry is exact or ends in `*`.
+/// The gates, providers and models that may be paid for. An absent list allows all, an empty one nothing; an entry is
+/// exact or ends in `*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constraints {
@@ -149,7 +151,7 @@ fn matches(entries: &[String], name: &str) -> bool {
 }
 
 impl Constraints {
-    /// Ending a cast with an answer crosses nothing, so no list keeps an entity from it.
+    /// Returns true if the gate is allowed. `done` always is: it ends a cast with an answer and has no outside effect.
     pub fn allows_gate(&self, name: &str) -> bool {
         if name == "done" {
             return true;
@@ -174,7 +176,7 @@ fn allows(entries: Option<&[String]>, name: &str) -> bool {
     entries.is_none_or(|entries| matches(entries, name))
 }
 
-/// What was agreed. Owner, scope and currency stay for life; any other change is a new revision.
+/// The terms of an authorization. Owner, scope and currency never change; any other change is a new revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
@@ -182,7 +184,7 @@ pub struct Terms {
     pub scope: Scope,
     pub mode: AuthorizationMode,
     pub currency: Currency,
-    /// In micros, as all limits here.
+    /// In micros, like all limits here.
     pub max_total: Option<i64>,
     pub max_per_call: Option<i64>,
     pub max_per_day: Option<i64>,
@@ -193,7 +195,7 @@ pub struct Terms {
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Why terms cannot be agreed to.
+/// The reason why terms are not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TermsFault {
     #[error("{0:?} is no owner: user:NAME, guest:NAME, service:NAME, local or system")]
@@ -217,7 +219,7 @@ pub enum TermsFault {
 }
 
 impl Terms {
-    /// Those of `auth_local`, which every store of a single user has from the start: the same everywhere.
+    /// The terms of `auth_local`, which every store of a single user has from the start. They are the same everywhere.
     pub fn local() -> Self {
         Self {
             owner: Payer::local(),
@@ -249,17 +251,17 @@ impl Terms {
         })
     }
 
-    /// What a decision names them by.
+    /// The hash by which a decision names the terms.
     pub fn hash(&self) -> Hash {
         stable_hash(&self.value()).expect("texts and bounded numbers have a canonical form")
     }
 
-    /// Whether any of its limits is in force.
+    /// Returns true if any money limit is set.
     pub(crate) fn limits_money(&self) -> bool {
         self.max_total.is_some() || self.max_per_call.is_some() || self.max_per_day.is_some()
     }
 
-    /// Why these may not be written.
+    /// Returns the reason why these terms may not be written.
     pub fn check(&self) -> Result<(), TermsFault> {
         if let AuthorizationMode::Unknown(name) = &self.mode {
             return Err(TermsFault::Mode(name.chars().take(64).collect()));
@@ -305,7 +307,7 @@ impl Terms {
         Ok(())
     }
 
-    /// Why these cannot follow `before`.
+    /// Returns the reason why these terms cannot follow `before`.
     pub fn check_revision(&self, before: &Self) -> Result<(), TermsFault> {
         let fixed = [
             ("owner", self.owner == before.owner),
@@ -320,10 +322,10 @@ impl Terms {
     }
 }
 
-/// One revision of an authorization's terms, with who wrote it and why.
+/// One revision of an authorization's terms, with its author and reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermsRevision {
-    /// From 1.
+    /// The number of the revision, from 1.
     pub revision: u64,
     pub terms: Terms,
     pub actor: String,
@@ -331,7 +333,7 @@ pub struct TermsRevision {
     pub at: Timestamp,
 }
 
-/// An authorization as it stands.
+/// The current state of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authorization {
     pub id: AuthorizationRef,
@@ -342,13 +344,13 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// One with nothing spent yet.
+    /// An authorization with nothing spent yet.
     pub fn new(id: AuthorizationRef, terms: Terms, actor: String, reason: String, at: Timestamp) -> Self {
         let agreement = TermsRevision { revision: 1, terms, actor, reason, at };
         Self { id, agreement, totals: Counters::default(), created_at: at }
     }
 
-    /// `auth_local`.
+    /// The authorization `auth_local`.
     pub fn local() -> Self {
         let reason = "every store of a single user has it".to_owned();
         Self::new(AuthorizationRef::Local, Terms::local(), "cantrip".to_owned(), reason, Timestamp::EPOCH)
@@ -358,7 +360,7 @@ impl Authorization {
         &self.agreement.terms
     }
 
-    /// What is left of its total: negative where an overage passed it, none without a total.
+    /// The rest of the total: negative after an overage, none if there is no total.
     pub fn remaining(&self) -> Option<i64> {
         let limit = self.terms().max_total?;
         Some(limit.saturating_sub(self.totals.spent).saturating_sub(self.totals.reserved))

@@ -1,4 +1,4 @@
-//! What did policy say, and how can it be checked later? A decision carries the hash of all it was made from.
+//! What did policy decide, and how can it be verified later? A decision has a hash over all of its inputs.
 
 use std::fmt;
 
@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::AuthorizationRef;
 
-/// Which way it went.
+/// The result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
     Allowed,
     Denied,
-    /// Parks; never final.
+    /// The call waits for an approval; never final.
     NeedsApproval,
 }
 
-/// Why, in the words of a taxonomy that only grows. A code that this version does not know is read by its family.
+/// The reason of a decision, from a taxonomy that only grows. A code that this version does not know is handled by its
+/// family.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReasonCode(String);
@@ -33,7 +34,7 @@ pub enum Family {
     ManifestValidation,
     CommsFailed,
     CodingFailed,
-    /// One that a later version added.
+    /// A family that a later version added.
     Unknown,
 }
 
@@ -46,7 +47,7 @@ impl ReasonCode {
         &self.0
     }
 
-    /// Whether it denies for want of room, which another's settling could make.
+    /// Returns true if the denial is for lack of budget, which the settling of another call could free.
     pub fn is_over_limit(&self) -> bool {
         crate::reason::is_over_limit(self)
     }
@@ -77,17 +78,17 @@ impl fmt::Display for ReasonCode {
 pub struct Decision {
     pub decision: Ruling,
     pub reason_code: ReasonCode,
-    /// The taxonomy the code is from.
+    /// The version of the taxonomy of the reason code.
     pub reason_codes_version: String,
-    /// Over the decision and everything it was made from.
+    /// The hash over the decision and all of its inputs.
     pub evaluation_hash: Hash,
 }
 
-/// A decision with the authorization it was made under, as a gate record keeps it.
+/// A decision with the authorization it was made under, as a gate record stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyOutcome {
     #[serde(flatten)]
     pub decision: Decision,
-    /// None where no authorization was resolved.
+    /// None if no authorization was resolved.
     pub authorization_id: Option<AuthorizationRef>,
 }

@@ -1,4 +1,4 @@
-//! Which reservation is it? Ids that are cut from a hash, so that asking twice for the same thing names one row.
+//! How is a reservation named? Its id is cut from a hash, so that two requests for the same thing name the same row.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CALL_KEY_BYTES_MAX;
 
-/// Which authorization pays.
+/// The authorization that pays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AuthorizationRef {
-    /// `auth_local`: the one every store of a single user has from the start.
+    /// `auth_local`: the authorization that every store of a single user has from the start.
     Local,
     Issued(AuthorizationId),
 }
@@ -49,12 +49,12 @@ impl From<AuthorizationRef> for String {
     }
 }
 
-/// The name of the call that is paid for, as its owner writes it. What a call is, this room does not know.
+/// The name of the call that is paid for, as its owner writes it. This crate does not know what a call is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CallKey(String);
 
-/// Why a text cannot name a call.
+/// The reason why a text cannot name a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallKeyFault {
     #[error("the name of a call has 1 to {CALL_KEY_BYTES_MAX} bytes of visible ASCII, not {0:?}")]
@@ -93,7 +93,7 @@ impl From<CallKey> for String {
 
 const CUT: usize = 32;
 
-/// What an id is cut from.
+/// The hashed fields of an id.
 #[derive(Serialize)]
 struct Identity<'a> {
     attempt: u32,
@@ -109,12 +109,12 @@ fn cut(kind: &str, authorization: &str, run: &str, call: &str, attempt: u32) -> 
     stable_hash_of(&identity).expect("texts and a small number have a canonical form").hex(CUT)
 }
 
-/// The id of a reservation: `rsv_` and 32 digits cut from the hash of who pays for which attempt of which call.
+/// The id of a reservation: `rsv_` and 32 digits of the hash over the payer, the call and the attempt.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ReservationId(String);
 
-/// Why a text is not the id of a reservation.
+/// The reason why a text is not the id of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationIdFault {
     #[error("{0:?} is not the id of a reservation: rsv_ and 32 digits of 0-9 and a-f")]
@@ -170,7 +170,7 @@ impl fmt::Debug for ReservationId {
     }
 }
 
-/// What is sent to a provider that takes an idempotency key: derived like the reservation's id, never supplied.
+/// The idempotency key for a provider that accepts one: derived like the reservation's id, never supplied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProviderKey(String);
 
@@ -192,7 +192,7 @@ impl ProviderKey {
 mod tests {
     use super::*;
 
-    // The published values use short names that no id of ours can have, so they are checked below the types.
+    // The published values use short names that our ids cannot have, so this test works below the types.
     #[test]
     fn ids_are_cut_as_published() {
         let reservation = ReservationId::cut("auth_1", "run_1", "call_1", 1);

@@ -1,8 +1,8 @@
-//! What does a step's money come to, and what does it change? One piece of code for every ledger.
+//! What do the money operations of a step change? One implementation for every ledger.
 //!
-//! A [`LedgerState`] holds rows of a ledger: all of them in memory, or those that a database read for one step. A [`LedgerTransaction`] is
-//! written on top of it, operation after operation, each seeing the ones before; what it changed is taken over whole,
-//! or dropped without a trace. So a step that is refused has moved nothing, in whichever ledger.
+//! A [`LedgerState`] holds rows of a ledger: all of them in memory, or those that a database read for one step. A
+//! [`LedgerTransaction`] applies operations on top of it, one after the other, each seeing the earlier ones. Its
+//! changes are applied as a whole or dropped as a whole. So a refused step has changed nothing, in any ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::{
     TransitionOutcome, Usage, advance, evaluate, reason, reserve,
 };
 
-/// What was spent and what is held, in micros.
+/// The spent and the reserved amount, in micros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     pub spent: i64,
@@ -48,11 +48,11 @@ pub struct Cap {
     pub counters: Counters,
 }
 
-/// One row of the ledger: what an operation did. Written once.
+/// One entry of the ledger: the effect of an operation. Written once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub reservation: ReservationId,
-    /// From 1 within its reservation.
+    /// The number of the entry within its reservation, from 1.
     pub n: u64,
     pub authorization: AuthorizationRef,
     pub op: String,
@@ -65,7 +65,7 @@ pub struct Entry {
     pub at: Timestamp,
 }
 
-/// A decision with all that it was made from. Written once.
+/// A decision with all of its inputs. Written once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionRecord {
     pub id: DecisionId,
@@ -96,15 +96,15 @@ pub struct LedgerState {
     approvals: BTreeMap<ApprovalId, Approval>,
     rows: BTreeMap<ReservationId, ReservationRow>,
     calls: BTreeMap<(RunId, CallKey), BTreeSet<ReservationId>>,
-    /// Rows in state `reserved`, by the root of their tree.
+    /// The reservations in state `reserved`, by the root run of their tree.
     open: BTreeMap<RunId, BTreeSet<ReservationId>>,
 }
 
-/// What a page changed: the rows as they are now, and what is added.
+/// The changes of a transaction: the new state of changed rows, and the added rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub authorizations: BTreeMap<AuthorizationRef, Authorization>,
-    /// New revisions, each of an authorization above.
+    /// New revisions, each of an authorization in `authorizations`.
     pub agreements: Vec<(AuthorizationRef, TermsRevision)>,
     pub days: BTreeMap<(AuthorizationRef, String), Counters>,
     pub caps: BTreeMap<(AuthorizationRef, String), Cap>,
@@ -114,22 +114,23 @@ pub struct Changes {
     pub decisions: Vec<DecisionRecord>,
 }
 
-/// By which right operations are asked for.
+/// The right by which operations are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAccess {
-    /// Under the run's lease.
+    /// With the lease of the run.
     Lease { epoch: u64 },
-    /// Beside a run whose highest epoch is this and whose lease, if it has one, is live until then.
+    /// Without the lease of the run. The highest epoch of the run is `run_epoch`, and its lease, if any, ends at
+    /// `live_until`.
     Annotation { run_epoch: u64, live_until: Option<Timestamp> },
     /// Outside every run.
     OutsideRuns,
 }
 
-/// Who asks, by which right, and what the loom knows about the calls.
+/// The caller of an operation, its right, and the loom's knowledge about the calls.
 pub struct LedgerCaller<'a> {
     pub actor: &'a str,
     pub right: WriteAccess,
-    /// Whether a call of the step's run has its reply.
+    /// Returns true if a call of the step's run has its reply.
     pub replied: &'a dyn Fn(&CallKey) -> bool,
 }
 
@@ -148,21 +149,21 @@ impl LedgerCaller<'_> {
     }
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationOutcome {
-    /// It changed something.
+    /// The operation changed something.
     Done,
-    /// It was done before, with the same words.
+    /// The same operation was applied before.
     Replay,
     /// Policy did not allow a reserve.
     Refused(Box<DecisionRecord>),
-    /// Only open holds of the same tree stand in the way.
+    /// Only open holds of the same tree prevent the reserve.
     Wait,
 }
 
 impl LedgerState {
-    /// One with nothing but `auth_local` in it.
+    /// A state with only `auth_local` in it.
     pub fn with_local() -> Self {
         let mut book = Self::default();
         book.insert_authorization(Authorization::local());
@@ -201,27 +202,27 @@ impl LedgerState {
         self.rows.values()
     }
 
-    /// Takes in a row that was read.
+    /// Adds a row that was read from the store.
     pub fn insert_authorization(&mut self, row: Authorization) {
         self.authorizations.insert(row.id, row);
     }
 
-    /// Takes in a row that was read.
+    /// Adds a row that was read from the store.
     pub fn insert_day(&mut self, authorization: AuthorizationRef, day: String, counters: Counters) {
         self.days.insert((authorization, day), counters);
     }
 
-    /// Takes in a row that was read.
+    /// Adds a row that was read from the store.
     pub fn insert_cap(&mut self, cap: Cap) {
         self.caps.insert((cap.terms.authorization, cap.terms.scope.clone()), cap);
     }
 
-    /// Takes in a row that was read.
+    /// Adds a row that was read from the store.
     pub fn insert_approval(&mut self, approval: Approval) {
         self.approvals.insert(approval.request.approval, approval);
     }
 
-    /// Takes in a row that was read.
+    /// Adds a row that was read from the store.
     pub fn insert_reservation(&mut self, booked: ReservationRow) {
         let (terms, id) = (booked.row.terms(), booked.row.terms().id());
         self.calls.entry((terms.run, terms.call.clone())).or_default().insert(id.clone());
@@ -240,7 +241,7 @@ impl LedgerState {
         self.rows.insert(id, booked);
     }
 
-    /// Takes over what a page changed.
+    /// Applies the changes of a transaction.
     pub fn apply(&mut self, changes: &Changes) {
         let Changes { authorizations, days, caps, approvals, rows, agreements: _, entries: _, decisions: _ } = changes;
         authorizations.values().cloned().for_each(|row| self.insert_authorization(row));
@@ -250,13 +251,13 @@ impl LedgerState {
         rows.values().cloned().for_each(|row| self.insert_reservation(row));
     }
 
-    /// An empty page on top of it.
+    /// Starts an empty transaction on top of this state.
     pub fn transaction(&self) -> LedgerTransaction<'_> {
         LedgerTransaction { book: self, changes: Changes::default() }
     }
 }
 
-/// Operations being applied on top of a book.
+/// Operations that are applied on top of a state.
 #[derive(Debug)]
 pub struct LedgerTransaction<'a> {
     book: &'a LedgerState,
@@ -264,7 +265,7 @@ pub struct LedgerTransaction<'a> {
 }
 
 impl LedgerTransaction<'_> {
-    /// What it has changed so far.
+    /// The changes so far.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -293,7 +294,7 @@ impl LedgerTransaction<'_> {
         self.changes.rows.get(id).or_else(|| self.book.rows.get(id))
     }
 
-    /// The attempts of a call that there are rows of.
+    /// The reservations of all attempts of a call.
     fn attempts(&self, run: RunId, call: &CallKey) -> Vec<&AnyReservation> {
         let key = (run, call.clone());
         let stored = self.book.calls.get(&key).into_iter().flatten();
@@ -305,7 +306,7 @@ impl LedgerTransaction<'_> {
         ids.into_iter().filter_map(|id| self.reservation_row(id)).map(|booked| &booked.row).collect()
     }
 
-    /// The holds of a tree that are in flight.
+    /// The open holds of a tree.
     fn in_flight(&self, root: RunId, authorization: AuthorizationRef) -> Vec<&Reservation<Reserved>> {
         let stored = self.book.open.get(&root).into_iter().flatten();
         let ids: BTreeSet<&ReservationId> = stored.chain(self.changes.rows.keys()).collect();
@@ -321,8 +322,8 @@ impl LedgerTransaction<'_> {
             .collect()
     }
 
-    /// The caps from a scope up to its root. A scope without a cap has none above it either: whoever sets one names the
-    /// nearest above.
+    /// The caps from a scope up to its root. A scope without a cap has none above it either: a new cap always names the
+    /// nearest cap above it.
     fn path(&self, authorization: AuthorizationRef, scope: &str) -> Result<Vec<&Cap>, LedgerFault> {
         let mut path = Vec::new();
         let mut next = Some(scope.to_owned());
@@ -336,7 +337,7 @@ impl LedgerTransaction<'_> {
         Ok(path)
     }
 
-    /// Applies one operation. After a fault or a refusal the page is of no use any more.
+    /// Applies one operation. After a fault or a refusal the transaction must be dropped.
     pub fn apply(&mut self, operation: &Operation, asker: &LedgerCaller<'_>) -> Result<OperationOutcome, LedgerFault> {
         let placed = match asker.right {
             WriteAccess::Lease { .. } => !operation.is_of_authorization(),
@@ -401,7 +402,7 @@ impl LedgerTransaction<'_> {
         Ok(OperationOutcome::Done)
     }
 
-    /// What policy says to a reserve, with the counters as they are.
+    /// Returns the policy decision about a reserve, with the current counters.
     pub fn evaluate_reserve(&self, asked: &Reserve) -> Result<DecisionRecord, LedgerFault> {
         let Reserve { hold, .. } = asked;
         let input = self.policy_input(asked, &[])?;
@@ -417,7 +418,7 @@ impl LedgerTransaction<'_> {
         })
     }
 
-    /// Whether it would not be denied if the tree's own open holds were gone.
+    /// Returns true if the reserve would not be denied without the tree's own open holds.
     fn fits_without_holds(&self, asked: &Reserve, decided: &DecisionRecord) -> Result<bool, LedgerFault> {
         let held = self.in_flight(asked.hold.root_run, asked.hold.authorization);
         let relieved = self.policy_input(asked, &held)?;
@@ -425,7 +426,7 @@ impl LedgerTransaction<'_> {
         Ok(relieved != decided.input && evaluate(&relieved, terms).decision != Ruling::Denied)
     }
 
-    /// The input of a reserve, as if `without` were not held.
+    /// The policy input of a reserve, as if `without` were not held.
     fn policy_input(&self, asked: &Reserve, without: &[&Reservation<Reserved>]) -> Result<PolicyInput, LedgerFault> {
         let Reserve { hold, question } = asked;
         let id = hold.authorization;
@@ -452,7 +453,7 @@ impl LedgerTransaction<'_> {
                 reserved: cap.counters.reserved - below,
             };
             let room = |cap: &RunCap| i128::from(cap.limit) - i128::from(cap.spent) - i128::from(cap.reserved);
-            // Of two with the same room the one nearer to the root is named.
+            // Of two caps with the same room the one nearer to the root is named.
             if tightest.as_ref().is_none_or(|tightest| room(&found) <= room(tightest)) {
                 tightest = Some(found);
             }
@@ -514,7 +515,7 @@ impl LedgerTransaction<'_> {
                 return Err(LedgerFault::Live);
             }
         }
-        // Held by this lease already.
+        // This lease already holds the reservation.
         if let (Transition::Adopt, Some(AnyReservation::Reserved(held))) = (to, &existing)
             && held.state().epoch == asker.epoch()
         {
@@ -537,7 +538,7 @@ impl LedgerTransaction<'_> {
         }
     }
 
-    /// Writes a row down, with its entry, and moves every counter it counts in.
+    /// Stores a row and its entry, and updates every counter that includes it.
     fn book_entry(
         &mut self,
         row: AnyReservation,
@@ -637,7 +638,7 @@ impl LedgerTransaction<'_> {
         match &existing.decision {
             Some(before) if before.verdict == decided.verdict => Ok(OperationOutcome::Replay),
             Some(_) => Err(LedgerFault::Decided { state: existing.state().as_str() }),
-            // Who comes too late cannot allow it any more.
+            // An expired request cannot be approved any more.
             None if existing.request.expires_at <= decided.at
                 && decided.verdict.state() == crate::ApprovalState::Approved =>
             {

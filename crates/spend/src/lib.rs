@@ -1,9 +1,9 @@
-//! Spend: money is reserved before and settled after, and every step of that is data.
+//! Spend: money is reserved before a call and settled after it, and every step of that is data.
 //!
-//! This room says what an authorization is, what policy decides, what a reservation is, which operations there are and
-//! what each does to the rows of a ledger. It keeps no ledger, reads no clock and does not know what is being bought: a
-//! store reads rows into a [`LedgerState`], applies a step's operations to a [`LedgerTransaction`] of it and writes down what changed, inside
-//! the transaction that writes the answer the money pays for.
+//! This crate defines authorizations, policy decisions, reservations, the money operations, and the effect of each
+//! operation on the rows of a ledger. It stores no ledger, reads no clock and does not know what is bought. A store
+//! reads rows into a [`LedgerState`], applies the operations of a step to a [`LedgerTransaction`] on it and writes the
+//! changes, inside the transaction that writes the answer the money pays for.
 
 mod approval;
 mod audit;

@@ -1,4 +1,4 @@
-//! What may be asked of a ledger? Operations, as data that a step carries.
+//! Which operations can a ledger apply? They are data that a step carries.
 
 use cantrip_canon::{ApprovalId, DecisionId, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use crate::{
     ProviderKey, ReservationId, Subject, Terms, Trifecta,
 };
 
-/// What repeating the call could do.
+/// The possible effect of repeating the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryClass {
-    /// At most cost money again: model calls, pure reads.
+    /// It costs at most money again: model calls, pure reads.
     SafeRetry,
-    /// Act on the world again: nobody asks a second time before a person has looked.
+    /// It acts on the world again: it is not repeated before a person has checked.
     DedupeReconcileRequired,
 }
 
 impl RetryClass {
-    /// As the ledger writes it.
+    /// The name in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SafeRetry => "safe_retry",
@@ -28,26 +28,26 @@ impl RetryClass {
     }
 }
 
-/// The worst case of one attempt of one call, as it is held before the call is made.
+/// The worst cost of one attempt of one call, which is held before the call is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     pub authorization: AuthorizationRef,
     pub run: RunId,
-    /// The run at the root of its tree: the holds of one tree wait for each other.
+    /// The root run of the tree: the holds of one tree wait for each other.
     pub root_run: RunId,
     pub call: CallKey,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     pub amount: Money,
     pub retry_class: RetryClass,
-    /// The scope whose cap this counts against, and whose ancestors' caps too.
+    /// The scope whose cap this hold counts against. It also counts against the caps of all scopes above.
     pub scope: String,
-    /// The decision that allows it, which is made in the transaction that reserves.
+    /// The decision that allows the hold, which is made in the transaction that reserves.
     pub decision: DecisionId,
-    /// The approval it counts against.
+    /// The approval that the hold counts against.
     pub approval: Option<ApprovalId>,
     pub at: Timestamp,
-    /// After this, and only if the run's lease is not live, recovery may look at it.
+    /// After this time, and only if the run's lease is not live, recovery may process the hold.
     pub expires_at: Timestamp,
 }
 
@@ -60,13 +60,13 @@ impl Hold {
         ProviderKey::of(self.authorization, self.run, &self.call, self.attempt)
     }
 
-    /// The UTC day it counts on, however late it settles.
+    /// The UTC day that the hold counts on, however late it settles.
     pub fn day(&self) -> String {
         self.at.day()
     }
 }
 
-/// What policy is asked in the transaction that reserves; the counters are read there.
+/// The policy question in the transaction that reserves; the counters are read there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyQuery {
     pub policy_id: String,
@@ -77,29 +77,29 @@ pub struct PolicyQuery {
     pub trifecta: Trifecta,
 }
 
-/// A hold that is asked for.
+/// A requested hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     pub hold: Hold,
     pub question: PolicyQuery,
 }
 
-/// Why nobody can say whether money was spent.
+/// The reason why it is unknown whether money was spent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownOutcome {
     TimedOut,
     StreamCut,
     Crashed,
-    /// It answered, and did not say what it counted.
+    /// The provider answered but did not report its usage.
     UsageNotReported,
-    /// It failed, and nobody said that it was not charged for.
+    /// The call failed, and it is not known whether it was charged.
     Failed,
     MissingProviderCorrelationId,
 }
 
 impl UnknownOutcome {
-    /// As the ledger writes it.
+    /// The name in the ledger.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::TimedOut => "timed_out",
@@ -112,7 +112,7 @@ impl UnknownOutcome {
     }
 }
 
-/// What a person, or a rule set by one, found out about an unknown outcome.
+/// The finding of a person, or of a rule that a person set, about an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -120,39 +120,39 @@ pub enum Verdict {
     Release,
 }
 
-/// The end of an unknown outcome.
+/// The resolution of an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reconciliation {
     pub verdict: Verdict,
     pub by: String,
     pub reason: String,
     pub at: Timestamp,
-    /// Nobody found it out: a rule settled it at its full amount.
+    /// True if the cost was not found out: a rule settled the hold at its full amount.
     #[serde(default)]
     pub estimated: bool,
 }
 
-/// What is to become of a reservation that is there.
+/// A change of an existing reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transition {
-    /// Books the actual in full and releases the rest; more than was reserved is told as overage.
+    /// Books the actual cost in full and releases the rest; a cost above the reserved amount is reported as overage.
     Commit {
         actual: Money,
         provider_correlation_id: Option<String>,
     },
-    /// Only where it is known that nothing was charged.
+    /// Releases the hold. Only if it is known that nothing was charged.
     Release,
     MarkReconcileRequired {
         why: UnknownOutcome,
     },
     Reconcile(Reconciliation),
-    /// Takes an open hold over into the epoch of the lease that the step is made under.
+    /// Moves an open hold to the epoch of the lease of the step.
     Adopt,
 }
 
 impl Transition {
-    /// As the ledger writes it.
+    /// The name in the ledger.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Commit { .. } => "commit",
@@ -164,12 +164,12 @@ impl Transition {
     }
 }
 
-/// A cap on what a subtree spends: of a `max_cost`, ward or option.
+/// A cap on the spending of a subtree, from a ward or an option `max_cost`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetCap {
     pub authorization: AuthorizationRef,
     pub scope: String,
-    /// The nearest scope above it that has a cap.
+    /// The nearest scope above that has a cap.
     pub parent: Option<String>,
     pub limit: Money,
 }
@@ -184,11 +184,11 @@ pub struct Authorize {
     pub at: Timestamp,
 }
 
-/// Other terms for an authorization: one more revision.
+/// New terms for an authorization: one more revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revise {
     pub authorization: AuthorizationRef,
-    /// The revision they are made from; another one in between is a conflict.
+    /// The revision that the new terms are based on; if it is not the newest, that is a conflict.
     pub expected_revision: u64,
     pub terms: Terms,
     pub actor: String,
@@ -196,7 +196,7 @@ pub struct Revise {
     pub at: Timestamp,
 }
 
-/// The end of an authorization: from `at` on nothing is reserved under it.
+/// Ends an authorization: from `at` on nothing is reserved under it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoke {
     pub authorization: AuthorizationRef,
@@ -216,7 +216,7 @@ pub enum Operation {
         at: Timestamp,
     },
     SetCap(SetCap),
-    /// Keeps a decision that held no money, with all that it was made from.
+    /// Stores a decision that held no money, with all of its inputs.
     Note(Box<DecisionRecord>),
     AskApproval(ApprovalRequest),
     DecideApproval(ApprovalDecision),
@@ -247,7 +247,7 @@ impl Operation {
         Self::Move { reservation, to: Transition::Adopt, at }
     }
 
-    /// What it is about, as it is named.
+    /// The id of the object that the operation changes.
     pub fn subject_id(&self) -> String {
         match self {
             Self::Reserve(asked) => asked.hold.id().to_string(),
@@ -262,7 +262,7 @@ impl Operation {
         }
     }
 
-    /// Whether it belongs outside every run.
+    /// Returns true if the operation belongs outside every run.
     pub fn is_of_authorization(&self) -> bool {
         match self {
             Self::Authorize(_) | Self::Revise(_) | Self::Revoke(_) => true,
@@ -275,8 +275,8 @@ impl Operation {
         }
     }
 
-    /// Whether someone without the run's lease may ask for it: what a person finds out or decides, and what recovery
-    /// marks.
+    /// Returns true if a caller without the run's lease may request it: the findings and decisions of a person, and the
+    /// marks of recovery.
     pub fn is_annotation(&self) -> bool {
         match self {
             Self::DecideApproval(_) => true,

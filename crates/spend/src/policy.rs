@@ -1,7 +1,7 @@
-//! May it be done? A pure question about a written input: no clock, no store, and the same answer for ever.
+//! Is it allowed? A pure function of a stored input: no clock, no store, and the same answer forever.
 //!
-//! The input is stored as it was asked, so that anyone can ask again. Its ids are texts: what a decision was made from
-//! is kept as it was said, also where this version could not make such an id.
+//! The input is stored unchanged, so that anyone can evaluate it again. Its ids are texts: the inputs of a decision are
+//! kept as they were given, even if this version could not make such an id.
 
 use cantrip_canon::{Currency, Hash, Timestamp, stable_hash_of};
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::reason::{self, Reason};
 use crate::{ApprovalState, AuthorizationMode, Decision, Payer, REASON_CODES_VERSION, RetryClass, Ruling, Terms};
 
-/// When policy is asked.
+/// The point at which policy is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before a prediction opens.
+    /// Before a predict opens.
     Predict,
     /// Before a gate is called.
     Gate,
@@ -21,7 +21,7 @@ pub enum Phase {
     Spend,
 }
 
-/// What is to be done.
+/// The kind of action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubjectKind {
@@ -30,7 +30,7 @@ pub enum SubjectKind {
     Predict,
 }
 
-/// What policy is asked about.
+/// The action that policy decides about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
@@ -40,9 +40,9 @@ pub struct Subject {
     pub provider: Option<String>,
     pub model: Option<String>,
     pub args_hash: Option<Hash>,
-    /// What the gate touches.
+    /// The labels of what the gate touches.
     pub labels: Vec<String>,
-    /// A ward asks for an approval of this call, and someone can be asked.
+    /// True if a ward requires an approval of this call, and a person can be asked.
     pub approval_ward: bool,
 }
 
@@ -70,13 +70,13 @@ impl Subject {
         }
     }
 
-    /// What an approval names it by.
+    /// The hash by which an approval names the subject.
     pub fn hash(&self) -> Hash {
         stable_hash_of(self).expect("texts and flags have a canonical form")
     }
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Principal {
@@ -88,7 +88,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Whether an authorization of these terms is for this principal.
+    /// Returns true if an authorization with these terms covers this principal.
     pub fn is_covered_by(&self, terms: &Terms) -> bool {
         let run = |scope: &String| self.run_id.as_ref() == Some(scope) || self.root_run_id.as_ref() == Some(scope);
         self.owner == terms.owner
@@ -107,7 +107,7 @@ pub struct ResolvedAuthorization {
     pub terms_hash: Hash,
 }
 
-/// The cap on the path with the least room.
+/// The cap on the path that has the least room.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunCap {
@@ -117,7 +117,7 @@ pub struct RunCap {
     pub reserved: i64,
 }
 
-/// The state of an attempt that is not over.
+/// The state of an attempt that is not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenState {
@@ -125,18 +125,18 @@ pub enum OpenState {
     ReconcileRequired,
 }
 
-/// An earlier attempt of the same call that is not over.
+/// An earlier attempt of the same call that is not settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAttempt {
     pub attempt: u32,
     pub state: OpenState,
-    /// The stored row's: a request cannot change it.
+    /// The retry class of the stored row: a request cannot change it.
     pub retry_class: RetryClass,
 }
 
 impl OpenAttempt {
-    /// Whether the call must not be made again before someone has looked.
+    /// Returns true if the call must not be repeated before a person has checked.
     fn blocks(&self) -> bool {
         match (self.state, self.retry_class) {
             (OpenState::ReconcileRequired, RetryClass::SafeRetry) => false,
@@ -145,13 +145,13 @@ impl OpenAttempt {
     }
 }
 
-/// The counters, as they were read in the transaction of the question.
+/// The counters, as they were read in the transaction of the evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
     pub spent: i64,
     pub reserved: i64,
-    /// The UTC date of the question.
+    /// The UTC date of the evaluation.
     pub day: String,
     pub day_spent: i64,
     pub day_reserved: i64,
@@ -159,12 +159,12 @@ pub struct Usage {
     pub open_attempt: Option<OpenAttempt>,
 }
 
-/// What it may cost at most.
+/// The worst cost of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     pub amount: i64,
-    /// None where no price is known.
+    /// None if no price is known.
     pub currency: Option<Currency>,
     pub priced: bool,
 }
@@ -175,7 +175,7 @@ impl Request {
     }
 }
 
-/// The approval that was given for it, as it stands.
+/// The current state of the approval for this subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalSnapshot {
@@ -188,14 +188,14 @@ pub struct ApprovalSnapshot {
     pub expires_at: Timestamp,
 }
 
-/// A denial that someone else has made.
+/// A denial that was decided elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplicitDenial {
     pub reason_code: String,
 }
 
-/// What was found about the request before policy was asked; each is a code, or null.
+/// The findings about the request before policy is evaluated; each is a code, or null.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guards {
@@ -206,11 +206,11 @@ pub struct Guards {
     pub explicit: Option<ExplicitDenial>,
 }
 
-/// What the entity has touched so far.
+/// The labels that the entity has touched so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trifecta {
-    /// Whether the ward is on.
+    /// True if the ward is on.
     pub ward: bool,
     pub touched: Vec<String>,
 }
@@ -224,7 +224,7 @@ impl Trifecta {
     }
 }
 
-/// All that a decision is made from.
+/// All inputs of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyInput {
@@ -245,12 +245,12 @@ pub struct PolicyInput {
 /// The version of the inputs that this evaluator reads.
 pub const POLICY_INPUT_VERSION: u64 = 1;
 
-/// Decides. The terms are those that the input names, or none where it names none.
+/// Decides. The terms are those that the input names, or none if it names none.
 pub fn evaluate(input: &PolicyInput, terms: Option<&Terms>) -> Decision {
     decision(input, first_reason(input, terms))
 }
 
-/// What is hashed of a decision.
+/// The hashed fields of a decision.
 #[derive(Serialize)]
 struct HashedDecision<'a> {
     decision: Ruling,
@@ -260,7 +260,7 @@ struct HashedDecision<'a> {
 }
 
 fn decision(input: &PolicyInput, reason: &Reason) -> Decision {
-    // A reason of a gate never gets here; should one, nothing is allowed by it.
+    // A failure reason of a gate never gets here; if one does, the action is denied.
     let ruling = reason.ruling.unwrap_or(Ruling::Denied);
     let hashed = HashedDecision {
         decision: ruling,
@@ -276,7 +276,8 @@ fn decision(input: &PolicyInput, reason: &Reason) -> Decision {
     }
 }
 
-/// The 23 checks, in their order: the first that holds is the reason.
+/// Runs the 23 checks in their order; the first that applies gives the reason. Check 6, a missing authorization, is
+/// here.
 fn first_reason(input: &PolicyInput, terms: Option<&Terms>) -> &'static Reason {
     if let Some(reason) = guard_reason(input) {
         return reason;
@@ -288,7 +289,7 @@ fn first_reason(input: &PolicyInput, terms: Option<&Terms>) -> &'static Reason {
         .unwrap_or(&reason::DEFAULT)
 }
 
-/// Checks 1 to 5.
+/// Checks 1 to 5: the guards, which need no authorization.
 fn guard_reason(input: &PolicyInput) -> Option<&'static Reason> {
     let Guards { manifest_validation, loop_detected, ssrf_block, explicit, .. } = &input.guards;
     let families = [
@@ -309,7 +310,7 @@ fn guard_reason(input: &PolicyInput) -> Option<&'static Reason> {
     (completes && !input.subject.approval_ward).then_some(&reason::TRIFECTA)
 }
 
-/// Checks 7 to 15.
+/// Checks 7 to 15: mode, scope, validity and constraints of the authorization, and the recipient.
 fn permission(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     let PolicyInput { subject, at, .. } = input;
     let past = |time: Option<Timestamp>| time.is_some_and(|time| time <= *at);
@@ -339,12 +340,12 @@ fn permission(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     }
 }
 
-/// Whether `counted` and `amount` together pass `limit`; reaching it exactly does not.
+/// Returns true if `counted` and `amount` together exceed `limit`; reaching it exactly is allowed.
 fn exceeds(counted: [i64; 2], amount: i64, limit: i64) -> bool {
     counted.into_iter().chain([amount]).map(i128::from).sum::<i128>() > i128::from(limit)
 }
 
-/// Checks 16 to 22.
+/// Checks 16 to 22: currency, price, open attempts and the money limits.
 fn money(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     let PolicyInput { request, usage, .. } = input;
     let Request { amount, currency, priced } = *request;
@@ -368,7 +369,7 @@ fn money(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     }
 }
 
-/// Check 23.
+/// Check 23: the approval of a person.
 fn approval(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     let amount = input.request.amount;
     let needed = if terms.mode == AuthorizationMode::Interactive && input.request.is_spend() {
@@ -386,7 +387,7 @@ fn approval(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     match given.state {
         ApprovalState::Refused => Some(&reason::APPROVAL_REFUSED),
         ApprovalState::Expired => Some(&reason::APPROVAL_EXPIRED),
-        // Undecided for too long; whoever decided in time has decided.
+        // The request was not decided in time; a decision in time stays valid.
         ApprovalState::Pending if given.expires_at <= input.at => Some(&reason::APPROVAL_EXPIRED),
         ApprovalState::Pending | ApprovalState::Cancelled => Some(needed),
         ApprovalState::Approved => {
@@ -396,7 +397,7 @@ fn approval(input: &PolicyInput, terms: &Terms) -> Option<&'static Reason> {
     }
 }
 
-/// How a stored decision differs from what its input and terms come to now.
+/// The difference between a stored decision and a new evaluation of its input and terms.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayFault {
     #[error("the terms hash to {found}, the input names {named}")]
@@ -407,7 +408,7 @@ pub enum ReplayFault {
     Decision { stored: Box<Decision>, found: Box<Decision> },
 }
 
-/// Decides again, from what was stored.
+/// Evaluates a stored input again and compares the decision.
 pub fn replay(input: &PolicyInput, terms: Option<&Terms>, stored: &Decision) -> Result<(), ReplayFault> {
     match (&input.authorization, terms) {
         (Some(named), Some(terms)) if terms.hash() != named.terms_hash => {

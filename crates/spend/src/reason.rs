@@ -1,22 +1,22 @@
-//! Why was it decided so? One table of codes that only grows: a code and its number never change their meaning.
+//! Why was it decided so? One table of codes that only grows: the meaning of a code and its number never changes.
 
 use serde::Serialize;
 
 use crate::{ReasonCode, Ruling};
 
-/// The taxonomy that every decision names.
+/// The version of the taxonomy, which every decision names.
 pub const REASON_CODES_VERSION: &str = "runtime-policy-reasons.v1";
 
-/// One line of the taxonomy.
+/// One entry of the taxonomy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Reason {
     pub code: &'static str,
     pub number: u16,
-    /// The decision it stands with. None: a gate's reason for failing, which the evaluator never gives.
+    /// The ruling that this reason belongs to. None: a failure reason of a gate, which the evaluator never returns.
     pub ruling: Option<Ruling>,
-    /// 0 for the first 25; a later addition has a later number.
+    /// 0 for the first 25; a later addition has a higher number.
     pub since: u16,
-    /// For people.
+    /// A description for people.
     pub meaning: &'static str,
 }
 
@@ -25,7 +25,7 @@ macro_rules! reasons {
         $($(pub(crate) const $name: Reason =
             Reason { code: $code, number: $number, ruling: $ruling, since: $since, meaning: $meaning };)+)+
 
-        /// Every reason, in the order in which they were added.
+        /// All reasons, in the order in which they were added.
         pub const REASONS: &[Reason] = &[$($($name),+),+];
     };
 }
@@ -124,7 +124,7 @@ reasons! {
 }
 
 impl Reason {
-    /// The reason with this code, if this version knows it.
+    /// Returns the reason with this code, if this version knows it.
     pub fn of(code: &str) -> Option<&'static Self> {
         REASONS.iter().find(|reason| reason.code == code)
     }
@@ -133,18 +133,18 @@ impl Reason {
         ReasonCode::new(self.code)
     }
 
-    /// The part before the full stop.
+    /// The part of the code before the full stop.
     fn family(&self) -> &'static str {
         self.code.split('.').next().unwrap_or_default()
     }
 
-    /// The code given, if it is one of this one's family; else this one.
+    /// Returns the given code if it is of the same family as this reason; otherwise this reason.
     pub(crate) fn or_of_family(&'static self, given: &str) -> &'static Self {
         Self::of(given).filter(|found| found.family() == self.family()).unwrap_or(self)
     }
 }
 
-/// Whether a denial is for want of room, which another's settling could make.
+/// Returns true if the denial is for lack of budget, which the settling of another call could free.
 pub(crate) fn is_over_limit(code: &ReasonCode) -> bool {
     [RUN_LIMIT, PER_DAY_LIMIT, BUDGET_EXHAUSTED].iter().any(|reason| reason.code == code.as_str())
 }

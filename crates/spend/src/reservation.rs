@@ -1,16 +1,17 @@
-//! What can be done with a reservation in its present state? Only what its type offers.
+//! What can be done with a reservation in its present state? Only the methods of its state type.
 //!
-//! A hold that was neither committed nor released, nor marked as unknown, would be money that nobody accounts for; so
-//! each way on takes the reservation by value. A row read back becomes a [`AnyReservation`](crate::AnyReservation) over these states.
+//! A hold that was neither committed nor released, nor marked as unknown, would be money that is never accounted for.
+//! So each transition takes the reservation by value. A stored row becomes an
+//! [`AnyReservation`](crate::AnyReservation) over these states.
 
 use cantrip_canon::{Money, MoneyFault, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{Hold, Reconciliation, ReservationId, UnknownOutcome, Verdict};
 
-/// A state a reservation can be in.
+/// A state of a reservation.
 pub trait State: sealed::Sealed {
-    /// As the ledger writes it.
+    /// The name of the state in the ledger.
     const NAME: &'static str;
 }
 
@@ -18,17 +19,17 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Held; the call may be under way.
+/// Held; the call may be running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    /// The lease under which it was reserved or adopted.
+    /// The epoch of the lease under which it was reserved or adopted.
     pub epoch: u64,
 }
 
-/// The call is over and nobody knows what it cost; the hold stays.
+/// The call is over and its cost is unknown; the hold stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileRequired {
-    /// The lease under which it was last held.
+    /// The epoch of the lease under which it was last held.
     pub epoch: u64,
     pub why: UnknownOutcome,
     pub marked_at: Timestamp,
@@ -37,10 +38,10 @@ pub struct ReconcileRequired {
 /// Paid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
-    /// The lease under which it was last held.
+    /// The epoch of the lease under which it was last held.
     pub epoch: u64,
     pub actual: Money,
-    /// By how much the actual passed the amount.
+    /// The part of the actual cost above the reserved amount.
     pub overage: Money,
     pub provider_correlation_id: Option<String>,
     pub at: Timestamp,
@@ -51,7 +52,7 @@ pub struct Committed {
 /// Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
-    /// The lease under which it was last held.
+    /// The epoch of the lease under which it was last held.
     pub epoch: u64,
     pub at: Timestamp,
     pub reconciled: Option<Reconciliation>,
@@ -75,7 +76,7 @@ states!(
 
 /// One attempt of one call, and the money held for it.
 ///
-/// What its state does not offer does not compile:
+/// A transition that the state does not allow does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use cantrip_spend::{Reservation, Released};
@@ -96,7 +97,8 @@ impl<S: State> Reservation<S> {
         self.terms.id()
     }
 
-    /// What was asked for. Amount, currency and retry class are those of this row: a repeat cannot change them.
+    /// The requested terms. Amount, currency and retry class are those of this row: a repeated request cannot change
+    /// them.
     pub fn terms(&self) -> &Hold {
         &self.terms
     }
@@ -105,7 +107,7 @@ impl<S: State> Reservation<S> {
         &self.state
     }
 
-    /// A row as a store read it back.
+    /// Makes a reservation from a stored row.
     pub fn from_stored(terms: Hold, state: S) -> Self {
         Self { terms, state }
     }
@@ -128,13 +130,13 @@ impl<S: State> Reservation<S> {
 }
 
 impl Reservation<Reserved> {
-    /// The hold that an allowed reserve makes.
+    /// Makes the hold of an allowed reserve.
     pub fn new(terms: Hold, epoch: u64) -> Self {
         Self { terms, state: Reserved { epoch } }
     }
 
-    /// More than was reserved is neither clamped nor lost: the actual is booked in full, and the overage is told.
-    /// Fails only on another currency.
+    /// Commits the actual cost. A cost above the reserved amount is neither clamped nor lost: it is booked in full, and
+    /// the overage is reported. Fails only if the currency differs.
     pub fn commit(
         self,
         actual: Money,
@@ -145,7 +147,7 @@ impl Reservation<Reserved> {
         self.into_committed(epoch, actual, provider_correlation_id, at, None)
     }
 
-    /// Only with the knowledge that nothing was charged.
+    /// Releases the hold. Only if it is known that nothing was charged.
     pub fn release(self, at: Timestamp) -> Reservation<Released> {
         let epoch = self.state.epoch;
         self.into_state(Released { epoch, at, reconciled: None })
@@ -156,13 +158,13 @@ impl Reservation<Reserved> {
         self.into_state(ReconcileRequired { epoch, why, marked_at })
     }
 
-    /// The same hold under the lease of a new owner.
+    /// Moves the hold to the lease of a new owner.
     pub fn adopt(self, epoch: u64) -> Self {
         self.into_state(Reserved { epoch })
     }
 }
 
-/// How an unknown outcome ended.
+/// The resolution of an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReconcileOutcome {
     Committed(Reservation<Committed>),

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use crate::{Authorization, Principal};
 
-/// The most specific authorization that fits: one for the run, then one for its conversation, then one for its agent; of
-/// equals the newest. It is the answer also where it is revoked, expired, empty or says no: there is no falling back to a
-/// wider one.
+/// Returns the most specific authorization that fits: one for the run, then one for its conversation, then one for its
+/// agent; of equals the newest. It is returned even if it is revoked, expired, empty or denies: there is no fallback
+/// to a wider one.
 pub fn resolve_authorization<'a>(
     candidates: impl IntoIterator<Item = &'a Authorization>,
     principal: &Principal,

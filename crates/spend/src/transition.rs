@@ -10,7 +10,7 @@ use crate::{
     Verdict,
 };
 
-/// A reservation as a ledger keeps it.
+/// A reservation in any state, as a ledger stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state_name", rename_all = "snake_case")]
 pub enum AnyReservation {
@@ -39,7 +39,7 @@ impl AnyReservation {
         }
     }
 
-    /// The epoch it was reserved or adopted under.
+    /// The epoch under which it was reserved or adopted.
     pub fn epoch(&self) -> u64 {
         match self {
             Self::Reserved(row) => row.state().epoch,
@@ -49,7 +49,7 @@ impl AnyReservation {
         }
     }
 
-    /// What it holds now, in micros.
+    /// The amount that it holds now, in micros.
     pub fn held_micros(&self) -> i64 {
         match self {
             Self::Reserved(_) | Self::ReconcileRequired(_) => self.terms().amount.micros(),
@@ -57,7 +57,7 @@ impl AnyReservation {
         }
     }
 
-    /// What it has cost, in micros.
+    /// The amount that it has cost, in micros.
     pub fn spent_micros(&self) -> i64 {
         match self {
             Self::Committed(row) => row.state().actual.micros(),
@@ -65,7 +65,7 @@ impl AnyReservation {
         }
     }
 
-    /// By how much it cost more than was held, in micros.
+    /// The cost above the held amount, in micros.
     pub fn overage_micros(&self) -> i64 {
         match self {
             Self::Committed(row) => row.state().overage.micros(),
@@ -74,30 +74,30 @@ impl AnyReservation {
     }
 }
 
-/// What an operation does to the counters.
+/// The effect of an operation on the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delta {
     pub spent: i64,
     pub reserved: i64,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransitionOutcome {
-    /// A hold that was not there before: the only answer that permits execution.
+    /// A new hold: the only outcome that permits execution.
     Fresh(AnyReservation, Delta),
     Moved(AnyReservation, Delta),
-    /// Done before, with the same words; nothing changes.
+    /// The same operation was applied before; nothing changes.
     Replay,
-    /// Reserved before and still open: someone else may be executing.
+    /// Reserved before and still open: another worker may be executing the call.
     InFlight,
     /// Reserved before, and its outcome is unknown.
     Unresolved,
-    /// Reserved before and over.
+    /// Reserved before and settled.
     Settled,
 }
 
-/// Why an operation cannot be applied.
+/// The reason why an operation cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerFault {
     #[error("there is no such {what}")]
@@ -134,8 +134,8 @@ pub enum LedgerFault {
 
 pub(crate) const RESERVATION: &str = "reservation";
 
-/// Reserves an attempt, if its row, as read in the same transaction, is not there. That policy allows it is the caller's
-/// to know.
+/// Reserves an attempt if it has no row yet. The row must be read in the same transaction. The caller must know that
+/// policy allows it.
 pub fn reserve(row: Option<AnyReservation>, asked: &Hold, epoch: u64) -> Result<TransitionOutcome, LedgerFault> {
     if !(1..=ATTEMPTS_MAX).contains(&asked.attempt) {
         return Err(LedgerFault::Attempt { attempt: asked.attempt });
@@ -158,7 +158,7 @@ pub fn reserve(row: Option<AnyReservation>, asked: &Hold, epoch: u64) -> Result<
     }
 }
 
-/// Moves a row, as read in the same transaction, on.
+/// Applies a transition to a row. The row must be read in the same transaction.
 pub fn advance(
     row: Option<AnyReservation>,
     to: &Transition,

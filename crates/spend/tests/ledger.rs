@@ -1,4 +1,4 @@
-//! Whatever is asked of a ledger, in whatever order, it adds up and no row goes where the table does not lead.
+//! For any operations in any order, the ledger adds up and no row makes a transition that the table does not allow.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -36,7 +36,7 @@ fn terms(total: i64) -> Terms {
     Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
 }
 
-/// A whole ledger in memory, as the simplest store there is.
+/// A whole ledger in memory: the simplest possible store.
 struct Ledger {
     book: LedgerState,
     history: BTreeMap<AuthorizationRef, Vec<Terms>>,
@@ -213,7 +213,7 @@ fn holds_of_the_same_tree_are_waited_for_and_those_of_another_are_not() {
     assert_eq!(code(ledger.reserve(never)), "policy_denied.budget_exhausted", "no settling makes room for it");
     let other = Hold { run: run(2), root_run: run(2), ..ledger.hold(budget, "d", 1, 60) };
     assert_eq!(code(ledger.reserve(other)), "policy_denied.budget_exhausted");
-    // An unknown outcome is not in flight: nobody knows that it will ever settle.
+    // An unknown outcome is not in flight: it may never settle.
     assert_eq!(
         ledger.advance(&mine, Transition::MarkReconcileRequired { why: UnknownOutcome::TimedOut }),
         Ok(OperationOutcome::Done)
@@ -290,12 +290,12 @@ fn a_call_is_paid_for_again_only_where_that_is_known_to_be_right() {
         "one of two executors runs"
     );
     assert_eq!(ledger.reserve(second.clone()), Err(LedgerFault::AttemptOpen { attempt: 1 }));
-    // A model call of unknown outcome goes on as the next attempt, and both add up.
+    // A model call with an unknown outcome is retried as the next attempt, and both count.
     ledger.advance(&first, Transition::MarkReconcileRequired { why: UnknownOutcome::StreamCut }).unwrap();
     assert_eq!(ledger.reserve(first), Err(LedgerFault::NotFresh { state: "reconcile_required" }));
     assert_eq!(ledger.reserve(second.clone()), Ok(OperationOutcome::Done));
     assert_eq!(ledger.totals(budget), (0, 20));
-    // What is known to be free is released, and the same call is reserved again.
+    // An attempt that is known to be free is released, and the same call is reserved again.
     ledger.advance(&second, Transition::Release).unwrap();
     let third = ledger.hold(budget, "a", 3, 10);
     assert_eq!(ledger.reserve(third.clone()), Ok(OperationOutcome::Done));
@@ -304,7 +304,7 @@ fn a_call_is_paid_for_again_only_where_that_is_known_to_be_right() {
     ledger.replied.push(fourth.call.clone());
     assert_eq!(ledger.reserve(fourth), Err(LedgerFault::Replied));
     assert_eq!(ledger.totals(budget), (5, 10), "what was refused holds nothing");
-    // What acts on the world waits for someone who has looked, whatever the request says.
+    // A call that acts on the world waits for a person's check, whatever the request says.
     let gate = Hold { retry_class: RetryClass::DedupeReconcileRequired, ..ledger.hold(budget, "g", 1, 10) };
     assert_eq!(ledger.reserve(gate.clone()), Ok(OperationOutcome::Done));
     ledger
@@ -474,7 +474,7 @@ fn a_counter_that_was_edited_is_found_with_both_numbers() {
     assert!(!ledger.audit().is_balanced());
 }
 
-/// What a random writer asks for.
+/// An operation of a random writer.
 #[derive(Debug, Clone)]
 enum Asked {
     Reserve { call: u8, attempt: u32, micros: i64, scope: u8, dedupe: bool, late: bool },
@@ -506,7 +506,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// What the row of an attempt may become: the table of the contract, written a second time and otherwise.
+/// Returns true if the row of an attempt may change so: a second, independent version of the transition table.
 fn follows(before: Option<&str>, asked: &Asked, after: Option<&str>) -> bool {
     if before == after {
         return true;
@@ -539,7 +539,7 @@ proptest! {
                 .map(|ReservationRow { row, .. }| (format!("{}:{}", row.terms().call, row.terms().attempt), row.state_name()))
                 .collect()
         };
-        // The reference: for each attempt what it holds and what it cost, reckoned from the answers alone.
+        // The reference model: the held amount and the cost of each attempt, computed from the outcomes alone.
         let mut model: BTreeMap<(u8, u32), (i64, i64)> = BTreeMap::new();
         let mut revision = 1;
         for (place, asked) in asked.iter().enumerate() {
@@ -626,7 +626,7 @@ proptest! {
     }
 }
 
-/// What cannot be told from what it was told must not be lost: rows of every state hold what they are asked for.
+/// Serialization must not lose anything: every operation, and a reserved row, read back as they were written.
 #[test]
 fn operations_read_back_as_they_were_written() {
     let (mut ledger, budget) = Ledger::with_budget(1_000);

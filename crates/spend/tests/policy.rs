@@ -1,4 +1,4 @@
-//! What policy decides: the published values, the order of the checks, every code, every mode and limit.
+//! Tests of policy decisions: the published values, the order of the checks, every code, every mode and limit.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -75,11 +75,11 @@ fn strings(entries: &[&str]) -> Option<Vec<String>> {
     Some(entries.iter().map(|entry| (*entry).to_owned()).collect())
 }
 
-/// Makes one check hold.
+/// Changes the input so that one check applies.
 type Fault = fn(&mut PolicyInput, &mut Terms);
 
-/// The checks in their order, each with its code. 6 and 23 are apart: without terms none of the others can be asked, and
-/// the last one is asked in several ways.
+/// The checks in their order, each with its code. Checks 6 and 23 are tested separately: without terms none of the
+/// later ones can run, and the last one has several forms.
 fn checks() -> Vec<(&'static str, Fault)> {
     vec![
         ("manifest_validation.invalid_schema", |input, _| input.guards.manifest_validation = Some("odd".into())),
@@ -144,7 +144,7 @@ fn the_first_check_that_holds_gives_the_reason_whatever_fails_behind_it() {
         input.subject.approval_ward = !expected.ends_with("trifecta") && place > 4;
         assert_eq!(code(&input, &terms), *expected, "check {place}");
     }
-    // Without an authorization nothing behind check 5 can be asked, and everything before it still is.
+    // Without an authorization no check after the fifth can run, and the first five still do.
     for (place, (expected, fault)) in checks.iter().enumerate() {
         let (mut input, mut terms) = (input(), terms());
         input.authorization = None;
@@ -198,7 +198,7 @@ fn an_approval_covers_its_subject_up_to_what_was_granted_and_is_asked_for_last()
         input.approval = Some(ApprovalSnapshot { spent: 1_000, reserved: 1_001, ..given });
     });
     assert_eq!(used, "approval_required.interactive");
-    // Before anyone is bothered, the limits hold.
+    // The limits are checked before a person is asked.
     let dear = asked(&|input| input.request.amount = 200_001);
     assert_eq!(dear, "policy_denied.per_call_limit");
 }
@@ -343,7 +343,7 @@ fn an_authorization_of_another_owner_run_conversation_or_agent_does_not_fit() {
     assert_eq!(scoped(&|terms| terms.scope.thread_id = Some("ent_2".into())), "policy_denied.scope_mismatch");
     assert_eq!(scoped(&|terms| terms.scope.autopilot_id = Some("analyst".into())), "policy_denied.scope_mismatch");
     assert_eq!(scoped(&|terms| terms.owner = "guest:42".parse().unwrap()), "policy_denied.scope_mismatch");
-    // The run of a child draws on what its root was given.
+    // The run of a child uses the authorization of its root.
     let mut child = input();
     child.principal.run_id = Some("run_9".into());
     let mut of_root = terms();

@@ -81,7 +81,7 @@ fn reserve() -> Operation {
     Operation::Reserve(asked())
 }
 
-/// What an operation comes to, in the words of the table.
+/// The outcome of an operation, in the words of the table.
 fn outcome(row: Option<AnyReservation>, operation: &Operation) -> String {
     match apply(row, operation, 2) {
         Ok(TransitionOutcome::Fresh(row, Delta { spent, reserved })) => {

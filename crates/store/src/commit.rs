@@ -1,11 +1,12 @@
-//! What does a step come to, and how do many share a transaction?
+//! How is a step checked and written, and how do many steps share a transaction?
 //!
-//! A step is judged in memory, by the rules every loom shares, against what its run has open; what it adds is then
-//! written. So a step that is refused has written nothing, and those beside it in the group never notice. What cannot be
-//! seen here is whether an id is new in the whole store or whether another process was first: that is left to the unique
-//! indexes. Should one object, the group is taken back and its steps are gone through again one by one, each in a
-//! savepoint of its own and with every question asked beforehand. That is slow, and next to never happens: asking first
-//! each time would cost every step of every run what now only a contradiction costs.
+//! A step is checked in memory, by the rules that every loom shares, against the open turns of its run; then its
+//! changes are written. So a refused step has written nothing, and the other steps of the group are not affected. Two
+//! things cannot be checked in memory: whether an id is new in the whole store, and whether another process was first.
+//! These are left to the unique indexes. If an index reports a conflict, the group is rolled back and its steps are
+//! tried again one by one, each in its own savepoint and with all checks done before the write. That is slow and
+//! almost never happens. Doing all checks first each time would charge every step of every run for what now only a
+//! conflict costs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,19 +29,19 @@ use crate::partial_tree::PartialTree;
 use crate::rows::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow};
 use crate::value::{Value, values};
 
-/// A run that is written to.
+/// A run that is being written to.
 #[derive(Debug)]
 struct LiveRun {
     key: i64,
     loom_key: i64,
     partial: PartialTree,
-    /// As its row has it, newest record apart.
+    /// The state of the run as in its row, except for the newest record.
     part: RunPart,
     head: Option<Hash>,
     lease: LeaseState,
-    /// The `seq` of rows that open turns rest on.
+    /// The `seq` of the rows that open turns depend on.
     rows: BTreeSet<u64>,
-    /// When it was last written to, in groups.
+    /// The number of the last group that wrote to this run.
     used: u64,
 }
 
@@ -55,40 +56,40 @@ impl LiveRun {
     }
 }
 
-/// How much is asked before something is written.
+/// The checks to do before something is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckLevel {
-    /// What the unique indexes find is left to them.
+    /// Leave the checks of the unique indexes to the database.
     Optimistic,
-    /// Everything.
+    /// Do all checks.
     Full,
 }
 
-/// What the writer remembers between groups. It may be forgotten at any time: the rows have it all.
+/// The state that the writer keeps between groups. It may be dropped at any time, because the rows have everything.
 #[derive(Debug, Default)]
 pub(crate) struct CommitCache {
     runs: HashMap<RunId, LiveRun>,
     looms: HashMap<LoomId, i64>,
     roots: HashMap<(LoomId, CantripId), RootPart>,
-    /// The ledger, as far as it was read in this group.
+    /// The ledger rows that were read in this group.
     ledger: LedgerCache,
-    /// Not carried out yet.
+    /// Statements that have not been executed yet.
     pending: Vec<SqlStatement>,
-    /// Something was to be carried out in this group.
+    /// True if this group has statements to execute.
     wrote: bool,
-    /// What SQLite counted when the last group ended.
+    /// The data version of SQLite at the end of the last group.
     version: Option<i64>,
     groups: u64,
 }
 
 impl CommitCache {
-    /// Forgets everything: what was remembered may not be what the store holds.
+    /// Drops all cached state, because it may differ from the store.
     pub(crate) fn forget(&mut self) {
         *self = Self { groups: self.groups, ..Self::default() };
     }
 
-    /// Begins a group within a transaction: compares what is remembered of these runs with their rows, unless nobody
-    /// else can have written. From here to the end of the transaction those rows stay as they are.
+    /// Begins a group within a transaction. Compares the cached state of these runs with their rows, unless no other
+    /// process can have written. From here to the end of the transaction those rows do not change.
     pub(crate) async fn begin(&mut self, link: &mut DbConnection, runs: BTreeSet<RunId>) -> Result<(), StoreFault> {
         self.groups += 1;
         self.ledger = LedgerCache::default();
@@ -101,7 +102,7 @@ impl CommitCache {
         }
         let mut held: Vec<(i64, RunId)> =
             runs.into_iter().filter_map(|run| self.runs.get(&run).map(|live| (live.key, run))).collect();
-        // All processes take the rows in the same order, so none waits for one that waits for it.
+        // All processes lock the rows in the same order, so there is no deadlock.
         held.sort_unstable();
         let asked: Vec<SqlStatement> = held.iter().flat_map(|(key, _)| [lease_of(*key), newest_of(*key)]).collect();
         let mut found = link.query_all(&asked).await?.into_iter();
@@ -120,19 +121,20 @@ impl CommitCache {
         Ok(())
     }
 
-    /// Carries out what is pending, so that the next query sees it.
+    /// Executes the pending statements, so that the next query sees their effect.
     pub(crate) async fn flush(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         let pending = std::mem::take(&mut self.pending);
         Ok(link.write_all(&pending).await?)
     }
 
-    /// Carries out what is pending and ends the transaction.
+    /// Executes the pending statements and commits the transaction.
     pub(crate) async fn commit(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         let pending = std::mem::take(&mut self.pending);
         link.commit_with(&pending).await?;
         self.wrote = false;
         if self.runs.len() > RUNS_HELD_MAX {
-            // The half that was used last; sorting at every step to find the one oldest would cost more than it saves.
+            // Keep the most recently used half. Sorting at every step to find the single oldest entry would cost more
+            // than it saves.
             let mut used: Vec<u64> = self.runs.values().map(|live| live.used).collect();
             used.sort_unstable();
             let since = used[used.len() / 2];
@@ -141,7 +143,7 @@ impl CommitCache {
         Ok(())
     }
 
-    /// Whether this group adds anything to the store.
+    /// Returns true if this group adds anything to the store.
     pub(crate) fn has_written(&self) -> bool {
         self.wrote
     }
@@ -151,7 +153,7 @@ impl CommitCache {
         self.pending.push(SqlStatement { sql, values });
     }
 
-    /// The lease of a run, locked until the transaction ends; none if the run is not there.
+    /// Returns the lease of a run, locked until the transaction ends; none if the run does not exist.
     pub(crate) async fn lease_state(
         &mut self,
         link: &mut DbConnection,
@@ -162,12 +164,12 @@ impl CommitCache {
         }
         self.flush(link).await?;
         let Some(row) = lock_run(link, run).await? else { return Ok(None) };
-        // A record may have come along with an epoch that was given out elsewhere.
+        // An imported record may have an epoch that was given out elsewhere.
         let epoch = row.lease.epoch.max(row.part.epoch);
         Ok(Some((row.key, LeaseState { epoch, ..row.lease })))
     }
 
-    /// Writes down who holds a run from now on.
+    /// Records the new lease state of a run.
     pub(crate) fn set_lease_state(&mut self, run: RunId, key: i64, tenure: LeaseState) {
         let (owner, expires_at) = match &tenure.holder {
             Some(lease) => (Value::from(lease.owner.as_str()), Value::from(lease.expires_at)),
@@ -182,7 +184,8 @@ impl CommitCache {
         }
     }
 
-    /// Judges a step, and has what it adds written. An error of the store itself leaves the transaction in doubt.
+    /// Checks a step and writes its changes. After an error of the store itself the state of the transaction is
+    /// unknown.
     pub(crate) async fn append(
         &mut self,
         link: &mut DbConnection,
@@ -201,7 +204,7 @@ impl CommitCache {
         }
         let mut judged = self.decide(link, step, run, care).await?;
         if matches!(judged, StepDecision::Refused(_)) {
-            // Another process may have written between two of these questions; asked again, they see what it wrote.
+            // Another process may have written between two of these queries; a second try sees its writes.
             self.runs.remove(&run);
             self.load_run(link, run).await?;
             judged = self.decide(link, step, run, care).await?;
@@ -219,12 +222,12 @@ impl CommitCache {
             }
             StepDecision::Answered(answer) => Ok(answer),
             StepDecision::Refused(error) => {
-                // The tree has taken in the beginning of it.
+                // The tree has applied the first part of the step.
                 self.runs.remove(&run);
                 Err(error)
             }
         };
-        // Whatever stands in its way, a step that was written before is answered as it was then.
+        // A step that was written before gets the same answer again, whatever the conflict is now.
         if care == CheckLevel::Optimistic
             && let Some(answer) = self.earlier_outcome(link, step, run).await?
         {
@@ -233,7 +236,7 @@ impl CommitCache {
         Ok(hindered)
     }
 
-    /// A step outside every run: what it changes are authorizations and contracts.
+    /// Writes a step outside every run, which changes authorizations and contracts.
     async fn append_outside_runs(
         &mut self,
         link: &mut DbConnection,
@@ -257,7 +260,7 @@ impl CommitCache {
         })
     }
 
-    /// Has what changed in the ledger written.
+    /// Writes the changes of the ledger.
     fn write_ledger(&mut self, changes: &Changes) -> Result<(), StoreFault> {
         self.ledger.apply_changes(changes);
         for SqlStatement { sql, values } in ledger::writes(changes)? {
@@ -266,7 +269,7 @@ impl CommitCache {
         Ok(())
     }
 
-    /// What the contract rows of a step come to, with what its money changes.
+    /// Computes the contract changes of a step, given the changes of its money.
     async fn contract_upserts(
         &mut self,
         link: &mut DbConnection,
@@ -284,7 +287,7 @@ impl CommitCache {
         Ok(step.apply_contracts(refused, shelf, &accounts))
     }
 
-    /// Has contracts written.
+    /// Writes the contract changes.
     fn write_contracts(&mut self, written: &[ContractUpsert]) -> Result<(), StoreFault> {
         for each in written {
             let SqlStatement { sql, values } = contracts::statement_for(each)?;
@@ -293,7 +296,7 @@ impl CommitCache {
         Ok(())
     }
 
-    /// What the money of a step comes to; a step without any pays at once.
+    /// Applies the money operations of a step; without any there is nothing to check.
     async fn apply_money(
         &mut self,
         link: &mut DbConnection,
@@ -314,7 +317,7 @@ impl CommitCache {
         }
     }
 
-    /// Loads a run that is there and not known.
+    /// Loads a run that exists and is not cached.
     async fn load_run(&mut self, link: &mut DbConnection, run: RunId) -> Result<(), StoreFault> {
         if self.runs.contains_key(&run) {
             return Ok(());
@@ -336,7 +339,7 @@ impl CommitCache {
         Ok(())
     }
 
-    /// The answer to a step that its run has seen before.
+    /// Returns the earlier answer if the run has committed this step already.
     async fn earlier_outcome(
         &mut self,
         link: &mut DbConnection,
@@ -368,7 +371,7 @@ impl CommitCache {
         let made_here =
             |draft: &RecordDraft| matches!(draft.event(), Event::Entity(made) if Some(made.entity_id) == wanted);
         let busy = match wanted {
-            // One that is made by the same step is nobody's yet.
+            // An entity that this step creates cannot be in use yet.
             Some(_) if care == CheckLevel::Optimistic && step.records.iter().any(made_here) => None,
             Some(entity) => {
                 self.flush(link).await?;
@@ -407,7 +410,7 @@ impl CommitCache {
                 (step.records.iter().cloned().chain(told).collect::<Vec<RecordDraft>>(), changes, None)
             }
             Ok(MoneyOutcome::Refused { changes, decision, told }) => {
-                // A run that is not open cannot tell of it either.
+                // A run that is not open cannot record the refusal either.
                 if step.if_refused.is_empty() && !self.runs.contains_key(&run) {
                     return Ok(StepDecision::Answered(AppendOutcome::Refused(decision)));
                 }
@@ -423,7 +426,7 @@ impl CommitCache {
         let mut live = match self.runs.remove(&run) {
             Some(live) => live,
             None => LiveRun {
-                // Given when its row is written.
+                // Set when the row is written.
                 key: 0,
                 loom_key: 0,
                 partial: opened,
@@ -453,7 +456,7 @@ impl CommitCache {
         })
     }
 
-    /// Which loom the run of a step belongs to.
+    /// Returns the loom of the run of a step.
     fn loom_of(&self, step: &Step, run: RunId) -> Option<LoomId> {
         let opening = step.records.first().and_then(|draft| draft.run_opening());
         let known = || self.runs.get(&run).map(|live| live.part.opening.loom_id);
@@ -481,7 +484,7 @@ impl CommitCache {
         Ok(Ok(wanted.iter().all(|hash| found.contains(hash))))
     }
 
-    /// Takes the records of a step into the tree of its run.
+    /// Applies the records of a step to the tree of its run.
     async fn apply_records(
         &mut self,
         link: &mut DbConnection,
@@ -525,7 +528,7 @@ impl CommitCache {
         Ok(Ok(records))
     }
 
-    /// Has the records of an accepted step written, and what they add to the index.
+    /// Writes the records of an accepted step, and their entries in the index.
     async fn write(
         &mut self,
         link: &mut DbConnection,
@@ -563,14 +566,15 @@ impl CommitCache {
         live.partial.trim();
         let oldest = live.partial.tree.oldest_open().map_or(row, |seq| seq.get().min(row));
         live.rows = live.rows.split_off(&oldest);
-        // What a run that is over, or was given up, has open is up to others too.
+        // The open turns of a run that has ended or failed may be changed by other processes too, so such a run is not
+        // cached.
         if live.part.phase == Phase::Live {
             self.runs.insert(run, live);
         }
         Ok(())
     }
 
-    /// The row of a run that begins.
+    /// Inserts the row of a new run.
     async fn insert_run(
         &mut self,
         link: &mut DbConnection,
@@ -616,7 +620,7 @@ impl CommitCache {
         Ok(())
     }
 
-    /// The row of a run that goes on, if it says something else now.
+    /// Updates the row of a run, if it has changed.
     fn update_run(&mut self, step: &Step, live: &mut LiveRun, part: &RunPart) {
         let as_stored = RunPart { newest: part.newest, ..live.part.clone() };
         if *part != as_stored {
@@ -660,7 +664,7 @@ impl CommitCache {
         Ok(key)
     }
 
-    /// What a record adds to the index.
+    /// Writes the index entries of a record.
     async fn write_index(
         &mut self,
         link: &mut DbConnection,
@@ -704,7 +708,7 @@ impl CommitCache {
             }
             Event::Cast(cast) => {
                 let entity = require_key(live.partial.entity_keys.get(&cast.entity_id), record)?;
-                // Its entity was free, so a cast of it that has no end was left by a run that failed.
+                // The entity was free, so a cast of it without an end was left by a failed run.
                 if live.partial.tree.entity(cast.entity_id)?.casts.len() > 1 {
                     self.push(
                         "UPDATE casts SET given_up = 1 WHERE entity_key = ?1 AND end_seq IS NULL AND cast_id <> ?2",
@@ -775,7 +779,8 @@ impl CommitCache {
     }
 }
 
-/// What is to be written of a step: its records, or those for the case that policy refused, and what its money changes.
+/// The data of a step to write: its records, or the records for the refused case, and the changes of its money and
+/// contracts.
 struct AcceptedStep {
     drafts: Vec<RecordDraft>,
     records: Vec<Record>,
@@ -784,14 +789,14 @@ struct AcceptedStep {
     refused: Option<Decision>,
 }
 
-/// What a step comes to before it is written.
+/// The decision about a step before it is written.
 enum StepDecision {
     Accepted(AcceptedStep),
     Answered(AppendOutcome),
     Refused(Error),
 }
 
-/// The thing that a record makes: it must not be there yet.
+/// Returns the thing that a record creates. It must not exist yet.
 fn created_item(event: &Event) -> Option<Dependency> {
     match event {
         Event::Entity(entity) => Some(Dependency::Entity(entity.entity_id)),
@@ -830,8 +835,8 @@ fn newest_of(key: i64) -> SqlStatement {
     SqlStatement { sql: "SELECT max(seq) FROM run_events WHERE run_key = ?1", values: vec![key.into()] }
 }
 
-/// The row of a run, with its lease locked until the transaction ends. The lock is the run's: whoever writes to it or
-/// takes it over holds it, so what is read behind it stays.
+/// Returns the row of a run, with its lease locked until the transaction ends. The lock protects the whole run: every
+/// process that writes to the run or takes it over holds the lock, so the rows that are read after it do not change.
 async fn lock_run(link: &mut DbConnection, run: RunId) -> Result<Option<RunRow>, StoreFault> {
     let sql = "SELECT h.epoch FROM run_leases h WHERE h.run_key = (SELECT r.run_key FROM runs r WHERE r.run_id = ?1) \
                {locked}";

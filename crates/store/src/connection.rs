@@ -1,7 +1,7 @@
-//! A connection, whichever database it is to.
+//! A connection to either database.
 //!
-//! What is asked is written once and awaited; on SQLite nothing ever waits, so there the future is ready when it is
-//! first polled. Two copies of everything, one blocking and one not, were the alternative.
+//! Each query is written once, as async code. SQLite never waits, so there the future is ready when it is first
+//! polled. The alternative was two copies of everything, one blocking and one async.
 
 use crate::dialect::{LIST, list_size, with_list};
 use crate::failure::Failure;
@@ -10,7 +10,7 @@ use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::value::{Row, Value};
 
-/// A statement with its values, to be carried out later.
+/// A statement with its values, to be executed later.
 #[derive(Debug)]
 pub(crate) struct SqlStatement {
     pub sql: &'static str,
@@ -23,11 +23,11 @@ pub(crate) enum DbConnection {
     Postgres(Postgres),
 }
 
-/// Why a transaction is begun.
+/// The purpose of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransactionKind {
     Write,
-    /// All reads see the same moment.
+    /// All reads see the same snapshot.
     Read,
 }
 
@@ -39,7 +39,7 @@ impl DbConnection {
         }
     }
 
-    /// The rows that queries gave since this was last asked.
+    /// Returns the number of rows that queries returned since the last call.
     pub(crate) fn rows_read(&mut self) -> u64 {
         match self {
             Self::Sqlite(link) => link.rows_read(),
@@ -54,7 +54,7 @@ impl DbConnection {
         }
     }
 
-    /// The rows for each of these queries, in their order.
+    /// Returns the rows of each of these queries, in their order.
     pub(crate) async fn query_all(&mut self, asked: &[SqlStatement]) -> Result<Vec<Vec<Row>>, Failure> {
         match self {
             Self::Sqlite(link) => asked.iter().map(|asked| link.query(asked.sql, &asked.values)).collect(),
@@ -62,7 +62,7 @@ impl DbConnection {
         }
     }
 
-    /// Carries writes out, in their order.
+    /// Executes writes in their order.
     pub(crate) async fn write_all(&mut self, writes: &[SqlStatement]) -> Result<(), Failure> {
         match self {
             Self::Sqlite(link) => {
@@ -72,7 +72,7 @@ impl DbConnection {
         }
     }
 
-    /// Carries writes out and makes all of the transaction durable.
+    /// Executes writes and commits the transaction.
     pub(crate) async fn commit_with(&mut self, writes: &[SqlStatement]) -> Result<(), Failure> {
         match self {
             Self::Sqlite(link) => {
@@ -85,7 +85,7 @@ impl DbConnection {
         }
     }
 
-    /// The rows of a query with a list in it, which may be of any length; `values` come before the list.
+    /// Returns the rows of a query with a list of any length; `values` come before the list.
     pub(crate) async fn query_in_list(
         &mut self,
         sql: &str,
@@ -123,7 +123,7 @@ impl DbConnection {
         }
     }
 
-    /// Ends a transaction without a trace. A connection on which that fails is of no use any more.
+    /// Rolls back a transaction. If that fails, the connection can no longer be used.
     pub(crate) async fn roll_back(&mut self) -> Result<(), Failure> {
         match self {
             Self::Sqlite(link) => link.roll_back(),
@@ -131,7 +131,7 @@ impl DbConnection {
         }
     }
 
-    /// Whether the connection is still one.
+    /// Returns true if the connection is open.
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Sqlite(_) => true,

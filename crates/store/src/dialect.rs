@@ -1,19 +1,19 @@
-//! In which dialect is a query said?
+//! How is one query written for two dialects?
 //!
-//! Every query is written once, with `?1`, `?2`, as SQLite reads it; for Postgres the marks become `$1`, `$2`. A query
-//! builder was turned down: what is asked stands in the source as it is asked, and can be pasted into a shell.
+//! Every query is written once, in the form of SQLite with `?1`, `?2`; for Postgres the parameters become `$1`, `$2`.
+//! A query builder was rejected: here each query is in the source as it is executed, and can be pasted into a shell.
 
 use std::borrow::Cow;
 
 use crate::limits::LIST_VALUES_MAX;
 
-/// What stands in a query for a list of values: see [`with_list`].
+/// The placeholder for a list of values: see [`with_list`].
 pub(crate) const LIST: &str = "{list}";
-/// What stands behind a query whose rows are to stay as they are until the transaction ends. SQLite has one writer, so
-/// they do.
+/// The suffix of a query whose rows must not change until the transaction ends. SQLite has only one writer, so there
+/// it is empty.
 pub(crate) const LOCKED: &str = "{locked}";
 
-/// The query as Postgres reads it.
+/// Returns the query in the form of Postgres.
 pub(crate) fn for_postgres(sql: &str) -> String {
     let mut said = String::with_capacity(sql.len() + 16);
     let mut characters = sql.replace(LOCKED, "FOR UPDATE").chars().collect::<Vec<_>>().into_iter().peekable();
@@ -33,12 +33,12 @@ pub(crate) fn for_postgres(sql: &str) -> String {
     said
 }
 
-/// The query as SQLite reads it.
+/// Returns the query in the form of SQLite.
 pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
     if sql.contains(LOCKED) { sql.replace(LOCKED, "").into() } else { sql.into() }
 }
 
-/// How many values a list of `length` is filled up to: few sizes, so that few statements are prepared.
+/// Returns the number of values to which a list of `length` is padded: few sizes, so that few statements are prepared.
 pub(crate) fn list_size(length: usize) -> usize {
     let mut size = 1;
     while size < length {
@@ -47,7 +47,7 @@ pub(crate) fn list_size(length: usize) -> usize {
     size.min(LIST_VALUES_MAX)
 }
 
-/// The query with `size` marks, from `?from` on, in place of its list.
+/// Returns the query with `size` parameters, from `?from` on, in place of its list.
 pub(crate) fn with_list(sql: &str, from: usize, size: usize) -> String {
     let marks: Vec<String> = (from..from + size).map(|number| format!("?{number}")).collect();
     sql.replace(LIST, &marks.join(", "))

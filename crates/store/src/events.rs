@@ -1,7 +1,7 @@
 //! A row of `run_events`: the records of one step.
 //!
-//! One row a record was the alternative. A turn is four or five records in two steps, so that would be twice the rows
-//! and twice the index entries, and a step that is written whole is easiest to write whole as one row.
+//! One row per record was the alternative. A turn has four or five records in two steps, so that would double the rows
+//! and the index entries. A step is also written completely or not at all, which is easiest with one row.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::connection::SqlStatement;
 use crate::packed::{pack, unpack};
 use crate::value::{Row, Value};
 
-/// Kind and time of a record; its epoch if that is not the step's, as in a copy.
+/// The kind and time of a record, and its epoch if it differs from that of the step, as in a copy.
 #[derive(Serialize, Deserialize)]
 struct Head(String, i64, #[serde(default, skip_serializing_if = "Option::is_none")] Option<u64>);
 
 const HASH_BYTES: usize = 32;
-/// What is kept of a link that is not the last of its step: it follows from what stands there, so this much only tells
-/// which record is not as it was written.
+/// The stored length of each link except the last of its step. These links can be computed from the content, so a few
+/// bytes are enough to find the record that was changed.
 const CUT_BYTES: usize = 4;
 
-/// The write that stores a step. Its records lie next to each other in one run.
+/// Makes the statement that stores a step. Its records are consecutive records of one run.
 pub(crate) fn insert_step(run_key: i64, step: &StepId, records: &[Record]) -> Option<SqlStatement> {
     let last = records.last()?;
     let epoch = records.iter().map(|record| record.epoch).max().unwrap_or(Epoch::NONE);
@@ -56,8 +56,8 @@ pub(crate) fn insert_step(run_key: i64, step: &StepId, records: &[Record]) -> Op
     })
 }
 
-/// The columns of a step in a query over `run_events e`, read by [`Stored::read`]: also the end of the step before it, or
-/// the anchor in its place, which the chain goes on from. The rest of the query joins [`BEFORE`].
+/// The columns of a step in a query over `run_events e`, read by [`StoredStep::read`]. They include the end of the
+/// step before it, or its anchor, from which the chain continues. The rest of the query joins [`BEFORE`].
 pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.told, e.links, \
      b.links, a.event_hash";
 
@@ -66,7 +66,7 @@ pub(crate) const BEFORE: &str = "JOIN runs r ON r.run_key = e.run_key \
      LEFT JOIN run_events b ON b.run_key = e.run_key AND b.seq = e.seq - e.records \
      LEFT JOIN run_anchors a ON a.run_key = e.run_key AND a.seq = e.seq - e.records";
 
-/// A step as it was read and found to be as it was written.
+/// A step that was read and verified.
 #[derive(Debug)]
 pub(crate) struct StoredStep {
     pub place: i64,
@@ -76,8 +76,8 @@ pub(crate) struct StoredStep {
 }
 
 impl StoredStep {
-    /// Reads [`COLUMNS`]. Everything is checked before anything is believed: the place, the number of records, and each
-    /// hash against what stands there and the one before it.
+    /// Reads [`COLUMNS`]. Everything is checked before it is used: the position, the number of records, and each hash
+    /// against the content and the hash before it.
     pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
         let (place, run_key, run) = (row.int()?, row.int()?, row.id()?);
         let (seq, count, epoch) = (row.count()?, row.count()?, Epoch::new(row.count()?));
@@ -122,17 +122,17 @@ impl StoredStep {
         Ok(Self { place, run_key, seq: Seq::new(seq), records })
     }
 
-    /// The record at this place.
+    /// Returns the record at this position.
     pub(crate) fn record(&self, seq: u64) -> Result<&Record, Error> {
         let found = self.records.iter().find(|record| record.seq.get() == seq);
         found.ok_or_else(|| missing_record(self.records.first().map(|record| record.run), seq))
     }
 }
 
-/// Of a record whose hash is about to be reckoned.
+/// A placeholder for a record whose hash is about to be computed.
 const NO_HASH: Hash = Hash::from_bytes([0; HASH_BYTES]);
 
-/// The links of a step: whole ones, as older versions wrote them, or cut but for the last.
+/// The links of a step: complete ones, as older versions wrote them, or shortened except for the last.
 struct Links<'a> {
     bytes: &'a [u8],
     each: usize,
@@ -152,18 +152,18 @@ impl<'a> Links<'a> {
     }
 }
 
-/// The index names a record that is not where it should be.
+/// Returns the error for a record that the index names and that does not exist.
 pub(crate) fn missing_record(run: Option<RunId>, seq: u64) -> Error {
     let what = "the index names a record that is not there";
     Error::Damaged(Damage { run, seq: Some(Seq::new(seq)), line: None, what })
 }
 
-/// The last of the hashes that stand one behind the other.
+/// Returns the last of a sequence of concatenated hashes.
 pub(crate) fn last(hashes: &[u8]) -> Option<Hash> {
     hashes.last_chunk::<HASH_BYTES>().copied().map(Hash::from_bytes)
 }
 
-/// Where the records of a turn lie: for each row its `seq`, then how far before it each record is.
+/// Encodes the positions of a turn's records: for each row its `seq`, then the distance of each record before it.
 pub(crate) fn encode_places(places: &[Seq], rows: &std::collections::BTreeSet<u64>) -> Result<String, Error> {
     let mut written: Vec<Vec<u64>> = Vec::new();
     for place in places {
@@ -176,7 +176,7 @@ pub(crate) fn encode_places(places: &[Seq], rows: &std::collections::BTreeSet<u6
     Ok(serde_json::to_string(&written).expect("numbers can be written"))
 }
 
-/// Row and record of each place.
+/// Decodes the row and the record of each position.
 pub(crate) fn decode_places(written: &str) -> Result<Vec<(u64, u64)>, Error> {
     let read: Vec<Vec<u64>> = serde_json::from_str(written).map_err(|_| missing_record(None, 0))?;
     let mut places = Vec::new();

@@ -1,4 +1,4 @@
-//! What went wrong in the database, as far as someone can act on it.
+//! Database failures, classified by what the caller can do about them.
 
 use cantrip_loom::{Cause, Error};
 
@@ -13,19 +13,19 @@ pub(crate) struct Failure {
 pub(crate) enum FailureKind {
     /// No space is left.
     Full,
-    /// Nobody answers, or another process holds what is needed for too long.
+    /// The database does not answer, or another process holds a lock for too long.
     Unreachable,
-    /// Name or password, or a database that is not there.
+    /// A wrong name or password, or a database that does not exist.
     AccessDenied,
-    /// What is to be written contradicts what is there: another process was first, or an id is not new.
+    /// The write contradicts the stored data: another process was first, or an id is not new.
     Conflict,
-    /// The file is none of a database.
+    /// The file is not a database.
     NotADatabase,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
-/// A failure while something was done, or what was found not to be as it should.
+/// A failure of the database, or an error that was found in the data.
 #[derive(Debug)]
 pub(crate) enum StoreFault {
     Database(Failure),
@@ -45,7 +45,7 @@ impl From<Error> for StoreFault {
 }
 
 impl StoreFault {
-    /// As the caller of a trait hears it.
+    /// Converts to the error of the loom traits.
     pub(crate) fn into_error(self, doing: &'static str, at: &str) -> Error {
         match self {
             Self::Found(error) => error,

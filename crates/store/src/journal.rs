@@ -1,4 +1,4 @@
-//! The one way in, and the records as they were written.
+//! The journal trait: appending steps, and reading the records as they were written.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::value::{Row, values};
 use crate::writer::{WriteRequest, WriteResponse, run_not_found};
 use crate::{Store, views};
 
-/// What the writer says to something else than it was asked. It does not.
+/// Returns the error for a response that does not fit its request, which never happens.
 fn unexpected_response(done: WriteResponse) -> Error {
     Error::Store { doing: "understand", at: format!("{done:?}"), source: "an answer to another question".into() }
 }
 
-/// The owner of a lease that cannot be read.
+/// Returns the error for a lease whose owner cannot be read.
 fn unnamed_owner(run: Option<RunId>) -> Error {
     Error::Damaged(Damage { run, seq: None, line: None, what: "the owner of its lease has no name" })
 }
@@ -39,9 +39,9 @@ impl Store {
         }
     }
 
-    /// Removes the oldest records of a run that is over, up to the last step that ends at or before `through`, by a retention
-    /// that somebody asked for. It leaves an anchor, from which the rest can still be verified, and the record of the removal.
-    /// Turns, casts and entities that were told of in them cannot be shown or continued any more: they are
+    /// Removes the oldest records of a run that is over, up to the last step that ends at or before `through`, by a
+    /// retention that a user requested. It leaves an anchor, from which the rest can still be verified, and a record
+    /// of the removal. Turns, casts and entities in the removed records can no longer be shown or continued: they are
     /// [`Error::Pruned`].
     pub async fn prune(&self, order: &RetentionOrder, run: RunId, through: Seq) -> Result<crate::Anchor, Error> {
         match self.submit(WriteRequest::Prune { order: Box::new(order.clone()), run, through }).await? {
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// Where the records of a run were pruned, oldest first.
+    /// Lists the anchors of a pruned run, oldest first.
     pub async fn anchors(&self, run: RunId) -> Result<Vec<crate::Anchor>, Error> {
         self.read_view(move |link| Box::pin(async move { crate::prune::anchors(link, run).await })).await
     }
@@ -106,7 +106,7 @@ impl Journal for Store {
     async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
         self.read_view(move |link| {
             Box::pin(async move {
-                // Live, and nobody is waited for; who holds it is looked at again below, with what waiting means.
+                // Live runs that do not wait for anyone. The view below checks the lease and the waiting state again.
                 let narrowed = "r.phase = 'live' AND r.parked = 0 AND r.approvals IS NULL AND r.copied = 0 \
                                 AND (h.expires_at IS NULL OR h.expires_at <= ?3)";
                 let now_millis = values![now].to_vec();
@@ -174,7 +174,7 @@ impl Journal for Store {
     }
 
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
-        // None: how far it goes is not known yet.
+        // None until the end of the run is known.
         stream::unfold(Some((after, None::<Seq>)), move |at| async move {
             let (after, end) = at?;
             let page = self.read_view(move |link| Box::pin(page_of_run(link, run, after, end))).await;
@@ -227,12 +227,12 @@ impl Journal for Store {
     }
 }
 
-/// Some of a run's records.
+/// A page of a run's records.
 struct RunPage {
     records: Vec<Result<Record, Error>>,
-    /// Behind which the next page begins; none if this was the last.
+    /// The position after which the next page begins; none if this is the last page.
     next: Option<Seq>,
-    /// The newest when it was asked.
+    /// The newest record at the time of the call.
     end: Seq,
 }
 
@@ -274,7 +274,7 @@ async fn page_of_run(link: &mut DbConnection, run: RunId, after: Seq, end: Optio
                     records.push(Ok(record));
                 }
             }
-            // What lies before the damage is sound; nothing behind it is read.
+            // The records before the damage are valid; nothing after it is read.
             Err(damage) => {
                 records.push(Err(damage));
                 return Ok(RunPage { records, next: None, end });

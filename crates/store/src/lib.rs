@@ -1,8 +1,8 @@
-//! The store: SQLite and Postgres behind the journal, loom, ledger and contract traits, and the only room that knows SQL.
+//! The store: SQLite and Postgres behind the journal, loom, ledger and contract traits; the only crate with SQL.
 //!
-//! One schema in two dialects. A step is written whole, many steps share a flush, and
-//! the epoch of a lease is compared where the records are written. What can be seen is computed by the projection that
-//! every loom shares; the tables beside the records only say where they lie.
+//! One schema in two dialects. A step is written completely or not at all, many steps share a flush, and the epoch of
+//! a lease is compared in the transaction that writes the records. Views are computed by the projection that every
+//! loom shares; the other tables are only an index of where the records are.
 
 mod commit;
 mod connection;

@@ -1,31 +1,31 @@
-//! The bounds of this room.
+//! The limits of this crate.
 
 cantrip_canon::limits! {
-    /// Steps and lease orders that may wait for the one writer; who comes later waits in turn.
+    /// The maximum number of steps and lease operations queued for the writer. Further callers wait.
     QUEUE_ORDERS_MAX: usize = 1_024, "orders";
-    /// Orders that share one transaction and one flush to the disk.
+    /// The maximum number of operations that share one transaction and one flush to disk.
     GROUP_ORDERS_MAX: usize = 256, "orders";
-    /// How often a step is tried again that another process stood in the way of.
+    /// The maximum number of retries of a step that conflicts with another process.
     STEP_TRIES_MAX: usize = 4, "tries";
-    /// Live runs whose open turns the writer remembers; others are read again when they go on.
+    /// The maximum number of live runs whose open turns the writer caches. Others are read again when they continue.
     RUNS_HELD_MAX: usize = 4_096, "runs";
-    /// Readers of one store: threads on SQLite, connections on Postgres.
+    /// The number of readers of one store: threads on SQLite, connections on Postgres.
     READERS_MAX: usize = 2, "readers";
-    /// Views that may wait for a reader; who comes later waits in turn.
+    /// The maximum number of reads queued for a reader. Further callers wait.
     QUEUE_VIEWS_MAX: usize = 256, "views";
-    /// Steps that a stream of records reads at once.
+    /// The number of steps that a stream of records reads at a time.
     READ_STEPS_MAX: usize = 256, "steps";
-    /// Values of one list in a query; a longer list takes several queries.
+    /// The maximum number of values in one list of a query. A longer list takes several queries.
     LIST_VALUES_MAX: usize = 64, "values";
-    /// Statements that a connection keeps prepared.
+    /// The maximum number of prepared statements of a connection.
     STATEMENTS_HELD_MAX: usize = 256, "statements";
-    /// How long to wait for another process that writes to the same SQLite file.
+    /// The time to wait for another process that writes to the same SQLite file.
     LOCK_WAIT_MS: u64 = 10_000, "ms";
-    /// How long to wait for a Postgres server to answer at all.
+    /// The connect timeout of a Postgres server.
     CONNECT_WAIT_MS: u64 = 10_000, "ms";
-    /// How often someone who waits for a record looks whether another process wrote it.
+    /// The interval at which a waiting reader checks whether another process wrote a record.
     POLL_MS: u64 = 200, "ms";
-    /// Pages of the write-ahead log after which SQLite carries them over into the file.
+    /// The number of pages in the write-ahead log after which SQLite checkpoints them into the file.
     CHECKPOINT_PAGES: u32 = 4_000, "pages";
 }
 

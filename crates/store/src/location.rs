@@ -1,4 +1,4 @@
-//! Where is the store, and how is a connection made?
+//! Where is the store, and how is a connection opened?
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::sqlite::{Access, Sqlite};
 
 #[derive(Debug, Clone)]
 pub(crate) enum StoreLocation {
-    /// `most` is what the file may grow to, in bytes.
+    /// `most` is the maximum size of the file in bytes.
     File {
         path: PathBuf,
         access: Access,
@@ -20,7 +20,7 @@ pub(crate) enum StoreLocation {
 }
 
 impl StoreLocation {
-    /// As a person may read it.
+    /// Returns the name for people.
     pub(crate) fn display_name(&self) -> String {
         match self {
             Self::File { path, .. } => format!("sqlite:{}", path.display()),
@@ -29,7 +29,7 @@ impl StoreLocation {
         }
     }
 
-    /// The schema that it lives in, where there are such.
+    /// Returns the schema of the store; empty for SQLite.
     pub(crate) fn schema(&self) -> &str {
         match self {
             Self::File { .. } | Self::Memory => "",
@@ -37,7 +37,7 @@ impl StoreLocation {
         }
     }
 
-    /// Where other processes are told that something was written.
+    /// Returns the channel on which other processes are notified of writes.
     pub(crate) fn channel(&self) -> Option<String> {
         match self {
             Self::File { .. } | Self::Memory => None,
@@ -45,7 +45,7 @@ impl StoreLocation {
         }
     }
 
-    /// Whether its server has a clock that every process on it shares.
+    /// Returns true if the server has a clock that all processes of the store share.
     pub(crate) fn has_clock(&self) -> bool {
         match self {
             Self::File { .. } | Self::Memory => false,
@@ -53,7 +53,7 @@ impl StoreLocation {
         }
     }
 
-    /// Whether a second connection is to the same store.
+    /// Returns true if a second connection reaches the same store.
     pub(crate) fn is_persistent(&self) -> bool {
         match self {
             Self::File { .. } | Self::Postgres(_) => true,
@@ -61,7 +61,7 @@ impl StoreLocation {
         }
     }
 
-    /// A connection. To memory each is to another store.
+    /// Opens a connection. Each connection to memory is a new store.
     pub(crate) async fn connect(&self) -> Result<DbConnection, Failure> {
         Ok(match self {
             Self::File { path, access, most } => DbConnection::Sqlite(Sqlite::file(path, *access, *most)?),
@@ -70,7 +70,7 @@ impl StoreLocation {
         })
     }
 
-    /// One that only looks.
+    /// Returns the location for reading only.
     pub(crate) fn read_only(&self) -> Self {
         match self {
             Self::File { path, .. } => Self::File { path: path.clone(), access: Access::Read, most: None },

@@ -1,21 +1,21 @@
-//! How does a step lie on the disk? Packed: the records of a run say the same words over and over.
+//! In which format is a step stored on the disk? Compressed, because the records of a run repeat the same words.
 //!
-//! LZ4, because a step is packed while its writer waits: it takes a few microseconds, where a packer that makes it a tenth
-//! smaller takes as long as the rest of the turn. A step is short, so what it could refer back to comes along with the
-//! program: the words that records are made of. They can only be added to under another mark, for what was packed with them
-//! is read with them.
+//! LZ4, because a step is compressed while its writer waits. It takes a few microseconds; a compressor whose output is
+//! a tenth smaller takes as long as the rest of the turn. A step is short, so the dictionary is part of the program:
+//! the words that records are made of. A changed dictionary needs a new mark, because data must be read with the
+//! dictionary with which it was written.
 
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 
-/// The words that go with [`WITH_WORDS`], the commonest last: what is near is named with fewer bytes.
+/// The dictionary of [`WITH_WORDS`], the most common words last: LZ4 refers to near text with fewer bytes.
 const WORDS: &[u8] = include_bytes!("../words/1.txt");
 
-/// The text as it is.
+/// Uncompressed text.
 const PLAIN: u8 = b'0';
-/// The length of the text, four bytes with the lowest first, then LZ4 with the words.
+/// The length of the text in four bytes, little endian, then LZ4 with the dictionary.
 const WITH_WORDS: u8 = b'1';
 const LENGTH_BYTES: usize = 4;
-/// One byte of LZ4 stands for no more bytes of text than this, so a false length is not believed.
+/// The largest number of bytes of text for one byte of LZ4. A length beyond it is not accepted.
 const RATIO_MAX: usize = 255;
 
 pub(crate) fn pack(text: &str) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub(crate) fn pack(text: &str) -> Vec<u8> {
     }
 }
 
-/// The text; none if these bytes were not made by [`pack`].
+/// Returns the text; none if these bytes were not made by [`pack`].
 pub(crate) fn unpack(bytes: &[u8]) -> Option<String> {
     let (mark, rest) = bytes.split_first()?;
     let text = match *mark {
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(unpack(&packed).as_deref(), Some(said));
     }
 
-    /// What lies on disks was packed with these words: changing them would make it unreadable.
+    /// Data on disks was compressed with this dictionary: changing it would make the data unreadable.
     #[test]
     fn the_words_are_those_that_stores_were_written_with() {
         let hash = cantrip_canon::bytes_hash(WORDS);

@@ -1,7 +1,7 @@
-//! A part of the tree, gathered from rows.
+//! A part of the tree, loaded from rows.
 //!
-//! Whoever judges a step or shows a view gathers what it is about: index rows, the steps they name, and the bodies that
-//! those name. The projection of the loom does the rest.
+//! To check a step or to show a view, the code loads the things it is about: index rows, the steps that they name, and
+//! the bodies that those steps name. The projection of the loom does the rest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rows::{
 };
 use crate::value::{Value, values};
 
-/// The part of the tree that was gathered.
+/// The loaded part of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct PartialTree {
     pub tree: Projection,
@@ -37,7 +37,7 @@ impl Bodies for PartialTree {
     }
 }
 
-/// Only a cantrip is asked for by loom.
+/// A placeholder, because only a cantrip is looked up by its loom.
 const ANY_LOOM: LoomId = LoomId::from_bytes([0; 16]);
 
 impl PartialTree {
@@ -47,7 +47,7 @@ impl PartialTree {
         Ok(told)
     }
 
-    /// What a record of a live run rests on.
+    /// Loads a dependency of a record of a live run.
     pub(crate) async fn load_dependency(
         &mut self,
         link: &mut DbConnection,
@@ -69,7 +69,7 @@ impl PartialTree {
         self.runs_of_live_casts(link, needed).await
     }
 
-    /// Whether an entity may be cast again depends on how the run of its live cast stands.
+    /// Loads the run of the live cast. Its state decides whether the entity may be cast again.
     async fn runs_of_live_casts(&mut self, link: &mut DbConnection, needed: Dependency) -> Result<(), StoreFault> {
         let live = match needed {
             Dependency::Entity(entity) => self.tree.entity(entity).ok().and_then(|view| view.casts.last().copied()),
@@ -104,7 +104,7 @@ impl PartialTree {
         self.entities(link, &ids?).await
     }
 
-    /// The cantrips of a loom, or one of them.
+    /// Loads the cantrips of a loom, or one of them.
     pub(crate) async fn roots(
         &mut self,
         link: &mut DbConnection,
@@ -130,7 +130,7 @@ impl PartialTree {
         Ok(())
     }
 
-    /// Entities, with the names of their casts.
+    /// Loads entities, with the ids of their casts.
     pub(crate) async fn entities(&mut self, link: &mut DbConnection, ids: &[EntityId]) -> Result<(), StoreFault> {
         let news = ids.iter().filter(|id| !self.tree.contains(ANY_LOOM, Dependency::Entity(**id)));
         let list: Vec<Value> = news.map(|id| Value::from(*id)).collect();
@@ -196,7 +196,7 @@ impl PartialTree {
         Ok(())
     }
 
-    /// Casts, with those whose intents they go on under.
+    /// Loads casts, with the casts whose intents they continue.
     pub(crate) async fn casts(&mut self, link: &mut DbConnection, ids: &[CastId]) -> Result<(), StoreFault> {
         let mut asked: Vec<CastId> = ids.to_vec();
         loop {
@@ -261,11 +261,11 @@ impl PartialTree {
         }
     }
 
-    /// Closed turns, with the entities and casts they belong to. Those that are not there are left out.
+    /// Loads closed turns, with their entities and casts. Turns that do not exist are left out.
     pub(crate) async fn turns(&mut self, link: &mut DbConnection, ids: &[TurnId]) -> Result<(), StoreFault> {
         let mut rows: Vec<TurnRow> = Vec::new();
         let mut asked: Vec<TurnId> = ids.to_vec();
-        // A continuation shows what its first turn was asked.
+        // A continuation shows the utterance of the first turn of its group.
         while !asked.is_empty() {
             let sql = format!(
                 "SELECT t.turn_key, t.turn_id, t.sequence, t.holder_id, t.first, t.places, l.loom_id, n.entity_id, \
@@ -319,7 +319,7 @@ impl PartialTree {
         Ok(())
     }
 
-    /// The rewards of turns, oldest first.
+    /// Loads the rewards of turns, oldest first.
     pub(crate) async fn rewards(
         &mut self,
         link: &mut DbConnection,
@@ -346,8 +346,8 @@ impl PartialTree {
         Ok(found)
     }
 
-    /// The folds that hold for a path, oldest first: those of its entities, back to where the last one that was not
-    /// forked began, after a turn of the path.
+    /// Loads the folds that are valid for a path, oldest first: folds that were made after a turn of the path, by an
+    /// entity of the path. Entities before the nearest one that is not a fork are left out.
     pub(crate) async fn folds(
         &mut self,
         link: &mut DbConnection,
@@ -355,7 +355,7 @@ impl PartialTree {
     ) -> Result<Vec<FoldPart>, StoreFault> {
         let mut lineage: BTreeMap<i64, u64> = BTreeMap::new();
         let mut turns: BTreeSet<TurnId> = BTreeSet::new();
-        // What an entity folded after another had branched off from it is no view of that one.
+        // A fold that an entity made after another entity branched off from it is not valid for that other entity.
         let mut until = u64::MAX;
         let mut since = u64::MAX;
         for stretch in path {
@@ -393,8 +393,8 @@ impl PartialTree {
         Ok(found)
     }
 
-    /// The last of those folds, looked for from the turn's entity upwards: what an entity folds after it branched off comes
-    /// after all that it shares with others.
+    /// Returns the last of those folds. The search starts at the entity of the turn and goes upwards: the folds that
+    /// an entity makes after it branched off come after all folds that it shares with others.
     pub(crate) async fn last_fold(
         &mut self,
         link: &mut DbConnection,
@@ -406,7 +406,7 @@ impl PartialTree {
             let Some(at) = entity_at(link, next).await? else {
                 return Err(Error::NotFound { kind: "turn", id: next.to_string() }.into());
             };
-            // What an entity folded after another had branched off from it is no view of that one.
+            // A fold that an entity made after another entity branched off from it is not valid for that other entity.
             let sql = format!(
                 "SELECT f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
                  JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
@@ -432,7 +432,7 @@ impl PartialTree {
         }
     }
 
-    /// Forgets what is over, and the keys of it.
+    /// Drops everything that is over, and its keys.
     pub(crate) fn trim(&mut self) {
         self.tree.trim();
         let Self { tree, entity_keys, cast_keys, .. } = self;
@@ -442,8 +442,9 @@ impl PartialTree {
         self.wanted.clear();
     }
 
-    /// What can be seen of what was gathered. The bodies that it is known to need are read at once; one that it turns out
-    /// to need is read then, and only what is not there, or not what its name says, is found altered.
+    /// Computes a view of the loaded part. Bodies that are known to be needed are read together. A body that the view
+    /// turns out to need is read on demand, and is reported as altered only if it is missing or does not match its
+    /// hash.
     pub(crate) async fn render<T>(
         &mut self,
         link: &mut DbConnection,
@@ -475,8 +476,8 @@ impl PartialTree {
         Ok(())
     }
 
-    /// What a run has under way: its live casts with their entities, and what is open of their turns. Gives the rows in
-    /// which that stands.
+    /// Loads the open work of a run: its live casts with their entities, and their open turns. Returns the rows that
+    /// hold it.
     pub(crate) async fn load_open_turns(
         &mut self,
         link: &mut DbConnection,
@@ -498,7 +499,7 @@ impl PartialTree {
         let leaves: Vec<TurnId> =
             entities.iter().filter_map(|entity| self.tree.entity(*entity).ok().and_then(|view| view.leaf)).collect();
         self.turns(link, &leaves).await?;
-        // Rows of groups that go on behind a sealed turn, and the first one behind what is closed.
+        // The rows of groups that continue after a sealed turn, and the first row after the closed turns.
         let mut kept: BTreeSet<u64> = BTreeSet::new();
         let mut from: Option<u64> = None;
         for (cast, begun, entity, key) in live {

@@ -18,17 +18,17 @@ use crate::limits::{CONNECT_WAIT_MS, STATEMENTS_HELD_MAX};
 use crate::store::SCHEMA;
 use crate::value::{Row, Value};
 
-/// Where a database is, and which of its schemas is meant.
+/// The address of a database, and the schema of the store in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     config: Config,
     schema: String,
 }
 
-/// What Postgres listens on unless it is told otherwise.
+/// The default port of Postgres.
 const PORT: u16 = 5432;
 
-/// The schema that a URL names, `?schema=NAME`, and the URL as the driver reads it: there it is no parameter.
+/// Splits a URL into its schema, `?schema=NAME`, and the URL for the driver, which does not know this parameter.
 pub(crate) fn without_schema(url: &str) -> (Option<String>, String) {
     let Some((place, parameters)) = url.split_once('?') else { return (None, url.to_owned()) };
     let mut schema = None;
@@ -44,7 +44,8 @@ pub(crate) fn without_schema(url: &str) -> (Option<String>, String) {
 }
 
 impl Address {
-    /// Reads `postgres://...`. A name that is not a plain word would have to be quoted wherever it is used.
+    /// Parses `postgres://...`. A schema name that is not a plain word would have to be quoted wherever it is used, so
+    /// it is refused.
     pub(crate) fn read(url: &str, schema: &str) -> Result<Self, Failure> {
         let unwelcome = |cause: String| Failure { kind: FailureKind::AccessDenied, cause: cause.into() };
         let plain = |name: &str| {
@@ -56,12 +57,12 @@ impl Address {
         }
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| unwelcome(error_chain(&error)))?;
         config.connect_timeout(Duration::from_millis(CONNECT_WAIT_MS));
-        // Whoever looks at the server sees whose sessions these are.
+        // Administrators of the server can see which sessions these are.
         config.application_name(format!("cantrip {schema}"));
         Ok(Self { config, schema: schema.to_owned() })
     }
 
-    /// As a person may read it, and give it again: without the password.
+    /// Returns the URL without the password, for people. It can be used to connect again.
     pub(crate) fn display_url(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
@@ -83,13 +84,13 @@ impl Address {
         &self.schema
     }
 
-    /// The channel on which writers say that there is something new.
+    /// Returns the channel on which writers announce new records.
     pub(crate) fn channel(&self) -> String {
         format!("{}_grown", self.schema)
     }
 }
 
-/// The whole chain of what went wrong: on its own "db error" tells nobody anything.
+/// Returns the whole chain of an error, because "db error" alone is not useful.
 fn error_chain(error: &tokio_postgres::Error) -> String {
     let mut said = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -135,7 +136,7 @@ impl From<tokio_postgres::Error> for Failure {
             }
             Some(_) => FailureKind::Other,
             None if error.is_closed() || caused_by_io(&error) => FailureKind::Unreachable,
-            // A password that is asked for and not given is an error of the client, not of the server.
+            // A password that is required and not given is an error of the client, not of the server.
             None if error_chain(&error).contains("password") => FailureKind::AccessDenied,
             None => FailureKind::Other,
         };
@@ -152,7 +153,7 @@ fn caused_by_io(error: &tokio_postgres::Error) -> bool {
 pub(crate) struct Postgres {
     client: Client,
     statements: HashMap<String, Statement>,
-    /// Rows that queries gave.
+    /// The number of rows that queries returned.
     rows: u64,
 }
 
@@ -163,7 +164,7 @@ impl std::fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Connects, on the runtime of whoever asks.
+    /// Connects, on the runtime of the caller.
     pub(crate) async fn connect(address: &Address) -> Result<Self, Failure> {
         let (client, connection) = address.config.connect(NoTls).await?;
         tokio::spawn(async move {
@@ -176,7 +177,8 @@ impl Postgres {
         Ok(link)
     }
 
-    /// A commit that is answered is on the disk, whatever the server's defaults are; and nobody waits for ever.
+    /// Sets up the session: a confirmed commit is on the disk, whatever the defaults of the server are, and no
+    /// statement waits for a lock without a limit.
     async fn begin_session(&self, address: &Address) -> Result<(), Failure> {
         let schema = address.schema();
         let settings = format!(
@@ -211,7 +213,7 @@ impl Postgres {
         rows.iter().map(read).collect()
     }
 
-    /// The rows that queries gave since this was last asked.
+    /// Returns the number of rows that queries returned since the last call.
     pub(crate) fn rows_read(&mut self) -> u64 {
         std::mem::take(&mut self.rows)
     }
@@ -222,7 +224,7 @@ impl Postgres {
         Ok(self.client.execute(&statement, &marks).await?)
     }
 
-    /// Several queries in one round trip.
+    /// Runs several queries in one round trip.
     pub(crate) async fn query_all(&mut self, asked: &[SqlStatement]) -> Result<Vec<Vec<Row>>, Failure> {
         let statements = self.all_prepared(asked).await?;
         let client = &self.client;
@@ -234,7 +236,7 @@ impl Postgres {
         answers.into_iter().map(|rows| rows?.iter().map(read).collect()).collect()
     }
 
-    /// Several writes, and what ends the transaction behind them, in one round trip.
+    /// Runs several writes, and the statement that ends the transaction, in one round trip.
     pub(crate) async fn write_all(&mut self, writes: &[SqlStatement], ending: Option<&str>) -> Result<(), Failure> {
         let statements = self.all_prepared(writes).await?;
         let client = &self.client;
@@ -248,9 +250,9 @@ impl Postgres {
                 None => Ok(()),
             }
         };
-        // Both are sent before either is waited for: the writes first, since they are polled first.
+        // Both are sent before either is awaited: the writes first, since they are polled first.
         let (written, ended) = futures_util::future::join(join_all(written), ended).await;
-        // A transaction in which a statement failed is ended by its commit too, as a roll-back, and says so in no error.
+        // A failed transaction is also ended by its commit, as a rollback and without an error.
         written.into_iter().collect::<Result<Vec<()>, _>>()?;
         Ok(ended?)
     }
@@ -304,21 +306,21 @@ impl ToSql for Value {
     }
 
     fn accepts(_: &Type) -> bool {
-        // Each kind of value checks for itself.
+        // Each type of value checks for itself.
         true
     }
 
     to_sql_checked!();
 }
 
-/// What is said on the channel of an address, as it is said. Ends with the connection.
+/// Returns the notifications on the channel of an address as they arrive. The stream ends with the connection.
 pub(crate) async fn listen(address: &Address) -> Result<impl Stream<Item = ()> + Send + use<>, Failure> {
     let (client, mut connection) = address.config.connect(NoTls).await?;
     let (said, heard) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         let mut messages = futures_util::stream::poll_fn(move |context| connection.poll_message(context));
         while let Some(Ok(message)) = messages.next().await {
-            // A full channel has a word in it already, and one is as good as many.
+            // A full channel has a notification in it already, and one is enough.
             if let AsyncMessage::Notification(_) = message {
                 let _ = said.try_send(());
             }
@@ -328,7 +330,7 @@ pub(crate) async fn listen(address: &Address) -> Result<impl Stream<Item = ()> +
         }
     });
     client.batch_execute(&format!("LISTEN {}", address.channel())).await?;
-    // The client is kept as long as someone listens: dropped, it ends the connection.
+    // The client is kept as long as someone listens: dropping it ends the connection.
     Ok(futures_util::stream::unfold((client, heard), |(client, mut heard)| async move {
         heard.recv().await.map(|()| ((), (client, heard)))
     }))

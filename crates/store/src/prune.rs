@@ -1,9 +1,9 @@
-//! Removing old records, by a retention that somebody asked for.
+//! Removal of old records, by a retention that a user requested.
 //!
-//! Only records of a run that is over, only from its beginning on, only up to the end of a step, and only if no run that
-//! keeps its records builds on it. An anchor is left: the place and the link behind which the chain goes on, so what remains
-//! can still be verified. Beside it a row says who removed what, when, and by which policy; the database deletes no record
-//! without that row.
+//! Only records of a run that is over are removed, only from its beginning, only up to the end of a step, and only if
+//! no run that keeps its records builds on it. An anchor remains: the position and the hash from which the chain
+//! continues, so the rest can still be verified. A row beside it records who removed what, when, and by which policy;
+//! the database deletes no record without that row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::rows::{self, parse_kind};
 use crate::value::{Row, values};
 use crate::writer::run_not_found;
 
-/// Where the records of a run begin after they were pruned: behind this one.
+/// The point from which the records of a pruned run continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     pub run: RunId,
@@ -71,7 +71,7 @@ pub(crate) async fn prune(
     let marks = values![order.retention_id, row.key, seq, records, hash, policy, actor, reason, order.at];
     link.execute(sql, marks).await?;
     link.execute("DELETE FROM run_events WHERE run_key = ?1 AND seq <= ?2", values![row.key, seq]).await?;
-    // A cantrip that was told there enters its loom again when it is next cast.
+    // A cantrip that was recorded there is recorded again in its loom at its next cast.
     link.execute("DELETE FROM roots WHERE run_key = ?1 AND step_seq <= ?2", values![row.key, seq]).await?;
     Ok(Ok(Anchor { run, seq: Seq::new(seq), hash, at: order.at }))
 }
@@ -82,7 +82,7 @@ async fn one_number(link: &mut DbConnection, sql: &str, run_key: i64, seq: u64) 
     Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
 }
 
-/// Whether a run whose records are there builds on this one: by a later cast of an entity, or by a fork.
+/// Returns true if a run that has its records builds on this one: by a later cast of an entity, or by a fork.
 async fn is_built_on(link: &mut DbConnection, run_key: i64) -> Result<bool, StoreFault> {
     let removed = |run: &str, seq: &str| {
         format!("EXISTS (SELECT 1 FROM run_anchors a WHERE a.run_key = {run} AND a.seq >= {seq})")
@@ -110,13 +110,13 @@ async fn is_built_on(link: &mut DbConnection, run_key: i64) -> Result<bool, Stor
     Ok(false)
 }
 
-/// What a policy would remove.
+/// Returns the runs that a policy would remove.
 pub(crate) async fn plan(
     link: &mut DbConnection,
     policy: &RetentionPolicy,
     now: Timestamp,
 ) -> Result<RetentionPlan, StoreFault> {
-    // Runs that still have records, with how many.
+    // The runs that still have records, with the number of records.
     let sql = "SELECT r.run_key, r.run_id, r.kind, r.owner, r.phase, r.ended_at, \
                CAST((SELECT sum(e.records) FROM run_events e WHERE e.run_key = r.run_key) AS BIGINT) \
                FROM runs r WHERE EXISTS (SELECT 1 FROM run_events e WHERE e.run_key = r.run_key) ORDER BY r.run_key";
@@ -128,20 +128,20 @@ pub(crate) async fn plan(
         present.insert(key);
         let over = !["live", "failed"].contains(&phase.as_str());
         let (Some(kind), Some(ended_at)) = (parse_kind(&kind), ended_at.filter(|_| over)) else { continue };
-        // What stands behind an anchor tells what became of the run after it was removed, and stays.
+        // Records after an anchor show what happened to the run after the removal, so they stay.
         let sql = "SELECT run_key FROM run_anchors WHERE run_key = ?1 LIMIT 1";
         if policy.covers(kind, &owner, ended_at, now) && link.query(sql, values![key]).await?.is_empty() {
             removable.insert(key, RemovableRun { run_id, kind, owner, ended_at, records });
         }
     }
     let covered = removable.len();
-    // Runs of one entity go together.
+    // The runs of one entity are removed together or not at all.
     let sql = "SELECT entity_key, run_key FROM casts UNION SELECT entity_key, run_key FROM entities";
     let mut of_entity: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for mut row in link.query(sql, values![]).await? {
         of_entity.entry(row.int()?).or_default().insert(row.int()?);
     }
-    // A fork keeps what it was forked from.
+    // A fork keeps the run from which it branched off.
     let sql = "SELECT DISTINCT c.run_key, f.run_key FROM entities f JOIN turns t ON t.turn_id = f.origin_id \
                JOIN casts c ON c.cast_key = t.cast_key WHERE f.origin = 'fork' AND f.run_key <> c.run_key";
     let mut forks: Vec<(i64, i64)> = Vec::new();
@@ -161,7 +161,7 @@ pub(crate) async fn plan(
         }
     }
     let kept = (covered - removable.len()) as u64;
-    // The newest first: whatever builds on a run is newer than it.
+    // Newest first, because a run is always older than the runs that build on it.
     Ok(RetentionPlan { runs: removable.into_values().rev().collect(), kept })
 }
 
@@ -178,7 +178,7 @@ fn read_removal(mut row: Row) -> Result<(i64, Removal), Error> {
     Ok((key, Removal { retention_id, run_id, through, event_hash, records, policy, actor, reason, at }))
 }
 
-/// The record of the removal that left an anchor at this place.
+/// Returns the record of the removal that left an anchor at this position.
 pub(crate) async fn removal(link: &mut DbConnection, run: RunId, seq: Seq) -> Result<Option<Removal>, StoreFault> {
     let sql = format!(
         "SELECT {REMOVAL} FROM retention_removals m JOIN runs r ON r.run_key = m.run_key \
@@ -188,7 +188,7 @@ pub(crate) async fn removal(link: &mut DbConnection, run: RunId, seq: Seq) -> Re
     Ok(found.map(read_removal).transpose()?.map(|(_, removal)| removal))
 }
 
-/// The records of what was removed, oldest first.
+/// Lists the records of removals, oldest first.
 pub(crate) async fn removals(link: &mut DbConnection, page: PageRequest) -> Result<ListPage<Removal>, StoreFault> {
     let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     let most = page.most.min(PAGE_ITEMS_MAX);
@@ -204,7 +204,7 @@ pub(crate) async fn removals(link: &mut DbConnection, page: PageRequest) -> Resu
     Ok(ListPage { next, items: found.into_iter().map(|(_, removal)| removal).collect() })
 }
 
-/// What was removed from a store in all. A removal whose hash is not that of its anchor is damage.
+/// Returns the totals of all removals of a store. A removal whose hash differs from that of its anchor is damage.
 pub(crate) async fn removed(link: &mut DbConnection) -> Result<Option<RemovedCounts>, StoreFault> {
     let sql = "SELECT r.run_id, a.seq, a.event_hash, m.event_hash, m.records FROM run_anchors a \
                JOIN runs r ON r.run_key = a.run_key \
@@ -233,7 +233,7 @@ pub(crate) async fn removed(link: &mut DbConnection) -> Result<Option<RemovedCou
     Ok((!runs.is_empty()).then_some(removed))
 }
 
-/// The anchors of a run, oldest first.
+/// Lists the anchors of a run, oldest first.
 pub(crate) async fn anchors(link: &mut DbConnection, run: RunId) -> Result<Vec<Anchor>, StoreFault> {
     let sql = "SELECT a.seq, a.event_hash, a.at FROM run_anchors a JOIN runs r ON r.run_key = a.run_key \
                WHERE r.run_id = ?1 ORDER BY a.seq";

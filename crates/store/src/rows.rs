@@ -1,6 +1,6 @@
-//! Rows, read as what they are: runs with their leases, paths, turns of the index, steps.
+//! Reading typed rows: runs with their leases, paths, turns of the index, steps.
 //!
-//! Everything here asks for rows and checks that they fit together. What they come to is for [`crate::gathered`].
+//! This module queries rows and checks that they fit together. [`crate::partial_tree`] builds the tree from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places, missing_record};
 use crate::failure::StoreFault;
 use crate::value::{Row, Value, values};
 
-/// A run as its rows tell.
+/// The row of a run, with its lease.
 #[derive(Debug, Clone)]
 pub(crate) struct RunRow {
     pub key: i64,
@@ -36,7 +36,7 @@ fn damaged_run(run: RunId, what: &'static str) -> Error {
     Error::Damaged(Damage { run: Some(run), seq: None, line: None, what })
 }
 
-/// A lease as it stands in a row: its owner, epoch and expiry.
+/// Reads a lease from a row: its owner, epoch and expiry.
 pub(crate) fn read_lease_state(run: RunId, row: &mut Row) -> Result<LeaseState, Error> {
     let (owner, epoch, expires_at) = (row.text_or_null()?, Epoch::new(row.count()?), row.time_or_null()?);
     let holder = match owner.zip(expires_at) {
@@ -125,7 +125,7 @@ impl RunRow {
         Ok(Self { key, loom_key, part, lease: read_lease_state(run_id, row)? })
     }
 
-    /// As it is shown, at a time at which its lease counts only if `alive` says so.
+    /// Returns the view of the run. The lease counts as held only if `alive` returns true.
     pub(crate) fn view(&self, alive: impl Fn(&Lease) -> bool) -> Result<RunView, Error> {
         let mut tree = Projection::new();
         tree.insert_run(self.part.clone());
@@ -136,36 +136,36 @@ impl RunRow {
     }
 }
 
-/// The row of a run, if it is there.
+/// Returns the row of a run, if it exists.
 pub(crate) async fn run(link: &mut DbConnection, run: RunId) -> Result<Option<RunRow>, StoreFault> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_id = ?1");
     let rows = link.query(&sql, values![run]).await?;
     Ok(rows.into_iter().next().map(|mut row| RunRow::read(&mut row)).transpose()?)
 }
 
-/// One stretch of a path: turns of one entity, newest first.
+/// One segment of a path: turns of one entity, newest first.
 #[derive(Debug)]
 pub(crate) struct PathSegment {
     pub entity_key: i64,
     pub turns: Vec<TurnId>,
-    /// The sequence of the oldest of them.
+    /// The sequence of the oldest of these turns.
     pub from: u64,
-    /// Whether the entity branched off what lies before, and did not merely hang from it.
+    /// True if the entity is a fork of the turn before the segment; false if it is a child of it.
     pub forked: bool,
-    /// Where it was made, among all steps of the store.
+    /// The position of the step that created the entity, among all steps of the store.
     pub made: u64,
 }
 
 /// The entity of a turn.
 pub(crate) struct EntityAt {
     pub entity_key: i64,
-    /// Of the turn.
+    /// The sequence of the turn.
     pub sequence: u64,
-    /// The turn that the entity hangs from.
+    /// The turn below which the entity was created.
     pub origin: Option<TurnId>,
-    /// The same, if it branched off there and did not merely hang from it.
+    /// The same turn, if the entity is a fork of it and not a child.
     pub forked_from: Option<TurnId>,
-    /// Where it was made, among all steps of the store.
+    /// The position of the step that created the entity, among all steps of the store.
     pub made: u64,
 }
 
@@ -180,7 +180,7 @@ pub(crate) async fn entity_at(link: &mut DbConnection, turn: TurnId) -> Result<O
     Ok(Some(EntityAt { entity_key, sequence, origin, forked_from, made: row.count_or_null()?.unwrap_or(0) }))
 }
 
-/// The path to a turn, newest stretch first, with at most `most` turns; none if the turn is not there.
+/// Returns the path to a turn, newest segment first, with at most `most` turns; none if the turn does not exist.
 pub(crate) async fn path(
     link: &mut DbConnection,
     turn: TurnId,
@@ -208,7 +208,7 @@ pub(crate) async fn path(
     Ok(Some(stretches))
 }
 
-/// A turn's row.
+/// The row of a turn.
 pub(crate) struct TurnRow {
     pub key: i64,
     pub id: TurnId,
@@ -220,11 +220,11 @@ pub(crate) struct TurnRow {
     pub sequence: u64,
     pub holder: Option<TurnId>,
     pub first: i64,
-    /// Row and record.
+    /// The row and the record of each position.
     pub places: Vec<(u64, u64)>,
 }
 
-/// [`TurnRow::first`]: which of the two it is first of.
+/// The flags of [`TurnRow::first`].
 pub(crate) const FIRST_OF_CAST: i64 = 1;
 pub(crate) const FIRST_OF_ENTITY: i64 = 2;
 
@@ -240,10 +240,10 @@ impl TurnRow {
     }
 }
 
-/// Steps that were read, by run and place.
+/// Steps that were read, by run and position.
 pub(crate) type Steps = HashMap<(i64, u64), StoredStep>;
 
-/// The steps at these places. One that is missing is named: it was pruned, or is gone.
+/// Returns the steps at these positions. A missing step is an error: it was pruned, or it is lost.
 pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeSet<u64>>) -> Result<Steps, StoreFault> {
     let mut found = Steps::new();
     let sql = format!(
@@ -263,7 +263,7 @@ pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeS
     Ok(found)
 }
 
-/// Why a step that the index names is not there.
+/// Returns the error for a step that the index names and that does not exist.
 async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> Result<Error, StoreFault> {
     let sql = "SELECT r.run_id, (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key) FROM runs r \
                WHERE r.run_key = ?1";
@@ -277,7 +277,7 @@ async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> 
     })
 }
 
-/// Fails for the first of these that the index knows and whose record was not found: it was pruned, or is gone.
+/// Fails for the first id that the index has and whose record was not found: it was pruned, or it is lost.
 pub(crate) async fn check_not_pruned<K: cantrip_canon::Kind>(
     link: &mut DbConnection,
     told: &str,
@@ -297,12 +297,12 @@ pub(crate) fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<
     steps.get(&(run_key, place.0)).ok_or_else(|| missing_record(None, place.1))?.record(place.1)
 }
 
-/// Where a step lies among all steps of the store.
+/// Returns the position of a step among all steps of the store.
 pub(crate) fn place(stored: &StoredStep) -> u64 {
     u64::try_from(stored.place).unwrap_or(0)
 }
 
-/// A value of this kind where the index names one of another.
+/// Returns the error for an index entry that names a record of another kind.
 pub(crate) fn wrong_record_kind(run: RunId, seq: Seq) -> Error {
     let what = "the index names a record of another kind";
     Error::Damaged(Damage { run: Some(run), seq: Some(seq), line: None, what })

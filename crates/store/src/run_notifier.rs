@@ -1,7 +1,8 @@
-//! Who waits for a run to grow, and how do they hear of it?
+//! How do callers that wait for a run to grow learn about new records?
 //!
-//! A wake-up is a hint to look again: the rows are the truth. Writers of this process wake those who wait for the runs
-//! they wrote to; what other processes wrote is noticed by a watcher that looks now and then while someone waits.
+//! A wake-up is only a hint to check again; the rows are authoritative. Writers of this process wake the callers that
+//! wait for the runs they wrote to. Writes of other processes are detected by a watcher that polls while someone
+//! waits.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,7 +11,7 @@ use std::thread::Thread;
 use cantrip_canon::RunId;
 use tokio::sync::{Notify, watch};
 
-/// The runs that someone waits for.
+/// The runs that callers wait for.
 #[derive(Debug, Default)]
 pub(crate) struct RunNotifier {
     waited_for: Mutex<HashMap<RunId, watch::Sender<u64>>>,
@@ -22,11 +23,11 @@ pub(crate) struct RunNotifier {
 
 impl RunNotifier {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, watch::Sender<u64>>> {
-        // A panic while it was held would leave a map with more or fewer wake-ups in it, which are hints.
+        // A panic while the lock was held would leave a map with more or fewer wake-ups in it, which are only hints.
         self.waited_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes whenever the run may have grown.
+    /// Returns a receiver that changes whenever the run may have grown.
     pub(crate) fn subscribe(&self, run: RunId) -> watch::Receiver<u64> {
         let mut waited_for = self.lock();
         waited_for.retain(|_, sender| sender.receiver_count() > 0);
@@ -39,7 +40,7 @@ impl RunNotifier {
         receiver
     }
 
-    /// These runs have grown.
+    /// Wakes the callers that wait for these runs.
     pub(crate) fn notify(&self, runs: impl IntoIterator<Item = RunId>) {
         let waited_for = self.lock();
         if waited_for.is_empty() {
@@ -52,19 +53,19 @@ impl RunNotifier {
         }
     }
 
-    /// Any run may have grown.
+    /// Wakes all callers, because any run may have grown.
     pub(crate) fn notify_all(&self) {
         for sender in self.lock().values() {
             sender.send_modify(|tick| *tick += 1);
         }
     }
 
-    /// Whether anyone waits.
+    /// Returns true if anyone waits.
     pub(crate) fn has_waiters(&self) -> bool {
         self.lock().values().any(|sender| sender.receiver_count() > 0)
     }
 
-    /// Nobody will write any more: whoever waits is told.
+    /// Ends all waits, because nothing will be written any more.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }

@@ -1,7 +1,7 @@
-//! Which tables are there, and how does an older store get them?
+//! Which tables exist, and how does an older store get them?
 //!
-//! Migrations are numbered from 1 and only go forward, each in one transaction, the same list for both dialects. A store
-//! that knows a number this program does not is left alone.
+//! Migrations are numbered from 1 and only go forward, each in one transaction, with the same list for both dialects.
+//! A store with a version that this program does not know is left alone.
 
 use cantrip_loom::Error;
 
@@ -43,9 +43,9 @@ const LEDGER: u64 = 2;
 /// The newest schema that this program knows.
 pub(crate) const KNOWN: u64 = MIGRATIONS.len() as u64;
 
-/// Brings a store up to date, or makes it. `schema` is the one that a Postgres store lives in.
+/// Migrates a store to the newest version, or creates it. `schema` is the schema of a Postgres store.
 pub(crate) async fn prepare(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
-    // Most stores are up to date, and looking takes no lock.
+    // Most stores are up to date, and this check takes no lock.
     if current_version(link, at, schema).await? == KNOWN {
         return Ok(());
     }
@@ -59,7 +59,7 @@ pub(crate) async fn prepare(link: &mut DbConnection, at: &str, schema: &str) -> 
     }
 }
 
-/// Checks a store that is only to be read.
+/// Checks a store that is opened for reading.
 pub(crate) async fn check(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
     match current_version(link, at, schema).await? {
         KNOWN => Ok(()),
@@ -71,7 +71,7 @@ pub(crate) async fn check(link: &mut DbConnection, at: &str, schema: &str) -> Re
     }
 }
 
-/// The version of what is there and the program that made it so, found by writing it: to be taken back.
+/// Returns the version of the store and the program that made it, after a test write that the caller rolls back.
 pub(crate) async fn probe_write(link: &mut DbConnection) -> Result<(u64, String), StoreFault> {
     link.execute("UPDATE schema_versions SET made_by = made_by", values![]).await?;
     let rows =
@@ -86,7 +86,7 @@ async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), 
     match link {
         DbConnection::Sqlite(link) => link.mark()?,
         DbConnection::Postgres(link) => {
-            // Two processes that make one store meet here, and the later one finds it made.
+            // Two processes that create the same store meet at this lock, and the later one finds it created.
             link.query("SELECT pg_advisory_xact_lock(hashtext(?1))::text", values![format!("cantrip:{schema}")])
                 .await?;
             link.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
@@ -113,7 +113,7 @@ async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), 
     Ok(())
 }
 
-/// The version of what is there, 0 if nothing is; one that this program does not know is refused.
+/// Returns the version of the store, 0 if it is empty. A version that this program does not know is an error.
 async fn current_version(link: &mut DbConnection, at: &str, schema: &str) -> Result<u64, StoreFault> {
     let made = match link {
         DbConnection::Sqlite(link) => {
@@ -140,7 +140,7 @@ async fn current_version(link: &mut DbConnection, at: &str, schema: &str) -> Res
 mod tests {
     use super::*;
 
-    /// The tables of a migration, each with its columns in order, and its indexes and triggers.
+    /// Returns the tables of a migration, each with its columns in order, and its indexes and triggers.
     fn shape(sql: &str) -> Vec<(String, Vec<String>)> {
         let mut shape: Vec<(String, Vec<String>)> = Vec::new();
         let mut inside = false;

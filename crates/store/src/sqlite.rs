@@ -12,25 +12,26 @@ use crate::failure::{Failure, FailureKind};
 use crate::limits::{CHECKPOINT_PAGES, LOCK_WAIT_MS, STATEMENTS_HELD_MAX};
 use crate::value::{Row, Value};
 
-/// "Cant" in the header of every file of ours: another program's database is not taken for a store.
+/// "Cant" in the header of each of our files, so that the database of another program is not opened as a store.
 const APPLICATION: i64 = 0x4361_6e74;
-/// There are a hundred tables and indexes, and each has a page before anything is said: of 4 KiB, the default, a short
-/// thread would be nothing beside them. A row that does not fit goes on in pages of its own, which it fills.
+/// The page size. There are a hundred tables and indexes, and each has a page even if it is empty: with the default of
+/// 4 KiB these pages would be much larger than a short thread. A row that does not fit in a page continues in pages of
+/// its own, which it fills.
 const PAGE_BYTES: i64 = 1_024;
-/// 16 MiB of pages, which is what the open ends of thousands of runs come to.
+/// The page cache: 16 MiB, enough for the open turns of thousands of runs.
 const CACHE_KIB: i64 = 16_384;
 
 /// A connection to a file or to memory.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     connection: Connection,
-    /// The file that it was opened to write to.
+    /// The file, if it was opened for writing.
     file: Option<OpenedFile>,
-    /// Rows that queries gave.
+    /// The number of rows that queries returned.
     rows: Cell<u64>,
 }
 
-/// Which file it was, whatever lies there now.
+/// The identity of the opened file, which is kept even if another file is at its path now.
 #[derive(Debug)]
 struct OpenedFile {
     path: PathBuf,
@@ -50,7 +51,7 @@ impl OpenedFile {
     }
 }
 
-/// The device and the number of a file.
+/// Returns the device and the inode of a file.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -62,12 +63,12 @@ fn file_replaced(path: &Path) -> Failure {
     Failure { kind: FailureKind::Other, cause: cause.into() }
 }
 
-/// How a file is opened.
+/// The access mode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To write; the file is made if it is not there.
+    /// For writing; the file is created if it does not exist.
     Write,
-    /// To read.
+    /// For reading.
     Read,
 }
 
@@ -99,7 +100,8 @@ impl Sqlite {
         };
         if access == Access::Write {
             link.connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-            // Two processes that make one file meet here: neither waits for the other, so the later one looks again.
+            // Two processes that create the same file conflict here. SQLite does not wait in this case, so the later
+            // one tries again.
             let started = std::time::Instant::now();
             while let Err(error) = link.write_ahead() {
                 if error.kind != FailureKind::Unreachable || started.elapsed().as_millis() as u64 > LOCK_WAIT_MS {
@@ -119,8 +121,9 @@ impl Sqlite {
         Ok(link)
     }
 
-    /// A file to read in a folder that cannot be written to. Readers share a file beside it that they would have to make
-    /// there; without a log of what is being written nobody writes, and then it can be read without.
+    /// Opens a file for reading in a folder that is not writable. SQLite readers share a file beside the database,
+    /// which they would have to create there. If there is no write-ahead log, nobody writes, and the database can be
+    /// read without that file.
     fn open_immutable(path: &Path, flags: OpenFlags) -> Option<Self> {
         let mut log = path.file_name()?.to_owned();
         log.push("-wal");
@@ -161,7 +164,7 @@ impl Sqlite {
         Err(Failure { kind: FailureKind::Other, cause: cause.into() })
     }
 
-    /// A database that someone else filled stays as it is.
+    /// Returns an error for a database of another program, which is left unchanged.
     fn refuse_other_programs(&self) -> Result<(), Failure> {
         let application: i64 = self.connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let tables: i64 = self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -177,8 +180,8 @@ impl Sqlite {
         Ok(self.connection.pragma_update(None, "application_id", APPLICATION)?)
     }
 
-    /// Begins to write. What goes to a file that nobody will find again would be lost without a word, so it is looked for
-    /// where it was.
+    /// Begins a write transaction. Writes to a file that was moved or deleted would be lost silently, so the path is
+    /// checked first.
     pub(crate) fn begin_to_write(&self) -> Result<(), Failure> {
         if let Some(file) = &self.file {
             #[cfg(unix)]
@@ -190,16 +193,17 @@ impl Sqlite {
                 return Err(file_replaced(&file.path));
             }
         }
-        // The lock is taken at once: a writer that first read would be refused it if another wrote in between.
+        // The lock is taken at once: a transaction that starts with a read cannot get the write lock if another
+        // process writes in between.
         self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
     }
 
-    /// A number that differs from the last one if another connection has written since.
+    /// Returns a number that changes if another connection has written.
     pub(crate) fn version_of_data(&self) -> Result<i64, Failure> {
         Ok(self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?)
     }
 
-    /// What SQLite itself finds wrong with the file.
+    /// Returns the first fault that SQLite itself finds in the file.
     pub(crate) fn faults(&self) -> Result<Option<String>, Failure> {
         let found: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         Ok((found != "ok").then_some(found))
@@ -227,7 +231,7 @@ impl Sqlite {
         Ok(found)
     }
 
-    /// The rows that queries gave since this was last asked.
+    /// Returns the number of rows that queries returned since the last call.
     pub(crate) fn rows_read(&self) -> u64 {
         self.rows.take()
     }
@@ -236,7 +240,7 @@ impl Sqlite {
         Ok(self.bind(sql, values)?.raw_execute()? as u64)
     }
 
-    /// A failure may have ended the transaction already.
+    /// Rolls back the transaction, unless a failure has ended it already.
     pub(crate) fn roll_back(&self) -> Result<(), Failure> {
         if self.connection.is_autocommit() { Ok(()) } else { self.batch("ROLLBACK") }
     }
@@ -251,7 +255,8 @@ impl From<ValueRef<'_>> for Value {
         match value {
             ValueRef::Null => Self::Null,
             ValueRef::Integer(value) => Self::Int(value),
-            // No column of ours holds one; who asks for it finds a text where none should be.
+            // No column of this schema holds a floating-point number; a reader gets a text that it does not expect,
+            // which is damage.
             ValueRef::Real(value) => Self::Text(value.to_string()),
             ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => Self::Text(text.to_owned()),

@@ -1,4 +1,4 @@
-//! The store: one writer, a few readers, and the handle that others hold.
+//! The store: one writer, a few readers, and the handle for callers.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -22,35 +22,35 @@ use crate::schema;
 use crate::sqlite::Access;
 use crate::writer::{QueuedWrite, WriteRequest, WriteResponse, Writer};
 
-/// The schema of a Postgres database that a store lives in unless another is named.
+/// The default schema of a store in a Postgres database.
 pub const SCHEMA: &str = "cantrip";
 
-/// What a store that can be used says of itself.
+/// The health report of a usable store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// Of its schema.
+    /// The version of the schema.
     pub version: u64,
-    /// The program that made it so.
+    /// The program that created or last migrated the store.
     pub made_by: String,
 }
 
-/// A look at the store.
+/// A read of the store.
 type View = Box<dyn for<'a> FnOnce(Result<&'a mut DbConnection, Failure>) -> BoxFuture<'a, ()> + Send>;
 
-/// What the threads of a store are asked.
+/// A request to the threads of a store.
 enum Request {
     Order(QueuedWrite),
-    /// Only where there is no reader of its own.
+    /// Used only if there is no separate reader.
     View(View),
 }
 
 /// A loom and a ledger in SQLite or Postgres.
 ///
-/// All who want to write in one process share one `Store`; several processes may open the same file or database. What
-/// was ordered before a store is dropped is done before the drop returns.
+/// All writers in one process share one `Store`; several processes may open the same file or database. Dropping a
+/// store first finishes all requests that were made before the drop.
 ///
-/// In Postgres several processes commit at once, so a list that spans runs is in the order in which its items were
-/// written, not committed: whoever pages through it while others write may be passed by one of them.
+/// In Postgres several processes commit at once. A list that spans runs is in the order in which its items were
+/// written, not committed, so a caller that pages through it while others write may miss one of their items.
 ///
 /// ```
 /// # use cantrip_loom::Loom;
@@ -63,14 +63,14 @@ enum Request {
 #[derive(Debug)]
 pub struct Store {
     source: StoreLocation,
-    /// None: opened to read.
+    /// None if the store is opened for reading.
     orders: Option<mpsc::Sender<Request>>,
-    /// None: there is one connection, the writer's.
+    /// None if there is only one connection, the one of the writer.
     views: Option<mpsc::Sender<View>>,
     notifier: Arc<RunNotifier>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Rows that views were made of.
+    /// The number of rows that were read for views.
     rows: Arc<AtomicU64>,
 }
 
@@ -84,9 +84,9 @@ impl std::fmt::Debug for Request {
 }
 
 impl Store {
-    /// Opens the store that a URL names, and makes it if it is not there: `sqlite:FILE`, `sqlite::memory:`,
-    /// `postgres://USER:PASSWORD@HOST/DATABASE`, with `?schema=NAME` where several stores share a database. Blocks until
-    /// it is open.
+    /// Opens the store at a URL, and creates it if it does not exist: `sqlite:FILE`, `sqlite::memory:`,
+    /// `postgres://USER:PASSWORD@HOST/DATABASE`, with `?schema=NAME` if several stores share a database. Blocks until
+    /// the store is open.
     pub fn open(url: &str) -> Result<Self, Error> {
         match url.split_once(':') {
             Some(("sqlite", ":memory:")) => Self::in_memory(),
@@ -99,13 +99,13 @@ impl Store {
         }
     }
 
-    /// Opens a file, and makes it if it is not there.
+    /// Opens a file, and creates it if it does not exist.
     pub fn sqlite(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::with_sqlite(StoreLocation::File { path: path.as_ref().to_owned(), access: Access::Write, most: None })
     }
 
-    /// The same, for a file that must not grow beyond `bytes`: a step that does not fit is [`Error::Full`], as it is when
-    /// the disk is.
+    /// Opens a file that must not grow beyond `bytes`, and creates it if it does not exist. A step that does not fit
+    /// is [`Error::Full`], as it is when the disk is full.
     pub fn sqlite_within(path: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
         Self::with_sqlite(StoreLocation::File {
             path: path.as_ref().to_owned(),
@@ -114,7 +114,7 @@ impl Store {
         })
     }
 
-    /// Opens a file that is there to look at it, also while others write to it. Nothing is made or changed.
+    /// Opens an existing file for reading, also while others write to it. Nothing is created or changed.
     pub fn sqlite_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let source = StoreLocation::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
         let told = |fault: StoreFault| fault.into_error("open", &source.display_name());
@@ -125,18 +125,18 @@ impl Store {
         Ok(store)
     }
 
-    /// A store that lives as long as this value.
+    /// Makes a store in memory. It is lost when this value is dropped.
     pub fn in_memory() -> Result<Self, Error> {
         Self::with_sqlite(StoreLocation::Memory)
     }
 
-    /// Opens a database, in the schema that the URL names (`?schema=NAME`), else in [`SCHEMA`].
+    /// Opens a database in the schema of the URL (`?schema=NAME`), else in [`SCHEMA`].
     pub fn postgres(url: &str) -> Result<Self, Error> {
         let (schema, url) = postgres::without_schema(url);
         Self::postgres_in(&url, schema.as_deref().unwrap_or(SCHEMA))
     }
 
-    /// Opens a database in a schema of this name (a-z, 0-9 and _), which is made if it is not there.
+    /// Opens a database in a schema with this name (a-z, 0-9 and _), which is created if it does not exist.
     pub fn postgres_in(url: &str, schema: &str) -> Result<Self, Error> {
         let shown = || url.split_once('@').map_or("postgres://", |(_, rest)| rest).chars().take(64).collect::<String>();
         let address = Address::read(url, schema).map_err(|failure| failure.into_error("open", &shown()))?;
@@ -231,12 +231,12 @@ impl Store {
         Ok(store)
     }
 
-    /// How a person names it, without any password.
+    /// Returns the name of the store for people, without any password.
     pub fn name(&self) -> String {
         self.source.display_name()
     }
 
-    /// Looks whether it can be written to, over a connection of its own; what is written there is taken back. Postgres
+    /// Checks whether the store can be written to, over a separate connection; the write is rolled back. Postgres
     /// needs an executor with sockets.
     pub async fn examine(&self) -> Result<Health, Error> {
         let told = |fault: StoreFault| fault.into_error("write to", &self.source.display_name());
@@ -252,7 +252,7 @@ impl Store {
         &self.notifier
     }
 
-    /// Has the writer do something, and waits until it is durable.
+    /// Sends a request to the writer, and waits until its result is durable.
     pub(crate) async fn submit(&self, ask: WriteRequest) -> Result<WriteResponse, Error> {
         let orders = self.orders.as_ref().ok_or(Error::ReadOnly)?;
         let (reply, done) = oneshot::channel();
@@ -260,16 +260,18 @@ impl Store {
         done.await.map_err(|_| Error::Stopped)?
     }
 
-    /// Rows that were read for views since it was opened: what a question costs, whatever the machine.
+    /// Returns the number of rows that were read for views since the store was opened: a measure of the cost of a
+    /// query that does not depend on the machine.
     pub fn rows_read(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Has a reader look at one moment of the store.
+    /// Returns true if the server has a clock that all processes of the store share.
     pub(crate) fn has_clock(&self) -> bool {
         self.source.has_clock()
     }
 
+    /// Runs a view on a reader, in one snapshot of the store.
     pub(crate) async fn read_view<T, F>(&self, view: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -308,11 +310,12 @@ impl Drop for Store {
             watcher.unpark();
         }
         self.notifier.subscribed.notify_one();
-        // Who reads is gone before the first thread, which writes: the last one to close a file takes its log into it, and a
-        // reader may not.
+        // The readers end before the first thread, which is the writer: the last connection to close a file copies the
+        // log into it, and a read-only connection may not.
         let mut threads = self.threads.drain(..);
         let first = threads.next();
-        // One that panicked has told everyone who waited; there is nobody left to tell here.
+        // A thread that panicked has reported the error to every waiting caller; there is nobody left to report it to
+        // here.
         let ended = |thread: thread::JoinHandle<()>| _ = thread.join();
         threads.for_each(ended);
         self.orders = None;
@@ -321,7 +324,7 @@ impl Drop for Store {
     }
 }
 
-/// What SQLite is asked is answered when it is asked.
+/// Returns the output of a future on SQLite, which is ready when it is first polled.
 fn poll_ready<T>(asked: impl Future<Output = T>) -> T {
     asked.now_or_never().expect("nothing waits in SQLite")
 }
@@ -336,7 +339,7 @@ where
     found
 }
 
-/// Looks, over a connection that is made if there is none. A view that panics is a bug; the next one gets another
+/// Runs a view, on a new connection if there is none. A view that panics is a bug; the next view gets a new
 /// connection.
 async fn serve_view(source: &StoreLocation, kept: &mut Option<DbConnection>, view: View) {
     let mut link = match kept.take().filter(DbConnection::is_open) {
@@ -351,7 +354,7 @@ async fn serve_view(source: &StoreLocation, kept: &mut Option<DbConnection>, vie
     }
 }
 
-/// Takes what is waiting, in groups.
+/// Takes the waiting requests and serves them in groups.
 fn writer_loop(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
     let mut group = Vec::new();
     while requests.blocking_recv_many(&mut group, GROUP_ORDERS_MAX) > 0 {
@@ -381,7 +384,7 @@ async fn serve(writer: &mut Writer, group: Vec<Request>) {
     }
 }
 
-/// Notices what other processes write to a file, while someone waits for it.
+/// Detects writes of other processes to a file, while someone waits for them.
 fn watcher_loop(source: &StoreLocation, notifier: &RunNotifier, stop: &AtomicBool) {
     let mut link: Option<DbConnection> = None;
     let mut version = None;
@@ -398,7 +401,7 @@ fn watcher_loop(source: &StoreLocation, notifier: &RunNotifier, stop: &AtomicBoo
             Some(DbConnection::Sqlite(link)) => link.version_of_data().ok(),
             Some(DbConnection::Postgres(_)) | None => None,
         };
-        // What was written before the first look may have gone unnoticed, and so may what cannot be looked at.
+        // Writes before the first check may have gone unnoticed, and so may writes that cannot be checked.
         if found.is_none() || version != found {
             version = found;
             notifier.notify_all();
@@ -407,7 +410,7 @@ fn watcher_loop(source: &StoreLocation, notifier: &RunNotifier, stop: &AtomicBoo
     }
 }
 
-/// The life of a store in Postgres: until nobody can order anything any more.
+/// Runs a store in Postgres until nobody can send requests any more.
 async fn serve_postgres(
     source: StoreLocation,
     notifier: Arc<RunNotifier>,
@@ -452,8 +455,8 @@ async fn serve_postgres(
     others.abort_all();
 }
 
-/// Hears what other processes say on the channel; and whether they are heard or not, has those who wait look again from
-/// time to time.
+/// Listens for the notifications of other processes. Independent of notifications, it also wakes all waiting callers
+/// at intervals to check again.
 async fn listener_loop(address: Address, notifier: Arc<RunNotifier>) {
     let poll = Duration::from_millis(POLL_MS);
     loop {
@@ -462,7 +465,7 @@ async fn listener_loop(address: Address, notifier: Arc<RunNotifier>) {
         }
         let mut heard = match postgres::listen(&address).await {
             Ok(heard) => heard.boxed(),
-            // Nobody can be heard: the looks go on.
+            // Without a connection no notification arrives; the checks at intervals continue.
             Err(_) => futures_util::stream::pending().boxed(),
         };
         notifier.notify_all();
@@ -474,7 +477,7 @@ async fn listener_loop(address: Address, notifier: Arc<RunNotifier>) {
                 Err(_) => {
                     notifier.notify_all();
                     looks += 1;
-                    // A connection that died without a word is made anew now and then.
+                    // Reconnect from time to time, because a connection may be dead without an error.
                     if looks > 100 {
                         break;
                     }

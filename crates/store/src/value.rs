@@ -1,9 +1,9 @@
-//! What a column holds, in either dialect.
+//! A column value, in either dialect.
 
 use cantrip_canon::{Hash, Id, Kind, Timestamp};
 use cantrip_loom::{Damage, Error};
 
-/// One value of a row, or for a mark of a query.
+/// One value of a row, or of a query parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
@@ -19,7 +19,7 @@ impl From<i64> for Value {
 }
 
 impl From<u64> for Value {
-    /// Places, epochs and counts: none comes near the end of what an integer column holds.
+    /// Converts positions, epochs and counts; none of them comes near the maximum of an integer column.
     fn from(value: u64) -> Self {
         Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
     }
@@ -73,17 +73,17 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The values of a query's marks.
+/// The values of the parameters of a query.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::value::Value::from($value)),*] };
 }
 pub(crate) use values;
 
-/// One row of an answer. Its columns are taken in order; a value of another kind than was written is damage.
+/// One row of a result. Its columns are read in order; a value of an unexpected type is damage.
 #[derive(Debug)]
 pub(crate) struct Row(std::vec::IntoIter<Value>);
 
-/// A column that is not of the kind that it was made with.
+/// Returns the error for a column of an unexpected type.
 fn odd() -> Error {
     Error::Damaged(Damage {
         run: None,

@@ -1,7 +1,8 @@
 //! Is everything as it was written?
 //!
-//! Every link of every chain, every body that is named, that each record follows from those before it, and that the index
-//! says of the records what they say themselves. All of it at one moment, while others write on.
+//! The check covers every link of every chain and every body that is named. It also checks that each record follows
+//! from those before it, and that the index agrees with the records. It reads one snapshot, while others continue to
+//! write.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,12 +21,13 @@ fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
 }
 
 impl Store {
-    /// Reads everything again and checks it: the hash of every record and body, the chain of every run from its beginning
-    /// or its last anchor, that every body that is named is there, that each record follows from those before it, and
-    /// that the index of turns names the right records. The first fault is an [`Error::Damaged`] with its run and place.
+    /// Reads everything again and checks it: the hash of every record and body, the chain of every run from its
+    /// beginning or its last anchor, that every body that is named exists, that each record follows from those before
+    /// it, and that the index of turns names the right records. The first fault is an [`Error::Damaged`] with its run
+    /// and position.
     ///
-    /// It keeps a few hundred bytes a turn while it looks. In a store from which something was pruned, what may follow
-    /// what cannot be told any more and is not checked.
+    /// The check uses a few hundred bytes of memory per turn. In a store with pruned records it cannot check that
+    /// records follow from those before them, nor the index of turns, and skips both.
     pub async fn verify(&self) -> Result<VerifyReport, Error> {
         self.read_view(|link| Box::pin(async move { Inspection::of(link).await })).await
     }
@@ -34,7 +36,7 @@ impl Store {
 #[derive(Debug, Default)]
 struct Inspection {
     tree: Projection,
-    /// Whether all records from the first on are there.
+    /// True if no record has been pruned.
     whole: bool,
     /// The rows of each run.
     rows: HashMap<RunId, BTreeSet<u64>>,
@@ -70,11 +72,11 @@ impl Inspection {
         })
     }
 
-    /// Which bodies are what their names say; whether one is not.
+    /// Collects the bodies that match their hash. Returns true if one does not.
     async fn bodies(&mut self, link: &mut DbConnection) -> Result<bool, StoreFault> {
         let (mut after, mut altered) = (0, false);
         loop {
-            // Few at a time: one may have megabytes.
+            // A few at a time, because a body may have megabytes.
             let sql = "SELECT body_key, body_hash, bytes FROM bodies WHERE body_key > ?1 ORDER BY body_key LIMIT 8";
             let rows = link.query(sql, values![after]).await?;
             if rows.is_empty() {
@@ -132,7 +134,7 @@ impl Inspection {
         Ok(())
     }
 
-    /// Compares the index of turns with the tree that the records gave.
+    /// Compares the index of turns with the tree from the records.
     async fn index(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         if !self.whole {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can be asked about the tree: which rows a view is about, gathered and shown by the projection.
+//! The queries about the tree: they select the rows of a view, and the projection computes the view from them.
 
 use cantrip_canon::{CastId, EntityId, Id, Kind, LoomId, RunId, TurnId};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
@@ -15,10 +15,11 @@ use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::value::{Value, values};
 use crate::writer::run_not_found;
 
-/// A condition on `entities n`: the record that made it was not removed by a retention. Lists leave out what was.
+/// A condition on `entities n`: the record that made the entity was not removed by a retention. Lists leave out
+/// removed entities.
 const ENTITY_IS_KEPT: &str =
     "NOT EXISTS (SELECT 1 FROM run_anchors a WHERE a.run_key = n.run_key AND a.seq >= n.step_seq)";
-/// The same on `turns t`, by the beginning of its cast.
+/// The same condition on `turns t`, by the beginning of the cast.
 const TURN_IS_KEPT: &str = "NOT EXISTS (SELECT 1 FROM casts c JOIN run_anchors a ON a.run_key = c.run_key \
      WHERE c.cast_key = t.cast_key AND a.seq >= c.step_seq)";
 
@@ -26,18 +27,19 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
     Error::NotFound { kind, id: id.to_string() }
 }
 
-/// Behind which key a page begins, and how many rows tell it from the last one.
+/// Returns the key after which a page begins, and the number of its rows. A query reads one more row to detect the
+/// last page.
 pub(crate) fn bounds(page: PageRequest) -> (i64, usize) {
     let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     (after, page.most.min(PAGE_ITEMS_MAX))
 }
 
-/// The items of a page, of which one more was asked for than it holds; each with its key.
+/// Makes a page from rows with their keys. The query read one more row than the page holds.
 pub(crate) fn to_page<T>(mut rows: Vec<(i64, T)>, most: usize) -> ListPage<T> {
     let more = rows.len() > most;
     rows.truncate(most);
     let next = rows.last().filter(|_| more).map(|(key, _)| u64::try_from(*key).unwrap_or(0));
-    // A page of nothing is followed by the same.
+    // A page with no items has no next page.
     ListPage { next, items: rows.into_iter().map(|(_, item)| item).collect() }
 }
 
@@ -47,7 +49,7 @@ async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFau
     Ok(key.ok_or_else(|| missing("loom", loom))?)
 }
 
-/// A page of keys and ids: the query has the page's beginning and length as its last two marks.
+/// Returns a page of ids. The last two parameters of the query are the start of the page and its length.
 async fn ids<K: Kind>(
     link: &mut DbConnection,
     sql: &str,
@@ -61,14 +63,15 @@ async fn ids<K: Kind>(
     Ok(to_page(read?, most))
 }
 
-/// From which end runs are listed.
+/// The end from which runs are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListOrder {
     First,
     Last,
 }
 
-/// A page of runs. `narrowed` is what the database can tell, with marks from `?3` on, and `kept` what only the view can.
+/// Returns a page of runs. `narrowed` is the condition that the database can check, with parameters from `?3` on;
+/// `kept` is the condition that only the view can check.
 pub(crate) async fn runs(
     link: &mut DbConnection,
     from: ListOrder,
@@ -91,7 +94,7 @@ pub(crate) async fn runs(
          ORDER BY r.run_key {order} LIMIT ?2"
     );
     let mut found = Vec::new();
-    // What the database cannot tell leaves holes, which the next rows fill.
+    // Runs that the view rejects leave gaps on the page, which the next rows fill.
     loop {
         let asked = most + 1 - found.len();
         let values: Vec<Value> = values![after, asked as u64].iter().chain(&marks).cloned().collect();
@@ -111,7 +114,7 @@ pub(crate) async fn runs(
     }
 }
 
-/// The turns of a path, root first, and the stretches they lie in.
+/// Returns the turns of a path, root first, and their segments.
 async fn path(
     link: &mut DbConnection,
     gathered: &mut PartialTree,
@@ -315,7 +318,7 @@ impl Loom for Store {
         self.read_view(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
-                // The last turn of an entity from which nothing was forked or spawned that has a turn of its own.
+                // The last turn of each entity, unless a fork or a child of this turn has a turn itself.
                 let sql = format!(
                     "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
                      AND NOT EXISTS (SELECT 1 FROM turns x \
@@ -337,7 +340,7 @@ impl Loom for Store {
                 let found = link.query(sql, values![turn]).await?.into_iter().next();
                 let mut row = found.ok_or_else(|| missing("turn", turn))?;
                 let (entity, next) = (row.int()?, row.int()? + 1);
-                // The next one of its entity, and the first of each that began here.
+                // The next turn of the same entity, and the first turn of each entity that began here.
                 let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence = ?2 \
                    UNION ALL SELECT t.turn_key, t.turn_id FROM entities n JOIN turns t ON t.entity_key = n.entity_key \
                      WHERE n.origin_id = ?3 \
@@ -420,7 +423,7 @@ impl Loom for Store {
     async fn last_run(&self) -> Result<Option<RunView>, Error> {
         self.read_view(move |link| {
             Box::pin(async move {
-                // Ids are in the order of time, and have an index.
+                // Ids sort by time and have an index.
                 let sql = format!(
                     "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.root_run_id IS NULL OR r.root_run_id = r.run_id \
                      ORDER BY r.run_id DESC LIMIT 1"
@@ -469,7 +472,7 @@ impl Store {
         from: ListOrder,
         page: PageRequest,
     ) -> Result<ListPage<RunView>, Error> {
-        // Whether a live run waits, is queued or runs is for the view to say.
+        // The view decides whether a live run is queued, running or waiting.
         let narrowed = match state {
             None => "true",
             Some(RunState::Queued | RunState::Running | RunState::Waiting) => "r.phase = 'live'",
@@ -485,7 +488,7 @@ impl Store {
     }
 }
 
-/// The first two ids of a table that begin so.
+/// Adds the first two ids of a table with this prefix.
 async fn collect_matches<K: Kind>(
     link: &mut DbConnection,
     beginning: &IdPrefix<'_>,

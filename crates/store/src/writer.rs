@@ -1,7 +1,7 @@
-//! The one who writes: it takes what is waiting, writes it in one transaction, flushes once, and answers all.
+//! The only writer: it takes all waiting requests, writes them in one transaction, flushes once, and answers all.
 //!
-//! Nobody waits for company: a group is what came in while the last one was being flushed. A step that was taken is
-//! finished even if whoever asked is gone.
+//! The writer never delays a request to fill a group: a group is whatever queued during the last flush. A step that
+//! was taken from the queue is finished even if its caller is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::location::StoreLocation;
 use crate::prune::{self, Anchor};
 use crate::run_notifier::RunNotifier;
 
-/// What the writer is asked to do.
+/// A request to the writer.
 #[derive(Debug)]
 pub(crate) enum WriteRequest {
     Append(Box<Step>),
@@ -30,7 +30,7 @@ pub(crate) enum WriteRequest {
     Prune { order: Box<RetentionOrder>, run: RunId, through: Seq },
 }
 
-/// What came of it.
+/// The response of the writer.
 #[derive(Debug)]
 pub(crate) enum WriteResponse {
     Answer(AppendOutcome),
@@ -39,7 +39,7 @@ pub(crate) enum WriteResponse {
     Pruned(Anchor),
 }
 
-/// What was asked, and who wants to know.
+/// A request with the channel for its response.
 #[derive(Debug)]
 pub(crate) struct QueuedWrite {
     pub ask: WriteRequest,
@@ -47,7 +47,7 @@ pub(crate) struct QueuedWrite {
 }
 
 impl WriteRequest {
-    /// The step that it has written.
+    /// Returns the step of an append.
     fn step(&self) -> Option<&Step> {
         match self {
             Self::Append(step) => Some(step),
@@ -55,7 +55,7 @@ impl WriteRequest {
         }
     }
 
-    /// None: it is outside every run.
+    /// Returns the run; none if the request is outside every run.
     fn run(&self) -> Option<RunId> {
         match self {
             Self::Append(step) => step.run(),
@@ -68,25 +68,25 @@ impl WriteRequest {
 #[derive(Debug)]
 pub(crate) struct Writer {
     source: StoreLocation,
-    /// None: the connection was lost, and is made anew for the next group.
+    /// None if the connection was lost. The next group opens a new one.
     link: Option<DbConnection>,
     cache: CommitCache,
     notifier: Arc<RunNotifier>,
 }
 
-/// The answers of a group, in the order in which they were asked for.
+/// The answers of a group, in the order of its requests.
 type Answers = Vec<Result<WriteResponse, Error>>;
 
 impl Writer {
     pub(crate) fn new(source: StoreLocation, link: DbConnection, notifier: Arc<RunNotifier>) -> Self {
-        Self { source, link: Some(link), cache: CommitCache::default(), notifier: notifier }
+        Self { source, link: Some(link), cache: CommitCache::default(), notifier }
     }
 
     pub(crate) fn link(&mut self) -> Option<&mut DbConnection> {
         self.link.as_mut()
     }
 
-    /// Carries out a group.
+    /// Executes a group.
     pub(crate) async fn serve(&mut self, orders: Vec<QueuedWrite>) {
         let (asks, replies): (Vec<WriteRequest>, Vec<_>) =
             orders.into_iter().map(|order| (order.ask, order.reply)).unzip();
@@ -101,7 +101,7 @@ impl Writer {
         };
         self.notifier.notify(asks.iter().filter_map(WriteRequest::run));
         for (reply, answer) in replies.into_iter().zip(answers) {
-            // Who asked may be gone; what was written stands all the same.
+            // The caller may be gone; the result is committed anyway.
             let _ = reply.send(answer);
         }
     }
@@ -126,7 +126,7 @@ impl Writer {
                 link.roll_back().await?;
                 match fault {
                     StoreFault::Database(failure) if failure.kind != FailureKind::Conflict => Err(failure),
-                    // Something about one of them: which one is found out one by one.
+                    // One of the requests is at fault; they are tried one by one to find it.
                     StoreFault::Database(_) | StoreFault::Found(_) => self.commit_each(&mut link, asks).await,
                 }
             }
@@ -139,7 +139,7 @@ impl Writer {
         answered
     }
 
-    /// All in one go.
+    /// Writes all requests in one transaction.
     async fn commit_together(&mut self, link: &mut DbConnection, asks: &[WriteRequest]) -> Result<Answers, StoreFault> {
         link.begin(TransactionKind::Write).await?;
         self.cache.begin(link, asks.iter().filter_map(WriteRequest::run).collect()).await?;
@@ -155,13 +155,13 @@ impl Writer {
 
     async fn finish(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         if let Some(channel) = self.source.channel().filter(|_| self.cache.has_written()) {
-            // Postgres tells the other processes when, and only if, this is committed.
+            // Postgres notifies the other processes when, and only if, this transaction is committed.
             self.cache.push("SELECT pg_notify(?1, '')", vec![channel.into()]);
         }
         self.cache.commit(link).await
     }
 
-    /// Each in a savepoint of its own, so that what goes wrong with one is taken back with it and harms no other.
+    /// Writes each request in its own savepoint, so that a failure rolls back only that request.
     async fn commit_each(&mut self, link: &mut DbConnection, asks: &[WriteRequest]) -> Result<Answers, Failure> {
         link.begin(TransactionKind::Write).await?;
         let locked = match ledger::lock(link, asks.iter().filter_map(WriteRequest::step)).await {
@@ -197,7 +197,7 @@ impl Writer {
                         self.cache.forget();
                         link.batch("ROLLBACK TO SAVEPOINT one; RELEASE SAVEPOINT one").await?;
                         match fault {
-                            // Another process was first: now it can be seen.
+                            // Another process was first; its writes are visible now.
                             StoreFault::Database(_) if tries < STEP_TRIES_MAX => {}
                             StoreFault::Database(_) | StoreFault::Found(_) => {
                                 break Err(fault.into_error("write to", &self.source.display_name()));
@@ -252,7 +252,7 @@ impl Writer {
                 Ok(Ok(WriteResponse::Released))
             }
             WriteRequest::Prune { order, run, through } => {
-                // What is remembered of cantrips may rest on what goes.
+                // Cached cantrips may depend on the records that are removed.
                 self.cache.flush(link).await?;
                 self.cache.forget();
                 Ok(prune::prune(link, order, *run, *through).await?.map(WriteResponse::Pruned))

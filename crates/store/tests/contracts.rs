@@ -1,4 +1,4 @@
-//! What was published, receipted and audited stays, whoever asks the database.
+//! Published, receipted and audited rows cannot be changed, not even by direct SQL.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -108,7 +108,7 @@ async fn two_stores_change_one_pointer_and_each_change_has_its_audit<K: Kit>(kit
 async fn a_store_without_contracts_gets_them<K: Kit>(kit: K) {
     let mut weaver = LoomWriter::new(kit.store());
     let episode = weaver.cast("count").await;
-    // As a program wrote it that knew no contracts.
+    // The store as a program without contracts wrote it.
     let tables = [
         "retention_removals",
         "ds_artifact_pointers",

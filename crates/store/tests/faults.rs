@@ -1,4 +1,4 @@
-//! What a hand, a full disk or another version did to a store is found, said and never made worse.
+//! Damage by manual edits, a full disk or another version is found, reported and never made worse.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -56,7 +56,7 @@ fn asked_for(episode: &Episode) -> RetentionOrder {
     }
 }
 
-/// Two runs of three turns and an end; turns 1 to 3 echo their number.
+/// Writes two runs of three turns and an end; turns 1 to 3 echo their number.
 async fn two_runs(store: &Store) -> [Episode; 2] {
     let mut weaver = LoomWriter::new(store);
     let mut runs = Vec::new();
@@ -77,7 +77,7 @@ fn is_damage(error: &Error, run: RunId, seq: u64) -> bool {
     matches!(error, Error::Damaged(Damage { run: Some(of), seq: Some(at), .. }) if *of == run && *at == Seq::new(seq))
 }
 
-/// The row of a run, for a statement by hand.
+/// Returns the condition for the rows of a run, for manual statements.
 fn of_run(kit: &impl Kit, run: usize) -> String {
     let key = kit.number(&format!("SELECT run_key FROM runs ORDER BY run_key LIMIT 1 OFFSET {run}"));
     format!("run_key = {key}")
@@ -88,7 +88,7 @@ async fn an_edited_payload_is_named_and_nothing_behind_it_is_read<K: Kit>(kit: K
     let (whole, _) = read(kit.store(), one.run).await;
     kit.unguard();
     let of = of_run(&kit, 0);
-    // The second turn's result: record 10 of its run, in the step that ends with record 11.
+    // The result of the second turn: record 10 of its run, in the step that ends with record 11.
     let mut step = whole[9..11].to_vec();
     step[0].payload = step[0].payload.replace(r#""echo":2"#, r#""echo":9"#).into();
     assert_ne!(step[0], whole[9]);
@@ -100,7 +100,7 @@ async fn an_edited_payload_is_named_and_nothing_behind_it_is_read<K: Kit>(kit: K
         assert_eq!(records, whole[..9], "what lies before is sound, the step itself is not half there");
         let thread = store.thread(one.leaf.unwrap()).await.unwrap_err();
         assert!(is_damage(&thread, one.run, 10));
-        // The last turn does not rest on it, nor does another run.
+        // The last turn does not depend on it, and neither does the other run.
         assert_eq!(store.tail(one.leaf.unwrap(), 1).await.unwrap().len(), 1);
         assert_eq!(store.thread(two.leaf.unwrap()).await.unwrap().turns.len(), 3);
     }
@@ -110,7 +110,7 @@ async fn an_edited_link_is_named<K: Kit>(kit: K) {
     let [one, _] = two_runs(kit.store()).await;
     kit.unguard();
     let of = of_run(&kit, 0);
-    // The link of a step's last record is where the next step goes on from: both would have to be edited.
+    // The next step continues from the link of the last record: both would have to be edited.
     kit.by_hand(&format!(
         "UPDATE run_events SET links = (SELECT e.links FROM run_events e WHERE e.{of} AND e.seq = 9) WHERE {of} AND seq = 5"
     ))
@@ -127,7 +127,7 @@ async fn a_missing_step_is_named<K: Kit>(kit: K) {
     let (records, end) = read(kit.store(), one.run).await;
     assert!(is_damage(&end.unwrap(), one.run, 11));
     assert_eq!(records.len(), 9);
-    // And the end of a run, which no record comes behind.
+    // The end of a run, which no record follows.
     kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 15", of_run(&kit, 1))).unwrap();
     kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 16", of_run(&kit, 1))).unwrap();
     let store = kit.again().unwrap();
@@ -155,7 +155,7 @@ async fn an_index_that_is_not_what_the_records_say_is_found<K: Kit>(kit: K) {
     kit.by_hand(&format!("UPDATE turns SET places = {places} WHERE turn_key = {}", first + 1)).unwrap();
     let fault = kit.store().verify().await.unwrap_err();
     assert!(matches!(fault, Error::Damaged(Damage { run: Some(run), .. }) if run == one.run), "{fault}");
-    // A view does not show one turn's records as another's.
+    // A view does not show the records of one turn as those of another.
     assert!(matches!(kit.store().thread(one.leaf.unwrap()).await, Err(Error::Damaged(_))));
 }
 
@@ -174,7 +174,7 @@ async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
         "UPDATE run_anchors SET at = 1",
         "UPDATE retention_removals SET reason = 'another'",
         "DELETE FROM retention_removals",
-        // Not even up to an anchor, where no removal was recorded.
+        // Not even up to an anchor, if no removal was recorded.
         "INSERT INTO run_anchors (run_key, seq, event_hash, at) SELECT run_key, 16, event_hash, 1 FROM run_anchors; \
          DELETE FROM run_events WHERE run_key = (SELECT min(run_key) FROM run_anchors)",
         "DELETE FROM run_anchors",
@@ -206,7 +206,7 @@ async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     let refused = store.prune(&asked_for(&live), live.run, Seq::new(3)).await;
     assert!(matches!(refused, Err(Error::InvalidStep { .. })), "{refused:?}");
     let (whole, _) = read(store, one.run).await;
-    // In the middle of a step: what is pruned ends before it.
+    // In the middle of a step: the pruned part ends before it.
     let anchor = store.prune(&asked_for(&one), one.run, Seq::new(8)).await.unwrap();
     assert_eq!((anchor.seq, anchor.hash), (Seq::new(7), whole[6].hash));
     assert_eq!(store.anchors(one.run).await.unwrap(), [anchor]);
@@ -221,12 +221,12 @@ async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     assert!(matches!(store.entity(one.entity).await, Err(Error::Pruned { .. })));
     assert_eq!(store.thread(two.leaf.unwrap()).await.unwrap().turns.len(), 3);
     assert_eq!(store.run(one.run).await.unwrap().newest, Seq::new(16));
-    // The cantrip was told there first; it enters the loom again with the next cast.
+    // The cantrip was first recorded there; the next cast records it in the loom again.
     weaver.cast("again").await;
     assert_eq!(store.roots(weaver.loom).await.unwrap().len(), 1);
     weaver.plain(&mut live).await;
     assert_eq!(store.verify().await.unwrap().records, 16 + 9 + 7 + 3);
-    // All of it: the run is still known, and goes on with an annotation.
+    // Prune all of it: the run is still known, and an annotation can follow.
     store.prune(&asked_for(&two), two.run, Seq::new(99)).await.unwrap();
     assert_eq!(store.run(two.run).await.unwrap().state, RunState::Truncated);
     let step = Step::annotation(weaver.step_id(), two.run)
@@ -240,7 +240,7 @@ async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>
     let [one, two] = two_runs(store).await;
     let mut weaver = LoomWriter::seeded(store, 9);
     weaver.loom = store.looms().await.unwrap()[0];
-    // A fork of the first that goes on.
+    // A fork of the first run that continues.
     let fork = cantrip_loom::Fork { turn: one.leaf.unwrap(), environment: cantrip_loom::Environment::None };
     let intent = weaver.intent("another way");
     let (step, branch) = weaver.open(Origin::Fork(fork), intent, Some(fork.turn), 3);
@@ -261,16 +261,16 @@ async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>
     assert_eq!(store.removals(PageRequest::FIRST).await.unwrap().items, [removal]);
     let verified = store.verify().await.unwrap();
     assert_eq!(verified.removed, Some(cantrip_loom::RemovedCounts { runs: 1, records: 16, unrecorded: 0 }));
-    // Lists leave it out; the fork and what it builds on are there.
+    // Lists leave out the removed run; the fork and the run it builds on are listed.
     let listed = store.entities(weaver.loom, PageRequest::FIRST).await.unwrap().items;
     let ids: Vec<_> = listed.iter().map(|view| view.entity.entity_id).collect();
     assert_eq!(ids, [one.entity, branch.entity]);
     assert_eq!(store.turns(weaver.loom, PageRequest::FIRST).await.unwrap().items.len(), 3);
     assert_eq!(store.extent(weaver.loom).await.unwrap().entities, 2);
     assert!(!store.leaves(weaver.loom, PageRequest::FIRST).await.unwrap().items.contains(&two.leaf.unwrap()));
-    // Once is enough.
+    // A second removal is refused.
     assert!(matches!(store.remove(order, two.run).await, Err(Error::InvalidStep { .. })));
-    // A record of it that is not that of its anchor is damage.
+    // A removal whose hash differs from that of its anchor is damage.
     kit.by_hand(&kit.without_trigger("retention_removals", "retention_removals_stay_as_written")).unwrap();
     kit.by_hand("UPDATE retention_removals SET event_hash = retention_id").unwrap();
     assert!(is_damage(&store.verify().await.unwrap_err(), two.run, 16));
@@ -307,8 +307,8 @@ async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) 
     let leaf = episode.leaf.unwrap();
     let whole = store.path(leaf).await.unwrap();
     kit.unguard();
-    // The step before the first one that is wanted is where its chain goes on from; the records of the cast and the
-    // entity are told by the first.
+    // The chain starts at the step before the first one that is read; the first steps hold the records of the cast and
+    // the entity.
     kit.by_hand("DELETE FROM run_events WHERE seq > 3 AND seq < 3 + 4 * 70").unwrap();
     let tail = store.tail(leaf, 49).await.unwrap();
     assert_eq!(tail, whole[120 - 49..]);
@@ -352,12 +352,12 @@ fn a_damaged_file_is_an_error_or_no_record_is_touched() {
         two_runs(kit.store()).await;
         let mut weaver = LoomWriter::seeded(kit.store(), 9);
         let mut episode = weaver.cast("more").await;
-        // So many that most of the file is records, and not tables that are empty.
+        // Enough turns that most of the file is records and not empty tables.
         for _ in 0..480 {
             weaver.plain(&mut episode).await;
         }
         let records: Vec<Record> = kit.store().scan().try_collect().await.unwrap();
-        // Everything is carried over from the log into the file.
+        // Copy everything from the log into the file.
         kit.by_hand("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         let bytes = fs::read(kit.path()).unwrap();
         let other = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn a_damaged_file_is_an_error_or_no_record_is_touched() {
                 Err(error) => Err(error),
             };
             match verified {
-                // Parts of a page are empty, and tables beside those of the records have no links.
+                // Parts of a page are unused, and tables other than those of the records have no links.
                 Ok(store) => {
                     let kept: Vec<Record> = store.scan().try_collect().await.unwrap();
                     assert_eq!(kept, records, "damage at {place} went unnoticed");
@@ -405,7 +405,7 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
         let (step, error) = loop {
             let turn = weaver.plain(&mut episode).await;
             kept.push(turn);
-            // Bodies of which no two are the same.
+            // Bodies that all differ.
             let body = cantrip_loom::Body::new(bytes_hash(&kept.len().to_le_bytes()).as_bytes().repeat(4_000)).unwrap();
             let odd = Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() };
             let step =
@@ -420,14 +420,14 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
         assert!(kept.len() > 5);
         let (records, end) = read(&store, episode.run).await;
         assert!(end.is_none());
-        // It is an error again, and again nothing is written.
+        // The second try is also an error, and again nothing is written.
         assert!(matches!(store.append(step.clone()).await, Err(Error::Full { .. })));
         assert_eq!(read(&store, episode.run).await.0, records);
         let path_kept: Vec<_> = store.path(episode.leaf.unwrap()).await.unwrap().iter().map(|turn| turn.id).collect();
         assert_eq!(path_kept, kept);
         store.verify().await.unwrap();
         drop(store);
-        // With room again the same step is written, once, and the run goes on.
+        // With enough space the same step is written, once, and the run continues.
         let store = Store::sqlite(&path).unwrap();
         for _ in 0..2 {
             let seq = Seq::new(records.len() as u64 + 1);
@@ -455,7 +455,7 @@ fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
         let lost = store.append(step.clone()).await.unwrap_err();
         assert_eq!(lost.code(), codes::STORE_FAILED.any());
         assert!(format!("{lost:?}").contains("moved"), "{lost:?}");
-        // Another file in its place is none of ours.
+        // Another file at the same path is refused.
         std::fs::create_dir(&kept).unwrap();
         std::fs::write(kept.join("loom.db"), "").unwrap();
         assert!(store.append(step.clone()).await.is_err());
@@ -513,7 +513,7 @@ fn a_lost_connection_is_an_error_or_unnoticed_and_nothing_is_written_twice() {
             let odd = Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
             let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd));
             let ended = format!(
-                // Without a connection to end it divides by nothing, and this test with it.
+                // If there is no connection to end, the division by zero makes this test fail.
                 "SELECT 1 / count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                  WHERE application_name = 'cantrip {schema}'"
             );

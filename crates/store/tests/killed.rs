@@ -1,5 +1,5 @@
-//! A process that is killed while it writes loses nothing that it was told was written; and two that write at once to
-//! one store lose nothing of each other's.
+//! A process that is killed while it writes loses nothing that was acknowledged, and two processes that write to one
+//! store at once lose nothing of each other's records.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -23,7 +23,7 @@ const SCHEMA: &str = "CANTRIP_STORE_TEST_SCHEMA";
 const SEED: &str = "CANTRIP_STORE_TEST_SEED";
 const CASTS: &str = "CANTRIP_STORE_TEST_CASTS";
 
-/// Where a store is, for this process and for those it starts.
+/// The location of a store, for this process and for those that it starts.
 struct Place {
     url: String,
     schema: String,
@@ -35,7 +35,7 @@ impl Place {
             .unwrap()
     }
 
-    /// Starts the test of this name in another process, with these settings.
+    /// Starts the test with this name in another process, with these settings.
     fn start(&self, test: &str, seed: u64, casts: u64) -> (Child, BufReader<ChildStdout>) {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// What the other process was told; run by itself it is nobody's other process and does nothing.
+/// Returns the settings of a started process; none if the test was not started by another process.
 fn told() -> Option<(Store, u64, u64)> {
     let place = Place { url: std::env::var(WHERE).ok()?, schema: std::env::var(SCHEMA).ok()? };
     let number = |name| std::env::var(name).unwrap().parse().unwrap();
@@ -62,7 +62,7 @@ fn loom() -> LoomId {
     LoomId::from_bytes([1; 16])
 }
 
-/// The process that gets killed: entities that write turns for ever, each saying so after each.
+/// The process that is killed: entities that write turns without end, and print each turn when it is written.
 #[test]
 fn a_process_that_writes_for_ever() {
     let Some((store, seed, _)) = told() else { return };
@@ -85,12 +85,12 @@ fn a_process_that_writes_for_ever() {
     });
 }
 
-/// Kills writers at moments that the seed chooses, and looks what they left.
+/// Kills writers at moments that the seed selects, and checks the records that they left.
 fn killed(place: &Place, kills: u64) {
     let mut acknowledged: Vec<TurnId> = Vec::new();
     for seed in 1..=kills {
         let (mut writer, output) = place.start("a_process_that_writes_for_ever", seed, 0);
-        // After 1 to 40 turns; how far the others are by then is chance.
+        // After 1 to 40 turns; the progress of the other entities at that time is random.
         let until = usize::try_from(seed * 7919 % 40 + 1).unwrap();
         let written = output.lines().map_while(Result::ok);
         let turns =
@@ -116,7 +116,7 @@ fn killed(place: &Place, kills: u64) {
             assert!(lost.is_empty(), "lost after kill {seed}: {lost:?}");
         });
     }
-    // What the dead left can be gone on with: their leases expire, and their open turns are taken up.
+    // Other workers can continue: the leases of the killed processes expire, and their open turns are taken up.
     run(async {
         let store = place.open();
         let late = cantrip_loom_suite::at(36_000_000);
@@ -139,7 +139,7 @@ fn killed(place: &Place, kills: u64) {
     });
 }
 
-/// How often: more with `CANTRIP_TEST_KILLS`.
+/// The number of kills; `CANTRIP_TEST_KILLS` sets a higher one.
 fn kills(few: u64) -> u64 {
     std::env::var("CANTRIP_TEST_KILLS").map_or(few, |kills| kills.parse().unwrap())
 }
@@ -156,7 +156,7 @@ fn a_killed_writer_loses_no_acknowledged_turn_in_postgres() {
     killed(&Place { url: postgres_url(), schema: fresh_schema() }, kills(8));
 }
 
-/// A process that casts so many times and ends.
+/// A process that makes a number of casts and ends.
 #[test]
 fn a_process_that_casts() {
     let Some((store, seed, casts)) = told() else { return };

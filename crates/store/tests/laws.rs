@@ -1,4 +1,4 @@
-//! Whatever happens in a loom, a store shows it as the loom in memory does, also after it was opened anew in between.
+//! A store shows the same views as the loom in memory for any records, also if it was reopened in between.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -16,13 +16,13 @@ use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// One thing that happens; numbers choose among what is there.
+/// One action; the numbers select among the existing items.
 #[derive(Debug, Clone)]
 enum Act {
     Cast,
-    /// With a result of so many bytes.
+    /// A turn with a result of this many bytes.
     Turn(usize, usize),
-    /// A turn that is opened, and left so until the next act on its episode.
+    /// A turn that delegates once, to a child that is done at once.
     Delegate(usize),
     Fork(usize),
     Done(usize),
@@ -53,7 +53,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Two stores to which the same happens.
+/// Two stores with the same records.
 struct Both {
     memory: MemoryLoom,
     store: Option<Store>,
@@ -61,7 +61,7 @@ struct Both {
     live: Vec<Episode>,
     over: Vec<Episode>,
     turns: Vec<(TurnId, u64, Episode)>,
-    /// How many ids, times and steps were used.
+    /// The number of ids, times and steps that were used.
     script: u64,
 }
 
@@ -70,7 +70,7 @@ impl Both {
         self.store.as_ref().unwrap()
     }
 
-    /// Does something to both, with the same ids and times, which no other act uses.
+    /// Runs an action on both stores, with the same ids and times, which no other action uses.
     async fn on_both<T>(&mut self, act: impl AsyncFn(&mut LoomWriter<'_, dyn_journal::AnyJournal<'_>>) -> T) -> T {
         self.script += 1;
         let seed = self.script;
@@ -87,7 +87,7 @@ impl Both {
     }
 }
 
-/// One type for both journals, so that one closure serves them.
+/// One type for both journals, so that one closure works for both.
 mod dyn_journal {
     use super::*;
     use cantrip_canon::{Hash, RunId, Timestamp};
@@ -295,7 +295,8 @@ async fn happen(both: &mut Both, act: Act) {
     }
 }
 
-/// An utterance that delegates once; the child is done at once. Gives the episode behind it, and the child's turn.
+/// Writes an utterance that delegates once to a child that is done at once. Returns the episode after it, and the turn
+/// of the child.
 async fn delegated<J: Journal>(weaver: &mut LoomWriter<'_, J>, before: &Episode) -> (Episode, TurnId) {
     let opened = weaver.opened(before, utterance(None, &[("call_agent", json!({"intent": "part"}))]), &mut Vec::new());
     let (holder, next): (TurnId, TurnId) = (opened.turn_id, weaver.id());
@@ -330,7 +331,7 @@ async fn delegated<J: Journal>(weaver: &mut LoomWriter<'_, J>, before: &Episode)
     (Episode { leaf: Some(next), sequence: before.sequence + 2, turns: before.turns + 2, ..before.clone() }, turn)
 }
 
-/// Everything on all pages of a list; where a page ends is each store's own matter.
+/// Returns the items of all pages of a list. Each store may end its pages at other places.
 async fn whole<T>(mut list: impl AsyncFnMut(PageRequest) -> Result<ListPage<T>, Error>) -> Vec<T> {
     let (mut all, mut page) = (Vec::new(), PageRequest { after: None, most: 3 });
     loop {
@@ -403,7 +404,7 @@ async fn assert_alike(both: &Both) {
     }
 }
 
-/// Each case fills a file and reads all of it: few, unless more are asked for.
+/// Each case fills a file and reads all of it, so there are few cases unless more are requested.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse::<u32>().ok()).map_or(24, |cases| cases / 20 + 24)
 }
@@ -439,7 +440,7 @@ fn a_copy_of_a_journal_is_shown_as_the_original() {
         weaver.truncate(&after, TruncationReason::MaxTurns).await;
         let records: Vec<Record> = memory.scan().try_collect().await.unwrap();
         let store = Store::in_memory().unwrap();
-        // Record by record, so that every step lies elsewhere than in the original.
+        // Record by record, so that every step is at another position than in the original.
         for record in &records {
             let after = cantrip_loom::Seq::new(record.seq.get() - 1);
             let id = cantrip_loom::StepId::new(format!("copy-{}", record.seq)).unwrap();

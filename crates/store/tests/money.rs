@@ -1,4 +1,4 @@
-//! One budget, many hands: stores and processes that share it never pass it together, and what the ledger wrote stays.
+//! One shared budget: stores and processes together never exceed it, and ledger rows cannot be changed.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -46,7 +46,7 @@ fn worst(weaver: &mut LoomWriter<'_, Store>, episode: &Episode, micros: i64) -> 
     worst
 }
 
-/// Steps that each reserve in a run of their own.
+/// Makes steps that each reserve in a separate run.
 async fn rivals(store: &Store, seed: u64, count: usize) -> Vec<Step> {
     let mut weaver = LoomWriter::seeded(store, seed);
     weaver.loom = LoomId::from_bytes([1; 16]);
@@ -60,7 +60,7 @@ async fn rivals(store: &Store, seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
-/// How many of these steps are let in; all others must be refused for want of budget.
+/// Returns the number of committed steps; all others must be refused because the budget is exhausted.
 async fn let_in(store: &Store, steps: Vec<Step>) -> usize {
     let answers = join_all(steps.into_iter().map(|step| store.append(step))).await;
     let mut count = 0;
@@ -96,7 +96,7 @@ async fn two_stores_share_one_budget<K: Kit>(kit: K) {
     full(one).await;
 }
 
-/// The other process of [`processes_share_one_budget`]; run by itself it is nobody's and does nothing.
+/// The other process of [`processes_share_one_budget`]. Without the environment variable it does nothing.
 #[test]
 fn a_process_that_reserves() {
     let Ok(url) = std::env::var("CANTRIP_MONEY_TEST_STORE") else { return };
@@ -131,7 +131,7 @@ fn processes_share_one_budget(url: &str, schema: &str) {
         let output = BufReader::new(child.stdout.take().unwrap()).lines();
         children.push((child, output));
     }
-    // All begin at once, when the last is ready.
+    // All begin at once, when the last one is ready.
     for (_, output) in &mut children {
         assert!(output.any(|line| line.unwrap().contains("ready")));
     }
@@ -164,7 +164,7 @@ async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
     let given = |name: &str, otherwise: usize| std::env::var(name).map_or(otherwise, |number| number.parse().unwrap());
     let (tasks, calls) = (given("CANTRIP_TEST_TASKS", 16), given("CANTRIP_TEST_CALLS", 12));
     let store = kit.store();
-    // Room for a third of the worst cases at a time, and in the end for every actual.
+    // Budget for a third of the worst costs at a time, and in the end for every actual cost.
     authorize(store, (tasks / 3) as i64 * EACH + (tasks * calls) as i64).await;
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -276,7 +276,7 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
     for table in tables {
         kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
     }
-    // Each dialect drops a trigger in its own words.
+    // Each dialect has its own syntax to drop a trigger.
     let drop = |of: &str| kit.by_hand(&format!("DROP TRIGGER runs_are_kept{of}"));
     drop("").or_else(|_| drop(" ON runs")).unwrap();
     support::unpacked(&kit, &[episode.run]).await;

@@ -1,4 +1,4 @@
-//! A store in Postgres keeps every promise of its traits.
+//! A store in Postgres keeps every guarantee of its traits.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! What is asked of a large store costs what is shown, and not what is there. Counted in rows, not in time.
+//! The cost of a query on a large store depends on the result, not on the size of the store. Counted in rows, not in
+//! time.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -17,12 +18,12 @@ on_both!(
     a_fork_of_a_long_thread_is_one_row,
 );
 
-/// How long the long ones are; the long form has longer ones.
+/// The length of the long threads; the long form of the test uses more.
 fn long() -> usize {
     std::env::var("CANTRIP_TURNS").map_or(400, |turns| turns.parse().unwrap())
 }
 
-/// The rows that a question takes.
+/// Returns the number of rows that a query reads.
 async fn rows<T>(store: &Store, question: impl Future<Output = T>) -> (u64, T) {
     let before = store.rows_read();
     let answer = question.await;
@@ -32,7 +33,7 @@ async fn rows<T>(store: &Store, question: impl Future<Output = T>) -> (u64, T) {
 async fn grow(weaver: &mut LoomWriter<'_, Store>, episode: &mut Episode, turns: usize) -> TurnId {
     let mut last = None;
     for n in 0..turns {
-        // Each tenth result is a body of its own, and each hundredth turn is folded behind.
+        // Every tenth result is a separate body, and a fold follows every hundredth turn.
         let result = if n % 10 == 9 { "long ".repeat(1_000) + &n.to_string() } else { n.to_string() };
         let turn = weaver.turn(episode, "echo", json!(result), Closing::Open).await;
         if n % 100 == 99 {

@@ -1,4 +1,4 @@
-//! Several processes on one store: who may write, what they see of each other, and that nobody's work is lost.
+//! Several processes on one store: who may write, which records they see of each other, and that no work is lost.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -45,7 +45,7 @@ async fn a_zombie_writes_nothing_after_another_process_took_over<K: Kit>(kit: K)
     let mut weaver = LoomWriter::new(one);
     let mut zombie = weaver.cast("count").await;
     weaver.plain(&mut zombie).await;
-    // It has its answer ready, and sleeps past its lease.
+    // The zombie has its answer ready, and its lease has expired.
     let opened = weaver.opened(&zombie, utterance(Some("hm"), &[]), &mut Vec::new());
     let answer = Step::for_lease(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
     let lease =
@@ -56,7 +56,7 @@ async fn a_zombie_writes_nothing_after_another_process_took_over<K: Kit>(kit: K)
     one.release(&zombie.lease).await.unwrap();
     assert_eq!(one.holder(zombie.run).await.unwrap(), Some(lease.clone()));
     assert_eq!(records(one, &zombie).await.len(), 7);
-    // The new owner goes on where the zombie would have, and still nothing of it comes in.
+    // The new owner continues in place of the zombie, and the zombie still cannot write.
     let mut weaver = LoomWriter::seeded(&two, 9);
     let mut owner = Episode { lease, ..zombie.clone() };
     let said = weaver.opened(&owner, utterance(Some("I am here"), &[]), &mut Vec::new());
@@ -96,7 +96,7 @@ async fn a_run_is_taken_over_in_the_middle_of_a_turn<K: Kit>(kit: K) {
     let stores = [kit.again().unwrap(), kit.again().unwrap()];
     let mut weaver = LoomWriter::new(&stores[0]);
     let mut episode = weaver.cast("count").await;
-    // Each step of each turn by another process than the one before, each under a new epoch.
+    // A different process, under a new epoch, writes each step of each turn.
     for n in 0..6_usize {
         let said = utterance(None, &[("echo", json!({"n": n}))]);
         let opened = weaver.opened(&episode, said, &mut Vec::new());
@@ -145,7 +145,7 @@ async fn an_entity_is_cast_by_one_process_at_a_time<K: Kit>(kit: K) {
         let won = answers.iter().position(|answer| *answer == AppendOutcome::Committed(Seq::new(1))).unwrap();
         let busy = Conflict::EntityBusy { entity: episode.entity, run: steps[won].run().unwrap() };
         assert_eq!(answers[1 - won], AppendOutcome::Conflict(busy), "round {round}");
-        // The winner ends its cast, so that the next round finds the entity free.
+        // The winner ends its cast, so that the entity is free in the next round.
         let run = steps[won].run().unwrap();
         let lease = stores[won].acquire(run, WorkerId::new("p").unwrap(), at(1), LASTS).await.unwrap();
         let view = stores[won].entity(episode.entity).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_run_that_failed_in_one_process_is_given_up_in_all<K: Kit>(kit: K) {
     other.loom = weaver.loom;
     let intent = other.intent("again");
     other.send(&episode, intent).await;
-    // The first process still holds its lease and knows nothing of this.
+    // The first process still has its old lease and does not know about the failure.
     let late = Step::for_lease(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open)));
     let answer = one.append(late).await;
@@ -216,7 +216,7 @@ async fn a_run_is_followed_from_any_place_while_another_process_writes_it<K: Kit
             weaver.commit(step).await;
         }
     };
-    // The cast is three records. A cursor is the place behind which one goes on.
+    // The cast has three records. A cursor is the position after which the reader continues.
     let followed = |after: u64| {
         let records = two.follow(episode.run, Seq::new(after)).take(usize::try_from(23 - after).unwrap());
         records.try_collect::<Vec<Record>>()
@@ -225,14 +225,14 @@ async fn a_run_is_followed_from_any_place_while_another_process_writes_it<K: Kit
     let written = records(one, &episode).await;
     assert_eq!(all.unwrap(), written);
     assert_eq!((late.unwrap(), newest.unwrap()), (written[10..].to_vec(), written[22..].to_vec()));
-    // One that was lost is taken up where it ended, and a read from there ends with what is there.
+    // A lost stream continues where it ended, and a read from there ends with the newest record.
     let rest: Vec<Record> = two.read(episode.run, Seq::new(20)).try_collect().await.unwrap();
     assert_eq!(rest, written[20..]);
     let none: Vec<Record> = two.read(episode.run, Seq::new(23)).try_collect().await.unwrap();
     assert!(none.is_empty());
 }
 
-/// Cuts off whoever listens for notifications, so that those sent now are lost.
+/// Ends the connections that listen for notifications, so that notifications sent now are lost.
 fn deafen(kit: &InPostgres) -> i64 {
     let sql = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{}%'",
@@ -251,7 +251,7 @@ fn a_lost_notification_loses_no_record() {
         let mut followed = std::pin::pin!(two.follow(episode.run, Seq::new(3)));
         let mut deafened = 0;
         for n in 0..5 {
-            // Whoever waits is waiting, and then hears nothing.
+            // The reader is waiting now, and then gets no notification.
             assert!(followed.next().now_or_never().is_none());
             deafened += deafen(&kit);
             let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
@@ -267,7 +267,7 @@ async fn two_stores_at_once_lose_nothing<K: Kit>(kit: K) {
     let work = stores.iter().enumerate().flat_map(|(at, store)| {
         (0..8).map(move |n| async move {
             let mut weaver = LoomWriter::seeded(store, 100 * (at as u64 + 1) + n);
-            // One loom for all, as of one spell; each brings the same cantrip.
+            // One loom for all; each writer adds the same cantrip.
             weaver.loom = cantrip_canon::LoomId::from_bytes([1; 16]);
             let mut turns = Vec::new();
             for _ in 0..3 {
@@ -297,7 +297,8 @@ async fn more_than_the_queue_holds_is_written_in_order<K: Kit>(kit: K) {
     let steps: Vec<Step> = (0..count)
         .map(|_| Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd())))
         .collect();
-    // All are asked for before one of them can be answered; those that do not fit into the queue wait in turn.
+    // All are requested before one of them can be answered; requests that do not fit into the queue wait for their
+    // turn.
     let mut asked: Vec<_> = steps.into_iter().map(|step| Box::pin(store.append(step))).collect();
     let early: Vec<_> = asked.iter_mut().map(|append| append.now_or_never()).collect();
     assert!(early.iter().any(Option::is_none), "nothing had to wait");

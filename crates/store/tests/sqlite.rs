@@ -1,4 +1,4 @@
-//! A store in a file, and one in memory, keep every promise of their traits.
+//! A store in a file, and a store in memory, keep every guarantee of their traits.
 
 mod support;
 
@@ -12,7 +12,7 @@ cantrip_loom_suite::conformance!(file, InFile::new());
 cantrip_loom_suite::conformance!(memory, Ephemeral::new(Store::in_memory().expect("memory is there")));
 cantrip_loom_suite::conformance!(erased, Ephemeral::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
 
-/// Whoever copies the file of a store that was closed has all of it, and nothing lies beside it.
+/// The file of a closed store is complete: it can be copied, and there are no other files beside it.
 #[tokio::test]
 async fn a_store_that_is_closed_is_one_file() {
     let folder = tempfile::tempdir().expect("a folder to write in");
@@ -21,7 +21,7 @@ async fn a_store_that_is_closed_is_one_file() {
     let mut weaver = LoomWriter::new(&store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.turn(&mut episode, "echo", json!(1), Closing::Open).await;
-    // Read, so that a reader has it open too.
+    // Read, so that a reader has the file open too.
     assert_eq!(store.thread(turn).await.expect("readable").turns.len(), 1);
     let beside = || std::fs::read_dir(folder.path()).expect("a folder").count();
     assert!(beside() > 1, "what is written lies in its log first");

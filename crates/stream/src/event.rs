@@ -1,11 +1,12 @@
-//! What happened, in the same words whichever provider or gate it happened in.
+//! What happened? Events describe it in the same way for every provider and gate.
 //!
-//! A producer says these eight things and no others; everything a provider's wire adds is translated or dropped before
-//! it gets here. Each payload is its own variant with its own fields, so a call without a name, an `item_done` without
-//! an item or an envelope whose type is not its payload's cannot be built. A struct of optional fields, as the JSON
-//! looks, was turned down: every consumer would have to ask again what the reader already knew.
+//! A producer sends these eight kinds of events and no others; everything that a provider's wire adds is translated or
+//! dropped before it gets here. Each payload is its own variant with its own fields. So a call without a name, an
+//! `item_done` without an item, or an envelope whose type differs from its payload's cannot be built. A struct of
+//! optional fields, as the JSON looks, was turned down: every consumer would have to check again what the reader
+//! already knew.
 //!
-//! [`StreamEvent::read`] is the door from JSON; `Serialize` writes the same shape back.
+//! [`StreamEvent::read`] is the only way in from JSON; `Serialize` writes the same shape back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::id::{CallId, EntityId, EventId, ItemId, ModelId, ProviderId, SessionI
 use crate::text::Text;
 use crate::timestamp::SourceTimestamp;
 
-/// One thing that happened in a turn. Order of arrival is the order.
+/// One event of a turn. Events are ordered by their arrival.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamEvent {
     pub event_id: EventId,
@@ -29,7 +30,7 @@ pub struct StreamEvent {
     pub payload: Payload,
 }
 
-/// What happened.
+/// The content of an event, by its type.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Payload {
@@ -44,7 +45,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The event's type, as the wire names it.
+    /// The type of the event as it is named on the wire.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::ResponseStart(_) => "response_start",
@@ -72,7 +73,7 @@ impl Serialize for StreamEvent {
     }
 }
 
-/// A turn begins, or begins to be answered again.
+/// A turn begins, or a new response for it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResponseStart {
@@ -82,7 +83,7 @@ pub struct ResponseStart {
     pub child: ChildOf,
 }
 
-/// Whose turn it is, if it is a child's.
+/// The child entity of the turn, if it is the turn of a child.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildOf {
@@ -103,7 +104,7 @@ pub struct ItemStart {
     pub item: StartedItem,
 }
 
-/// What is known of an item when it starts.
+/// The data of an item that is known at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "itemType", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum StartedItem {
@@ -118,7 +119,7 @@ pub enum StartedItem {
     FunctionCall {
         name: Name,
         call_id: CallId,
-        /// The call whose code made this one.
+        /// The call whose code made this call.
         #[serde(skip_serializing_if = "Option::is_none")]
         parent_item_id: Option<ItemId>,
     },
@@ -136,7 +137,7 @@ pub struct ItemDelta {
     pub delta_content: Box<str>,
 }
 
-/// An item ended well; `final_item` is authoritative.
+/// An item ended without an error; `final_item` is authoritative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ItemDone {
@@ -144,7 +145,7 @@ pub struct ItemDone {
     pub final_item: FinalItem,
 }
 
-/// An item as it is in the end.
+/// The final content of an item.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum FinalItem {
@@ -154,7 +155,7 @@ pub enum FinalItem {
     FunctionCallOutput(FinalOutput),
 }
 
-/// A call with its arguments in full.
+/// A call with its complete arguments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FinalCall {
@@ -163,7 +164,7 @@ pub struct FinalCall {
     pub arguments: Arguments,
 }
 
-/// What a call came to.
+/// The output of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FinalOutput {
@@ -174,7 +175,7 @@ pub struct FinalOutput {
     pub reply: Option<ReplyTag>,
 }
 
-/// Who speaks in a message.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -183,13 +184,13 @@ pub enum Origin {
     System,
 }
 
-/// Type and code of the reply that an output came from, and for a program that failed where in its text.
+/// Type and code of the reply that an output came from, and for a failed program the place in its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyTag {
     #[serde(rename = "type")]
     pub kind: ReplyKind,
     pub code: Arc<str>,
-    /// From 1.
+    /// The line, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,7 +227,7 @@ pub struct ItemCancelled {
     pub reason: Option<CancelReason>,
 }
 
-/// Why an item was cut off.
+/// The reason why an item was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelReason {
@@ -237,7 +238,7 @@ pub enum CancelReason {
 }
 
 impl CancelReason {
-    /// The reason, as the wire names it.
+    /// The reason as it is named on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UserCancel => "user_cancel",
@@ -255,17 +256,17 @@ pub struct ResponseDone {
     pub status: ResponseStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<Arc<str>>,
-    /// Read only beside [`ResponseStatus::Error`].
+    /// Used only with [`ResponseStatus::Error`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Turns of the loom that went on with this one after a seal.
+    /// Turns of the loom that continued this one after a seal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuations: Option<Arc<[TurnId]>>,
 }
 
-/// How a turn ended.
+/// The way in which a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseStatus {
@@ -281,7 +282,7 @@ pub struct ResponseError {
     pub error: ErrorInfo,
 }
 
-/// What went wrong: a code to branch on, a message to read.
+/// A fault: a code to branch on and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorInfo {
     pub code: Arc<str>,
@@ -294,7 +295,7 @@ impl ErrorInfo {
     }
 }
 
-/// Tokens that a turn has used so far, cached ones included in `input_tokens`.
+/// The tokens that a turn has used so far; `input_tokens` includes the cached ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -304,17 +305,17 @@ pub struct Usage {
     pub cache_read_input_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_creation_input_tokens: Option<u64>,
-    /// What they cost, where that is known.
+    /// The cost of the tokens, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
 
-/// What a call calls; never empty.
+/// The name of the called tool; never empty.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Name(Arc<str>);
 
-/// A call must name what it calls.
+/// A call has an empty name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a call is not empty")]
 pub struct EmptyName;
@@ -324,7 +325,7 @@ impl Name {
         if text.is_empty() { Err(EmptyName) } else { Ok(Self(text.into())) }
     }
 
-    /// The name of a call that only its output has told of.
+    /// The name of a call of which only the output is known.
     pub(crate) fn unknown() -> Self {
         Self("unknown".into())
     }
@@ -346,7 +347,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A call's arguments: an object, shared by every upsert that shows it.
+/// The arguments of a call: an object, shared by every upsert that shows it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Arguments(Arc<Map<String, Value>>);

@@ -1,8 +1,8 @@
-//! Which thing an event speaks of, as text that has been looked at once.
+//! How does an event name its turn, item or call? By text that is validated once.
 //!
-//! Most ids are minted here, but some come from a provider (`callId`) or from a file of events that somebody
-//! recorded elsewhere, so they are opaque text of 1 to 256 bytes and not the typed ids of `canon`, which convert
-//! into them. Each is reference-counted: an upsert names its turn, session and item without copying them.
+//! Most ids are created here, but some come from a provider (`callId`) or from a file of recorded events. So they are
+//! opaque text of 1 to 256 bytes and not the typed ids of `canon`, which convert into them. Each is reference-counted:
+//! an upsert names its turn, session and item without copying them.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -27,7 +27,7 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The id that reads `text`.
+            /// Validates the text and makes an id from it.
             pub fn new(text: &str) -> Result<Self, NotAnId> {
                 if (1..=limits::ID_BYTES_MAX).contains(&text.len()) {
                     Ok(Self(text.into()))
@@ -84,14 +84,14 @@ ids! {
     EntityId;
     /// A model, as its provider names it.
     ModelId;
-    /// Who runs the model.
+    /// The provider that runs the model.
     ProviderId;
 }
 
 macro_rules! from_canon {
     ($($canon:ident => $name:ident;)+) => {$(
         impl From<&cantrip_canon::$canon> for $name {
-            /// An id of ours is far shorter than the bound.
+            /// Our own ids are far shorter than the bound, so this cannot fail.
             fn from(id: &cantrip_canon::$canon) -> Self {
                 Self(id.to_string().into())
             }
@@ -106,7 +106,7 @@ from_canon! {
 }
 
 impl EventId {
-    /// The id that reads as these bits in 32 hexadecimal digits.
+    /// Makes an id from these bits, as 32 hexadecimal digits.
     pub fn from_bits(bits: u128) -> Self {
         let mut digits = [0; 32];
         for (at, digit) in digits.iter_mut().enumerate() {
@@ -117,7 +117,7 @@ impl EventId {
 }
 
 impl ItemId {
-    /// The id of a turn's n-th item.
+    /// The id of the n-th item of a turn.
     pub fn nth(turn: &TurnId, n: u64) -> Result<Self, NotAnId> {
         Self::new(&format!("{turn}/{n}"))
     }

@@ -1,9 +1,9 @@
 //! Streaming: canonical events in, upserts that carry the full state of their item out.
 //!
-//! Streaming is an observation channel. Providers and the loop say what happens as [`StreamEvent`]s; each viewer owns a
-//! [`Processor`], which turns them into [`Emission`]s at the pace the viewer asked for. Nothing here does I/O, reads a
-//! clock or knows a provider, and no input makes it panic or grow without bound, so nothing here can slow, change or
-//! stop what is being watched.
+//! Streaming is an observation channel. Providers and the loop report what happens as [`StreamEvent`]s. Each viewer
+//! owns a [`Processor`], which turns them into [`Emission`]s at the pace that the viewer asked for. This crate does no
+//! I/O, reads no clock and knows no provider, and no input makes it panic or grow without bound. So it cannot slow,
+//! change or stop the cast that is observed.
 //!
 //! ```
 //! use cantrip_canon::{Clock, ManualClock, Timestamp};

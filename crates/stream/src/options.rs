@@ -1,38 +1,39 @@
-//! How often does a viewer want to hear of an item that is still growing?
+//! How often does a viewer want updates of an item that is still growing?
 //!
-//! Early and then ever less often: a first word must show at once, while the hundredth redraw of a long message helps
-//! nobody. So the number of new tokens that an emission waits for rises along a gradient, and timers send what a slow
-//! model leaves below it. A fixed interval was turned down: it is too slow for the first word or too busy for the rest.
+//! Early, and then less and less often: a first word must show at once, while the hundredth redraw of a long message
+//! is of no use. So the number of new tokens that an emission waits for rises along a gradient, and timers send the
+//! text of a slow model that stays below it. A fixed interval was turned down: it is too slow for the first word or
+//! too busy for the rest.
 
 use std::time::Duration;
 
-/// How a [`Processor`](crate::Processor) batches.
+/// The batching options of a [`Processor`](crate::Processor).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     pub gradient: Gradient,
     pub timers: Timers,
-    /// Send the final arguments of a call as an `update` the moment they are known, not with its output.
+    /// Send the final arguments of a call as an `update` as soon as they are known, not with its output.
     pub announce_arguments: bool,
 }
 
-/// When text that no threshold has sent is sent after all. `None` switches a timer off.
+/// The delays after which text below the threshold is sent anyway. `None` switches a timer off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
     /// After the last piece of text.
     pub idle: Option<Duration>,
     /// After the oldest unsent byte of an item that was never shown.
     pub first: Option<Duration>,
-    /// After the oldest unsent byte of an item that was.
+    /// After the oldest unsent byte of an item that was already shown.
     pub max: Option<Duration>,
 }
 
 impl Timers {
-    /// No timers: what is below its threshold waits for the end of its item.
+    /// No timers: text below its threshold waits for the end of its item.
     pub const OFF: Self = Self { idle: None, first: None, max: None };
 }
 
 impl Default for Timers {
-    /// A first word within 150 ms, nobody more than 2 s behind.
+    /// The first word is shown within 150 ms, and no viewer is more than 2 s behind.
     fn default() -> Self {
         Self {
             idle: Some(Duration::from_millis(1_000)),
@@ -42,21 +43,21 @@ impl Default for Timers {
     }
 }
 
-/// The number of new tokens that an emission waits to exceed, for each step; the last one repeats.
+/// The number of new tokens that an emission must exceed, for each step; the last one repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gradient(Box<[u64]>);
 
 impl Gradient {
     const DEFAULT: [i64; 5] = [10, 20, 40, 80, 120];
 
-    /// The gradient with these thresholds. None at all means the default; a negative one counts as 0, which sends
-    /// every delta that adds a token.
+    /// The gradient with these thresholds. An empty list means the default; a negative threshold counts as 0, which
+    /// sends every delta that adds a token.
     pub fn new(thresholds: &[i64]) -> Self {
         let thresholds = if thresholds.is_empty() { &Self::DEFAULT[..] } else { thresholds };
         Self(thresholds.iter().map(|threshold| u64::try_from(*threshold).unwrap_or(0)).collect())
     }
 
-    /// Every delta that adds a token.
+    /// Sends every delta that adds a token.
     pub fn every_token() -> Self {
         Self::new(&[0])
     }
@@ -72,7 +73,7 @@ impl Default for Gradient {
     }
 }
 
-/// How far along the gradient an item is.
+/// The position of an item on the gradient.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EmissionPace {
     emitted: u64,
@@ -80,18 +81,18 @@ pub(crate) struct EmissionPace {
 }
 
 impl EmissionPace {
-    /// Tokens that no emission has shown.
+    /// The number of tokens that no emission has shown.
     pub(crate) fn unsent(&self, tokens: u64) -> u64 {
         tokens.saturating_sub(self.emitted)
     }
 
-    /// Whether an item of this many tokens is to be emitted now.
+    /// Returns true if an item with this many tokens must be emitted now.
     pub(crate) fn is_due(&self, tokens: u64, gradient: &Gradient) -> bool {
         self.unsent(tokens) > gradient.at(self.index)
     }
 
-    /// Notes an emission at this many tokens. A long delta may take several steps at once; each costs tokens that are
-    /// spent for good, so the steps of an item are never more than its tokens.
+    /// Records an emission at this many tokens. A long delta may advance several steps at once; each step uses up
+    /// tokens, so the steps of an item are never more than its tokens.
     pub(crate) fn emitted(&mut self, tokens: u64, gradient: &Gradient) {
         let mut rest = self.unsent(tokens);
         loop {
@@ -110,7 +111,7 @@ impl EmissionPace {
 mod tests {
     use super::*;
 
-    /// Tokens at each emission and the index after it, for deltas of so many tokens.
+    /// The number of tokens at each emission and the index after it, for deltas with these numbers of tokens.
     fn emissions(gradient: &[i64], deltas: &[u64]) -> Vec<(u64, usize)> {
         let gradient = Gradient::new(gradient);
         let mut pace = EmissionPace::default();

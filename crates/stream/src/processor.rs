@@ -1,12 +1,12 @@
-//! Which upserts follow from these events, and when?
+//! Which upserts result from these events, and when?
 //!
-//! A state machine that is told of each event and of the time, and answers with what a viewer is to be sent. It keeps
-//! one state per turn and nothing that two turns share, so turns that interleave cannot affect each other. A task with
-//! its own timers was turned down: the same events would then give other upserts on a busy machine, and no test could
-//! say which.
+//! A state machine receives each event and the time, and returns the emissions for a viewer. It keeps one state per
+//! turn and nothing that two turns share, so turns that interleave cannot affect each other. A task with its own
+//! timers was turned down: the same events would then give other upserts on a busy machine, and no test could predict
+//! them.
 //!
-//! `turn` has what a turn is and how it ends, `items` the text items, `calls` the calls and their outputs, `deadlines`
-//! the timers of all of them.
+//! `turn` has the state of a turn and its end, `items` the text items, `calls` the calls and their outputs,
+//! `deadlines` the timers of all of them.
 
 mod calls;
 mod deadlines;
@@ -27,7 +27,7 @@ use crate::options::Options;
 use crate::timestamp::SourceTimestamp;
 use crate::upsert::{Emission, TurnEvent};
 
-/// The codes that the processor itself gives an item or a turn. All others are its producers'.
+/// The codes that the processor itself gives to an item or a turn. All other codes come from the producers.
 pub mod codes {
     /// Cut off by an `item_cancelled`, or with its turn.
     pub const ITEM_CANCELLED: &str = "ITEM_CANCELLED";
@@ -35,52 +35,52 @@ pub mod codes {
     pub const ITEM_SUPERSEDED: &str = "ITEM_SUPERSEDED";
     /// Longer than the text of an item may be.
     pub const ITEM_TOO_LARGE: &str = "ITEM_TOO_LARGE";
-    /// The stream was closed and nobody said why.
+    /// The stream was closed without a reason.
     pub const STREAM_CLOSED: &str = "STREAM_CLOSED";
-    /// The response failed and nobody said why.
+    /// The response failed without a reason.
     pub const RESPONSE_ERROR: &str = "RESPONSE_ERROR";
 }
 
-/// Why an event was refused. Nothing has changed and nothing was emitted.
+/// The reason why an event was refused. Nothing has changed and nothing was emitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// The producer should end this stream turn with a `response_error`; the cast goes on unseen.
+    /// The producer should end this stream turn with a `response_error`; the cast continues unobserved.
     #[error("turn {turn} meets {limit} ({max})")]
     Limit { turn: TurnId, limit: &'static str, max: usize },
     #[error("turn {turn} belongs to session {session}, the event says {said}")]
     Session { turn: TurnId, session: SessionId, said: SessionId },
 }
 
-/// How many events were dropped, by kind.
+/// The number of dropped events, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DroppedCounts {
-    /// For a turn that had ended.
+    /// Events for a turn that had ended.
     pub late: u64,
     /// Text for an item that is not open.
     pub orphan_delta: u64,
-    /// The error of an item that nobody knows.
+    /// The error of an unknown item.
     pub orphan_error: u64,
     /// A second output of one call.
     pub duplicate_output: u64,
     /// A second start of one call.
     pub duplicate_call: u64,
-    /// For an item or a call that was cancelled.
+    /// Events for an item or a call that was cancelled.
     pub cancelled_item: u64,
 }
 
 /// Turns the events of any number of turns into upserts and turn events.
 ///
-/// * Emissions are appended to `out` in the order in which a viewer is to see them.
-/// * Every byte of text that was taken in is in some emission by the time its item, its turn or the stream ends.
+/// * Emissions are appended to `out` in the order in which a viewer must see them.
+/// * Every received byte of text is in some emission by the time its item, its turn or the stream ends.
 /// * The caller sleeps until [`next_deadline`](Self::next_deadline) and then calls [`tick`](Self::tick); a late tick
 ///   loses nothing.
-/// * No call panics, and what is held is bounded by [`limits`].
+/// * No call panics, and the held data is bounded by [`limits`].
 #[derive(Debug, Default)]
 pub struct Processor {
     options: Options,
     turns: HashMap<TurnId, Slot>,
     open: usize,
-    /// Ended turns by the order of their end, to know which to forget.
+    /// Ended turns by the order of their end, to know which to forget first.
     ended: BTreeMap<u64, TurnId>,
     deadlines: Deadlines,
     dropped: DroppedCounts,
@@ -93,7 +93,7 @@ enum Slot {
     Ended { session_id: SessionId, order: u64 },
 }
 
-/// How an event finds its turn.
+/// The state of the turn that an event belongs to.
 enum EventTarget {
     Open,
     /// Unknown, or ended and started again.
@@ -101,7 +101,7 @@ enum EventTarget {
     Late,
 }
 
-/// A count of things in the order in which they began.
+/// A counter that numbers things in the order in which they began.
 #[derive(Debug, Default)]
 struct Order(u64);
 
@@ -112,7 +112,7 @@ impl Order {
     }
 }
 
-/// What a turn needs of its processor while it works on one event.
+/// The parts of the processor that a turn needs to handle one event.
 struct EventContext<'a> {
     options: &'a Options,
     deadlines: &'a mut Deadlines,
@@ -158,7 +158,7 @@ impl Processor {
         Ok(())
     }
 
-    /// When the next timer is due; `None` while no item has unsent text.
+    /// The time of the next timer; `None` while no item has unsent text.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first()
     }
@@ -180,7 +180,7 @@ impl Processor {
         }
     }
 
-    /// Ends every open turn as failed, oldest first. Closing again does nothing; a `response_start` opens anew.
+    /// Ends every open turn as failed, oldest first. Closing again does nothing; a `response_start` opens a turn again.
     pub fn close(&mut self, reason: Option<ErrorInfo>, now: Now, out: &mut Vec<Emission>) {
         self.tick(now, out);
         let error = reason.unwrap_or_else(|| ErrorInfo::new(codes::STREAM_CLOSED, "the stream was closed"));
@@ -198,17 +198,17 @@ impl Processor {
         }
     }
 
-    /// What was dropped so far.
+    /// The events dropped so far.
     pub fn dropped(&self) -> &DroppedCounts {
         &self.dropped
     }
 
-    /// How many turns are open.
+    /// The number of open turns.
     pub fn open_turns(&self) -> usize {
         self.open
     }
 
-    /// How the event finds its turn, or why it is refused; asked before anything has changed.
+    /// Finds the turn of the event, or returns the reason why it is refused. Nothing has changed yet.
     fn admit(&self, event: &StreamEvent) -> Result<EventTarget, StreamFault> {
         let known = self.turns.get(&event.turn_id);
         let session = match known {
@@ -228,7 +228,7 @@ impl Processor {
                 (EventTarget::Late, None)
             }
             Some(Slot::Ended { .. }) | None => {
-                // An event that opens a turn only to end it takes no place among the open ones.
+                // An event that opens a turn only to end it does not count as an open turn.
                 let stays = !matches!(event.payload, Payload::ResponseDone(_) | Payload::ResponseError(_));
                 let full = stays && self.open >= limits::OPEN_TURNS_MAX;
                 let met = full.then_some(("OPEN_TURNS_MAX", limits::OPEN_TURNS_MAX));
@@ -253,7 +253,7 @@ impl Processor {
         }
     }
 
-    /// Ends a turn that is open; `by` is when the event happened that does, if it is one.
+    /// Ends an open turn; `by` is the time of the event that ends it, if an event does.
     fn end(
         &mut self,
         turn_id: &TurnId,
@@ -286,7 +286,7 @@ impl Processor {
     }
 }
 
-/// How the event ends its turn, if it does.
+/// Returns the way in which the event ends its turn, if it does.
 fn ending(payload: &Payload) -> Option<Ending> {
     match payload {
         Payload::ResponseDone(done) => Some(Ending::from_response(done)),
@@ -319,7 +319,7 @@ impl Turn {
             Payload::ItemDone(done) => self.item_done(done, at, work),
             Payload::ItemError(failed) => self.item_error(failed, at, work),
             Payload::ItemCancelled(cancelled) => self.item_cancelled(cancelled, at, work),
-            // These end the turn, which its processor does: it owns the place that the turn leaves.
+            // These end the turn. The processor does that, because it owns the slot of the turn.
             Payload::ResponseDone(_) | Payload::ResponseError(_) => {}
         }
     }

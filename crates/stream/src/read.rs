@@ -1,11 +1,11 @@
-//! Is this JSON an event, and if not, what all is wrong with it?
+//! Is this JSON an event, and if not, what is wrong with it?
 //!
-//! Every fault is reported at once, each with the path where it is and the rule that was expected there, because the
-//! reader is usually the author of a producer with a file of recorded events in hand. A derived `Deserialize` was turned
-//! down: it stops at the first fault and words it in terms of our types.
+//! All faults are reported at once, each with its path and the expected rule, because the reader of the report is
+//! usually the author of a producer who has a file of recorded events. A derived `Deserialize` was turned down: it
+//! stops at the first fault and describes it in terms of our types.
 //!
-//! `null` in an optional field counts as absent and in a required one as missing; keys that mean nothing for the type
-//! at hand are ignored.
+//! `null` in an optional field counts as absent and in a required one as missing; keys that the type does not use are
+//! ignored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,10 +21,10 @@ use crate::event::{
 use crate::id::NotAnId;
 use crate::text::Text;
 
-/// One fault: where it is and what was expected there.
+/// One fault: its place and the expected rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// From the root of the event, `payload.finalItem.arguments`; empty for the event itself.
+    /// The path from the root of the event, such as `payload.finalItem.arguments`; empty for the event itself.
     pub path: String,
     pub rule: &'static str,
 }
@@ -57,7 +57,7 @@ const PLACE: &str = "must be a whole number from 1 to 4294967295";
 const IDS: &str = "must be an array of ids";
 
 impl StreamEvent {
-    /// Reads an event, or says everything that keeps this from being one.
+    /// Reads an event, or returns all faults of the value.
     ///
     /// ```
     /// # use cantrip_stream::StreamEvent;
@@ -78,7 +78,7 @@ impl StreamEvent {
     }
 }
 
-/// One object of the event, and where it is.
+/// One object of the event, and its path.
 struct Object<'a, 'i> {
     map: &'a Map<String, Value>,
     path: &'a str,
@@ -99,7 +99,7 @@ impl<'a> Object<'a, '_> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// The field, or `None` and a fault if it is missing or breaks the rule.
+    /// Returns the field, or `None` with a fault if it is missing or breaks the rule.
     fn required<T>(&mut self, key: &str, rule: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Option<T> {
         let field = self.get(key).and_then(read);
         if field.is_none() {
@@ -108,7 +108,7 @@ impl<'a> Object<'a, '_> {
         field
     }
 
-    /// The field if it is there; a fault if it is and breaks the rule.
+    /// Returns the field if it is present; adds a fault if it is present and breaks the rule.
     fn optional<T>(&mut self, key: &str, rule: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Option<T> {
         let present = self.get(key)?;
         let field = read(present);
@@ -205,7 +205,7 @@ impl Kind {
     }
 }
 
-/// Reads the payload as what it calls itself; where that is no type at all, as what the envelope calls it.
+/// Reads the payload by its own type; if that is not a known type, by the type in the envelope.
 fn read_payload(payload: &mut Object<'_, '_>, announced: Option<Kind>) -> Option<Payload> {
     let own = match payload.get("type") {
         None => {
@@ -357,7 +357,7 @@ fn reply(tag: &mut Object<'_, '_>) -> Option<ReplyTag> {
     Some(ReplyTag { kind: kind?, code: code?, line, column })
 }
 
-/// A line or a column of a program.
+/// Reads a line or a column of a program.
 fn place(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|place| u32::try_from(place).ok()).filter(|place| *place > 0)
 }

@@ -1,14 +1,13 @@
-//! How can a hundred upserts carry the whole text of an item, and cost no copy of it?
+//! How can a hundred upserts carry the whole text of an item without copying it?
 //!
-//! The text is a list of segments, each of which points at the one before it. What is appended gathers in a buffer
-//! that only the writer has; an emission seals the buffer as the newest segment and hands out a reference to it, and
-//! the list behind it is shared by every emission there ever was. The text is joined where it is written out, and
-//! nowhere else. One growing `String` that each upsert clones was turned down: a message of n words would copy its
-//! text n times over.
+//! The text is a linked list of segments, each of which points at the previous one. Appended text goes into a buffer
+//! that only the writer has. An emission seals the buffer as the newest segment and returns a reference to it, and all
+//! emissions share the list behind it. The text is joined only when it is serialized. One growing `String` that each
+//! upsert clones was turned down: a message of n words would copy its text n times.
 //!
-//! A sealed segment never changes while someone else holds it. A short one is merged with the next, at the price of
-//! copying less than [`SEGMENT_BYTES_MIN`](crate::limits::SEGMENT_BYTES_MIN) bytes of it, whatever the length of the
-//! text; without that a viewer who asked for every word would make each word cost a segment.
+//! A sealed segment never changes while another reference to it exists. A short one is merged with the next, which
+//! copies less than [`SEGMENT_BYTES_MIN`](crate::limits::SEGMENT_BYTES_MIN) bytes, whatever the length of the text.
+//! Without that, a viewer that asked for every word would make each word cost a segment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ struct Segment {
 }
 
 impl Drop for Segment {
-    /// Takes the list apart in a loop: the recursion that the compiler would write overflows the stack on a long one.
+    /// Frees the list in a loop: the recursion of the generated drop would overflow the stack on a long list.
     fn drop(&mut self) {
         let mut before = self.before.take();
         while let Some(mut segment) = before.and_then(Arc::into_inner) {
@@ -40,7 +39,7 @@ impl Drop for Segment {
 }
 
 impl Text {
-    /// Length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -49,7 +48,7 @@ impl Text {
         self.bytes == 0
     }
 
-    /// The pieces, first to last. Each ends on a character.
+    /// The segments, first to last. Each ends at a character boundary.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         let mut pieces = Vec::new();
         let mut next = self.last.as_deref();
@@ -60,7 +59,7 @@ impl Text {
         pieces.into_iter().rev()
     }
 
-    /// The first `bytes` of the text, or fewer where that would cut a character.
+    /// The first `bytes` of the text, or fewer if that would split a character.
     pub(crate) fn cut(&self, bytes: usize) -> Text {
         if self.bytes <= bytes {
             return self.clone();
@@ -110,7 +109,7 @@ impl Serialize for Text {
 }
 
 impl PartialEq for Text {
-    /// Equal if they read the same, however they are cut.
+    /// Compares the characters, however the texts are split into segments.
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.segments().flat_map(str::bytes).eq(other.segments().flat_map(str::bytes))
     }
@@ -130,11 +129,11 @@ impl PartialEq<&str> for Text {
     }
 }
 
-/// The text of an open item: it grows, counts its tokens and gives out what it holds.
+/// The text of an open item: it grows, counts its tokens and returns its content.
 #[derive(Debug, Default)]
 pub(crate) struct TextBuffer {
     sealed: Text,
-    /// What no emission has shown yet, or only inside a segment that was too short to keep.
+    /// Text that no emission has shown yet, or only inside a segment that was too short to keep.
     unsealed: String,
     tokens: u64,
     inside_token: bool,
@@ -149,7 +148,7 @@ impl TextBuffer {
         self.len() == 0
     }
 
-    /// Tokens in the whole text.
+    /// The number of tokens in the whole text.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -166,7 +165,7 @@ impl TextBuffer {
         }
     }
 
-    /// All of it so far.
+    /// The whole text so far.
     pub(crate) fn snapshot(&mut self) -> Text {
         self.seal();
         self.sealed.clone()
@@ -197,7 +196,8 @@ impl TextBuffer {
     }
 }
 
-/// Exactly the code points that part two tokens. `char::is_whitespace` is another set: it has U+0085 and lacks U+FEFF.
+/// Exactly the code points that separate two tokens. `char::is_whitespace` is another set: it has U+0085 and lacks
+/// U+FEFF.
 pub(crate) fn is_whitespace(character: char) -> bool {
     matches!(
         character,

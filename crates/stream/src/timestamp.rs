@@ -1,8 +1,8 @@
-//! When an event happened, in its producer's own words.
+//! The time of an event, exactly as its producer wrote it.
 //!
-//! The text is checked and then kept as it was written: a viewer that compares an upsert's `sourceTimestamp` with
+//! The text is validated and then kept as it was written: a viewer that compares an upsert's `sourceTimestamp` with
 //! the event it came from finds the same bytes, whether the producer writes milliseconds or nanoseconds. Parsing it
-//! into a number would round or pad it. At most 30 bytes, it lies inside the value, so carrying it along costs no
+//! into a number would round or pad it. It has at most 30 bytes and is stored inside the value, so copying it needs no
 //! allocation.
 
 use std::fmt::{self, Write};
@@ -64,7 +64,7 @@ impl FromStr for SourceTimestamp {
     }
 }
 
-/// Whether the date and time of day exist; `front` has the form.
+/// Returns true if the date and time of day exist; `front` has the right form.
 fn is_real(front: &[u8]) -> bool {
     let number = |from: usize, to: usize| front[from..to].iter().fold(0, |n, digit| n * 10 + u32::from(digit - b'0'));
     let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
@@ -87,7 +87,7 @@ impl From<Timestamp> for SourceTimestamp {
     }
 }
 
-/// A time that is being printed.
+/// A timestamp that is being formatted.
 struct TimestampWriter(SourceTimestamp);
 
 impl fmt::Write for TimestampWriter {

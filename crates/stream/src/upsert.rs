@@ -1,8 +1,8 @@
-//! What does a viewer need in order to draw an item, having seen nothing of it before?
+//! What does a viewer need to draw an item of which it has seen nothing before?
 //!
-//! All of it, so that is what an upsert carries: the full state of its item, to be put in the place of whatever the
-//! viewer had. Patches were turned down: a viewer that lost one would be wrong until the end, and a server would have
-//! to keep them all. Emissions are cheap to clone and to send to another thread; text is joined when they are written.
+//! The full state of the item, and an upsert carries exactly that. It replaces the state that the viewer had. Patches
+//! were turned down: a viewer that lost one would be wrong until the end, and a server would have to keep them all.
+//! Emissions are cheap to clone and to send to another thread; text is joined when they are serialized.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::id::{CallId, ItemId, ModelId, ProviderId, SessionId, TurnId};
 use crate::text::Text;
 use crate::timestamp::SourceTimestamp;
 
-/// What a [`Processor`](crate::Processor) puts out.
+/// The output of a [`Processor`](crate::Processor).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Emission {
@@ -23,7 +23,7 @@ pub enum Emission {
 }
 
 impl Emission {
-    /// The turn it is about.
+    /// The turn of this emission.
     pub fn turn_id(&self) -> &TurnId {
         match self {
             Self::Upsert(upsert) => &upsert.turn_id,
@@ -38,25 +38,25 @@ pub struct Upsert {
     pub turn_id: TurnId,
     pub session_id: SessionId,
     pub item_id: ItemId,
-    /// Of the event that this state comes from.
+    /// The time of the event that caused this state.
     pub source_timestamp: SourceTimestamp,
-    /// When the processor sent it.
+    /// The time at which the processor sent it.
     pub emitted_at: Timestamp,
     pub status: Status,
     pub item: Item,
 }
 
-/// Where an item is in its life.
+/// The status of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// Shown for the first time.
     Create,
     Update,
-    /// Ended; `incomplete` if only because its response did.
+    /// Ended; `incomplete` if it ended only because its response did.
     Complete {
         incomplete: bool,
     },
-    /// Cut off or failed; what there was of it is still here.
+    /// Cut off or failed; the item still has its content so far.
     Error {
         code: Arc<str>,
         message: Option<Arc<str>>,
@@ -64,7 +64,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status, as the wire names it.
+    /// The status as it is named on the wire.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -74,7 +74,7 @@ impl Status {
         }
     }
 
-    /// Whether the item is over, unless it is emitted again.
+    /// Returns true if the item has ended, unless it is emitted again.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Create | Self::Update => false,
@@ -89,7 +89,7 @@ impl From<ErrorInfo> for Status {
     }
 }
 
-/// What an item is.
+/// The content of an item, by its kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     Message {
@@ -98,14 +98,14 @@ pub enum Item {
     },
     Thinking {
         content: Text,
-        /// `None` while nobody has said who is answering; the wire has `""` for it.
+        /// `None` until the provider is known; on the wire it is `""`.
         provider_id: Option<ProviderId>,
     },
     ToolCall(ToolCall),
 }
 
 impl Item {
-    /// The upsert's type, as the wire names it.
+    /// The type of the upsert as it is named on the wire.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Message { .. } => "message",
@@ -115,7 +115,7 @@ impl Item {
     }
 }
 
-/// A call and what came of it.
+/// A call and its output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
     pub name: Name,
@@ -123,11 +123,11 @@ pub struct ToolCall {
     pub arguments: Arguments,
     pub call_id: CallId,
     pub output: Option<ToolOutput>,
-    /// The call whose code made this one.
+    /// The call whose code made this call.
     pub parent_item_id: Option<ItemId>,
 }
 
-/// What a call came to.
+/// The output of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     pub text: Text,
@@ -135,7 +135,7 @@ pub struct ToolOutput {
     pub reply: Option<ReplyTag>,
 }
 
-/// The wire shape of an upsert: what is absent is omitted.
+/// The wire format of an upsert: absent fields are omitted.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UpsertWire<'a> {
@@ -265,7 +265,7 @@ impl TurnEvent {
     }
 }
 
-/// How a turn that did not fail ended.
+/// The way in which a turn that did not fail ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnStatus {

@@ -1,7 +1,7 @@
 //! The golden cases: every file in `tests/golden`, in the notation that its README explains.
 //!
-//! Cases are data, so that a reader can add one without knowing the API, and so that a change of the API leaves them
-//! alone. The list of ids that must be there is here: a case that is lost with a file is a failure, not a silence.
+//! Cases are data, so that a reader can add one without knowing the API, and a change of the API does not affect them.
+//! The list of required ids is here: a case that is lost with a file is a failure and does not go unnoticed.
 
 mod golden_runner;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use golden_runner::{Case, parse, run};
 
-/// Families of cases, the number of the last one, and those that come in two variants.
+/// The families of cases with the number of their last case, and the cases that have two variants.
 const FAMILIES: &[(&str, usize)] = &[("G", 19), ("T", 14), ("L", 7), ("I", 3), ("E", 5), ("B", 5)];
 const IN_TWO_VARIANTS: &[&str] = &["G11", "G19", "T4", "T13"];
 

@@ -1,8 +1,8 @@
-//! The two JSON boundaries: which values are events, and what emissions look like on the wire.
+//! Tests of the two JSON boundaries: which values are events, and the wire format of emissions.
 //!
-//! Both are data beside this file. `validation.jsonl` has a value per line, the paths of its faults in order, and where
-//! it is an event but not written as we would, what it reads back as. `wire/events.jsonl` goes in and
-//! `wire/emissions.jsonl` comes out, byte for byte.
+//! Both are data beside this file. `validation.jsonl` has one value per line, the paths of its faults in order, and the
+//! form that it reads back as if it is an event in another form than ours. `wire/events.jsonl` is the input and
+//! `wire/emissions.jsonl` the expected output, byte for byte.
 
 use cantrip_canon::{Clock, ManualClock, Timestamp};
 use cantrip_stream::{Options, Processor, StreamEvent};

@@ -1,4 +1,4 @@
-//! What happens at each bound: the event is refused and nothing has changed, or the item ends and says why.
+//! Tests of each bound: the event is refused and nothing has changed, or the item ends with a reason.
 
 #[allow(dead_code, reason = "each test crate uses its own part")]
 mod common;
@@ -15,7 +15,7 @@ fn send(processor: &mut Processor, turn: &str, payload: Payload) -> Vec<Emission
     out
 }
 
-/// The limit that refuses the event; nothing may come out with it.
+/// Returns the limit that refuses the event; nothing may be emitted.
 fn refused(processor: &mut Processor, turn: &str, payload: Payload) -> &'static str {
     let mut out = Vec::new();
     match processor.process(&event(turn, payload), at(60_000), &mut out) {
@@ -58,11 +58,11 @@ fn one_more_open_turn_than_the_limit_is_refused_until_another_ends() {
         assert_eq!(refused(&mut processor, "more", payload), "OPEN_TURNS_MAX");
     }
     assert_eq!((processor.open_turns(), processor.next_deadline()), (limits::OPEN_TURNS_MAX, deadline));
-    // The producer tells the viewer of the turn that it could not show.
+    // The producer reports the turn that it could not show.
     let failed = ResponseError { error: ErrorInfo::new("WA-VAL-I-003", "too many turns") };
     let out = send(&mut processor, "more", Payload::ResponseError(failed));
     assert!(matches!(&out[..], [Emission::Turn(TurnEvent::Error { .. })]));
-    // An ended turn may not come back while there is no room, and may when there is.
+    // An ended turn cannot start again while the limit is reached, and can after another turn ends.
     assert_eq!(refused(&mut processor, "more", response_start()), "OPEN_TURNS_MAX");
     send(&mut processor, "t1", response_done(ResponseStatus::Completed));
     send(&mut processor, "more", response_start());
@@ -106,7 +106,7 @@ fn calls_under_one_item_id_are_bounded_like_items() {
         send(&mut processor, "t", start_call("f", &format!("c{call}")));
     }
     assert_eq!(refused(&mut processor, "t", start_call("f", "more")), "TURN_ITEMS_MAX");
-    // Both ways of naming an item reach every call under it.
+    // Both ways of naming an item affect every call under it.
     assert_eq!(send(&mut processor, "t", cancelled("f")).len(), limits::TURN_ITEMS_MAX);
 }
 
@@ -117,7 +117,7 @@ fn one_more_held_output_than_the_limit_is_refused_until_a_call_takes_one() {
         send(&mut processor, "t", output("o", &format!("c{call}"), "x"));
     }
     assert_eq!(refused(&mut processor, "t", output("o", "more", "x")), "HELD_OUTPUTS_MAX");
-    // A second output of a held call would be dropped anyway, so it meets no limit.
+    // A second output of a held call would be dropped anyway, so it does not count against the limit.
     send(&mut processor, "t", output("o", "c0", "again"));
     assert_eq!(processor.dropped().duplicate_output, 1);
     assert_eq!(send(&mut processor, "t", start_call("f", "c0")).len(), 2);
@@ -136,7 +136,7 @@ fn held_outputs_are_bounded_by_their_text() {
     send(&mut processor, "t", output("o", "c3", &half));
     send(&mut processor, "t", cancelled("o"));
     send(&mut processor, "t", output("p", "c4", &half));
-    // The very first event of a turn meets the same bound.
+    // The same bound applies to the first event of a turn.
     let too_much = half.repeat(2) + "x";
     assert_eq!(refused(&mut processor, "other", output("o", "c", &too_much)), "HELD_OUTPUT_BYTES_MAX");
     assert_eq!(processor.open_turns(), 1);
@@ -152,7 +152,7 @@ fn only_the_latest_ended_turns_are_remembered() {
     assert_eq!((processor.dropped().late, processor.open_turns()), (1, 0));
     send(&mut processor, "t0", start("a", "x"));
     assert_eq!((processor.dropped().late, processor.open_turns()), (1, 1), "the oldest was forgotten");
-    // One that comes back is no longer among the ended, and its next end is its newest.
+    // A turn that started again is no longer among the ended ones, and its next end is the newest.
     send(&mut processor, "t1", response_start());
     send(&mut processor, "t1", response_done(ResponseStatus::Completed));
     for turn in 0..limits::ENDED_TURNS_MAX - 1 {
@@ -165,7 +165,7 @@ fn only_the_latest_ended_turns_are_remembered() {
 #[test]
 fn text_beyond_the_limit_ends_its_item_with_what_fits() {
     let max = limits::ITEM_TEXT_BYTES_MAX;
-    // One byte short of the limit, so that a letter of two bytes does not fit.
+    // One byte below the limit, so that a character of two bytes does not fit.
     let nearly = "x".repeat(max - 1);
     let mut processor = Processor::new(Options::default());
     send(&mut processor, "t", start("a", ""));
@@ -177,7 +177,7 @@ fn text_beyond_the_limit_ends_its_item_with_what_fits() {
     assert_eq!(send(&mut processor, "t", delta("a", "late")), []);
     assert_eq!(processor.dropped().orphan_delta, 1);
     assert_eq!(processor.next_deadline(), None);
-    // Exactly at the limit all is well.
+    // A text exactly at the limit is accepted.
     send(&mut processor, "t", start("b", &nearly));
     assert_eq!(send(&mut processor, "t", delta("b", "x")), []);
     let out = send(&mut processor, "t", delta("b", "y"));

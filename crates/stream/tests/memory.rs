@@ -1,10 +1,10 @@
 //! The text that a processor holds costs at most four times its length.
 //!
-//! Measured with an allocator that counts, in a test binary of its own: an estimate from the sizes of our own types
-//! would leave out what the standard library adds, which for short texts is most of it.
+//! Measured with a counting allocator, in a separate test binary: an estimate from the sizes of our own types would
+//! leave out the overhead of the standard library, which for short texts is most of it.
 //!
 //! This is the only `unsafe` of the package, and it is sound because it adds nothing: both methods pass their arguments
-//! on to the system's allocator unchanged, whose contract is the same as the trait's, and only add up sizes beside it.
+//! unchanged to the system's allocator, whose contract is the same as the trait's, and only add up sizes beside it.
 #![allow(unsafe_code, reason = "a GlobalAlloc cannot be implemented without it")]
 
 #[allow(dead_code, reason = "each test crate uses its own part")]
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes held per byte of text, when a viewer keeps the last emission of each item.
+/// The bytes held per byte of text, when a viewer keeps the last emission of each item.
 fn held_per_byte(gradient: &[i64], items: usize, deltas: usize, piece: &str) -> f64 {
     let before = LIVE.load(Ordering::Relaxed);
     let mut processor = Processor::new(Options { gradient: Gradient::new(gradient), ..Options::default() });
@@ -60,7 +60,7 @@ fn held_per_byte(gradient: &[i64], items: usize, deltas: usize, piece: &str) -> 
     held as f64 / (items * deltas * piece.len()) as f64
 }
 
-// One test, so that no other thread allocates while it counts.
+// A single test, so that no other thread allocates while it counts.
 #[test]
 fn held_text_costs_at_most_four_times_its_length() {
     for (what, gradient, items, deltas, piece) in [

@@ -1,8 +1,8 @@
-//! What holds for every list of events, sensible or not.
+//! Properties that hold for every list of events, sensible or not.
 //!
-//! Lists are drawn from few ids and few texts, so that they collide: items restart, calls share ids, outputs come first,
-//! ended turns are spoken to. A small model says what a viewer may expect; it knows which text is open and nothing of
-//! tokens, thresholds or timers.
+//! Lists are drawn from few ids and few texts, so that they collide: items restart, calls share ids, outputs come
+//! first, events arrive for ended turns. A small model predicts what a viewer may expect; it knows which text is open
+//! and nothing of tokens, thresholds or timers.
 
 #[allow(dead_code, reason = "each test crate uses its own part")]
 mod common;
@@ -21,7 +21,7 @@ use common::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// One thing that happens, so many milliseconds after the one before.
+/// One step of a list; each has its delay in milliseconds after the previous one.
 #[derive(Debug, Clone)]
 enum Step {
     Event(Box<StreamEvent>),
@@ -44,7 +44,7 @@ const TEXTS: &[&str] = &[
     "a b c d e f g h i j k l m",
 ];
 
-/// Which ids a list may use: with `Apart`, texts and calls never share an item id.
+/// The ids that a list may use: with `Apart`, texts and calls never share an item id.
 #[derive(Debug, Clone, Copy)]
 enum Ids {
     Apart,
@@ -113,7 +113,7 @@ fn options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// Runs a list; each step's emissions beside it. Ends by closing.
+/// Runs a list and returns the emissions of each step. Ends by closing the stream.
 fn run(options: Options, steps: &[(u64, Step)]) -> (Processor, Vec<Vec<Emission>>) {
     let mut processor = Processor::new(options);
     let mut now = 0;
@@ -150,7 +150,7 @@ fn content(item: &Item) -> Option<&Text> {
 
 type Key = (String, String);
 
-/// What a viewer may expect: which turns are open, and the text of the items that are.
+/// The reference model: the open turns, and the text of the open items.
 #[derive(Default)]
 struct Model {
     ended: BTreeSet<String>,
@@ -293,7 +293,7 @@ proptest! {
                     }
                 }
             }
-            // An item that is done has the content it was given.
+            // A completed item has the content of its final event.
             let given = match step {
                 Step::Event(event) => match &event.payload {
                     Payload::ItemDone(done) => Some((event.turn_id.to_string(), done.item_id.to_string())),
@@ -329,7 +329,7 @@ proptest! {
                 emissions.filter(|emission| emission.turn_id().as_str() == turn).cloned().collect();
             for emission in &mut own {
                 match emission {
-                    // When a timer is noticed depends on who else makes the caller look at the clock.
+                    // The firing time of a timer depends on the other turns that make the caller read the clock.
                     Emission::Upsert(upsert) => upsert.emitted_at = at(0).wall,
                     Emission::Turn(_) => {}
                 }
@@ -387,7 +387,7 @@ proptest! {
     }
 }
 
-/// The texts that are shown before the end, by the rules as they are written: the whole text is counted anew each time.
+/// The texts that are shown before the end, by the written rules: the whole text is counted anew each time.
 fn recounted(thresholds: &[i64], pieces: &[String]) -> Vec<String> {
     let thresholds = if thresholds.is_empty() { &[10, 20, 40, 80, 120] } else { thresholds };
     let threshold = |index: usize| thresholds[index.min(thresholds.len() - 1)].max(0);

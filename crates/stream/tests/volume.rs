@@ -1,4 +1,4 @@
-//! Long texts: how many upserts they become, and that holding and dropping them is safe.
+//! Tests of long texts: the number of upserts, and that holding and dropping them is safe.
 
 #[allow(dead_code, reason = "each test crate uses its own part")]
 mod common;
@@ -49,7 +49,7 @@ fn a_text_of_many_pieces_is_dropped_on_a_small_stack() {
     assert!(text.segments().count() > 10_000, "the test wants many pieces");
     assert_eq!(text.len(), 13_000 * 601);
     drop((processor, out));
-    // That this compiles says that a text, and so an emission, may go to another thread.
+    // This compiles only if a text, and so an emission, can be sent to another thread.
     let small = thread::Builder::new().stack_size(64 << 10);
     small.spawn(move || drop(text)).unwrap().join().unwrap();
 }
@@ -61,7 +61,7 @@ fn an_emission_keeps_its_text_while_the_item_grows() {
     processor.process(&event("t", start("a", "")), at(0), &mut out).unwrap();
     let mut texts = Vec::new();
     for word in 0..2_000 {
-        // Some viewers keep what they got, some have dropped it when the next comes.
+        // Some viewers keep an emission, some have dropped it when the next one comes.
         let kept = word % 7 != 0;
         processor.process(&event("t", delta("a", &format!(" {word}"))), at(0), &mut out).unwrap();
         if kept {

@@ -1,5 +1,5 @@
-//! rig: its agent with one tool and a scripted model. `rig-peer loop turns=200` answers with one line of JSON, as every
-//! peer's program does.
+//! rig: its agent with one tool and a scripted model. `rig-peer loop turns=200` prints one line of JSON, as the
+//! program of every peer does.
 
 #[expect(dead_code, reason = "shared with benches that measure what does not pack, too")]
 #[path = "../../../src/said.rs"]
@@ -21,13 +21,13 @@ use rig_core::message::{AssistantContent, Message, Origin, ToolCall, ToolFunctio
 use rig_core::test_utils::{MockFrame, MockScript};
 use serde_json::{Value, json};
 
-/// Turns of an agent before the one that counts.
+/// The warm-up turns of an agent.
 const WARM_TURNS: u64 = 2;
 
-/// What the tool gives turn by turn, made before the clock starts.
+/// The result of the tool for each turn, made before the clock starts.
 static RESULTS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// How often the tool was called.
+/// The number of calls of the tool.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(serde::Deserialize)]
@@ -58,7 +58,7 @@ impl Tool for Look {
     }
 }
 
-/// Calls the tool until its turns are over. It writes the whole list as JSON each time, as a provider would be sent it.
+/// Calls the tool until its turns are over. It serializes the whole list as JSON each time, as for a provider.
 #[derive(Clone)]
 struct Scripted {
     turns: u64,
@@ -97,7 +97,7 @@ fn agent(turns: u64, latency: Duration) -> Agent {
     AgentBuilder::named_model("scripted", model).preamble("You look things up.").tool(Look).build()
 }
 
-/// What all threads of this process have had of processors, where the system tells (Linux).
+/// The processor time of all threads of this process, if the system reports it (Linux).
 fn processor() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let nanos = |task: std::fs::DirEntry| {
@@ -128,7 +128,7 @@ async fn main() {
     let given: HashMap<String, u64> = given.collect();
     let of = |key: &str, otherwise: u64| given.get(key).copied().unwrap_or(otherwise);
     let (turns, agents, latency) = (of("turns", 1), of("agents", 1), Duration::from_millis(of("latency_ms", 0)));
-    // In a fleet the last request is the one that ends it.
+    // In a fleet the last request of an agent ends it.
     let calls = if name == "fleet" { turns - 1 } else { turns };
     RESULTS.set((0..turns.max(WARM_TURNS)).map(said::words).collect()).expect("once");
     if name == "loop" {

@@ -1,4 +1,4 @@
-//! The same bytes in bare transactions.
+//! Writes the same bytes in bare SQLite transactions.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

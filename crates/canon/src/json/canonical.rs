@@ -1,9 +1,10 @@
-//! The canonical bytes of a value (RFC 8785), written in one walk.
+//! Writes the canonical bytes of a value (RFC 8785) in one pass.
 //!
-//! Every record of every run is written and hashed in this form, several times a turn, so it is written without a detour:
-//! keys are sorted only where they are not, and text is copied in stretches. `serde_json_canonicalizer`, which makes a list of
-//! byte vectors of every object, took a third of the time of a turn. It still writes the numbers that are not whole, which
-//! is the part of the standard that is hard, and the property tests hold every other byte to it as well.
+//! Every record of every run is written and hashed in this form several times per turn, so the writer avoids extra
+//! work: keys are sorted only where they are out of order, and text is copied in long slices.
+//! `serde_json_canonicalizer`, which makes a list of byte vectors of every object, took a third of the time of a turn.
+//! It still writes the numbers that are not whole, the hard part of the standard, and the property tests compare every
+//! other byte with its output as well.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -13,14 +14,14 @@ use serde_json::{Map, Number, Value};
 use super::WriteFault;
 use super::write::{exact, next_depth};
 
-/// The text, or what in the value has none.
+/// Returns the canonical text, or the fault of the part that has none.
 pub(super) fn text(value: &Value) -> Result<String, WriteFault> {
     let mut out = String::new();
     put(&mut out, value, 0)?;
     Ok(out)
 }
 
-/// Goes no deeper than the limit allows, so the recursion is bounded whatever the value.
+/// Appends the value. It stops at the depth limit, so the recursion is bounded for every value.
 fn put(out: &mut String, value: &Value, depth: usize) -> Result<(), WriteFault> {
     match value {
         Value::Null => out.push_str("null"),
@@ -75,9 +76,9 @@ fn sorted(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
     sorted
 }
 
-/// Keys go by their UTF-16 units. That is the order of their bytes, except between the characters that take two units
-/// and the last ones that take one: where two keys part with those, their first bytes are from 0xee on, and on either side of
-/// 0xf0.
+/// Compares keys by their UTF-16 units. That is the order of their bytes, except between characters that take two units
+/// and the last characters that take one. Where two keys first differ in such characters, the differing bytes are 0xee
+/// or higher, and on different sides of 0xf0.
 pub(super) fn compare_keys(one: &str, other: &str) -> Ordering {
     let parted = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
     match parted {
@@ -111,13 +112,13 @@ pub fn put_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Whether a byte may not stand in a text as it is.
+/// Returns true if the byte must be escaped in a JSON string.
 const fn is_escaped(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// Where the first byte is that may not stand in a text as it is. Most texts have few, so it looks at many at once, without
-/// a branch for each.
+/// Returns the position of the first byte that must be escaped. Most texts have few, so this checks 16 bytes at once,
+/// without a branch for each.
 fn first_escaped(bytes: &[u8]) -> Option<usize> {
     let (chunks, rest) = bytes.as_chunks::<16>();
     let clean = chunks.iter().take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | is_escaped(*byte)));

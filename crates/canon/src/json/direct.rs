@@ -1,9 +1,10 @@
-//! The canonical bytes of a typed value, written while it is walked.
+//! Writes the canonical bytes of a typed value while it is serialized.
 //!
-//! A record is written and hashed a few times a turn. Made into a tree of [`Value`](serde_json::Value)s first, every key and
-//! every text of it would be allocated once more, only to be written out and dropped. Here the fields go straight into the
-//! text; where a type names them in another order than the standard's, their stretches are put in order when the last one is
-//! written. The rules are those of [`to_value`](super::to_value), and a test holds the two to the same bytes and faults.
+//! A record is written and hashed a few times per turn. Building a tree of [`Value`](serde_json::Value)s first would
+//! allocate every key and every text once more, only to write them out and drop them. Here the fields go directly into
+//! the text. If a type has its fields in another order than the standard, their slices are sorted when the last one is
+//! written. The rules are those of [`to_value`](super::to_value), and a test checks that both give the same bytes and
+//! faults.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -16,7 +17,7 @@ use super::key::Key;
 use super::number;
 use super::write::{WriteFault, WriteRule, exactly, next_depth, outside};
 
-/// The canonical text of a typed value: what [`canonical`](super::canonical) gives for its [`to_value`](super::to_value).
+/// The canonical text of a typed value: [`canonical`](super::canonical) of its [`to_value`](super::to_value).
 ///
 /// ```
 /// use cantrip_canon::json;
@@ -32,8 +33,8 @@ pub fn canonical_of<T: Serialize + ?Sized>(value: &T) -> Result<String, WriteFau
     with_canonical(value, str::to_owned)
 }
 
-/// What `read` makes of the canonical text of a typed value: for those who hash it, or keep it in another form, and need no
-/// text of their own.
+/// Calls `read` with the canonical text of a typed value. For code that hashes the text, or stores it in another form,
+/// and needs no copy of it.
 ///
 /// ```
 /// use cantrip_canon::json;
@@ -41,7 +42,7 @@ pub fn canonical_of<T: Serialize + ?Sized>(value: &T) -> Result<String, WriteFau
 /// assert_eq!(json::with_canonical(&(1, "x"), str::len).unwrap(), "[1,\"x\"]".len());
 /// ```
 pub fn with_canonical<T: Serialize + ?Sized, R>(value: &T, read: impl FnOnce(&str) -> R) -> Result<R, WriteFault> {
-    // Taken out while it is written on: a value whose writing asks for another text gets a new page.
+    // The buffer is taken out while it is in use: a value whose serialization writes another text gets a new buffer.
     let mut page = PAGE.take().unwrap_or_default();
     page.clear();
     let written = value.serialize(Writer { page: &mut page, depth: 0 }).map(|()| read(&page.text));
@@ -52,11 +53,11 @@ pub fn with_canonical<T: Serialize + ?Sized, R>(value: &T, read: impl FnOnce(&st
 }
 
 thread_local! {
-    /// Written on again and again, so that a text grows into room that is there.
+    /// A buffer that is reused, so that a text grows into memory that is already allocated.
     static PAGE: Cell<Option<Box<OutputBuffer>>> = const { Cell::new(None) };
 }
 
-/// A page that has grown beyond this is given back.
+/// A buffer larger than this is freed after use.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 /// The text so far, and the entries of the maps that are being written, outermost first.
@@ -64,18 +65,18 @@ const PAGE_BYTES_KEPT: usize = 64 << 10;
 struct OutputBuffer {
     text: String,
     entries: Vec<Entry>,
-    /// The keys of those entries that no type names, one behind the other.
+    /// The keys of the entries that are not named by a struct field, concatenated.
     keys: String,
-    /// Entries in the order they are to have.
+    /// The indexes of the entries in sorted order.
     order: Vec<usize>,
-    /// Their text in that order.
+    /// The text of the entries in sorted order.
     sorted: String,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     key: Named,
-    /// Where it begins in the text.
+    /// The start of the entry in the text.
     at: usize,
 }
 
@@ -83,7 +84,7 @@ struct Entry {
 #[derive(Clone, Copy)]
 enum Named {
     Field(&'static str),
-    /// Its stretch of the keys.
+    /// The range of the key in `keys`.
     Key(usize, usize),
 }
 
@@ -101,7 +102,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Puts the entries from `first` on, which begin at `from` in the text, in the standard's order.
+    /// Sorts the entries from index `first` on, which start at `from` in the text, into the order of the standard.
     fn sort(&mut self, first: usize, from: usize) -> Result<(), WriteFault> {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
@@ -125,7 +126,7 @@ impl OutputBuffer {
     }
 }
 
-/// Writes one value that stands within `depth` containers.
+/// Writes one value that is nested in `depth` containers.
 struct Writer<'p> {
     page: &'p mut OutputBuffer,
     depth: usize,
@@ -146,7 +147,7 @@ impl<'p> Writer<'p> {
         Ok(Entries { page: self.page, depth, first, from, keys, in_order: true, variant })
     }
 
-    /// How deep the inside of a container is, within the map that names a variant if there is one.
+    /// Returns the depth of the inside of a container, including the map that names a variant if there is one.
     fn enter(&mut self, variant: Option<&'static str>) -> Result<usize, WriteFault> {
         let depth = if variant.is_some() { next_depth(self.depth)? } else { self.depth };
         let depth = next_depth(depth).map_err(|fault| outside(variant, fault))?;
@@ -163,7 +164,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// Escapes what is displayed into it.
+/// Escapes the text that is written into it.
 struct Escaping<'p>(&'p mut String);
 
 impl Write for Escaping<'_> {
@@ -351,13 +352,13 @@ impl Items<'_> {
 struct Entries<'p> {
     page: &'p mut OutputBuffer,
     depth: usize,
-    /// Its first entry among all that are being written.
+    /// The index of its first entry among all entries that are being written.
     first: usize,
-    /// Where that begins in the text.
+    /// The start of that entry in the text.
     from: usize,
-    /// Where its keys begin.
+    /// The start of its keys in `keys`.
     keys: usize,
-    /// Whether they came in the standard's order so far.
+    /// True if the keys came in the order of the standard so far.
     in_order: bool,
     variant: Option<&'static str>,
 }

@@ -1,5 +1,5 @@
-//! Keys of maps: strings, and what is written as one (a character, the name of a variant). Numbers are refused; turned
-//! into strings in silence, as `serde_json` does, `1` and `"1"` would be one key.
+//! Keys of maps: strings, and values that serialize as one (a character, the name of a variant). Numbers are refused.
+//! If they became strings silently, as in `serde_json`, `1` and `"1"` would be the same key.
 
 use serde::ser::{Impossible, Serialize, Serializer};
 

@@ -1,8 +1,8 @@
-//! May this text be taken for a value, and if not, where does it first break which rule?
+//! Is this text a valid value, and if not, where does it first break which rule?
 //!
-//! One pass over the text, with the open containers on a stack of its own, so that no input can exhaust the thread's.
-//! A visitor behind `serde_json`'s parser was the alternative: it would see duplicate keys, but no position, no
-//! literal (it is handed a rounded double), and no way to tell a lone surrogate from any other fault.
+//! One pass over the text, with the open containers on a separate stack, so that no input can exhaust the stack of the
+//! thread. A visitor behind `serde_json`'s parser was the alternative: it would see duplicate keys, but no position, no
+//! literal (it receives a rounded double), and it could not distinguish a lone surrogate from any other fault.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use super::{NumberError, integer, number, show_path, step};
 use crate::limits::JSON_DEPTH_MAX;
 
-/// Why a text was refused, and where.
+/// The reason why a text was refused, and the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ReadFault {
     pub rule: ReadRule,
-    /// The JSON Pointer (RFC 6901) of what was being read: empty for the whole text.
+    /// The JSON Pointer (RFC 6901) of the value that was being read: empty for the whole text.
     pub path: String,
     pub at: Position,
 }
@@ -28,14 +28,14 @@ impl fmt::Display for ReadFault {
     }
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes before it.
+    /// The number of bytes before this position.
     pub byte: usize,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Characters of its line, counted from 1.
+    /// The character in its line, counted from 1.
     pub column: usize,
 }
 
@@ -68,11 +68,11 @@ pub enum ReadRule {
     NotUtf8,
 }
 
-/// Reads a text that must mean one thing.
+/// Reads a text that must have exactly one meaning.
 ///
-/// Refused: whatever RFC 8259 refuses, and keys given twice, lone surrogates, numbers beyond a double, nesting
-/// deeper than [`JSON_DEPTH_MAX`], and whole numbers beyond ±(2^53-1), unless they are so large (1e21) that
-/// canonical JSON writes them with an exponent.
+/// Refuses everything that RFC 8259 refuses, and also duplicate keys, lone surrogates, numbers beyond a double, nesting
+/// deeper than [`JSON_DEPTH_MAX`], and whole numbers beyond 2^53-1 in either direction, unless they are so large (1e21)
+/// that canonical JSON writes them with an exponent.
 ///
 /// ```
 /// use cantrip_canon::json::{self, ReadRule};
@@ -87,7 +87,7 @@ pub fn read(text: &str) -> Result<Value, ReadFault> {
     Reader::new(text, Inexact::Refused).document()
 }
 
-/// [`read`], for bytes that may not be UTF-8.
+/// Like [`read`], for bytes that may not be UTF-8.
 ///
 /// ```
 /// use cantrip_canon::json::{self, ReadRule};
@@ -106,8 +106,8 @@ pub fn read_bytes(bytes: &[u8]) -> Result<Value, ReadFault> {
     }
 }
 
-/// [`read`], for what comes from outside and was not written with our rules in mind: a whole number that is not kept
-/// exact becomes the string of its digits, as they were written, and is no fault.
+/// Like [`read`], for external text that does not follow our rules: a whole number that would not stay exact is not a
+/// fault but becomes a string of its digits, as they were written.
 ///
 /// ```
 /// let order = cantrip_canon::json::read_foreign(r#"{"id": 9007199254740993}"#).unwrap();
@@ -128,20 +128,20 @@ impl Position {
     }
 }
 
-/// What becomes of a whole number that is not kept exact.
+/// The handling of a whole number that would not stay exact.
 #[derive(Clone, Copy)]
 enum Inexact {
     Refused,
     AsText,
 }
 
-/// A container that is not closed yet. In a map, `key` is what the next value belongs to.
+/// A container that is not closed yet. In a map, `key` is the key of the next value.
 enum Open {
     List(Vec<Value>),
     Map { entries: Map<String, Value>, key: String },
 }
 
-/// What a fault is about: the value that was expected next, or the container it would have stood in.
+/// The subject of a fault: the value that was expected next, or the container around it.
 #[derive(Clone, Copy)]
 enum About {
     Value,
@@ -150,7 +150,7 @@ enum About {
 
 struct Reader<'a> {
     text: &'a str,
-    /// Where the next byte is; never inside a character when a fault is made.
+    /// The position of the next byte; never inside a character when a fault is made.
     at: usize,
     open: Vec<Open>,
     inexact: Inexact,
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
 
     fn document(mut self) -> Result<Value, ReadFault> {
         loop {
-            // Here a value must start.
+            // A value must start here.
             self.skip_space();
             let mut value = match self.peek() {
                 Some(b'[') => {
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
                 }
                 Some(_) | None => self.scalar()?,
             };
-            // Here a value has ended, and with it perhaps the containers it is the last of.
+            // A value has ended here, and perhaps the containers whose last value it is.
             loop {
                 self.skip_space();
                 let (close, either) = match self.open.last_mut() {
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
         let read = if whole_literal {
             literal.parse::<i64>().ok().and_then(integer).map(Into::into).ok_or(NumberError::Inexact)
         } else {
-            // Rust reads every literal of this form, and to the nearest double.
+            // Rust parses every literal of this form, to the nearest double.
             literal.parse::<f64>().map_err(|_| NumberError::NotFinite).and_then(number)
         };
         match read {
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fault of a number that starts at `start` and cannot go on here.
+    /// The fault of a number that starts at `start` and cannot continue here.
     fn not_a_number(&self, start: usize) -> ReadFault {
         let word = &self.text[start..];
         let rule = if word.starts_with("-Infinity") || word.starts_with("-NaN") {
@@ -326,7 +326,7 @@ impl<'a> Reader<'a> {
         let mut read = String::new();
         loop {
             let rest = &self.text[self.at..];
-            // All three are ASCII, so the stretch before them ends between two characters.
+            // All three are ASCII, so the slice before them ends between two characters.
             let Some(plain) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) else {
                 self.at = self.text.len();
                 return Err(self.fault(ReadRule::End, about));
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an escape from its backslash on; a surrogate pair is one.
+    /// Reads an escape from its backslash on; a surrogate pair counts as one escape.
     fn escape(&mut self, about: About) -> Result<char, ReadFault> {
         let start = self.at;
         let bytes = self.text.as_bytes();
@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The code unit that `\uXXXX` names, if that is what stands there.
+    /// Returns the code unit of the `\uXXXX` at this position, if there is one.
     fn code_unit(&self, at: usize) -> Option<u16> {
         let digits = self.text.as_bytes().get(at..at + 6)?.strip_prefix(b"\\u")?;
         digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)? as u16))

@@ -1,7 +1,7 @@
-//! What is this value's JSON, and what are its canonical bytes?
+//! What is the JSON of this value, and what are its canonical bytes?
 //!
-//! A serialiser of our own, because `serde_json::to_value` bends what does not fit (NaN to `null`, the key `1` to
-//! `"1"`) and a check of its result would come too late to see it.
+//! The serializer is our own, because `serde_json::to_value` changes values that do not fit (NaN to `null`, the key `1`
+//! to `"1"`), and a check of its result would come too late to see it.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use super::key::Key;
 use super::{NumberError, integer, number, show_path, step};
 use crate::limits::JSON_DEPTH_MAX;
 
-/// Why a value cannot be written as JSON that means one thing, and where in it.
+/// The reason why a value cannot be written as unambiguous JSON, and the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct WriteFault {
     pub rule: WriteRule,
-    /// The JSON Pointer (RFC 6901) of what broke the rule: empty for the whole value.
+    /// The JSON Pointer (RFC 6901) of the value that broke the rule: empty for the whole value.
     pub path: String,
 }
 
@@ -41,7 +41,7 @@ pub enum WriteRule {
     DuplicateKey,
     #[error("nested deeper than 128 levels")]
     TooDeep,
-    /// The type's own `Serialize` gave up.
+    /// The `Serialize` of the type returned an error.
     #[error("{0}")]
     Refused(String),
 }
@@ -68,7 +68,7 @@ impl ser::Error for WriteFault {
 }
 
 impl WriteFault {
-    /// The same fault, seen from one container further out.
+    /// The same fault, with its path seen from one container further out.
     pub(super) fn inside(mut self, segment: &str) -> Self {
         self.path.insert_str(0, &step(segment));
         self
@@ -77,7 +77,7 @@ impl WriteFault {
 
 /// The canonical text (RFC 8785): no spaces, keys in UTF-16 order, numbers as ECMAScript writes them.
 ///
-/// Refuses what [`read`](super::read) would not take back; nothing is rounded on the way.
+/// Refuses values that [`read`](super::read) would not accept again; nothing is rounded.
 ///
 /// ```
 /// use cantrip_canon::json;
@@ -92,7 +92,7 @@ pub fn canonical(value: &Value) -> Result<String, WriteFault> {
     super::canonical::text(value)
 }
 
-/// The number as it is read back, if it can be.
+/// Returns the number as it would be read back, if it stays exact.
 pub(super) fn exact(given: &Number) -> Result<Number, WriteFault> {
     if let Some(signed) = given.as_i64() {
         whole(signed)
@@ -115,8 +115,8 @@ pub(super) fn next_depth(depth: usize) -> Result<usize, WriteFault> {
     if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(WriteRule::TooDeep.into()) }
 }
 
-/// The JSON of a typed value, in the same shapes that `serde_json` gives, but nothing is bent to fit: what JSON
-/// cannot say exactly is a fault with its path.
+/// The JSON of a typed value, in the same shapes as `serde_json`, but no value is changed to fit: a value that JSON
+/// cannot represent exactly is a fault with its path.
 ///
 /// ```
 /// use cantrip_canon::json::{self, WriteRule};
@@ -131,7 +131,7 @@ pub fn to_value<T: Serialize + ?Sized>(value: &T) -> Result<Value, WriteFault> {
     value.serialize(Writer { depth: 0 })
 }
 
-/// Writes one value that stands within `depth` containers.
+/// Writes one value that is nested in `depth` containers.
 #[derive(Clone, Copy)]
 struct Writer {
     depth: usize,
@@ -147,7 +147,7 @@ impl Writer {
         Ok(Entries { inner, entries: Map::new(), key: None, variant })
     }
 
-    /// The writer within the map that names a variant, if there is one.
+    /// Returns the writer inside the map that names a variant, if there is one.
     fn variant(self, variant: Option<&'static str>) -> Result<Self, WriteFault> {
         if variant.is_some() { self.enter(None) } else { Ok(self) }
     }
@@ -160,7 +160,7 @@ impl Writer {
     }
 }
 
-/// `{variant: value}`, or the value alone where no variant is to be named.
+/// Returns `{variant: value}`, or the value alone if there is no variant.
 fn wrap_variant(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
         Some(name) => Value::Object(Map::from_iter([(name.to_owned(), value)])),

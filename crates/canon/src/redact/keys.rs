@@ -1,16 +1,16 @@
-//! Which keys tell that a secret stands under them?
+//! Which keys show that their value is a secret?
 //!
-//! Names are compared whole or by their last words, never by a part: searching for `token` anywhere would take
-//! `max_tokens` and `page_token` with it.
+//! Names are compared whole or by their last words, never by a substring: searching for `token` anywhere would also
+//! find `max_tokens` and `page_token`.
 
-/// How far the strings under a key may be shown; of the keys above a string the strictest counts.
+/// The sensitivity of the strings under a key. Of all keys above a string the strictest one applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeySensitivity {
-    /// As any other text.
+    /// Like any other text.
     Plain,
-    /// Not if it looks like a token: long, and without spaces.
+    /// Hidden if it looks like a token: long, and without spaces.
     Token,
-    /// Not at all.
+    /// Always hidden.
     Secret,
 }
 
@@ -73,8 +73,8 @@ pub(super) fn key_sensitivity(key: &str, personal_data: bool) -> KeySensitivity 
     }
 }
 
-/// The key in lower case with `_` between its words: `X-Api-Key` and `xApiKey` are `x_api_key`. Within a run of
-/// capitals the last one starts a word if a small letter follows: `APIKey` is `api_key`.
+/// Returns the key in lower case with `_` between its words: `X-Api-Key` and `xApiKey` become `x_api_key`. In a run of
+/// capitals the last one starts a word if a small letter follows: `APIKey` becomes `api_key`.
 fn words(key: &str) -> String {
     let mut name = String::with_capacity(key.len() + 4);
     let mut before = None;
@@ -98,7 +98,7 @@ fn words(key: &str) -> String {
     name
 }
 
-/// Whether the last word of a name, as variables are called, says that its value is secret.
+/// Returns true if the last word of a variable name shows that its value is secret.
 pub(super) fn ends_like_a_secret(name: &str) -> bool {
     const LAST_WORDS: [&str; 7] = ["key", "token", "secret", "password", "passwd", "passphrase", "credentials"];
     let name = words(&name.to_ascii_lowercase());

@@ -1,16 +1,16 @@
 //! The secrets that this process was given.
 //!
-//! A key that is sent to a provider can come back: in the text of an error, in an echoed header, in what a model says.
-//! Code that takes a secret into use therefore remembers it here, for the whole process, and every door through which
-//! something enters a record, a stream or a log replaces what was remembered. It is replaced where it enters, before it
-//! is recorded and before a model reads it, so a replay sees what the live run saw.
+//! A key that is sent to a provider can come back: in the text of an error, in an echoed header, in the text of a
+//! model. Code that starts to use a secret therefore registers it here, for the whole process, and every path into a
+//! record, a stream or a log replaces the registered secrets. They are replaced on entry, before the text is recorded
+//! and before a model reads it, so a replay sees the same text as the live run.
 //!
-//! A secret is found as it is and in the forms in which programs write it: as part of a JSON string, percent-encoded, in
-//! hexadecimal, and in Base64 at each of the three positions at which it can begin in a longer text. Secrets shorter than
-//! [`SECRET_BYTES_MIN`] are not searched for, because they would damage ordinary words.
+//! A secret is found as it is and in the forms in which programs write it: as part of a JSON string, percent-encoded,
+//! in hexadecimal, and in Base64 at each of the three positions at which it can begin in a longer text. Secrets
+//! shorter than [`SECRET_BYTES_MIN`] are not searched for, because they would damage ordinary words.
 //!
-//! There is one memory for the process, because a secret of one run must not appear in another one either. It only grows:
-//! a secret that is no longer used is still a secret.
+//! There is one registry for the process, because a secret of one run must not appear in another run either. It only
+//! grows: a secret that is no longer used is still a secret.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,16 +26,16 @@ use super::MARKER;
 use crate::limits::SECRET_BYTES_MIN;
 
 static MEMORY: RwLock<Option<Arc<KnownSecrets>>> = RwLock::new(None);
-/// Whether there is anything in the memory: most processes of a test suite, and every dry run, know no secret.
+/// True if any secret is registered. Most processes of a test suite, and every dry run, have none.
 static IS_FILLED: AtomicBool = AtomicBool::new(false);
 
-/// Everything that this process knows to be secret, ready to be searched for.
+/// All registered secrets of this process, ready to be searched for.
 #[derive(Clone)]
 pub struct KnownSecrets {
     /// The secrets in all their forms.
     forms: Vec<String>,
     search: AhoCorasick,
-    /// Whether one of them could be the digits of a number.
+    /// True if one of them could be the digits of a number.
     has_digits_alone: bool,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for KnownSecrets {
     }
 }
 
-/// Remembers a secret for the rest of this process. White space around it is not part of it.
+/// Registers a secret for the rest of this process. White space around it is not part of it.
 ///
 /// ```
 /// use cantrip_canon::{known_secrets, remember_secret};
@@ -68,7 +68,7 @@ pub fn remember_secret(secret: &str) {
     forms.extend(encodings(secret));
     let forms: Vec<String> = forms.into_iter().collect();
     let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
-    // A search cannot be built from gigabytes of secrets only.
+    // Building the search fails only for gigabytes of secrets.
     if let Ok(search) = search {
         let has_digits_alone = forms.iter().any(|form| form.bytes().all(|byte| byte.is_ascii_digit()));
         *memory = Some(Arc::new(KnownSecrets { forms, search, has_digits_alone }));
@@ -76,8 +76,7 @@ pub fn remember_secret(secret: &str) {
     }
 }
 
-/// Remembers a value that was set under this name if the name tells that it is secret, as `API_KEY` does and `LANG` does
-/// not.
+/// Registers the value of this name if the name shows that it is secret, as `API_KEY` does and `LANG` does not.
 pub fn remember_if_secret(name: &str, value: &str) {
     if super::keys::key_sensitivity(name, false) != super::keys::KeySensitivity::Plain
         || super::keys::ends_like_a_secret(name)
@@ -86,8 +85,8 @@ pub fn remember_if_secret(name: &str, value: &str) {
     }
 }
 
-/// Remembers what a header carries if its name tells that it is secret: all of it, and what follows a scheme such as
-/// `Bearer`.
+/// Registers the value of a header if its name shows that it is secret: the whole value, and the part after a scheme
+/// such as `Bearer`.
 pub fn remember_header(name: &str, value: &str) {
     remember_if_secret(name, value);
     if let Some((_, behind)) = value.trim().split_once(' ') {
@@ -95,7 +94,7 @@ pub fn remember_header(name: &str, value: &str) {
     }
 }
 
-/// The secrets that this process was given so far; none if it was given none.
+/// The secrets that this process was given so far; none if there are none.
 pub fn known_secrets() -> Option<Arc<KnownSecrets>> {
     if !IS_FILLED.load(Ordering::Acquire) {
         return None;
@@ -128,12 +127,13 @@ impl KnownSecrets {
         Cow::Owned(replaced)
     }
 
-    /// Whether a text holds a secret.
+    /// Returns true if a text holds a secret.
     pub fn occur_in(&self, text: &str) -> bool {
         self.search.is_match(text)
     }
 
-    /// Replaces every secret in the texts and keys of a value, at any depth. A key that is no longer unique gets a number.
+    /// Replaces every secret in the texts and keys of a value, at any depth. A key that is no longer unique gets a
+    /// number.
     pub fn redact_value(&self, value: Value) -> Value {
         match value {
             Value::Null | Value::Bool(_) => value,
@@ -165,12 +165,12 @@ impl KnownSecrets {
         kept
     }
 
-    /// The places of all secrets in a text, in order and without overlaps.
+    /// The ranges of all secrets in a text, in order and without overlaps.
     pub(super) fn spans(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
         self.search.find_iter(text).map(|found| found.range())
     }
 
-    /// Where the longest end of this text begins that could be the beginning of a secret.
+    /// Returns the start of the longest suffix of this text that could be the beginning of a secret.
     fn unfinished_from(&self, text: &str) -> usize {
         let longest = self.forms.iter().map(String::len).max().unwrap_or(0);
         let from = text.len().saturating_sub(longest.saturating_sub(1));
@@ -180,7 +180,7 @@ impl KnownSecrets {
     }
 }
 
-/// Replaces known secrets in a text that comes in pieces, also where a secret is spread over several of them.
+/// Replaces known secrets in a text that arrives in pieces, even if a secret is split over several pieces.
 ///
 /// Text that may be the beginning of a secret is held back until the next piece arrives.
 #[derive(Debug, Default)]
@@ -189,7 +189,7 @@ pub struct SecretStream {
 }
 
 impl SecretStream {
-    /// Takes the next piece and returns the text that is certain by now.
+    /// Takes the next piece and returns the text that cannot be part of a secret any more.
     pub fn push(&mut self, piece: &str) -> String {
         let Some(known) = known_secrets() else {
             let mut text = std::mem::take(&mut self.held);
@@ -202,13 +202,13 @@ impl SecretStream {
         text
     }
 
-    /// Returns what was held back: no further piece comes.
+    /// Returns the text that was held back, after the last piece.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// The forms in which programs write a secret, beside the secret itself.
+/// The forms in which programs write a secret, other than the secret itself.
 fn encodings(secret: &str) -> Vec<String> {
     let quoted = Value::from(secret).to_string();
     let quoted = quoted[1..quoted.len() - 1].to_owned();
@@ -227,7 +227,7 @@ fn encodings(secret: &str) -> Vec<String> {
     let upper = |byte: u8| format!("{byte:02X}");
     let lower = |byte: u8| format!("{byte:02x}");
     let nothing = |_: u8| false;
-    // Some encoders leave the characters alone that a path may hold.
+    // Some encoders do not escape the characters that a path may hold.
     let path = |byte: u8| b"/!*'():@$,;=+".contains(&byte);
     let mut forms = vec![
         quoted.replace('/', "\\/"),
@@ -247,13 +247,13 @@ fn encodings(secret: &str) -> Vec<String> {
     forms
 }
 
-/// The Base64 of a secret that begins `before` bytes after a border of three bytes: the characters that follow from the
-/// secret alone, without those that it shares with its neighbours.
+/// The Base64 of a secret that begins `before` bytes after a three-byte boundary: only the characters that depend on
+/// the secret alone, without those that it shares with its neighbours.
 fn base64_middle(engine: &impl base64::Engine, before: usize, secret: &[u8]) -> String {
     let mut bytes = vec![0; before];
     bytes.extend_from_slice(secret);
     let written = engine.encode(&bytes);
-    // Each character stands for six bits: the first that holds none of the bits before, to the last that holds all its own.
+    // Each character holds six bits. Take the characters from the first without earlier bits to the last that is full.
     let (first, last) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
     written.get(first..last).unwrap_or_default().to_owned()
 }

@@ -1,9 +1,10 @@
-//! Which stretches of a text have the form of a secret?
+//! Which parts of a text have the form of a secret?
 //!
-//! Each pattern is a form that its issuer publishes, with a condition where ordinary words could have it too:
-//! `sk-` may start a key or a file name, and only what follows tells. Every form has words without which it does not
-//! occur; a text is scanned once for all of them, and a pattern whose words are not there is not looked for. It is not even
-//! compiled before its words are first met: to compile all of them took most of the time of a short cast.
+//! Each pattern is a form that its issuer publishes, with a condition where ordinary words could have the form too:
+//! `sk-` may start a key or a file name, and only the rest shows which. Every form has words without which it does not
+//! occur. A text is scanned once for all of these words, and a pattern whose words do not occur is not searched for. A
+//! pattern is not even compiled before its words first occur: compiling all of them took most of the time of a short
+//! cast.
 
 use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
@@ -15,14 +16,14 @@ use regex::Regex;
 
 /// One form, in the syntax of the `regex` crate.
 struct Form {
-    /// One of these is in every text that has the form, in small or capital letters.
+    /// Every text with this form contains one of these words, in lower or upper case.
     words: &'static [&'static str],
     pattern: &'static str,
-    /// The group that is replaced; 0 is all of it.
+    /// The group that is replaced; 0 is the whole match.
     secret: usize,
-    /// Whether what has the form is a secret.
+    /// Returns true if a match is a secret.
     is_secret: fn(&str) -> bool,
-    /// How many bytes at the end of a match may be the start of another one.
+    /// The number of bytes at the end of a match that may be the start of another match.
     shared: usize,
 }
 
@@ -39,7 +40,7 @@ const fn second(words: &'static [&'static str], pattern: &'static str) -> Form {
     Form { words, pattern, secret: 2, is_secret: always, shared: 0 }
 }
 
-/// A scheme and a secret. Its characters may spell the scheme again, for the secret that follows.
+/// A scheme and a secret. The characters of the secret may contain the scheme again, for a secret that follows.
 const fn scheme(words: &'static [&'static str; 1], pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
     Form { words, pattern, secret: 2, is_secret, shared: words[0].len() }
 }
@@ -68,7 +69,7 @@ const SECRET_FORMS: &[Form] = &[
     ),
 ];
 
-/// A telephone number has its `+`: no run of digits alone is one.
+/// A telephone number must have a `+`: digits alone are never one.
 const PERSONAL_FORMS: &[Form] = &[
     all(&["@"], r"[\p{L}\p{N}._%+-]+@(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}"),
     second(&["+"], r"(^|[^0-9A-Za-z+])(\+[0-9](?:[ .-]?[0-9]){7,14})\b"),
@@ -77,10 +78,10 @@ const PERSONAL_FORMS: &[Form] = &[
 pub(super) static SECRETS: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(SECRET_FORMS));
 pub(super) static PERSONAL: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(PERSONAL_FORMS));
 
-/// Forms that are looked for together.
+/// Forms that are searched for together.
 pub(super) struct Patterns {
     words: AhoCorasick,
-    /// The form that each of the words belongs to.
+    /// The index of the form of each word.
     of: Vec<usize>,
     each: Vec<(OnceLock<Regex>, &'static Form)>,
 }
@@ -97,7 +98,7 @@ impl Patterns {
         }
     }
 
-    /// Where the text has one of the forms, in no order; spans of different forms may overlap.
+    /// Returns the ranges where the text has one of the forms, unsorted; ranges of different forms may overlap.
     pub(super) fn find(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         let mut met = vec![false; self.each.len()];
@@ -112,8 +113,9 @@ impl Patterns {
 }
 
 impl Form {
-    /// Only ASCII letters make words here. That finds a secret also right behind an umlaut, and it keeps the fast engine
-    /// of the crate, which gives up at the first character that is not ASCII if it must know all letters.
+    /// Compiles the pattern. Only ASCII letters count as word characters. So a secret is found even directly after an
+    /// umlaut, and the crate can use its fast engine, which gives up at the first non-ASCII character if it must know
+    /// all letters.
     fn compiled(&self) -> Regex {
         Regex::new(&self.pattern.replace(r"\b", r"(?-u:\b)"))
             .expect("the forms are constants, and the tests compile them")
@@ -132,7 +134,7 @@ impl Form {
             if (self.is_secret)(&text[secret.clone()]) {
                 spans.push(secret);
             }
-            // Every form is longer than what it may share, so this goes forward.
+            // Every form is longer than the bytes it may share, so this always advances.
             from = text.floor_char_boundary(found.end() - self.shared);
         }
     }
@@ -142,7 +144,7 @@ fn always(_: &str) -> bool {
     true
 }
 
-/// Which letters a value has.
+/// The kinds of letters in a value.
 #[derive(Default)]
 struct Letters {
     digit: bool,
@@ -188,8 +190,8 @@ fn is_user_and_password(value: &str) -> bool {
             .is_ok_and(|decoded| decoded.contains(&b':') && decoded.iter().all(|byte| (b' '..=b'~').contains(byte)))
 }
 
-/// If this does not hold for what follows the first `sk-`, it does not hold for what follows a later one in it, so
-/// nothing is missed by going on behind it.
+/// Returns true if the value is a key of a model provider. If the condition fails for the text after the first `sk-`,
+/// it also fails for the text after any later `sk-` in it, so continuing behind the match misses nothing.
 fn is_model_key(value: &str) -> bool {
     let tail = value.strip_prefix("sk-").unwrap_or(value);
     let letters = Letters::of(tail);
@@ -201,7 +203,7 @@ fn is_model_key(value: &str) -> bool {
 }
 
 /// Words of lower-case letters joined by `-` or `_` can have the form (`xoxo-and-so-forth`, `github_pat_` in the name
-/// of a file); a token drawn at random practically never is letters of one case.
+/// of a file). A random token almost never consists of letters of one case.
 fn is_more_than_words(value: &str) -> bool {
     let letters = Letters::of(value);
     letters.digit || letters.upper

@@ -1,5 +1,5 @@
-//! Chance for tests that draw hundreds of thousands of samples: from a seed, so that a failure repeats, and without
-//! a shrinking tree per sample, which would cost more than the samples.
+//! Random values for tests that draw hundreds of thousands of samples: from a seed, so that a failure is reproducible,
+//! and without a shrinking tree per sample, which would cost more than the samples.
 
 #![allow(dead_code)] // Each test binary draws what it needs.
 
@@ -44,12 +44,12 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// So many characters of an ASCII alphabet.
+    /// Draws `length` characters of an ASCII alphabet.
     pub(crate) fn of(&mut self, alphabet: &str, length: usize) -> String {
         let alphabet = alphabet.as_bytes();
         let mut text = Vec::with_capacity(length + 7);
         while text.len() < length {
-            // Eight characters from each draw: the bias does not matter here, and the speed does.
+            // Take eight characters from each draw: the bias does not matter here, and the speed does.
             for byte in self.bits().to_le_bytes() {
                 text.push(alphabet[usize::from(byte) % alphabet.len()]);
             }

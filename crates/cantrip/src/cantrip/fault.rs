@@ -1,4 +1,4 @@
-//! What keeps a cantrip from being built?
+//! Why can a cantrip not be built?
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use cantrip_circle::CircleFault;
 use cantrip_reply::{Invalid, Refusal, ReplyDraft, codes};
 use serde_json::json;
 
-/// One thing that is wrong. The order of the variants is the order in which faults are told.
+/// One fault of a cantrip. The order of the variants is the order in which faults are reported.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CantripFault {
     NoCrystal,
     NoCircle,
-    /// What the circle says about itself, in its own order.
+    /// A fault of the circle, in the circle's own order.
     Circle(CircleFault),
-    /// A crystal that says programs, in a circle that runs none.
+    /// A crystal that writes programs, in a circle that runs none.
     NeedsCode {
         crystal: String,
     },
-    /// A limit on money that nobody could keep.
+    /// A limit on money that cannot be enforced.
     Unpriced {
         crystal: String,
         limit: Money,
     },
-    /// A crystal to fall back on that could not take the other's place: it has no tools, or says programs of its own.
+    /// A fallback crystal that cannot replace the crystal: it has no tools, or writes programs.
     CannotStandIn {
         crystal: String,
     },
@@ -31,9 +31,9 @@ pub enum CantripFault {
     FoldsTooSoon {
         turns: u64,
     },
-    /// A share of the window that is none.
+    /// A share of the window that is not between 0 and 1.
     WindowShare(f64),
-    /// Something in it has no JSON form: a temperature that is no number.
+    /// A value without a JSON form, such as a temperature that is not a number.
     Unrecordable(String),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for CantripFault {
     }
 }
 
-/// Everything that is wrong with a cantrip, the first to be told first. Never empty.
+/// All faults of a cantrip, in the order of reporting. Never empty.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}", self.first())]
 pub struct CantripFaults(Vec<CantripFault>);
@@ -76,7 +76,7 @@ impl CantripFaults {
         &self.0
     }
 
-    /// The reply: the first in its message, all of them in its data.
+    /// Returns the reply: the first fault in its message, all of them in its data.
     pub fn filled(&self) -> ReplyDraft<Invalid> {
         let all: Vec<String> = self.0.iter().map(CantripFault::to_string).collect();
         let filled = match self.first() {

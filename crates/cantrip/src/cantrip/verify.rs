@@ -7,19 +7,19 @@ use cantrip_reply::Refusal;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// What a verifier found.
+/// The result of a verifier.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The answer stands. A score is the reward of the turn that gave it.
+    /// The answer is accepted. A score becomes the reward of the turn that gave the answer.
     Passed { score: Option<f64> },
-    /// It does not; the entity reads this and goes on.
+    /// The answer is rejected; the entity reads the output and continues.
     Failed { output: String },
 }
 
-/// Looks at an answer when `done` is called, before the cast ends with it.
+/// Checks an answer when `done` is called, before the cast ends with it.
 ///
-/// * It may be called again for the same answer: after a crash nobody knows whether it was.
-/// * A refusal says that it could not look; it ends nothing, and the entity reads it as an error.
+/// * It may be called again for the same answer: after a crash it is unknown whether it was called.
+/// * A refusal means that the check could not be made; it ends nothing, and the entity reads it as an error.
 /// * Dropping the future ends the work.
 pub trait Verifier: Send + Sync + 'static {
     fn verify(&self, answer: &Value) -> impl Future<Output = Result<Verdict, Refusal>> + Send;
@@ -46,7 +46,7 @@ impl<V: Verifier> ErasedVerifier for V {
     }
 }
 
-/// Any verifier, as a cantrip holds it. Cheap to clone.
+/// A verifier of any type, as a cantrip holds it. Cheap to clone.
 #[derive(Clone)]
 pub struct AnyVerifier(Arc<dyn ErasedVerifier>);
 

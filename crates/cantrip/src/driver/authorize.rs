@@ -1,4 +1,4 @@
-//! Policy is asked about calls before they begin.
+//! The policy decides about calls before they begin.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::machine::{AuthorizeKind, AuthorizeRequest, CastFacts, FreeCall, Polic
 use crate::policy::{free_call, unpaid_call};
 
 impl Run {
-    /// What policy says to each of these, under the terms of who pays; where nobody keeps a ledger nobody says anything.
+    /// Returns the policy's answer to each request, under the terms of the payer. Without a ledger there is no policy.
     pub(super) async fn authorize(
         &self,
         facts: &CastFacts,
@@ -42,7 +42,7 @@ impl Run {
         Ok(said)
     }
 
-    /// Policy denies whatever nobody pays for.
+    /// Denies a call that has no payer.
     fn deny_unfunded(&self, AuthorizeRequest { call, about }: AuthorizeRequest, facts: &CastFacts) -> PolicyAnswer {
         let at = self.runtime.now().wall;
         let principal = self.funds.principal(facts.run, facts.cantrip.name());
@@ -87,8 +87,8 @@ impl Run {
         PolicyAnswer::Judged(Box::new((decided, judged)))
     }
 
-    /// Whether the same was asked of the same gate before, in this run or by this entity, and nobody knows what came of it.
-    /// It is looked up in the ledger, so what someone found out meanwhile counts at once.
+    /// Returns true if the same call was made to the same gate before, in this run or by this entity, and its outcome
+    /// is unknown. The ledger is queried each time, so an outcome that was clarified meanwhile counts at once.
     async fn is_barred(&self, subject: &Subject, payer: &RunPayer) -> Result<bool, RunError> {
         let loom = self.runtime.loom();
         let wanted = ReservationFilter {
@@ -125,7 +125,8 @@ impl Run {
         }
     }
 
-    /// What allowed the hold of a call that was just put on record, as the store tells it behind its records.
+    /// Returns the policy decision that allowed the reservation of a call that was just recorded, as read from the
+    /// store.
     pub(super) async fn hold_evaluation(&self, money: &[Operation], last: Seq) -> Result<Option<PolicyOutcome>, Error> {
         let held = money.iter().find_map(|operation| match operation {
             Operation::Reserve(asked) if asked.question.subject.kind == SubjectKind::GateCall => Some(asked.hold.id()),

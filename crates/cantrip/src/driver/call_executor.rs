@@ -1,4 +1,4 @@
-//! Calls that are carried out.
+//! The execution of calls that were decided.
 
 use std::panic::AssertUnwindSafe;
 
@@ -20,19 +20,19 @@ use crate::events::CallProgress;
 use crate::machine::{CallOutcome, CallTask, CallTaskKind};
 use crate::telemetry::SpanScope;
 
-/// Whoever carries out the calls of one entity.
+/// Executes the calls of one entity.
 pub(crate) struct CallExecutor<'a> {
     pub runtime: &'a Runtime,
     pub trace: &'a Trace,
     pub verifier: Option<&'a AnyVerifier>,
     pub belongings: &'a GateSessions,
-    /// What is told of the cast, and of the call whose children have just ended.
+    /// The span of the cast, and the span of the call whose children have just ended.
     pub scope: &'a SpanScope,
     pub delegating: Option<&'a (CallId, SpanScope)>,
 }
 
 impl CallExecutor<'_> {
-    /// One call, from its permit or its refusal to its reply.
+    /// Executes one call, from its permit or its refusal to its reply.
     pub(crate) async fn execute(&self, work: CallTask, stop: StopSignal) -> CallOutcome {
         let scope = match self.delegating {
             Some((call, scope)) if *call == work.identity.call_id => scope.clone(),
@@ -60,7 +60,7 @@ impl CallExecutor<'_> {
             }
             CallTaskKind::Answer(filled) => guarded_reply(guard, self.call(&gate, &identity), Ok(filled)).await,
             CallTaskKind::Verify(answer) => {
-                // A verifier is the caster's code: what goes wrong in it is an error that the entity reads.
+                // A verifier is the caller's code: a failure in it is an error that the entity reads.
                 let given = &mut score;
                 let guarded = guard
                     .call(self.call(&gate, &identity), |rb| async {
@@ -100,7 +100,7 @@ impl CallExecutor<'_> {
         }
     }
 
-    /// Whoever watches this house hears how far the call has come.
+    /// Returns a listener that reports the progress of the call to the watcher.
     fn progress_listener(&self, gate: &str, identity: &Identity) -> ProgressListener {
         let (runtime, gate) = (self.runtime.clone(), gate.to_owned());
         let call_id = identity.call_id;
@@ -110,10 +110,10 @@ impl CallExecutor<'_> {
         };
         ProgressListener::new(move |progress| {
             let progressed = CallProgress { turn_id, call_id, gate: gate.clone(), progress };
-            // Watching changes nothing, not even by a bug of the watcher's.
+            // Watching must not change a run, not even through a bug of the watcher.
             let told = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.watcher().on_progress(progressed)));
             if told.is_err() {
-                tracing::error!("a watcher panicked; what it was told is lost");
+                tracing::error!("a watcher panicked; its event is lost");
             }
         })
     }

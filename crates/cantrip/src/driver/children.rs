@@ -1,4 +1,4 @@
-//! Children: cast together, joined by their parent, told in the order in which they were asked for.
+//! Children: cast concurrently, joined by their parent, and reported in the order in which they were requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::machine::{
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 
 impl EntityDriver {
-    /// Casts the children, or goes on with them, and waits until each has ended.
+    /// Casts or resumes the children, and waits until each has ended.
     pub(super) async fn spawn(
         &mut self,
         spawning: SpawnRequest,
     ) -> Result<Result<Vec<ChildOutcome>, WaitReason>, RunError> {
-        // Who waits holds no place, so a tree that is wider than it may be at once still comes to its end.
+        // A waiting parent holds no place. So a tree that is wider than the concurrency limit still completes.
         self.place = None;
         for child in &spawning.children {
             for crystal in child.cantrip.crystals() {
@@ -47,7 +47,7 @@ impl EntityDriver {
             let Some(joined) = running.join_next().await else { break };
             let (index, rest) = match joined {
                 Ok(rest) => rest,
-                // A bug of ours in a child is one in the run.
+                // A panic in a child is a bug of this runtime, so it panics the run.
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => continue,
             };
@@ -57,7 +57,7 @@ impl EntityDriver {
             }
         }
         self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
-        // Its reply comes of what they came to, and closes it.
+        // The reply of the delegating call is made from the children's outcomes, and closes its span.
         self.delegating = Some((spawning.identity.call_id, scope));
         match waiting {
             Some(waiting) => Ok(Err(waiting)),
@@ -111,7 +111,7 @@ impl EntityDriver {
             Some(labels) => labels.iter().filter_map(|label| label.parse().ok()).collect(),
             None => Labels::clone(self.machine.touched()),
         };
-        // What was known of its crystal when it was made; a child that is made now takes what is known now.
+        // A recorded child keeps the window that was known when it was created; a new child takes the current one.
         let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
         let view = crate::list::MessageList::new(cantrip.frame(capabilities).windowed(window));
@@ -157,7 +157,7 @@ impl EntityDriver {
         self.run.accounting.has_observer(self.entity())
     }
 
-    /// What is told of a child that ended.
+    /// Ends the cast span of a child that ended.
     fn end_cast_span(&self, grown: &ChildOutcome) {
         let end = self.machine.end();
         let ended = CastSpanEnd {
@@ -172,7 +172,7 @@ impl EntityDriver {
 
 type ChildResult = (usize, Result<Result<ChildOutcome, WaitReason>, RunError>);
 
-/// A child to its end. The future is boxed: a child may have children of its own.
+/// Drives a child to its end. The future is boxed, because a child may have children of its own.
 fn drive_child(index: usize, mut driver: EntityDriver) -> std::pin::Pin<Box<dyn Future<Output = ChildResult> + Send>> {
     Box::pin(async move {
         let rest = driver.drive().await;
@@ -192,7 +192,7 @@ fn drive_child(index: usize, mut driver: EntityDriver) -> std::pin::Pin<Box<dyn 
     })
 }
 
-/// What its parent has to know of a child that ended.
+/// Returns what the parent needs to know about a child that ended.
 fn child_outcome(driver: &EntityDriver) -> ChildOutcome {
     let machine = &driver.machine;
     let facts = machine.facts();

@@ -1,4 +1,4 @@
-//! What is asked of a crystal: what it may use is put aside, its images are at hand, and what it used is booked.
+//! Requests to a crystal: the tokens that a request may use are held, its images are loaded, and its usage is charged.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::machine::{CastFacts, CrystalRequest, Input, SummaryRequest, WorstCase
 use crate::telemetry::{ChatSpan, ChatSpanStart};
 
 impl EntityDriver {
-    /// Where no money is kept everything is free; what a request can use of the tree's tokens is put aside. One that
-    /// only others of its tree stand against waits until something of theirs is settled.
-    /// Nothing if the cast is to rest meanwhile.
+    /// Holds the tokens that a request can use of the tree's budget. Without a ledger no money is reserved. If only
+    /// requests of the same tree are in the way, this function waits until one of them is settled. Returns `None` if
+    /// the cast is paused meanwhile.
     pub(super) async fn reserve(&mut self, calls: &[WorstCase]) -> Option<Input> {
         let free = || Some(Input::Reserved);
         let Some(amount) = calls.iter().find_map(|worst| worst.tokens) else { return free() };
         let tokens = Arc::clone(&self.run.tokens);
         let moved = tokens.settlement();
         tokio::pin!(moved);
-        // Listens before it looks, so that nothing is settled between the two unnoticed.
+        // Subscribes before it checks, so that no settlement between the two is missed.
         moved.as_mut().enable();
         match tokens.hold(self.entity(), amount, self.ticket.take()) {
             Ok(hold) => {
@@ -49,7 +49,8 @@ impl EntityDriver {
         }
     }
 
-    /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
+    /// Sends the request and returns the answer of the crystal; `None` if the cast is paused, and then the request is
+    /// dropped.
     pub(super) async fn ask(&mut self, asked: CrystalRequest) -> Result<Option<Input>, RunError> {
         let CrystalRequest { turn, call, place, tries, before, messages, output_tokens } = asked;
         let bodies = self.images(&messages).await?;
@@ -73,7 +74,7 @@ impl EntityDriver {
             sampling: cantrip.call().sampling_settings().clone(),
             thinking: cantrip.call().thinking(),
             format: None,
-            // Who stands in has a window of its own.
+            // A fallback crystal has its own window.
             window: cantrip.profile().window.filter(|_| place == 0),
             caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
             utterances: self.machine.utterances(),
@@ -87,7 +88,7 @@ impl EntityDriver {
         let asking = crystal.ask(&request, &heard).instrument(chat.span());
         let answered = tokio::select! { biased;
             answered = with_propagation(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
-            // What it would have used nobody will know; what was put aside is given back.
+            // The usage of a dropped request cannot be known; the held tokens are released.
             _ = self.halting.wait_halted() => {
                 chat.abandon(&self.run.runtime);
                 return Ok(Some(Input::Interrupted));
@@ -110,7 +111,7 @@ impl EntityDriver {
         }))
     }
 
-    /// How long a request took, for those who count.
+    /// Reports the duration of a request to the watcher.
     fn report_crystal_wait(&self, began: Instant, answered: &Result<Answer, Failure>) {
         let reply = match answered {
             Ok(_) => ReplyType::Success,
@@ -119,7 +120,7 @@ impl EntityDriver {
         self.run.runtime.report_wait(WaitTime::Crystal { reply, took: began.elapsed() });
     }
 
-    /// What is told of a request that is about to leave.
+    /// Starts the span of a request that is about to be sent.
     fn start_chat_span(&self, crystal: &AnyCrystal, request: &Request) -> ChatSpan {
         let asking = ChatSpanStart {
             trace: &self.run.trace,
@@ -134,7 +135,7 @@ impl EntityDriver {
         self.scope.chat(&self.run.runtime, asking)
     }
 
-    /// What was put aside for a request is given back, and what it used is booked with everyone above.
+    /// Releases the tokens that were held for a request, and charges its usage to the entity and all its ancestors.
     fn settle(&self, hold: Option<TokenHold>, price: &Price, answered: &Result<Answer, Failure>) {
         let usage = match answered {
             Ok(answer) => answer.usage,
@@ -153,7 +154,7 @@ impl EntityDriver {
         }
     }
 
-    /// What follows a failed attempt, with the deadline at hand.
+    /// Returns the input that follows a failed attempt, with the time left until the deadline.
     fn failure_input(&self, failure: Failure, tries: u32, turn_id: Option<TurnId>) -> Input {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let now = self.run.runtime.now().wall;
@@ -169,7 +170,8 @@ impl EntityDriver {
         Input::Failed(failure, plan)
     }
 
-    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
+    /// Asks a crystal to summarise the folded turns. The summary is not shown to watchers, because it is not part of
+    /// the turn.
     pub(super) async fn summarise(&mut self, summary: SummaryRequest) -> Option<Input> {
         let SummaryRequest { call, tries, messages, output_tokens } = summary;
         let facts = Arc::clone(self.machine.facts());
@@ -204,7 +206,8 @@ impl EntityDriver {
         })
     }
 
-    /// The images that the list names, read once a cast: only intents bring images. One that is gone is no request.
+    /// Loads the images that the list refers to, once per cast: only intents bring images. If an image is missing, no
+    /// request is sent.
     async fn images(&mut self, messages: &Messages) -> Result<Arc<LoadedBodies>, RunError> {
         if let Some(images) = &self.images {
             return Ok(Arc::clone(images));
@@ -215,7 +218,7 @@ impl EntityDriver {
                 Ok(body) => {
                     loaded.0.insert(image.hash, Arc::clone(body.bytes()));
                 }
-                // What was folded is not sent.
+                // Folded messages are not sent, so their images may be missing.
                 Err(_) if !messages.iter().any(|message| shows(message, image)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -225,7 +228,7 @@ impl EntityDriver {
         Ok(loaded)
     }
 
-    /// How the circle takes a program, for crystals that say one themselves.
+    /// Returns the format in which the circle accepts a program, for crystals that write programs directly.
     fn program(&self, facts: &CastFacts) -> ProgramFormat {
         let medium = facts.circle.medium();
         match (medium.is_code(), facts.cantrip.mode()) {
@@ -238,7 +241,7 @@ impl EntityDriver {
     }
 }
 
-/// Whether a message shows this image.
+/// Returns true if a message shows this image.
 fn shows(message: &Message, image: &BodyRef) -> bool {
     match message {
         Message::User { content: Content::Parts(parts) } => parts.iter().any(|part| match part {

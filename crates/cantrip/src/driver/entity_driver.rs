@@ -1,4 +1,4 @@
-//! One entity at work: the machine, and everything it acts through.
+//! The driver of one entity: its machine, and everything that the machine acts through.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ use crate::machine::{
 use crate::predict::{PredictRequest, PreparedPredict};
 use crate::telemetry::SpanScope;
 
-/// Why an environment is lost though the loom could be told again.
+/// The notice for an environment that is lost although the loom could be replayed.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
 
-/// One entity at work.
+/// Drives one entity: holds its machine and carries out the machine's actions.
 pub(crate) struct EntityDriver {
     pub run: Arc<Run>,
     pub machine: Machine,
@@ -46,7 +46,7 @@ pub(crate) struct EntityDriver {
     pub depth: u64,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
-    /// The time that was used before it sat down, and when it did.
+    /// The time that was used before this driver started, and the moment when it started.
     worked: Duration,
     began: Instant,
     pub(super) deadline: Option<Instant>,
@@ -55,35 +55,35 @@ pub(crate) struct EntityDriver {
     pub(super) items: Option<(TurnId, ItemIds)>,
     pub(super) stage: EventEmitter,
     pub(super) place: Option<OwnedSemaphorePermit>,
-    /// What is put aside for the request that leaves next, or its place among those who wait for that.
+    /// The tokens that are held for the next request, or the place in the queue for them.
     pub(super) hold: Option<TokenHold>,
     pub(super) ticket: Option<QueueTicket>,
-    /// The images of the list, once it was asked for.
+    /// The images of the message list, once the list was requested.
     pub(super) images: Option<Arc<LoadedBodies>>,
-    /// What is told of its cast, and of the call whose children are under way.
+    /// The span of the cast, and the span of the call whose children are running.
     pub(super) scope: SpanScope,
     pub(super) delegating: Option<(CallId, SpanScope)>,
 }
 
-/// Why a seat stopped without an end.
+/// The reason why a driver stopped before the cast ended.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitReason {
     Approval {
         approvals: Vec<String>,
     },
-    /// Its crystal stays down. `detail` has the provider's words that the fault does not have.
+    /// The crystal stays unavailable. `detail` has the provider's words that the fault does not have.
     Crystal {
         fault: RecordedError,
         detail: Option<String>,
     },
-    /// Someone asked it to rest.
+    /// A caller interrupted the run.
     Interrupted,
-    /// Its process ends.
+    /// The process is shutting down.
     HandedBack,
 }
 
 impl WaitReason {
-    /// Both: everything that someone has to do something about.
+    /// Returns the union of both reasons: everything that someone must act on.
     pub(crate) fn merge(self, other: Option<Self>) -> Self {
         match (self, other) {
             (Self::Approval { mut approvals }, Some(Self::Approval { approvals: more })) => {
@@ -95,15 +95,16 @@ impl WaitReason {
     }
 }
 
-/// How a seat came to rest.
+/// The outcome of driving an entity.
 #[derive(Debug)]
 pub(crate) enum DriveOutcome {
     Ended,
     Waiting(WaitReason),
 }
 
-/// Keeps of these records only what tells of things past, and says whether more was there. A commit may hold both what
-/// was done and what is about to be; a cast that rests writes the first part, as if the second had not come to pass.
+/// Keeps only the records of things that already happened, and returns true if others were removed. A commit may hold
+/// both what was done and what is about to start. A cast that stops writes the first part, as if the second had not
+/// been planned.
 fn truncate_new(events: &mut Vec<(Timestamp, Event)>) -> bool {
     let new = events.iter().position(|(_, event)| matches!(event, Event::Attempt(_) | Event::Started(_)));
     match new {
@@ -115,7 +116,7 @@ fn truncate_new(events: &mut Vec<(Timestamp, Event)>) -> bool {
     }
 }
 
-/// Where an entity stands in its tree.
+/// The position of an entity in its tree.
 #[derive(Default)]
 pub(crate) struct TreePosition {
     pub spawned_by: Option<Spawn>,
@@ -124,7 +125,7 @@ pub(crate) struct TreePosition {
     pub parent: Option<(EntityId, HaltSignal)>,
 }
 
-/// What only this entity has, and what it has used of its time.
+/// The values that belong to this entity alone, and the time it has already used.
 pub(crate) struct EntityInit {
     pub seed: u64,
     pub context: Option<Arc<Value>>,
@@ -204,10 +205,10 @@ impl EntityDriver {
         }
     }
 
-    /// Shows again what is recorded of the group that is gone on with, for whoever watches from here on.
+    /// Emits the recorded events of the open group again, for watchers that joined after a resume.
     pub(crate) fn replay_events(&mut self, events: &[(Timestamp, Event)]) {
         let open = self.machine.utterance_turn();
-        // The intent was shown with the first group of the cast.
+        // The intent was emitted with the first group of the cast.
         if self.machine.utterances() > u64::from(open.is_some()) {
             self.stage.skip_intent();
         }
@@ -233,12 +234,12 @@ impl EntityDriver {
         }
     }
 
-    /// Drives the machine until it rests. Its deadline and its parent's end are watched all the while.
+    /// Drives the machine until it stops. Watches the deadline and the parent's end at the same time.
     pub(crate) async fn drive(&mut self) -> Result<DriveOutcome, RunError> {
         let (cancel, entity) = (self.run.cancel.clone(), self.entity());
         let cancelled = async move { cancel.wait_entity_cancelled(entity).await };
         let watched = self.halting.clone().forward_halts(self.deadline, self.parent.clone(), cancelled);
-        // What ends it is looked at first: a cast that is to end does not begin anything.
+        // Halts are polled first: a cast that is to end must not begin anything.
         let rest = tokio::select! { biased;
             never = watched => match never {},
             rest = self.run_loop() => rest,
@@ -361,7 +362,7 @@ impl EntityDriver {
         self.with_step_context(|machine, world| machine.handle_input(what, world))
     }
 
-    /// How much of its time is used.
+    /// Returns the time that the cast has used.
     pub(crate) fn elapsed(&self) -> Duration {
         self.worked + self.began.elapsed()
     }
@@ -386,7 +387,8 @@ impl EntityDriver {
         act(machine, &world)
     }
 
-    /// Writes what was drafted; or why nobody pays for it. Who has to wait for others of its tree waits here.
+    /// Writes the drafted records, or returns why they are not paid for. If other reservations of the tree are in the
+    /// way, this function waits for them.
     async fn append(
         &mut self,
         events: Vec<(Timestamp, Event)>,
@@ -396,7 +398,7 @@ impl EntityDriver {
         let run = Arc::clone(&self.run);
         let settled = run.funds.settlement();
         tokio::pin!(settled);
-        // Listens before it asks, so that nothing is settled between the two unnoticed.
+        // Subscribes before it asks, so that no settlement between the two is missed.
         settled.as_mut().enable();
         let records = match run.append_paid(&events, &bodies, money.clone()).await? {
             WriteOutcome::Whole { bytes, last } => {
@@ -410,7 +412,7 @@ impl EntityDriver {
             }
             WriteOutcome::Refused(refused) => return Ok(Some(UnpaidReason::Refused(refused))),
             WriteOutcome::Wait => {
-                // Who waits for others holds no place that they might need.
+                // While this entity waits for others, it gives up its place: they might need it.
                 self.place = None;
                 tokio::select! { biased;
                     _ = self.halting.wait_halted() => {}
@@ -450,8 +452,8 @@ impl EntityDriver {
         worked
     }
 
-    /// What a program came to. One whose sandbox is gone, through no fault of its own, is run again in another: what it
-    /// was answered is known.
+    /// Returns the outcome of a program. If the sandbox was lost through no fault of the program, the program is run
+    /// again in another one: the answers to its calls are known.
     async fn retry_program(&mut self, ran: Option<Result<ProgramStep, SandboxError>>) -> Result<Input, RunError> {
         let ran = match ran {
             Some(Err(SandboxError::Gone)) => {
@@ -467,7 +469,7 @@ impl EntityDriver {
         Ok(self.program_input(ran))
     }
 
-    /// What a program came to; one that was cut off while it ran is gone with its sandbox.
+    /// Returns the outcome of a program. A program that was cut off while it ran is lost together with its sandbox.
     fn program_input(&mut self, ran: Option<Result<ProgramStep, SandboxError>>) -> Input {
         match ran {
             Some(Ok(ProgramStep::Called(call))) => Input::ProgramCalled(call),
@@ -482,7 +484,8 @@ impl EntityDriver {
         }
     }
 
-    /// Keeps the sandbox with the turn, where it has a snapshot that the records since the last one outweigh.
+    /// Stores a snapshot of the sandbox with the turn, if the sandbox supports it and the records since the last
+    /// snapshot outweigh its size.
     async fn keep_snapshot(&mut self) {
         let SandboxState { sandbox: Some(sandbox), snapshot_policy, .. } = &mut self.sandbox_state else {
             return;
@@ -495,7 +498,7 @@ impl EntityDriver {
         }
     }
 
-    /// The sandbox as the loom tells it, or a new one with a notice.
+    /// Rebuilds the sandbox from the loom, or creates a new one with a notice.
     async fn rebuild(&mut self) -> Result<(), RunError> {
         let facts = Arc::clone(self.machine.facts());
         let isolation = || SandboxOptions { seed: self.seed, context: self.context.as_deref().cloned() };
@@ -506,7 +509,7 @@ impl EntityDriver {
             Some(leaf) => {
                 let thread = self.run.runtime.loom().thread(leaf).await?;
                 let own = render::own_turns(&thread);
-                // Of the open group nothing is over: what of it is sealed is run again with the rest of it.
+                // No turn of the open group is over. Its sealed turns are run again with the rest of the group.
                 let holder = self.machine.utterance_turn();
                 let before = own.iter().take_while(|turn| Some(turn.id) != holder);
                 let mine = |turn: &&cantrip_loom::Turn| !fresh || turn.entity_id == facts.entity;
@@ -548,7 +551,7 @@ impl EntityDriver {
     }
 }
 
-/// The gates among these that keep something for their entity and have nothing here.
+/// Returns the gates among these that keep state for the entity but have none here.
 fn gates_without_state(works: &[CallTask], belongings: &GateSessions) -> Vec<String> {
     let keeping = works.iter().filter_map(|work| match &work.kind {
         CallTaskKind::Enter(permit) if permit.gate().spec().keeps_state => Some(permit.gate().name()),
@@ -557,9 +560,9 @@ fn gates_without_state(works: &[CallTask], belongings: &GateSessions) -> Vec<Str
     keeping.filter(|gate| belongings.is_missing(gate)).map(str::to_owned).collect()
 }
 
-/// Tells these gates whether the entity called them before: in another process, or in what a fork shares.
+/// Notifies these gates if the entity called them before, in another process or in the turns that a fork shares.
 async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belongings: GateSessions) {
-    // A loom that cannot be read now will say so when the next record is written.
+    // If the loom cannot be read now, the next write reports the error.
     let Ok(thread) = runtime.loom().thread(leaf).await else { return };
     let records = || render::own_turns(&thread).iter().flat_map(|turn| &turn.gate_calls);
     for gate in gates.iter().filter(|gate| records().any(|record| record.gate == **gate)) {
@@ -567,7 +570,7 @@ async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belong
     }
 }
 
-/// When the utterance was recorded that the last turns of a thread belong to.
+/// Returns the time at which the utterance of the last turns of a thread was recorded.
 async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestamp>, RunError> {
     let Some(holder) = thread.turns.iter().rev().find(|turn| turn.continuation_of.is_none()) else {
         return Ok(None);
@@ -582,7 +585,7 @@ async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestam
     Ok(None)
 }
 
-/// Has a predict made ready, and tells the office who writes its papers.
+/// Prepares a predict, and registers its observer with the accounting of the run.
 async fn prepare_predict(
     run: &Run,
     facts: &CastFacts,

@@ -1,4 +1,4 @@
-//! How a cast is cut off: from above, by its deadline, by a person.
+//! How is a cast cut off? By its parent, by its deadline, or by a person.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -39,19 +39,19 @@ impl HaltSignal {
         }
     }
 
-    /// Asks the cast to rest before it begins anything new. What was begun is brought to its end.
+    /// Asks the cast to pause before it begins anything new. Work that was begun is completed.
     pub(crate) fn pause(&self) {
         self.paused.send_replace(true);
     }
 
-    /// A cast that ends does not rest.
+    /// Returns true if the cast is asked to pause. A cast that ends does not pause.
     pub(crate) fn is_paused(&self) -> bool {
         *self.paused.borrow() && self.reason().is_none()
     }
 
-    /// Returns when it is to rest.
+    /// Returns when the cast is asked to pause.
     pub(crate) async fn wait_paused(&self) {
-        // The sender lives in self, so waiting cannot fail.
+        // The sender is a field of `self`, so waiting cannot fail.
         let _ = self.paused.subscribe().wait_for(|paused| *paused).await;
     }
 
@@ -59,12 +59,12 @@ impl HaltSignal {
         *self.reason.borrow()
     }
 
-    /// What gates look at.
+    /// Returns the signal that gates check.
     pub(crate) fn stop(&self) -> StopSignal {
         self.stop.clone()
     }
 
-    /// Returns when it is said.
+    /// Returns when the cast is cut off.
     pub(crate) async fn wait_halted(&self) -> TruncationReason {
         let mut said = self.reason.subscribe();
         let said = said.wait_for(Option::is_some).await.ok().and_then(|said| *said);
@@ -74,7 +74,8 @@ impl HaltSignal {
         }
     }
 
-    /// Passes on what ends this cast: a person, the end of its parent, its deadline; and its parent's rest. Never returns.
+    /// Forwards everything that ends this cast (a person, the end of its parent, its deadline) and the parent's pause.
+    /// Never returns.
     pub(crate) async fn forward_halts(
         self,
         deadline: Option<Instant>,

@@ -1,19 +1,19 @@
-//! Whose sandbox is given up when there are too many?
+//! Which sandbox is given up when there are too many?
 //!
-//! An entity that waits to be sent something keeps its sandbox, so that the next program finds its variables at once. A
-//! house with many such entities would fill its memory with them; so beyond a number the one that has been idle for
-//! longest gives up its sandbox and gets it back from the loom, by running its programs again, when it is needed.
+//! An entity that waits for its next intent keeps its sandbox, so that the next program finds its variables at once. In
+//! a runtime with many such entities they would fill the memory. So beyond a limit, the entity that has been idle for
+//! longest gives up its sandbox. It is rebuilt from the loom, by running its programs again, when it is needed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-/// Someone who keeps a sandbox while nothing happens.
+/// A holder of an idle sandbox.
 pub(crate) trait SandboxHolder: Send + Sync {
-    /// Gives it up, unless something happened since it went to rest as number `since`.
+    /// Releases the sandbox, unless the holder was active since it became idle under the number `since`.
     fn release_sandbox(&self, since: u64);
 }
 
-/// Those who rest, the longest first.
+/// The idle holders, longest idle first.
 pub(crate) struct IdleSandboxes {
     most: usize,
     state: Mutex<State>,
@@ -40,14 +40,14 @@ impl IdleSandboxes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number under which the next one goes to rest.
+    /// Returns the number under which the next holder becomes idle.
     pub(crate) fn number(&self) -> u64 {
         let mut state = self.state();
         state.last += 1;
         state.last
     }
 
-    /// Someone rests from now on. Whoever has done so for longest gives way if there are too many.
+    /// Adds an idle holder. If there are too many, the holder that has been idle for longest releases its sandbox.
     pub(crate) fn add(&self, number: u64, who: Weak<dyn SandboxHolder>) {
         let mut evicted = Vec::new();
         {
@@ -59,7 +59,7 @@ impl IdleSandboxes {
                 evicted.push(longest);
             }
         }
-        // Without the lock: giving up a sandbox takes the lock of whoever has it.
+        // Called without this lock, because releasing a sandbox takes the lock of its holder.
         for (number, who) in evicted {
             if let Some(who) = who.upgrade() {
                 who.release_sandbox(number);
@@ -67,7 +67,7 @@ impl IdleSandboxes {
         }
     }
 
-    /// Someone rests no longer, or is gone.
+    /// Removes a holder that is no longer idle or is gone.
     pub(crate) fn remove(&self, number: u64) {
         self.state().resting.remove(&number);
     }

@@ -1,8 +1,8 @@
-//! Who carries out what the machine asks for?
+//! Who carries out the actions that the machine asks for?
 //!
-//! One driver for every store, crystal, circle and medium: it appends, asks, executes, spawns and waits, and tells the
-//! machine what came of it. It decides nothing, so what it loses in a crash is only what was under way. Children run in
-//! tasks that their parent joins; cancelling goes down the tree, answers come up.
+//! One driver serves every store, crystal, circle and medium. It appends, sends requests, executes, spawns and waits,
+//! and reports the results to the machine. It decides nothing, so a crash loses only the work that was in progress.
+//! Children run in tasks that their parent joins. Cancellation travels down the tree, answers travel up.
 
 mod authorize;
 mod call_executor;

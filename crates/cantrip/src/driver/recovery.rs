@@ -1,8 +1,9 @@
-//! What an owner that is gone left reserved.
+//! What happens to the reservations of an owner that is gone?
 //!
-//! Nobody knows what became of the call that it was held for, so it is marked before anything else of the run is asked for.
-//! Left as it is it would count as on its way, and requests of the same tree would wait for it, and for each other, for
-//! ever. A call that is made again under its own key keeps its hold, which then belongs to the lease of its heir.
+//! The outcome of the call that the money was reserved for is unknown, so the reservation is marked before the run
+//! requests anything else. Unmarked, it would count as in progress, and requests of the same tree would wait for it,
+//! and for each other, for ever. A call that is made again under its own key keeps its reservation, which then belongs
+//! to the lease of the new owner.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ use super::{Run, RunError, Runtime, store_refusal};
 use crate::limits::ESTATE_TRIES_MAX;
 
 impl Run {
-    /// The holds of this run that are open; none where no ledger is kept.
+    /// Returns the open reservations of this run; none without a ledger.
     async fn open_holds(&self) -> Result<Vec<ReservationRow>, RunError> {
         let wanted = ReservationFilter { run: Some(self.id), state: Some("reserved"), authorization: None };
         let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
@@ -37,8 +38,8 @@ impl Run {
         }
     }
 
-    /// Says of what earlier owners held that nobody knows what became of it. `is_made_again`: a call that is, with the same
-    /// key, and keeps its hold. Gives the holds that were kept.
+    /// Marks the reservations of earlier owners as having an unknown outcome. A call for which `is_made_again` is true
+    /// is made again with the same key and keeps its reservation. Returns the reservations that were kept.
     pub(crate) async fn recover_holds(
         &self,
         is_made_again: impl Fn(&CallId) -> bool,
@@ -65,7 +66,7 @@ impl Run {
                     }
                     return Ok(kept);
                 }
-                // A sweep of another process came first with one of them.
+                // A sweep of another process marked one of them first.
                 Err(RunError::Conflict(Conflict::Money { .. })) => {}
                 Ok(WriteOutcome::Refused(_) | WriteOutcome::Wait) => return Err(RunError::Unpaid),
                 Err(stopped) => return Err(stopped),
@@ -74,7 +75,8 @@ impl Run {
         Err(RunError::Unpaid)
     }
 
-    /// Marks for all that is held while nobody waits for an answer: requests that were dropped because the run rests.
+    /// Returns marks for all reservations whose answer is no longer awaited: requests that were dropped because the run
+    /// paused.
     pub(crate) async fn dropped_hold_marks(&self) -> Result<Vec<Operation>, RunError> {
         let at = self.runtime.now().wall;
         let holds = self.open_holds().await?;
@@ -82,7 +84,7 @@ impl Run {
     }
 }
 
-/// Whether it is a request to a crystal: of a turn, or of a fold.
+/// Returns true if the call is a request to a crystal, for a turn or for a fold.
 fn is_request(call: &CallId) -> bool {
     match call.caller() {
         Caller::Turn(_) => call.number() == 0,
@@ -91,12 +93,12 @@ fn is_request(call: &CallId) -> bool {
 }
 
 impl Runtime {
-    /// Marks every hold that no living owner can settle any more: of a run that was taken over since, or past its time and
-    /// without a live lease. Gives how many there were. What is under way is never touched, however long it takes: the
-    /// ledger looks again where the mark is written.
+    /// Marks every reservation that no living owner can settle any more: of a run that was taken over since, or expired
+    /// and without a live lease. Returns the number of marked reservations. Work in progress is never touched, however
+    /// long it takes: the ledger checks again where the mark is written.
     ///
-    /// Call it where a process starts that goes on with what others left; while anything is cast here it is done every half
-    /// minute.
+    /// Call it when a process starts that resumes the runs of others. While anything is cast here, it is repeated every
+    /// half minute.
     pub async fn recover(&self) -> Result<u64, Refusal> {
         self.mark_swept();
         self.try_recover().await.map_err(|error| store_refusal(&error))
@@ -123,12 +125,12 @@ impl Runtime {
 
     async fn mark_unknown(&self, run: RunId, row: &AnyReservation) -> Result<bool, Error> {
         let id = row.terms().id();
-        // Whoever sweeps at the same time writes the same step.
+        // A concurrent sweep writes the same step.
         let step = StepId::new(format!("recover-{id}")).expect("a short name");
         let mark = Operation::unknown(id, UnknownOutcome::Crashed, self.now().wall);
         match self.loom().append(Step::annotation(step, run).money(mark)).await? {
             AppendOutcome::Committed(_) => Ok(true),
-            // Its owner lives after all, or has settled it meanwhile.
+            // The owner is alive after all, or has settled the reservation meanwhile.
             AppendOutcome::Conflict(_)
             | AppendOutcome::Refused(_)
             | AppendOutcome::Wait

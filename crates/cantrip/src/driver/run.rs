@@ -1,4 +1,4 @@
-//! A run: one journal, one lease, all machines of a tree.
+//! A run: one journal and one lease for all machines of a tree of entities.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,20 +26,20 @@ use crate::funds::OwnerError;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::{EndedProgram, RefusalWording};
 
-/// Why a run cannot go on. Nothing more of it is executed.
+/// The reason why a run cannot continue. Nothing more of the run is executed.
 #[derive(Debug)]
 pub(crate) enum RunError {
     Store(Error),
-    /// Another owner has it.
+    /// Another worker owns the run.
     Fenced {
         held: Epoch,
         now: Epoch,
     },
-    /// What is in the store does not let the step in.
+    /// The state of the store does not admit the step.
     Conflict(Conflict),
-    /// Money was asked for, and nobody answered it.
+    /// The ledger refused or deferred a step that requests no money.
     Unpaid,
-    /// Nothing serves the medium of the circle.
+    /// No sandbox is available for the medium of the circle.
     Unserved(&'static str),
     Nameless(OwnerError),
 }
@@ -72,7 +72,7 @@ impl RunError {
     }
 }
 
-/// What a failing store is answered with, by the code that its error names.
+/// Returns the refusal for an error of the store, with the code that fits the error.
 pub fn store_refusal(error: &Error) -> Refusal {
     const USABLE_AGAIN: &str = "see that its folder is there and can be written to (cantrip doctor); then a run that was \
                                 cut off goes on: cantrip run resume";
@@ -130,23 +130,23 @@ pub fn store_refusal(error: &Error) -> Refusal {
     }
 }
 
-/// What the journal says about one entity of the run, from its cast on.
+/// The journal's records of one entity of the run, from its cast on.
 #[derive(Debug, Default)]
 pub(crate) struct EntityLog {
     pub entity: Option<cantrip_loom::Entity>,
-    /// Who spawned it.
+    /// The entity that spawned this one.
     pub parent: Option<EntityId>,
     pub cast: Option<cantrip_loom::Cast>,
     pub events: Vec<(Timestamp, Event)>,
-    /// The time that someone worked on its run since it was cast: what passed between two owners, or while the run
-    /// waited, does not count.
+    /// The time that workers spent on the run since the entity was cast. The time between two owners, and the time that
+    /// the run waited, does not count.
     pub worked: Duration,
-    /// What it has touched with all its children that ended, as far as the records go.
+    /// The labels that the entity and its ended children have touched, as far as the records show.
     pub touched: Labels,
 }
 
 impl EntityLog {
-    /// What its own requests and calls have cost, in this currency.
+    /// Returns the cost of the entity's own requests and calls in this currency.
     fn spent(&self, currency: Currency) -> u64 {
         let cost = |event: &Event| match event {
             Event::Opened(opened) => opened.cost,
@@ -168,7 +168,7 @@ impl EntityLog {
         costs.fold(0, |sum, cost| sum.saturating_add(u64::try_from(cost.micros()).unwrap_or(0)))
     }
 
-    /// What its own requests have used, those that failed included.
+    /// Returns the tokens that the entity's own requests used, including failed requests.
     fn used(&self) -> u64 {
         let used = self.events.iter().map(|(_, event)| match event {
             Event::Opened(opened) => opened.usage.total_tokens(),
@@ -190,44 +190,45 @@ impl EntityLog {
     }
 }
 
-/// What a run begins with.
+/// The first records of a run.
 pub(crate) struct FirstRecords {
     pub events: Vec<Event>,
     pub bodies: Vec<Body>,
     pub money: Vec<Operation>,
 }
 
-/// Whether records were written.
+/// The outcome of an attempt to write records.
 #[derive(Debug)]
 pub(crate) enum WriteOutcome {
-    /// All of them, so many bytes, and where the last of them stands.
+    /// All records were written: their size in bytes, and the position of the last one.
     Whole { bytes: u64, last: Seq },
-    /// Nobody pays for what they begin.
+    /// The policy refused to pay for the work that the records begin.
     Refused(Box<PolicyRefusal>),
-    /// Only other holds of the tree stand in the way.
+    /// The write must wait: only other reservations of the tree block it.
     Wait,
 }
 
-/// One journal, one lease.
+/// One run: its journal, its lease and the state that its entities share.
 pub(crate) struct Run {
     pub runtime: Runtime,
     pub id: RunId,
     pub trace: Trace,
     lease: Mutex<Lease>,
     steps: AtomicU64,
-    /// The cantrips that are on record. Whoever writes one down holds it, so that nobody builds on one that is not there yet.
+    /// The cantrips that are recorded. A writer of a cantrip holds the lock, so that no other record refers to a
+    /// cantrip that is not written yet.
     roots: tokio::sync::Mutex<HashSet<CantripId>>,
     pub places: Arc<Semaphore>,
     pub tokens: Arc<TokenBudget>,
     pub funds: RunFunds,
     pub accounting: RunAccounting,
     pub cancel: Cancel,
-    /// Holds of an earlier owner that were kept.
+    /// Reservations of an earlier owner that were kept.
     pub adopted: Arc<HashSet<ReservationId>>,
-    /// Of a run that is gone on with.
+    /// The records of each entity, if the run was resumed.
     pub past: HashMap<EntityId, EntityLog>,
     pub bodies: LoadedBodies,
-    /// How many of its calls were denied, whichever of its entities made them.
+    /// The number of denied calls, over all entities of the run.
     pub calls_denied: AtomicU64,
 }
 
@@ -237,7 +238,7 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Bodies that were read before they are needed.
+/// Bodies that were loaded before they are needed.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedBodies(pub HashMap<Hash, Arc<[u8]>>);
 
@@ -252,7 +253,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Run {
-    /// A run whose first records are written here, under its first lease.
+    /// Opens a new run: writes its first records under its first lease.
     pub(crate) async fn open(
         runtime: Runtime,
         id: RunId,
@@ -292,7 +293,7 @@ impl Run {
         Ok(run)
     }
 
-    /// A run that is taken over.
+    /// Takes over an existing run.
     pub(crate) async fn take_over(
         runtime: Runtime,
         id: RunId,
@@ -318,7 +319,7 @@ impl Run {
             roots: tokio::sync::Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
-            funds: funds,
+            funds,
             accounting: office,
             cancel,
             adopted: Arc::default(),
@@ -328,10 +329,10 @@ impl Run {
         })
     }
 
-    /// Takes in what the journal says about a run that is gone on with.
+    /// Restores the state of a resumed run from its records.
     pub(crate) fn restore(&mut self, past: HashMap<EntityId, EntityLog>, bodies: LoadedBodies) {
         for (entity, log) in &past {
-            // A limit that cannot be read is the cantrip's own, which comes with the entity's seat.
+            // If the recorded wards cannot be read, the cantrip's own apply; they come with the entity's driver.
             let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
             self.funds.enter(*entity, log.parent, wards.as_ref());
             if let Some(parent) = log.parent {
@@ -353,7 +354,8 @@ impl Run {
         (self.past, self.bodies) = (past, bodies);
     }
 
-    /// Counts the calls that these records say were denied. One that was cut off by the end of its cast was not.
+    /// Counts the calls that these records show as denied. A call that was cut off by the end of its cast was not
+    /// denied.
     pub(crate) fn count_denied(&self, events: &[(Timestamp, Event)]) {
         const CUT_OFF: [AnyCode; 2] = [codes::WARD_REACHED.any(), codes::ENDED_FROM_OUTSIDE.any()];
         let denied = |event: &Event| match event {
@@ -380,14 +382,14 @@ impl Run {
         self.calls_denied.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// The entity whose cast is this scope; of an unknown one the root counts.
+    /// Returns the entity whose cast is this scope, or the root entity if the scope is unknown.
     pub(super) fn entity_of_scope(&self, scope: &str) -> Option<EntityId> {
         let of = |log: &EntityLog| log.cast.as_ref().is_some_and(|cast| cast.cast_id.to_string() == scope);
         let root = || self.past.iter().find(|(_, log)| log.parent.is_none()).map(|(entity, _)| *entity);
         self.past.iter().find(|(_, log)| of(log)).map(|(entity, _)| *entity).or_else(root)
     }
 
-    /// What every entity of the run touched, as far as the records go.
+    /// Returns the labels that each entity of the run touched, as far as the records show.
     pub(crate) fn touched_labels(&self) -> HashMap<EntityId, Labels> {
         self.past.iter().map(|(entity, log)| (*entity, log.touched.clone())).collect()
     }
@@ -405,7 +407,7 @@ impl Run {
         }
     }
 
-    /// Writes records of this run, and settles or marks what is held; nothing is reserved.
+    /// Writes records of this run, and settles or marks reservations; nothing is reserved.
     pub(crate) async fn append_moving(
         &self,
         events: Vec<(Timestamp, Event)>,
@@ -417,7 +419,7 @@ impl Run {
         }
     }
 
-    /// Writes records of this run and what becomes of money with them, whole, or says why not.
+    /// Writes records of this run together with its money operations, all or nothing, or returns why not.
     pub(crate) async fn append_paid(
         &self,
         events: &[(Timestamp, Event)],
@@ -429,7 +431,8 @@ impl Run {
         let names_root = events.iter().any(|(_, event)| matches!(event, Event::Root(_)));
         let mut known = if names_root { Some(self.roots.lock().await) } else { None };
         let mut roots = known.as_deref().cloned().unwrap_or_default();
-        // What ends a cast asks for no money, so it is written or the run stops: it can be counted before.
+        // The end of a cast requests no money, so it is either written or the run stops. It can therefore be counted
+        // before the write.
         let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_) | Event::Failed(_)));
         let told = || events.iter().map(|(at, event)| (*at, event));
         let papers = if ends {
@@ -441,14 +444,14 @@ impl Run {
         let opens = self.accounting.predict_start_writes(self.id, lease.epoch.get(), events);
         let mut beside = papers.records;
         for (at, event) in told().filter(|(_, event)| is_new_root(event, &mut roots)) {
-            // With either its run is over, and nothing but these may say so before.
+            // An `End` or a `Failed` closes the run, so the extra records must come before it.
             let closed = !beside.is_empty() && matches!(event, Event::End(_) | Event::Failed(_));
             if closed {
                 for event in beside.drain(..) {
                     drafts.push(RecordDraft::new(at, event)?);
                 }
             }
-            // A run that someone else's papers close as failed has ended with them: it is not given up as well.
+            // If the extra records close the run as failed, the run has already ended: no second failure is recorded.
             if !(closed && matches!(event, Event::Failed(_))) {
                 drafts.push(RecordDraft::new(at, event.clone())?);
             }
@@ -482,7 +485,7 @@ impl Run {
                 Ok(WriteOutcome::Whole { bytes, last })
             }
             AppendOutcome::Refused(decision) => {
-                // A call of a gate has it in its record, and a question to a person is no refusal.
+                // A refused gate call has the refusal in its own record, and a question to a person is not a refusal.
                 if asks && decision.decision == Ruling::Denied {
                     let payer = self.funds.payer().map(|payer| payer.authorization);
                     self.accounting.note_refusal(&decision, payer, self.accounting.entity_of(events));
@@ -495,7 +498,8 @@ impl Run {
         }
     }
 
-    /// Reads from the ledger what a decision that was no yes was made from: the counters and terms of that moment.
+    /// Reads from the ledger the basis of a decision that did not allow the operation: the counters and terms of that
+    /// moment.
     async fn policy_refusal(&self, decision: Decision) -> Result<PolicyRefusal, RunError> {
         let loom = self.runtime.loom();
         let unknown = || Error::NotFound { kind: "decision", id: decision.evaluation_hash.to_string() };
@@ -512,7 +516,7 @@ impl Run {
         Ok(PolicyRefusal { decided, terms })
     }
 
-    /// Takes back questions of a cast that is over. What a person said at the same moment stands.
+    /// Withdraws the questions of a cast that is over. A decision that a person made at the same moment stays valid.
     pub(crate) async fn withdraw_approvals(&self, questions: Vec<ApprovalId>) {
         for approval in questions {
             let (verdict, at) = (ApprovalVerdict::Cancelled, self.runtime.now().wall);
@@ -526,7 +530,7 @@ impl Run {
         }
     }
 
-    /// Puts a step to the store.
+    /// Appends a step to the store and measures the time it takes.
     async fn append_timed(&self, step: Step) -> Result<AppendOutcome, Error> {
         let began = tokio::time::Instant::now();
         let answer = self.runtime.loom().append(step).await;
@@ -543,8 +547,8 @@ impl Run {
         }
     }
 
-    /// Keeps the lease for as long as it is polled, and looks whether someone elsewhere asked the run to end; returns when
-    /// the lease is lost.
+    /// Renews the lease for as long as this future is polled, and checks if a cancellation was requested elsewhere.
+    /// Returns when the lease is lost.
     pub(crate) async fn heartbeat(&self, halting: &HaltSignal) -> RunError {
         let mut seen = Seq::START;
         let mut renewed_at = tokio::time::Instant::now();
@@ -568,7 +572,7 @@ impl Run {
             {
                 tracing::warn!(%error, "holds without an owner could not be looked for");
             }
-            // A store that cannot be read now is noticed by whoever writes to it next.
+            // If the store cannot be read now, the next write reports the error.
             let news: Vec<Record> = self.runtime.loom().read(self.id, seen).try_collect().await.unwrap_or_default();
             seen = news.last().map_or(seen, |record| record.seq);
             if is_asked_for(&news) {
@@ -577,7 +581,7 @@ impl Run {
         }
     }
 
-    /// Gives the lease back. Whoever finds the run may go on with it at once.
+    /// Releases the lease. Another worker may resume the run at once.
     pub(crate) async fn release(&self) {
         let lease = locked(&self.lease).clone();
         if let Err(error) = self.runtime.loom().release(&lease).await {
@@ -586,7 +590,7 @@ impl Run {
     }
 }
 
-/// Whether it holds money for a request to a crystal.
+/// Returns true if the operation reserves money for a request to a crystal.
 fn is_of_request(operation: &Operation) -> bool {
     match operation {
         Operation::Reserve(asked) => asked.question.subject.kind == SubjectKind::ModelCall,
@@ -601,7 +605,7 @@ fn is_of_request(operation: &Operation) -> bool {
     }
 }
 
-/// A cantrip enters a loom once.
+/// Returns false for a cantrip that is already recorded: a loom holds each cantrip once.
 fn is_new_root(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
     match event {
         Event::Root(root) => roots.insert(root.cantrip_id),
@@ -621,7 +625,7 @@ fn is_new_root(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
     }
 }
 
-/// The wrapper's words for what a record keeps.
+/// Words the refusals that a record keeps, by the same guard that wraps calls.
 pub(crate) struct GuardWording<'a> {
     pub guard: &'a Guard,
     pub trace: &'a Trace,
@@ -637,7 +641,7 @@ impl RefusalWording for GuardWording<'_> {
                 let reason = guarded.reply.data().get("reason_code").and_then(Value::as_str);
                 RecordedError::new(guarded.reply.code(), guarded.reply.message()).with_reason_code(reason)
             }
-            // A tool that waits for nothing is ready at once; should it not be, the code says enough.
+            // A tool that does not wait is ready at once. Should it not be, the code alone is enough.
             None => RecordedError::new(code, code.as_str()),
         }
     }

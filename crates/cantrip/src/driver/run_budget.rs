@@ -1,4 +1,4 @@
-//! A budget of one run's own.
+//! The budget of a single run.
 
 use cantrip_canon::kinds;
 use cantrip_canon::{Money, RunId};
@@ -11,8 +11,9 @@ use super::{Runtime, store_refusal};
 use crate::funds::owner_of;
 
 impl Runtime {
-    /// Bounds what a run may spend, and gives the wards that do so where no authorization does. Money is the house's to give:
-    /// an owner whose budget were a grant would give it to itself.
+    /// Limits what a run may spend: for the local owner by an authorization, for all other owners by the returned
+    /// wards. Only the runtime grants money: if the budget of every owner were a grant, owners would grant money to
+    /// themselves.
     pub(crate) async fn budget_wards(&self, run: RunId, budget: Option<Money>) -> Result<Wards, Refusal> {
         let Some(budget) = budget else { return Ok(Wards::default()) };
         if owner_of(self.actor())? == Payer::local() {
@@ -22,7 +23,7 @@ impl Runtime {
         Ok(Wards { max_cost: vec![budget], ..Wards::default() })
     }
 
-    /// Authorizes this run alone to spend so much in all. It is the most specific authorization there is, so nothing else
+    /// Authorizes this run alone to spend this amount in total. It is the most specific authorization, so nothing else
     /// pays for the run, now or when it is resumed.
     async fn grant(&self, run: RunId, budget: Money) -> Result<(), Refusal> {
         let now = self.now().wall;

@@ -1,8 +1,8 @@
-//! Who pays for a run, and what is left of that.
+//! Who pays for a run, and how much is left?
 //!
-//! What counts is the ledger: it decides in the transaction that reserves. What stands here is only what a request is
-//! measured with before it is asked for: the limits of the wards on the way up, and the room of the authorization as it was
-//! when someone last looked. Where a store keeps no ledger the wards are all there is.
+//! The ledger is authoritative: it decides in the transaction that reserves. This module only holds what a request is
+//! measured against before it asks for money: the limits of the wards on the path to the root, and the remaining amount
+//! of the authorization when it was last read. Where a store keeps no ledger, only the wards apply.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,19 +27,19 @@ use crate::machine::RunPayer;
 /// The money of one run.
 #[derive(Debug)]
 pub(crate) struct RunFunds {
-    /// Whose money it is.
+    /// The owner of the money.
     owner: Payer,
-    /// The entity whose conversation it is: the root's, for all of its tree.
+    /// The entity whose conversation this is: the root entity, for the whole tree.
     thread: EntityId,
     funds: Mutex<Funds<Arc<RunPayer>>>,
-    /// When the authorization was last looked at.
+    /// The time when the authorization was last read.
     looked: Mutex<Option<Instant>>,
     currency: Currency,
-    /// Micro-units, counted as tokens are: at every level on the way up.
+    /// The spent micro-units, counted like tokens: at every level up to the root.
     account: TokenBudget,
-    /// What the authorization has left, where it has a limit.
+    /// The amount that the authorization has left, if it has a limit.
     room: Mutex<Option<u64>>,
-    /// What is held for calls that are on their way.
+    /// The amounts reserved for calls in progress.
     held: Mutex<HashMap<ReservationId, Money>>,
     settlement: Notify,
 }
@@ -83,12 +83,12 @@ impl RunFunds {
         self.funds.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who pays, if anybody does.
+    /// Returns the payer, if there is one.
     pub(crate) fn payer(&self) -> Option<Arc<RunPayer>> {
         self.funds().payer()
     }
 
-    /// Who asks, for policy, in a run of an agent of this name.
+    /// Returns the principal for policy evaluation, in a run of an agent with this name.
     pub(crate) fn principal(&self, run: RunId, agent: Option<&str>) -> Principal {
         Principal {
             owner: self.owner.clone(),
@@ -103,7 +103,7 @@ impl RunFunds {
         self.currency
     }
 
-    /// The cap that a root's wards set on everything below it.
+    /// Returns the cap that a root's wards set on its whole tree.
     pub(crate) fn cap(&self, scope: &str, wards: &Wards) -> Option<Operation> {
         let payer = self.payer()?;
         let limit = *wards.max_cost.iter().find(|limit| limit.currency() == payer.currency)?;
@@ -111,13 +111,13 @@ impl RunFunds {
         Some(Operation::SetCap(SetCap { authorization, scope, parent: None, limit }))
     }
 
-    /// An entity takes part, below its parent.
+    /// Adds an entity below its parent.
     pub(crate) fn enter(&self, entity: EntityId, parent: Option<EntityId>, wards: Option<&Wards>) {
         let limit = wards.and_then(|wards| wards.max_cost.iter().find(|limit| limit.currency() == self.currency));
         self.account.enter(entity, parent, limit.and_then(|limit| u64::try_from(limit.micros()).ok()));
     }
 
-    /// A gate cost something.
+    /// Charges the cost of a gate call.
     pub(crate) fn charge_gate(&self, entity: EntityId, cost: Money) {
         if cost.currency() == self.currency {
             self.charge(entity, u64::try_from(cost.micros()).unwrap_or(0));
@@ -128,14 +128,14 @@ impl RunFunds {
         self.account.charge(entity, micros);
     }
 
-    /// What is held for a call of unknown outcome is not there for others.
+    /// Charges the reservation of a call with unknown outcome, because this money is not available to others.
     pub(crate) fn charge_lost(&self, entity: Option<EntityId>, held: Money) {
         if let Some(entity) = entity.filter(|_| held.currency() == self.currency) {
             self.account.charge(entity, u64::try_from(held.micros()).unwrap_or(0));
         }
     }
 
-    /// Takes in what was moved for an entity: what it holds, and what of that is lost from sight.
+    /// Applies the money operations of an entity: its reservations, and those whose outcome became unknown.
     pub(crate) fn apply_operations(&self, entity: EntityId, money: &[Operation]) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for operation in money {
@@ -170,15 +170,15 @@ impl RunFunds {
         }
     }
 
-    /// What the tightest limit leaves, open holds not counted; none without a limit.
+    /// Returns the amount that the tightest limit leaves, without regard to open reservations; `None` without a limit.
     pub(crate) fn left(&self, entity: EntityId) -> Option<Money> {
         let room = *self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let least = [self.account.left(entity), room].into_iter().flatten().min()?;
         Money::new(i64::try_from(least).unwrap_or(i64::MAX), self.currency).ok()
     }
 
-    /// Looks at the authorization again: others may have spent of it, or changed it. One without a limit is looked at now
-    /// and then: whatever costs something is judged where it is reserved, by the terms of that moment.
+    /// Reads the authorization again: others may have spent from it or changed it. An authorization without a limit is
+    /// read only from time to time: every cost is judged when it is reserved, by the terms of that moment.
     pub(crate) async fn refresh(&self, runtime: &Runtime) -> Result<(), RunError> {
         let Some(payer) = self.payer() else { return Ok(()) };
         {
@@ -198,7 +198,7 @@ impl RunFunds {
         Ok(())
     }
 
-    /// Something of the tree's money was moved.
+    /// Notifies waiting requests that a reservation of the tree was settled.
     pub(crate) fn notify_settled(&self) {
         self.settlement.notify_waiters();
     }
@@ -225,7 +225,8 @@ fn payer_from(found: &Authorization, owner: Payer, thread: EntityId) -> RunPayer
     }
 }
 
-/// What an authorization has left for one call, where it has a limit: a day's own is the ledger's to know.
+/// Returns the amount that an authorization has left for one call, if it has a limit. A daily limit is known only to
+/// the ledger.
 fn remaining_micros(authorization: &Authorization) -> Option<u64> {
     let terms = &authorization.agreement.terms;
     let micros = |money: i64| u64::try_from(money).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! What is written beside the first and the last records of a run, in the same steps: receipts, and what else someone
-//! keeps who has something cast.
+//! What is written with the first and the last records of a run, in the same steps? Receipts, and the documents of an
+//! observer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,18 +16,18 @@ use cantrip_spend::{AuthorizationRef, Decision, Ruling};
 
 use crate::machine::{CastFacts, millis};
 
-/// What someone has written beside the records of a run.
+/// Records, rows and bodies that an observer adds to a step of a run.
 #[derive(Debug, Default)]
 pub struct ExtraWrites {
     pub records: Vec<Event>,
     pub rows: Vec<ContractRow>,
-    /// What rows or records name by hash.
+    /// The bodies that the rows or records refer to by hash.
     pub bodies: Vec<Body>,
 }
 
 impl ExtraWrites {
-    /// Adds what is written about one cast inside a run. Its records name that cast, so that whoever reads the run knows
-    /// whom they speak of.
+    /// Adds the writes for one cast inside a run. Their records name that cast, so that a reader of the run knows which
+    /// cast they describe.
     fn add(&mut self, more: ExtraWrites, cast: CastId) {
         for mut event in more.records {
             if let Event::Other { payload, .. } = &mut event {
@@ -50,16 +50,16 @@ pub struct RunStart {
     pub at: Timestamp,
 }
 
-/// How the cast of a run's own entity is over.
+/// The way in which the cast of a run's root entity is over.
 #[derive(Debug, Clone, Copy)]
 pub enum CastEndKind<'a> {
-    /// By its end, whatever that is.
+    /// The cast ended regularly, with any kind of end.
     Ended(&'a End),
-    /// Without one: the loop itself failed, and the run is given up as it stands.
+    /// The loop itself failed: the cast has no end, and the run is abandoned as it is.
     Failed(&'a RecordedError),
 }
 
-/// A cast of a run's own entity that is about to be over.
+/// A cast of a run's root entity that is about to be over.
 #[derive(Debug)]
 pub struct CastEnd<'a> {
     pub run: RunId,
@@ -67,38 +67,39 @@ pub struct CastEnd<'a> {
     pub cast: CastId,
     pub closing: CastEndKind<'a>,
     pub tally: &'a Tally,
-    /// Of every cast of the run, this one too.
+    /// The tallies of every cast of the run, including this one.
     pub tallies: &'a Tallies,
-    /// Which model it asked, and how.
+    /// The model that answered, and its settings.
     pub model: ModelPart,
-    /// What policy said where it refused to pay last; nothing if it did not.
+    /// The last refusal of the policy to pay; `None` if there was none.
     pub refused: Option<PolicyPart>,
     pub at: Timestamp,
     pub latency_ms: u64,
 }
 
-/// Keeps papers about the runs of a house. Without one every cast leaves a receipt, where the store keeps any.
+/// Writes documents about the runs of a runtime. Without an observer, every cast leaves a receipt, if the store keeps
+/// receipts.
 ///
-/// It is asked under the run's lease, before the step is written, and what it gives stands or falls with that step. It
-/// answers at once and touches nothing.
+/// The observer is called under the run's lease, before the step is written, and its writes are part of that step: they
+/// are committed or lost with it. It must return at once and have no side effects.
 pub trait RunObserver: Send + Sync {
-    /// What its runs are.
+    /// Returns the kind of its runs.
     fn kind(&self) -> RunKind;
 
     fn on_start(&self, opens: &RunStart) -> ExtraWrites;
 
-    /// A record of the run is about to be written, with these new bodies. Of a run that is taken over, those that were
-    /// written before are told first.
+    /// Handles a record of the run that is about to be written, with these new bodies. For a run that was taken over,
+    /// the earlier records are passed first.
     fn on_record(&self, at: Timestamp, event: &Event, bodies: &[Body]) {
         let _ = (at, event, bodies);
     }
 
-    /// The cast is about to be over. Records that it gives for a run that failed are written in the place of the failure,
-    /// and end the run for good.
+    /// Handles the end of the cast. For a run that failed, the returned records are written in place of the failure and
+    /// end the run for good.
     fn on_end(&self, closes: &CastEnd<'_>) -> ExtraWrites;
 }
 
-/// Who thinks for an entity, and since when.
+/// The model of an entity, and since when the entity is driven.
 #[derive(Debug, Clone)]
 struct EntityModel {
     model: ModelPart,
@@ -106,10 +107,10 @@ struct EntityModel {
     worked: Duration,
 }
 
-/// The papers of one run.
+/// The accounting of one run: its tallies, receipts and observers.
 pub(crate) struct RunAccounting {
     observer: Option<Arc<dyn RunObserver>>,
-    /// Whether the store keeps receipts at all.
+    /// True if the store keeps receipts.
     keeps: bool,
     loom: LoomId,
     owner: String,
@@ -120,24 +121,25 @@ pub(crate) struct RunAccounting {
 struct Inner {
     tallies: Tallies,
     minds: HashMap<EntityId, EntityModel>,
-    /// The entity that the run is about.
+    /// The root entity of the run.
     root: Option<EntityId>,
-    /// The last refusal of policy, and the entity whose request it refused.
+    /// The last refusal of the policy, and the entity whose request it refused.
     refused: Option<(Option<EntityId>, PolicyPart)>,
-    /// The writers of receipts for predicts inside the run, by the entity that answers each.
+    /// The observers of predicts inside the run, by the entity that answers each.
     attended: HashMap<EntityId, Arc<dyn RunObserver>>,
     /// The caller of each entity.
     parents: HashMap<EntityId, EntityId>,
 }
 
 impl Inner {
-    /// The last cast of the entity that the run is about.
+    /// Returns the last cast of the root entity.
     fn of_root(&self) -> Option<CastId> {
         let root = self.root?;
         self.tallies.all().filter(|(_, tally)| tally.entity == root).last().map(|(cast, _)| cast)
     }
 
-    /// The predict that an entity belongs to: that it answers itself, or that it was asked for by.
+    /// Returns the predict that an entity belongs to: the entity itself, or the nearest ancestor that answers a
+    /// predict.
     fn predict_of(&self, entity: EntityId) -> Option<EntityId> {
         let above = std::iter::successors(Some(entity), |below| self.parents.get(below).copied());
         above.take(self.parents.len() + 1).find(|entity| self.attended.contains_key(entity))
@@ -157,7 +159,8 @@ impl RunAccounting {
         self.observer.as_ref().map_or_else(ExtraWrites::default, |observer| observer.on_start(opens))
     }
 
-    /// A predict is about to be cast, or gone on with: this one writes its papers. `past` are its records so far.
+    /// Adds the observer of a predict that is about to be cast or resumed. `past` holds the records of the predict so
+    /// far.
     pub(crate) fn add_observer(
         &self,
         entity: EntityId,
@@ -178,12 +181,12 @@ impl RunAccounting {
         self.inner().parents.insert(entity, parent);
     }
 
-    /// Whether an entity answers a predict inside the run.
+    /// Returns true if an entity answers a predict inside the run.
     pub(crate) fn has_observer(&self, entity: EntityId) -> bool {
         self.inner().attended.contains_key(&entity)
     }
 
-    /// What goes with the casts of predicts that begin among these records.
+    /// Returns the writes for the predicts whose casts begin in these records.
     pub(crate) fn predict_start_writes(&self, run: RunId, epoch: u64, events: &[(Timestamp, Event)]) -> ExtraWrites {
         let mut papers = ExtraWrites::default();
         let inner = self.inner();
@@ -199,7 +202,7 @@ impl RunAccounting {
         papers
     }
 
-    /// An entity sits down to work.
+    /// Adds an entity whose driver starts.
     pub(crate) fn add_entity(&self, facts: &CastFacts, now: Instant, worked: Duration) {
         let call = facts.cantrip.call();
         let mut settings = to_value(call.sampling_settings()).unwrap_or_default();
@@ -216,7 +219,7 @@ impl RunAccounting {
         self.inner().minds.insert(facts.entity, EntityModel { model, began: now, worked });
     }
 
-    /// Counts records that are written, or were.
+    /// Counts records that are being written or were written before.
     pub(crate) fn count_records<'a>(&self, events: impl IntoIterator<Item = (Timestamp, &'a Event)>, bodies: &[Body]) {
         if !self.keeps {
             return;
@@ -243,13 +246,13 @@ impl RunAccounting {
         }
     }
 
-    /// The entity that the first of these records speaks of whose cast is known.
+    /// Returns the entity of the first of these records whose cast is known.
     pub(crate) fn entity_of(&self, events: &[(Timestamp, Event)]) -> Option<EntityId> {
         let inner = self.inner();
         events.iter().find_map(|(_, event)| inner.tallies.entity_of_event(event))
     }
 
-    /// Policy refused to pay for a request of this entity.
+    /// Records that the policy refused to pay for a request of this entity.
     pub(crate) fn note_refusal(&self, decision: &Decision, payer: Option<AuthorizationRef>, of: Option<EntityId>) {
         let ruling = match decision.decision {
             Ruling::Allowed => "allowed",
@@ -268,12 +271,13 @@ impl RunAccounting {
         self.inner().refused = Some((of, part));
     }
 
-    /// The run is about this one.
+    /// Sets the root entity of the run.
     pub(crate) fn set_root(&self, entity: EntityId) {
         self.inner().root = Some(entity);
     }
 
-    /// What goes with what ends a cast or fails the run among these records, which were counted.
+    /// Returns the writes for each end of a cast, or failure of the run, in these records. The records were counted
+    /// before.
     pub(crate) fn end_writes(&self, run: RunId, events: &[(Timestamp, Event)], now: Instant) -> ExtraWrites {
         let mut papers = ExtraWrites::default();
         if !self.keeps {
@@ -305,7 +309,7 @@ impl RunAccounting {
             let model = mind.map(|mind| mind.model.clone()).unwrap_or_default();
             let predict = inner.predict_of(tally.entity);
             if let Some(predict) = predict {
-                // What the children of a predict did is in its own papers.
+                // The predict's own documents include the work of its children.
                 let Some(observer) = inner.attended.get(&predict).filter(|_| predict == tally.entity) else { continue };
                 let within = |entity: EntityId| inner.predict_of(entity) == Some(predict);
                 let tallies = &inner.tallies.for_entities(within);
@@ -329,7 +333,7 @@ impl RunAccounting {
                     };
                     papers.rows.extend(cast_receipt(tally, place));
                 }
-                // What its children did is in its own papers.
+                // The root's own documents include the work of its children.
                 Some(_) if inner.root != Some(tally.entity) => {}
                 Some(observer) => {
                     let tallies = &inner.tallies;

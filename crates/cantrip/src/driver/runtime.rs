@@ -1,4 +1,4 @@
-//! What a cast needs from the house it is cast in.
+//! What does a cast need from its surroundings? One [`Runtime`]: store, clock, ids, guard and settings.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -24,8 +24,8 @@ use crate::events::{NoWatcher, RetryNotice, WaitTime, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 use crate::predict::PredictPreparer;
 
-/// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
-/// are the same house.
+/// The environment in which cantrips are cast: a loom, a clock, a source of ids, and the guard around every call. Cheap
+/// to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
@@ -39,27 +39,27 @@ struct Inner {
     actor: Actor,
     watcher: Arc<dyn Watcher>,
     askable: bool,
-    /// Who may be told of the trace of a cast.
+    /// The hosts that may receive the trace context of a cast.
     traced: Arc<TracedHosts>,
-    /// Whether spans tell what was said.
+    /// True if spans include content: messages, arguments and results.
     tells_content: bool,
     idle: Arc<IdleSandboxes>,
     rebuild_cpu_max: Duration,
-    /// Who keeps papers about its runs; without one every cast leaves a receipt.
+    /// The observer that writes documents about runs. Without one, every cast leaves a receipt.
     observer: Option<Arc<dyn RunObserver>>,
-    /// Who knows signatures.
+    /// The preparer that knows signatures.
     predicts: Option<Arc<dyn PredictPreparer>>,
-    /// Who pays for what is cast, where someone said so.
+    /// The authorization that pays for casts, if one was named.
     payer: Option<AuthorizationRef>,
-    /// Callers elsewhere reach it.
+    /// True if remote callers reach this runtime.
     open_beyond: bool,
-    /// Whether the store keeps receipts, once someone asked.
+    /// True if the store keeps receipts; known once it was queried.
     keeps_contracts: Arc<tokio::sync::OnceCell<bool>>,
-    /// The runs that are under way here.
+    /// The runs that are being driven here.
     under_way: Arc<Mutex<HashMap<RunId, HaltSignal>>>,
-    /// When holds without an owner were last looked for.
+    /// The time of the last sweep for orphaned reservations.
     swept: Arc<Mutex<Option<tokio::time::Instant>>>,
-    /// What gates keep for entities whose runs wait here.
+    /// The gate sessions of entities whose runs wait here.
     resting: Arc<Mutex<BTreeMap<EntityId, GateSessions>>>,
 }
 
@@ -70,17 +70,17 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// A house with this store, by the machine's own clock and chance.
+    /// Creates a runtime with this store, the machine's clock and the machine's source of randomness.
     pub fn new(store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
         Self::from_parts(AnyLoom::new(store), Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
     }
 
-    /// A house whose looms live as long as it does.
+    /// Creates a runtime whose loom is kept in memory and is lost with it.
     pub fn in_memory() -> Self {
         Self::new(MemoryLoom::new())
     }
 
-    /// A house with a clock and ids of the caller's, for tests and simulations.
+    /// Creates a runtime with the caller's clock and ids, for tests and simulations.
     pub fn from_parts(loom: AnyLoom, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
         let guard = Guard::new(Arc::clone(&clock), Arc::clone(&ids), Redactor::default());
         let owner = format!("process-{:032x}", ids.next_bits(clock.now().wall));
@@ -108,76 +108,79 @@ impl Runtime {
         }))
     }
 
-    /// The same house with another wrapper: other secrets to hide.
+    /// Returns this runtime with another guard, for example with other secrets to redact.
     #[must_use]
     pub fn with_guard(&self, guard: Guard) -> Self {
         self.with_change(|inner| inner.guard = guard)
     }
 
-    /// The same house, watched.
+    /// Returns this runtime with a watcher.
     #[must_use]
     pub fn with_watcher(&self, watcher: impl Watcher + 'static) -> Self {
         self.with_change(|inner| inner.watcher = Arc::new(watcher))
     }
 
-    /// The same house on behalf of someone.
+    /// Returns this runtime acting on behalf of `actor`.
     #[must_use]
     pub fn with_actor(&self, actor: Actor) -> Self {
         self.with_change(|inner| inner.actor = actor)
     }
 
-    /// The same house under another name. It stands in the leases of its runs, where other processes read it; so it may
-    /// say how to find out whether this one still lives.
+    /// Returns this runtime under another worker id. The leases of its runs hold the id, and other processes read it
+    /// there; so the id may describe how to check if this process is alive.
     #[must_use]
     pub fn with_worker_id(&self, owner: WorkerId) -> Self {
         self.with_change(|inner| inner.owner = owner)
     }
 
-    /// The same house with someone who can be asked for an approval.
+    /// Returns this runtime with or without a person who can be asked for approvals.
     #[must_use]
     pub fn with_approvals(&self, askable: bool) -> Self {
         self.with_change(|inner| inner.askable = askable)
     }
 
-    /// The same house, whose spans also tell what was said, given and answered, without secrets. Off unless asked for.
+    /// Returns this runtime with or without content in its spans: messages, arguments and results, with secrets
+    /// redacted. Off by default.
     #[must_use]
     pub fn with_traced_content(&self, tells: bool) -> Self {
         self.with_change(|inner| inner.tells_content = tells)
     }
 
-    /// The same house, which tells these hosts, beside this machine, of the trace that a request to them belongs to.
+    /// Returns this runtime with hosts, besides this machine, that receive the trace context of requests to them.
     #[must_use]
     pub fn with_traced_hosts(&self, hosts: TracedHosts) -> Self {
         self.with_change(|inner| inner.traced = Arc::new(hosts))
     }
 
-    /// The same house, whose idle entities keep so many sandboxes between them: beyond that the one that has been idle
-    /// for longest gives its own up, and gets it back from the loom when it is sent something.
+    /// Returns this runtime with a limit on the sandboxes that idle entities keep in total. Beyond the limit, the
+    /// entity that has been idle for longest gives up its sandbox; it is rebuilt from the loom when the entity receives
+    /// something.
     #[must_use]
     pub fn with_idle_sandboxes_max(&self, most: usize) -> Self {
         self.with_change(|inner| inner.idle = Arc::new(IdleSandboxes::new(most)))
     }
 
-    /// The same house, in which building a sandbox again from its loom may take so much processor time; what takes more
-    /// is given up, and its entity is told that its variables are gone.
+    /// Returns this runtime with a limit on the processor time for rebuilding a sandbox from its loom. A rebuild that
+    /// takes more is abandoned, and its entity is informed that its variables are lost.
     #[must_use]
     pub fn with_rebuild_cpu_max(&self, cpu_max: Duration) -> Self {
         self.with_change(|inner| inner.rebuild_cpu_max = cpu_max)
     }
 
-    /// The same house, in which someone keeps papers about what is cast.
+    /// Returns this runtime with an observer that writes documents about its runs.
     #[must_use]
     pub fn with_observer(&self, observer: impl RunObserver + 'static) -> Self {
         self.with_change(|inner| inner.observer = Some(Arc::new(observer)))
     }
 
-    /// The same house, in which casts can ask signatures: the gate `predict` of a circle needs it.
+    /// Returns this runtime with a preparer, so that casts can call signatures. The gate `predict` of a circle needs
+    /// it.
     #[must_use]
     pub fn with_predict_preparer(&self, predicts: impl PredictPreparer + 'static) -> Self {
         self.with_change(|inner| inner.predicts = Some(Arc::new(predicts)))
     }
 
-    /// Whoever knows signatures here.
+    /// Returns the preparer that knows signatures.
     pub(crate) fn predicts(&self) -> Result<&dyn PredictPreparer, Refusal> {
         self.0.predicts.as_deref().ok_or_else(|| {
             let rule =
@@ -186,15 +189,15 @@ impl Runtime {
         })
     }
 
-    /// The same house, in which this authorization pays for what is cast, and no other: where it does not fit, policy says
-    /// so.
+    /// Returns this runtime with an authorization that pays for casts. No other one is used: if it does not fit, the
+    /// policy refuses.
     #[must_use]
     pub fn with_authorization(&self, authorization: AuthorizationRef) -> Self {
         self.with_change(|inner| inner.payer = Some(authorization))
     }
 
-    /// The same house, reached by callers elsewhere: what its store gives the person at this machine pays for nobody, and
-    /// whoever asks needs an authorization that someone issued.
+    /// Returns this runtime for remote callers: the authorization that the store grants the person at this machine pays
+    /// for no one, and each caller needs an authorization that was issued explicitly.
     #[must_use]
     pub fn for_remote_callers(&self) -> Self {
         self.with_change(|inner| inner.open_beyond = true)
@@ -212,7 +215,7 @@ impl Runtime {
         self.0.observer.as_ref()
     }
 
-    /// Whether its store keeps receipts.
+    /// Returns true if the store keeps receipts.
     pub(crate) async fn keeps_contracts(&self) -> Result<bool, Error> {
         let asked = self.0.keeps_contracts.get_or_try_init(|| async {
             match self.0.loom.receipts(ReceiptFilter::default(), PageRequest { after: None, most: 0 }).await {
@@ -230,23 +233,23 @@ impl Runtime {
         Self(Arc::new(inner))
     }
 
-    /// Keeps what gates keep for an entity while its run waits. Beyond a number the entity that was made first loses it.
+    /// Keeps the gate sessions of an entity while its run waits. Beyond a limit, the oldest entity loses its sessions.
     pub(crate) fn keep_belongings(&self, entity: EntityId, belongings: GateSessions) {
         let dropped = {
             let mut resting = self.0.resting.lock().unwrap_or_else(PoisonError::into_inner);
             resting.insert(entity, belongings);
             if resting.len() > IDLE_SANDBOXES_MAX { resting.pop_first() } else { None }
         };
-        // Without the lock: what is kept may take a while to go.
+        // Dropped without the lock, because closing the sessions may take a while.
         drop(dropped);
     }
 
-    /// Gives it back.
+    /// Removes the gate sessions of the entity and returns them.
     pub(crate) fn take_belongings(&self, entity: EntityId) -> Option<GateSessions> {
         self.0.resting.lock().unwrap_or_else(PoisonError::into_inner).remove(&entity)
     }
 
-    /// An id for a run that is to be cast here, for whoever has to know it before the cast begins.
+    /// Returns a new id for a run, for callers that must know the id before the cast begins.
     pub fn new_run_id(&self) -> RunId {
         self.ids().next(self.now().wall)
     }
@@ -259,8 +262,9 @@ impl Runtime {
         &self.0.guard
     }
 
-    /// The last snapshot on a path, if this medium can load it. It becomes a heap, so its bytes must have the hash that
-    /// stands in its record, which the loom sees to, and the record must have been written here.
+    /// Returns the last snapshot on a path, if this medium can load it. A snapshot becomes a heap, so its bytes must
+    /// match the hash in its record, which the loom checks, and the record must have been written by this store and not
+    /// copied into it.
     pub(crate) async fn last_snapshot(&self, medium: &dyn Medium, turns: &[Turn]) -> Option<SnapshotBase> {
         let at = turns.iter().rposition(|turn| turn.snapshot.is_some())?;
         let turn = turns.get(at)?;
@@ -288,21 +292,21 @@ impl Runtime {
         &self.0.actor
     }
 
-    /// Tells whoever counts.
+    /// Reports a waiting time to the watcher.
     pub(crate) fn report_wait(&self, waited: WaitTime) {
-        // Watching changes nothing, not even by a bug of the watcher's.
+        // Watching must not change a run, not even through a bug of the watcher.
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().on_wait(waited)));
         if told.is_err() {
-            tracing::error!("a watcher panicked; what it was told is lost");
+            tracing::error!("a watcher panicked; its event is lost");
         }
     }
 
-    /// Tells the watcher that a request is made again.
+    /// Reports to the watcher that a request is retried.
     pub(crate) fn report_retry(&self, retrying: RetryNotice) {
-        // Watching changes nothing, not even by a bug of the watcher's.
+        // Watching must not change a run, not even through a bug of the watcher.
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().on_retry(retrying)));
         if told.is_err() {
-            tracing::error!("a watcher panicked; what it was told is lost");
+            tracing::error!("a watcher panicked; its event is lost");
         }
     }
 
@@ -318,22 +322,22 @@ impl Runtime {
         self.0.rebuild_cpu_max
     }
 
-    /// What ends the runs that are under way here.
+    /// Returns the halt signals of the runs that are being driven here.
     pub(crate) fn active_runs(&self) -> MutexGuard<'_, HashMap<RunId, HaltSignal>> {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this house drives a run at the moment.
+    /// Returns true if this runtime is driving the run at the moment.
     pub fn is_driving(&self, run: RunId) -> bool {
         self.active_runs().contains_key(&run)
     }
 
-    /// Holds without an owner are being looked for.
+    /// Records that a sweep for orphaned reservations has started.
     pub(crate) fn mark_swept(&self) {
         *self.0.swept.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::time::Instant::now());
     }
 
-    /// Whether it is time to do so; who is told yes does.
+    /// Claims the sweep if one is due.
     pub(crate) fn claim_sweep(&self) -> bool {
         let mut swept = self.0.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let due = swept.is_none_or(|at| at.elapsed() >= Duration::from_millis(SWEEP_MS));
@@ -356,7 +360,7 @@ impl Runtime {
     }
 }
 
-/// The machine's clock. Its monotonic side is the executor's, so a test that pauses time pauses this clock too.
+/// The machine's clock. Its monotonic part is the executor's, so a test that pauses time pauses this clock too.
 #[derive(Debug)]
 pub struct MachineClock {
     started: tokio::time::Instant,
@@ -369,7 +373,7 @@ impl MachineClock {
         Self { started: tokio::time::Instant::now(), wall: Timestamp::EPOCH.after(since) }
     }
 
-    /// A clock that starts at `wall`.
+    /// Creates a clock that starts at `wall`.
     pub fn starting(wall: Timestamp) -> Self {
         Self { started: tokio::time::Instant::now(), wall }
     }
@@ -388,7 +392,7 @@ impl Clock for MachineClock {
     }
 }
 
-/// Chance from the operating system.
+/// Randomness from the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MachineEntropy;
 
@@ -397,7 +401,7 @@ impl Entropy for MachineEntropy {
         if getrandom::fill(buffer).is_ok() {
             return;
         }
-        // Without a source of chance ids must still differ: the standard library keys its maps from what it has.
+        // Without a source of randomness, ids must still differ: the standard library seeds its maps from what it has.
         for chunk in buffer.chunks_mut(8) {
             let drawn = RandomState::new().build_hasher().finish().to_le_bytes();
             chunk.copy_from_slice(&drawn[..chunk.len()]);

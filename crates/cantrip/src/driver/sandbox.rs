@@ -16,52 +16,52 @@ use serde_json::Value;
 use crate::limits::SNAPSHOT_RECORDS_BYTES_MIN;
 use crate::machine::{ProgramStart, is_same_json, program_answer, program_name, timestamp_from_millis};
 
-/// What an entity acts in, between and during programs.
+/// The sandbox of an entity and its gate sessions, between and during programs.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxState {
     pub sandbox: Option<Box<dyn Sandbox>>,
     pub paused: Option<Box<dyn PausedProgram>>,
-    /// What gates keep for it.
+    /// The sessions that gates keep for the entity.
     pub belongings: GateSessions,
-    /// What the next observation begins with.
+    /// The notice that the next observation begins with.
     pub lost: Option<String>,
     pub snapshot_policy: SnapshotPolicy,
-    /// The group that is being acted out, by the turn that holds its utterance.
+    /// The group that is being executed, by the turn that holds its utterance.
     group: Option<TurnId>,
-    /// Its programs so far, the last of them perhaps under way: none of them is in a closed turn, so a sandbox that is
-    /// rebuilt from the loom has to be taken through them again.
+    /// The programs of the group so far; the last one may still be running. None of them is in a closed turn, so a
+    /// sandbox that is rebuilt from the loom must run them again.
     replays: Vec<ProgramReplay>,
 }
 
-/// What was recorded of an entity since its last snapshot, against what a snapshot weighs. One is stored only when the
-/// records outweigh it, so all of them together never weigh more than the thread.
+/// Compares the size of an entity's records since its last snapshot with the size of a snapshot. A snapshot is stored
+/// only when the records outweigh it, so all snapshots together are never larger than the thread.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotPolicy {
     records: u64,
-    /// Of the last one that was looked at.
+    /// The size in bytes of the last snapshot that was considered.
     snapshot: u64,
 }
 
 impl SnapshotPolicy {
-    /// Where it stands behind a snapshot of this weight, with these turns after it.
+    /// Creates the state after a snapshot of this size, with these turns recorded after it.
     pub(crate) fn since_snapshot(snapshot: u64, turns: &[Turn]) -> Self {
         let written = turns.iter().map(|turn| serde_json::to_vec(turn).map_or(0, |text| text.len() as u64));
         Self { records: written.sum(), snapshot }
     }
 
     pub(crate) fn add(&mut self, records: u64, events: &[(Timestamp, Event)], bodies: &[Body]) {
-        // The snapshot itself is among the bodies of the turn that keeps it.
+        // The snapshot itself is one of the bodies of the turn that keeps it.
         let snapshots: Vec<Hash> = events.iter().filter_map(|(_, event)| snapshot_hash(event)).collect();
         let bodies = bodies.iter().filter(|body| !snapshots.contains(&body.hash()));
         self.records += records + bodies.map(|body| body.bytes().len() as u64).sum::<u64>();
     }
 
-    /// Whether it is worth looking at.
+    /// Returns true if a snapshot is worth taking.
     pub(crate) fn is_due(&self) -> bool {
         self.records >= self.snapshot.max(SNAPSHOT_RECORDS_BYTES_MIN)
     }
 
-    /// The snapshot as a body, if the records outweigh it.
+    /// Returns the snapshot as a body, if the records outweigh it.
     pub(crate) fn snapshot_if_due(&mut self, snapshot: Arc<[u8]>) -> Option<Body> {
         self.snapshot = snapshot.len() as u64;
         let body = Body::new(snapshot).ok().filter(|_| self.snapshot <= self.records)?;
@@ -89,51 +89,52 @@ fn snapshot_hash(event: &Event) -> Option<Hash> {
     }
 }
 
-/// A snapshot, and how many of the turns of its path it holds.
+/// A snapshot, and the number of turns of its path that it contains.
 #[derive(Debug, Clone)]
 pub(crate) struct SnapshotBase {
     pub snapshot: Arc<[u8]>,
     pub turns: usize,
 }
 
-/// A program, and what it was answered.
+/// A program and the answers to its calls.
 #[derive(Debug)]
 struct ProgramReplay {
     starting: ProgramStart,
     answered: Vec<(ProgramCall, Answer, Timestamp)>,
 }
 
-/// What a second run of recorded programs came to.
+/// The outcome of running recorded programs again.
 pub(crate) enum RebuildOutcome {
-    /// As it was.
+    /// The programs behaved as recorded.
     Restored(Option<Box<dyn Sandbox>>),
-    /// At this turn it asked for something else, or ended otherwise.
+    /// At this turn a program made another call, or ended in another way.
     Differs(Box<Difference>),
-    /// It took more processor time than it was given.
+    /// The programs took more processor time than they were given.
     TooLong,
     Lost,
 }
 
-/// What turns do not say about the programs in them.
+/// The inputs of a rebuild that the turns do not contain.
 pub(crate) struct RebuildOptions {
-    /// When the last group was opened, if its last turn is sealed: a program without an end has no clock on record.
+    /// The time at which the last group was opened, if its last turn is sealed: a program without an end has no clock
+    /// on record.
     pub opened: Option<Timestamp>,
-    /// Processor time for all of them.
+    /// The limit on processor time for all programs together.
     pub cpu_max: Duration,
 }
 
-/// Where a second run first differs.
+/// The first place where a second run differs from the records.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
     pub sequence: u64,
-    /// The number of the call in its group; none for an output.
+    /// The number of the call in its group; `None` for an output.
     pub call: Option<u32>,
     pub kind: &'static str,
     pub recorded: Value,
     pub found: Value,
 }
 
-/// A group of turns: one utterance with all it caused.
+/// Splits turns into groups: one utterance with all the turns that it caused.
 pub(crate) fn groups(turns: &[Turn]) -> Vec<&[Turn]> {
     let mut rest = turns;
     let mut groups = Vec::new();
@@ -146,8 +147,8 @@ pub(crate) fn groups(turns: &[Turn]) -> Vec<&[Turn]> {
     groups
 }
 
-/// Runs the programs of these turns again, from a snapshot on or in a new sandbox, against their recorded answers. No
-/// gate is entered.
+/// Runs the programs of these turns again, from a snapshot or in a new sandbox, with their recorded answers. No gate is
+/// entered.
 pub(crate) async fn rebuild(
     medium: &dyn Medium,
     circle: &Circle,
@@ -185,7 +186,7 @@ async fn replay(
             }
             Err(rebuilt) => return rebuilt,
         }
-        // One program is bounded by its wards, so looking at the clock between them is enough.
+        // One program is bounded by its wards, so checking the clock between programs is enough.
         if used > cpu_max {
             return RebuildOutcome::TooLong;
         }
@@ -215,7 +216,7 @@ async fn replay_group(
             .filter(|record| of_call(&record.tool_call_id))
             .filter(|record| matches!(record.settlement, Settlement::Settled(_)))
             .collect();
-        // A fork from a sealed turn has no end of its program: the sandbox stands where the last answer left it.
+        // A fork from a sealed turn has no end of its program: the sandbox stays where the last answer left it.
         let whole = !outputs.is_empty();
         let clock = outputs.first().and_then(|output| timestamp_from_millis(output.clock_ms));
         let closed = || group.first().map(|turn| turn.metadata.timestamp);
@@ -235,7 +236,7 @@ async fn replay_group(
     Ok((sandbox, used))
 }
 
-/// The last reading of the clock before the program of this call, which is the last of its group.
+/// Returns the last reading of the clock before the program of this call, which is the last of its group.
 fn last_clock_before(group: &[Turn], program: &Option<String>) -> Option<Timestamp> {
     let records = group.iter().flat_map(|turn| &turn.gate_calls).filter(|record| record.tool_call_id != *program);
     let readings = records.filter_map(|record| match &record.settlement {
@@ -245,8 +246,8 @@ fn last_clock_before(group: &[Turn], program: &Option<String>) -> Option<Timesta
     readings.max()
 }
 
-/// The programs of an utterance, each with the call that brought it; one that stood in the text has none. Which way they
-/// came is told by the records: a fork may be of another mode than what it branched off from.
+/// Returns the programs of an utterance, each with the call that carried it, or `None` if the program was in the text.
+/// The records show which way it came: a fork may have another mode than the thread it branched from.
 fn programs(medium: &dyn Medium, circle: &Circle, group: &[Turn]) -> Vec<(Option<String>, String)> {
     let Some(said) = group.first().and_then(|turn| turn.utterance.as_ref()) else { return Vec::new() };
     let outputs = group.iter().flat_map(|turn| &turn.outputs).map(|output| &output.tool_call_id);
@@ -320,7 +321,7 @@ fn difference_at(
     RebuildOutcome::Differs(Box::new(Difference { sequence, call, kind, recorded, found }))
 }
 
-/// What a program printed and came to, then and now.
+/// Compares the recorded output and result of a program with the new ones.
 pub(crate) fn output_difference(recorded: &[&OutputRecord], found: &OutputRecord, sequence: u64) -> Option<Difference> {
     let console: Vec<&String> = recorded.iter().flat_map(|output| &output.console).collect();
     let value = recorded.iter().find_map(|output| output.value.as_ref());
@@ -336,7 +337,7 @@ pub(crate) fn output_difference(recorded: &[&OutputRecord], found: &OutputRecord
 }
 
 impl SandboxState {
-    /// A program of this group is about to start.
+    /// Prepares for a program of this group.
     pub(crate) fn enter_group(&mut self, group: Option<TurnId>) {
         if self.group != group {
             self.group = group;
@@ -367,7 +368,7 @@ impl SandboxState {
         Ok(self.take_step(next))
     }
 
-    /// Takes a sandbox that was rebuilt from the loom through the programs of the open group that have ended.
+    /// Runs the ended programs of the open group again in a sandbox that was rebuilt from the loom.
     pub(crate) async fn catch_up(&mut self) -> Result<(), SandboxError> {
         let Some(mut sandbox) = self.sandbox.take() else { return Ok(()) };
         for course in &self.replays {
@@ -380,7 +381,7 @@ impl SandboxState {
         Ok(())
     }
 
-    /// The same, and then through the one that was under way, to where it stood.
+    /// Does the same, and then runs the unfinished program up to the point that it had reached.
     pub(crate) async fn catch_up_whole(&mut self) -> Result<ProgramStep, SandboxError> {
         let last = self.replays.pop().ok_or(SandboxError::Stopped)?;
         self.catch_up().await?;
@@ -416,7 +417,7 @@ async fn begin(sandbox: Box<dyn Sandbox>, starting: ProgramStart) -> Result<Prog
 }
 
 impl ProgramReplay {
-    /// Runs it again with the answers it was given; it must ask for the same.
+    /// Runs the program again with the answers it was given; it must make the same calls.
     async fn replay(&self, sandbox: Box<dyn Sandbox>) -> Result<ProgramEvent, SandboxError> {
         let mut next = begin(sandbox, self.starting.clone()).await?;
         for (call, answer, clock) in &self.answered {
@@ -429,7 +430,7 @@ impl ProgramReplay {
     }
 }
 
-/// How far a program came.
+/// The point that a program has reached.
 pub(crate) enum ProgramStep {
     Called(ProgramCall),
     Ran(Box<OutputRecord>, ProgramEnd),

@@ -1,11 +1,11 @@
-//! What has a tree used of its tokens, and who may use the next ones?
+//! How many tokens has a tree used, and which request may use the next ones?
 //!
-//! `max_tokens` bounds a subtree: what a child uses is charged to it and to everyone above it as it is answered, and a
-//! request puts aside the worst it can come to at every level before it leaves. So siblings that run at once cannot
-//! overdraw together. A request that only open holds stand against waits, in the order of asking; checking the sum
-//! before each request without holding anything was the alternative, and is a race.
+//! `max_tokens` bounds a subtree. The usage of a child is charged to the child and to all its ancestors when the
+//! response arrives, and a request holds its worst case at every level before it is sent. So concurrent siblings cannot
+//! overdraw the budget together. A request that only open holds stand against waits, in the order of asking. The
+//! alternative was to check the sum before each request without a hold; that is a race.
 //!
-//! Nothing here is recorded: usage stands in the records of answers and failed attempts, and a resume adds it up again.
+//! Nothing here is recorded: usage is in the records of responses and failed attempts, and a resume adds it up again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,23 +24,23 @@ pub(crate) struct TokenBudget {
 #[derive(Debug, Default)]
 struct State {
     scopes: HashMap<EntityId, SubtreeBudget>,
-    /// Who waits, in the order of asking, and for which scopes.
+    /// The waiting requests in the order of asking, each with its scopes.
     waiting: BTreeMap<u64, BTreeSet<EntityId>>,
     asked: u64,
 }
 
-/// One entity with everything below it.
+/// The budget of one entity with everything below it.
 #[derive(Debug, Default)]
 struct SubtreeBudget {
     parent: Option<EntityId>,
     limit: Option<u64>,
     spent: u64,
-    /// Put aside for requests that are on their way.
+    /// The tokens held for requests in progress.
     held: u64,
 }
 
 impl State {
-    /// The entity and everyone above it.
+    /// Returns the entity and all its ancestors.
     fn path(&self, entity: EntityId) -> Vec<EntityId> {
         let mut path = Vec::new();
         let mut next = Some(entity);
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// What was put aside for one request. Dropped, it is given back and nothing is charged.
+/// The tokens held for one request. If dropped, they are released and nothing is charged.
 #[derive(Debug)]
 pub(crate) struct TokenHold {
     tokens: Arc<TokenBudget>,
@@ -68,18 +68,18 @@ pub(crate) struct TokenHold {
     amount: u64,
 }
 
-/// A place among those who wait. Dropped, it is given up.
+/// A place in the queue of waiting requests. If dropped, the place is given up.
 #[derive(Debug)]
 pub(crate) struct QueueTicket {
     tokens: Arc<TokenBudget>,
     number: u64,
 }
 
-/// Why a request may not leave yet.
+/// The reason why a request may not be sent yet.
 #[derive(Debug)]
 pub(crate) struct TokenHoldError {
     pub ticket: QueueTicket,
-    /// Something is on its way whose end may make room; otherwise what was asked for has to be measured anew.
+    /// True if the end of a request in progress may make room. Otherwise the request must be measured again.
     pub waits: bool,
 }
 
@@ -88,37 +88,38 @@ impl TokenBudget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entity takes part, below its parent. What was charged to it before stays.
+    /// Adds an entity below its parent. Earlier charges to the entity remain.
     pub(crate) fn enter(&self, entity: EntityId, parent: Option<EntityId>, limit: Option<u64>) {
         let mut state = self.state();
         let scope = state.scopes.entry(entity).or_default();
         (scope.parent, scope.limit) = (parent, limit);
     }
 
-    /// An entity has ended: what it used is its ancestors' already.
+    /// Removes an entity that has ended: its usage is already charged to its ancestors.
     pub(crate) fn leave(&self, entity: EntityId) {
         self.state().scopes.remove(&entity);
     }
 
-    /// What the tightest limit from the entity up to the root leaves, open holds not counted; none without a limit.
+    /// Returns the tokens that the tightest limit from the entity up to the root leaves, without regard to open holds;
+    /// `None` without a limit.
     pub(crate) fn left(&self, entity: EntityId) -> Option<u64> {
         let state = self.state();
         let scopes = state.path(entity).into_iter().filter_map(|id| state.scopes.get(&id));
         scopes.filter_map(|scope| scope.limit.map(|limit| limit.saturating_sub(scope.spent))).min()
     }
 
-    /// Books what was used at every level.
+    /// Charges used tokens at every level.
     pub(crate) fn charge(&self, entity: EntityId, used: u64) {
         self.state().along(entity, |scope| scope.spent = scope.spent.saturating_add(used));
         self.settlement.notify_waiters();
     }
 
-    /// Completes when something was settled after it was made and enabled.
+    /// Returns a future that completes when something is settled after the future was created and enabled.
     pub(crate) fn settlement(&self) -> Notified<'_> {
         self.settlement.notified()
     }
 
-    /// Puts `amount` aside at every level. Whoever waits for one of these levels since before comes first.
+    /// Holds `amount` at every level. Requests that already wait for one of these levels come first.
     pub(crate) fn hold(
         self: &Arc<Self>,
         entity: EntityId,
@@ -148,7 +149,7 @@ impl TokenBudget {
         if in_the_way.is_empty() {
             state.along(entity, |scope| scope.held = scope.held.saturating_add(amount));
             drop(state);
-            // Its place among those who wait, if it had one, is free.
+            // The request's place in the queue, if it had one, is free now.
             drop(ticket);
             return Ok(TokenHold { tokens: Arc::clone(self), entity, amount });
         }
@@ -160,7 +161,7 @@ impl TokenBudget {
 }
 
 impl TokenHold {
-    /// The request was answered, or failed: what it used is booked in full, also beyond what was put aside.
+    /// Settles a request that was answered or failed: its usage is charged in full, even beyond the held amount.
     pub(crate) fn settle(self, used: u64) {
         self.tokens.state().along(self.entity, |scope| scope.spent = scope.spent.saturating_add(used));
     }

@@ -1,9 +1,9 @@
-//! A run that is not watched, told from its records.
+//! How is a run that was not watched shown? By events that are made from its records.
 //!
-//! Whoever watches sees more: text while it is written, attempts that came to nothing. What is told here is what stands on
-//! record, item by item, each of them complete; under the names that a watcher saw where a turn went as most do, at the
-//! first attempt and each kind of item in one piece. Who may have seen either forgets what it holds of a turn when the turn
-//! is started again.
+//! A live watcher sees more: text while it is written, and failed attempts. These events show what is on record, item
+//! by item, each item complete. Their ids are the ones that a live watcher saw in the usual case: the turn succeeded at
+//! the first attempt, and each kind of item came in one piece. A viewer that may have seen both must forget the items
+//! of a turn when the turn is started again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::{EventEmitter, Watcher};
 use crate::driver::{LoadedBodies, Runtime};
 use crate::journal::{RecordEntities, body_refs};
 
-/// Tells a run from its records, which it is given one after the other from the first.
+/// Translates the records of a run into events. It takes the records in order, from the first.
 pub struct RecordTranslator {
     runtime: Runtime,
     heard: EventBuffer,
@@ -35,14 +35,14 @@ impl std::fmt::Debug for RecordTranslator {
     }
 }
 
-/// What a record tells.
+/// The events of one record.
 #[derive(Debug, Default)]
 #[must_use = "show it"]
 pub struct TranslatedRecord {
-    /// The group of turns that the record belongs to, by the name under which it is seen.
+    /// The group of turns that the record belongs to, by the id that viewers see.
     pub group: Option<TurnId>,
     pub events: Vec<StreamEvent>,
-    /// Whether the group ends with this record; then the last event says so.
+    /// True if the group ends with this record; then the last event reports the end.
     pub closes: bool,
 }
 
@@ -83,8 +83,8 @@ impl RecordTranslator {
         }
     }
 
-    /// Takes the next record. `wants` says of a group whether it is to be told; of one that is not, no body is read and
-    /// only its end is in the events.
+    /// Translates the next record. `wants` returns true for a group that is to be shown. For other groups no body is
+    /// read, and the events contain only the end.
     pub async fn translate(
         &mut self,
         record: &Record,
@@ -154,7 +154,7 @@ impl RecordTranslator {
         Ok(TranslatedRecord { group: Some(group), events, closes })
     }
 
-    /// A further cast of an entity, which may have been made in an earlier run.
+    /// Handles a further cast of an entity, which may have been created in an earlier run.
     async fn begin_cast(&mut self, entity: EntityId, cast: cantrip_canon::CastId) -> Result<(), Error> {
         if !self.entities.contains_key(&entity) {
             let made = self.runtime.loom().entity(entity).await?.entity;
@@ -167,7 +167,7 @@ impl RecordTranslator {
         Ok(())
     }
 
-    /// Sets the stage of an entity that is about to say something for the first time.
+    /// Creates the emitter of an entity before its first utterance.
     async fn prepare_emitter(
         &mut self,
         entity: EntityId,
@@ -226,7 +226,7 @@ impl RecordTranslator {
         Ok(())
     }
 
-    /// The name of a cantrip's crystal.
+    /// Returns the name of a cantrip's crystal.
     async fn crystal(&mut self, cantrip: CantripId) -> Result<String, Error> {
         if !self.crystals.contains_key(&cantrip)
             && let Some(loom) = self.loom

@@ -1,4 +1,4 @@
-//! What a fold says.
+//! The text of a fold.
 
 use cantrip_loom::Content;
 
@@ -6,12 +6,12 @@ use super::FoldPlan;
 use crate::limits::{INTENT_QUOTED_BYTES_MAX, INTENT_QUOTED_BYTES_MIN, INTENTS_QUOTED_SHARE_OF_WINDOW};
 use crate::list::{GateCallCount, Group, MessageList};
 
-/// What an entity can do about turns that it does not see.
+/// The ways in which an entity can recall turns that are not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecallOptions {
-    /// It has the gate `loom`.
+    /// True if the entity has the gate `loom`.
     pub loom: bool,
-    /// Its variables are where they were.
+    /// True if the entity's variables are unchanged.
     pub variables: bool,
 }
 
@@ -23,7 +23,7 @@ impl RecallOptions {
     }
 }
 
-/// The text of the strategy `window`: what was done, without asking anyone.
+/// Returns the text of the strategy `window`: a description of the work, made without a crystal.
 ///
 /// `[Folded: turns 1-18] 18 turns are not shown. Gates: read x12 (2 failed), write x4. Last said: "..."`
 pub fn window_text(view: &MessageList, plan: &FoldPlan, means: RecallOptions) -> String {
@@ -34,8 +34,8 @@ pub fn window_text(view: &MessageList, plan: &FoldPlan, means: RecallOptions) ->
     format!("{} {turns} {are} not shown.{}{done}{}", mark(plan), intents(view, plan.groups), means.hint())
 }
 
-/// What is told of turns that an earlier fold took out of the list, where those of this one stay in it. Where all turns
-/// show it stands in no list: their results say it.
+/// Returns the text about the turns that an earlier fold removed from the list, while the turns of this fold stay in
+/// it. If all turns are shown, the text is in no list, because their shortened results have the same mark.
 pub(super) fn selective(view: &MessageList, plan: &FoldPlan, means: RecallOptions) -> String {
     match view.folded().turns {
         None => mark(plan),
@@ -46,7 +46,7 @@ pub(super) fn selective(view: &MessageList, plan: &FoldPlan, means: RecallOption
     }
 }
 
-/// What a crystal wrote, and what it need not remember to write.
+/// Returns the text that a crystal wrote, with the facts that the crystal need not write itself.
 pub(super) fn summary(view: &MessageList, plan: &FoldPlan, means: RecallOptions, written: &str) -> String {
     format!("{} {written}{}{}", mark(plan), intents(view, plan.groups), means.hint())
 }
@@ -55,7 +55,7 @@ fn mark(plan: &FoldPlan) -> String {
     format!("[Folded: turns {}-{}]", plan.from, plan.to)
 }
 
-/// The gates and the last words of what was folded before and of these groups.
+/// Describes the gate calls and the last text of earlier folds and of these groups.
 fn describe_work(view: &MessageList, gone: &[Group]) -> String {
     let mut deeds = view.folded().deeds.clone();
     gone.iter().for_each(|group| GateCallCount::add_all(&mut deeds, &group.deeds));
@@ -69,7 +69,7 @@ fn describe_work(view: &MessageList, gone: &[Group]) -> String {
     gates + &said
 }
 
-/// The intents of casts of which nothing else shows.
+/// Quotes the intents of the casts that are not shown otherwise.
 fn intents(view: &MessageList, groups: usize) -> String {
     let unshown = view.intents_before(groups);
     if unshown.last.is_empty() {
@@ -97,7 +97,7 @@ fn quoted(intent: &Content, bytes: usize) -> String {
     if end < text.len() { quote(&format!("{}...", &text[..end])) } else { quote(&text) }
 }
 
-/// In quotes and on one line.
+/// Quotes a text on one line.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! The list after a fold: what is kept, what is shortened, and what is told of the rest.
+//! The list after a fold: the messages that are kept, those that are shortened, and the text for the rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,51 +8,51 @@ use cantrip_loom::{Content, FoldSum, Message, Strategy};
 use super::{GateCallCount, Group, ListMark, MessageList, content_of};
 use crate::limits::{FOLD_INTENTS_MAX, FOLD_MARK_BYTES_MAX, RESULT_STARTS_BYTES_MAX};
 
-/// What a fold stands for, added up over all folds of the thread.
+/// The totals of the folded turns, over all folds of the thread.
 #[derive(Debug, Clone, Default)]
 pub struct FoldTotals {
-    /// Sequences of the first and the last turn that do not show; none while all do.
+    /// The sequence numbers of the first and last turn that are not shown; none while all are shown.
     pub turns: Option<(u64, u64)>,
     pub deeds: Vec<GateCallCount>,
     pub said: Option<String>,
 }
 
-/// Intents of which nothing shows any more.
+/// Intents of which no group is shown any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenIntents {
-    /// The newest of them, oldest first.
+    /// The newest of these intents, oldest first.
     pub last: Vec<Content>,
-    /// How many came before those.
+    /// The number of intents before those.
     pub more: usize,
 }
 
-/// The list as a fold lays it out anew.
+/// The new layout of the list after a fold.
 struct Layout {
-    /// What stands right behind the frame.
+    /// The messages directly behind the frame.
     head: Vec<Arc<Message>>,
-    /// Where the fold's own text stands in it.
+    /// The index of the fold's own text.
     fold: Option<usize>,
-    /// From where on the old list follows.
+    /// The index from which the old list follows.
     from: usize,
-    /// What stands there now, by its old place: another message, or none.
+    /// The changed messages, by their old index: another message, or none.
     changed: HashMap<usize, Option<Arc<Message>>>,
-    /// How many of the oldest groups are gone.
+    /// The number of oldest groups that are removed.
     gone: usize,
-    /// What is told of results that are shortened now, by group and place.
+    /// The short texts of the results that are shortened now, by group and position.
     shortened: Vec<(usize, Vec<(usize, String)>)>,
 }
 
 impl Layout {
-    /// What stands in the place of the old message at `at`.
+    /// Returns the message in place of the old message at `at`.
     fn at(&self, at: usize, old: &Arc<Message>) -> Option<Arc<Message>> {
         self.changed.get(&at).map_or_else(|| Some(Arc::clone(old)), Clone::clone)
     }
 }
 
 impl MessageList {
-    /// Folds all turns up to `to`. What was folded before is part of it, so that at most one fold shows; a group that
-    /// reaches beyond `to` stays whole. By [`Strategy::Selective`] their messages stay and their results become short;
-    /// else `text` stands in their place.
+    /// Folds all turns up to `to`. Earlier folds are included, so that at most one fold is shown; a group that extends
+    /// beyond `to` stays whole. With [`Strategy::Selective`] the messages of the folded turns stay and their results
+    /// are shortened; otherwise `text` replaces them.
     pub fn fold(&mut self, strategy: Strategy, to: u64, text: &str) {
         let layout = self.layout(strategy, to, text);
         let kept = self.groups.split_off(layout.gone);
@@ -74,7 +74,7 @@ impl MessageList {
         self.relist(&layout);
     }
 
-    /// What the thread has come to once it is folded so. What its entity has touched is not known here.
+    /// Returns the totals of the thread after this fold. The labels that its entity touched are not known here.
     pub(crate) fn sum_folded(&self, strategy: Strategy, to: u64) -> FoldSum {
         let gone = match strategy {
             Strategy::Window | Strategy::Summary => self.groups.partition_point(|group| group.to <= to),
@@ -89,7 +89,7 @@ impl MessageList {
         FoldSum { gone: last, deeds, said, counted, estimated, labels: Vec::new() }
     }
 
-    /// What a request would be estimated at, had it been folded so.
+    /// Returns the estimated tokens of a request after this fold.
     pub(crate) fn estimate_folded(&self, strategy: Strategy, to: u64, text: &str) -> u64 {
         let layout = self.layout(strategy, to, text);
         let measure = &self.frame.measure;
@@ -110,19 +110,20 @@ impl MessageList {
         }
     }
 
-    /// The frame, the intent of the first group that stays, the fold, and what stood behind the others.
+    /// Lays out the frame, the intent of the first group that stays, the fold, and the messages behind the removed
+    /// groups.
     fn without(&self, gone: usize, fold: Arc<Message>) -> Layout {
         let intent = self.groups.get(gone).map(|group| group.intent);
         let intent = intent.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
         let told = self.intents.get(intent);
         let mut changed = HashMap::new();
-        // It is told above, once.
+        // The head already contains this intent.
         if let Some(told) = told {
             let places = (self.framed..self.list.len())
                 .filter(|at| self.list.get(*at).is_some_and(|message| Arc::ptr_eq(told, message)));
             changed.extend(places.map(|at| (at, None)));
         }
-        // What was cancelled before it would stand behind it now, where nothing answers it.
+        // The intents that were cancelled before it would now be behind it, where nothing answers them.
         if let Some(cancelled) = self.cancelled.get(&intent) {
             let is_told = |at: &usize| {
                 self.list.get(*at).is_some_and(|message| cancelled.iter().any(|told| Arc::ptr_eq(told, message)))
@@ -135,7 +136,7 @@ impl MessageList {
         Layout { fold: Some(self.framed + head.len() - 1), head, from, changed, gone, shortened: Vec::new() }
     }
 
-    /// Everything in its place, with the results of the first groups told in a line each.
+    /// Lays out every message at its place, with each result of the first groups shortened to a line.
     fn shortened(&self, folded: usize, to: u64, fold: Arc<Message>) -> Layout {
         let from = self.folded.turns.map(|(from, _)| from).or(self.groups.first().map(|group| group.from));
         let mark = format!("[Folded: turns {}-{to}]", from.unwrap_or(1));
@@ -154,8 +155,8 @@ impl MessageList {
         Layout { head: Vec::new(), fold: self.fold_at, from: self.framed, changed, gone: 0, shortened }
     }
 
-    /// What is told of the results of a group, of those that get shorter by it. Which these are does not depend on where
-    /// a fold ends: a result that was shortened once stays so.
+    /// Returns the short texts of a group's results, for the results that become shorter by it. The choice does not
+    /// depend on where a fold ends: a result that was shortened once stays short.
     fn result_summaries(&self, group: &Group) -> Vec<(usize, String)> {
         let results = (1..=group.results).filter_map(|place| Some((place, self.list.get(group.start + place)?)));
         results
@@ -172,7 +173,7 @@ impl MessageList {
             .collect()
     }
 
-    /// Begins the list anew.
+    /// Builds the list again from the layout.
     fn relist(&mut self, layout: &Layout) {
         let old = std::mem::take(&mut self.list);
         let began = self.current.as_ref().and_then(|current| current.began.as_ref()).map(|mark| mark.length);
@@ -182,7 +183,7 @@ impl MessageList {
         for message in &layout.head {
             self.push(Arc::clone(message));
         }
-        // What stands behind moves by the same distance, except for what is told above.
+        // The messages behind move by the same distance, except for those that moved to the head.
         let from = layout.from;
         let mut places = Vec::with_capacity(old.len().saturating_sub(from));
         let mut tokens = Vec::with_capacity(places.capacity());
@@ -215,8 +216,8 @@ impl MessageList {
         }
     }
 
-    /// A message that stays. What stands before it is another text now, so thoughts that are bound to what they were
-    /// thought behind would be refused with it.
+    /// Returns a message that stays in the list, without thoughts that are bound to their prefix: the messages before
+    /// it have changed, so the provider would refuse them.
     fn without_bound_thoughts(&self, message: Arc<Message>) -> Arc<Message> {
         match &*message {
             Message::Assistant { content, calls, parts: Some(_) } if self.frame.binds_thoughts => {
@@ -233,12 +234,13 @@ impl MessageList {
         }
     }
 
-    /// What the fold that shows stands for.
+    /// Returns the totals of the fold that is shown.
     pub fn folded(&self) -> &FoldTotals {
         &self.folded
     }
 
-    /// The tokens of a group and of what stands between it and the group before it: the intents that came with it.
+    /// Returns the tokens of a group and of the messages between it and the group before it: the intents that came with
+    /// it.
     pub(crate) fn tokens_with_intents(&self, place: usize) -> f64 {
         let Some(group) = self.groups.get(place) else { return 0.0 };
         let before = place.checked_sub(1).and_then(|before| self.groups.get(before));
@@ -247,7 +249,7 @@ impl MessageList {
         group.tokens + between.map(|message| self.frame.measure.tokens(message)).sum::<f64>()
     }
 
-    /// The intents of which no group is left once the first `place` groups are folded.
+    /// Returns the intents without a shown group once the first `place` groups are folded.
     pub fn intents_before(&self, place: usize) -> HiddenIntents {
         let shown = self.groups.get(place).map(|group| group.intent);
         let shown = shown.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
@@ -256,20 +258,20 @@ impl MessageList {
         HiddenIntents { last: before[more..].iter().map(|told| content_of(told)).collect(), more }
     }
 
-    /// The intent of the first group that shows, and that of the cast under way.
+    /// Returns the intent of the first shown group, and that of the current cast.
     pub(crate) fn intents_about(&self) -> impl Iterator<Item = Content> {
         let first = self.groups.first().map(|group| group.intent);
         let now = self.current.as_ref().map(|current| current.intent);
         first.into_iter().chain(now).filter_map(|at| self.intents.get(at)).map(|told| content_of(told))
     }
 
-    /// The text of the fold that shows.
+    /// Returns the text of the fold that is shown.
     pub(crate) fn fold_text(&self) -> Option<String> {
         self.fold_at.and_then(|at| self.list.get(at)).map(|message| content_of(message).text())
     }
 
-    /// What stands in the list from the fold, or the frame, to the end of the first `groups` groups; with each message
-    /// the sequence of the turn that it begins.
+    /// Returns the messages from the fold, or the frame, to the end of the first `groups` groups. A message that begins
+    /// a turn comes with the turn's sequence number.
     pub(crate) fn messages_of(&self, groups: usize) -> impl Iterator<Item = (Option<u64>, &Arc<Message>)> {
         let from = self.fold_at.map_or(self.framed, |at| at + 1);
         let to = groups.checked_sub(1).and_then(|last| self.groups.get(last)).map_or(from, |last| last.end);
@@ -281,7 +283,7 @@ impl MessageList {
     }
 }
 
-/// The same message with another text.
+/// Returns the message with another text.
 fn with_text(message: &Message, text: String) -> Arc<Message> {
     let content = Content::Text(text);
     Arc::new(match message {

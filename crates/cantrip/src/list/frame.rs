@@ -1,4 +1,4 @@
-//! What stands before everything else, on every request.
+//! The messages and settings at the beginning of every request.
 
 use std::sync::Arc;
 
@@ -7,20 +7,21 @@ use cantrip_loom::{Cantrip, Maker, Message};
 
 use super::TokenEstimator;
 
-/// What does not change while an entity lives: the conditioning, and how messages are read.
+/// The parts that do not change while an entity lives: the conditioning, and how messages are rendered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
     /// The first message, verbatim and alone; none adds no message.
     pub system_prompt: Option<String>,
-    /// What the circle offers, in words, for a crystal that is offered no tools.
+    /// The circle's capabilities in words, for a crystal that is offered no tools.
     pub capabilities: Option<String>,
-    /// The crystals that may be asked, the cantrip's own first. What the provider of none of them made reads differently.
+    /// The crystals that may be asked, the cantrip's own first. Content that no provider of these made is rendered
+    /// differently.
     pub crystals: Vec<Maker>,
-    /// What the crystal thought is taken back only behind the very messages that it was thought behind.
+    /// True if the crystal accepts its signed thoughts only behind exactly the same messages as before.
     pub binds_thoughts: bool,
-    /// The medium's name; programs are named after it.
+    /// The name of the medium; programs are named after it.
     pub medium: String,
-    /// Bytes of the definitions that go with every request.
+    /// The bytes of the tool definitions that are sent with every request.
     pub definition_bytes: u64,
     pub measure: TokenEstimator,
 }
@@ -38,7 +39,7 @@ impl Frame {
         }
     }
 
-    /// The frame that a root record asks for in this medium.
+    /// Returns the frame of a root record in this medium.
     pub fn of(cantrip: &Cantrip, medium: &str) -> Self {
         let definitions =
             cantrip.definitions.iter().map(|definition| json::canonical(definition).map_or(0, |text| text.len()));
@@ -55,7 +56,7 @@ impl Frame {
         self
     }
 
-    /// Capabilities as text: fenced mode.
+    /// Sets the capabilities as text, for fenced mode.
     #[must_use]
     pub fn fenced(mut self, capabilities: impl Into<String>) -> Self {
         self.capabilities = Some(capabilities.into());
@@ -68,38 +69,38 @@ impl Frame {
         self
     }
 
-    /// With this window: that of an entity is the one it was made with, whatever is known of its crystal since.
+    /// Sets the window. An entity keeps the window that it was made with, whatever is known about its crystal since.
     #[must_use]
     pub fn windowed(mut self, window: Option<u64>) -> Self {
         self.measure.window = window;
         self
     }
 
-    /// The system messages.
+    /// Returns the system messages.
     pub(super) fn messages(&self) -> impl Iterator<Item = Arc<Message>> {
         let texts = self.system_prompt.iter().chain(&self.capabilities);
         texts.map(|text| Arc::new(Message::System { content: text.as_str().into() }))
     }
 
-    /// What the definitions are estimated at.
+    /// Returns the estimated tokens of the definitions.
     pub(super) fn tokens(&self) -> f64 {
         self.measure.tokens_of_bytes(self.definition_bytes)
     }
 
-    /// With crystals that may be asked in its stead.
+    /// Adds the fallback crystals.
     #[must_use]
     pub fn falling_back_on<'a>(mut self, crystals: impl IntoIterator<Item = &'a str>) -> Self {
         self.crystals.extend(crystals.into_iter().map(Maker::new));
         self
     }
 
-    /// Whether what this crystal made can be returned as it is: its provider may be asked again.
+    /// Returns true if content of this maker can be sent back unmodified, because its provider may be asked again.
     pub(super) fn is_own(&self, maker: &Maker) -> bool {
         self.crystals.iter().any(|crystal| crystal.shares_provider_with(maker))
     }
 
-    /// Whether a model of this name, in its provider's words, is one of those that may be asked. A bare name does not say
-    /// whose it is; then it is.
+    /// Returns true if a model with this name, as its provider reports it, is one of the crystals that may be asked. A
+    /// bare name does not name its provider and counts as one of them.
     pub(super) fn is_own_model(&self, model: &str) -> bool {
         !model.contains('/')
             || self.crystals.iter().any(|crystal| crystal.serves(model))

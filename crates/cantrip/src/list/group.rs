@@ -1,4 +1,4 @@
-//! One utterance with all it caused, and how it reads.
+//! One utterance with its results, and how it is rendered.
 
 use cantrip_canon::{CastId, TurnId};
 use cantrip_loom::render::{self, GroupEnd};
@@ -7,7 +7,7 @@ use cantrip_loom::{GateCall, GateCallCount, GateRecord, Message, OutputRecord, U
 use super::{ClosedTurn, Frame, is_delegated};
 use crate::limits::SAID_BYTES_MAX;
 
-/// Why a turn cannot be taken into a list.
+/// The reason why a turn cannot be added to a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseFault {
     #[error("turn {turn} continues an utterance that is not on its path")]
@@ -18,7 +18,7 @@ pub enum CloseFault {
     CastUnknown { cast: CastId },
 }
 
-/// The turns of a group as they come.
+/// The turns of a group, collected as they are closed.
 #[derive(Debug, Clone)]
 pub(super) struct GroupParts {
     pub(super) from: u64,
@@ -56,7 +56,7 @@ impl GroupParts {
         self.records.extend_from_slice(turn.gate_calls);
     }
 
-    /// Settled calls by gate. A call that was delegated is counted where it settled.
+    /// Returns the settled calls by gate. A delegated call is counted where it settled.
     pub(super) fn deeds(&self) -> Vec<GateCallCount> {
         let mut deeds = Vec::new();
         for record in self.records.iter().filter(|record| !is_delegated(record)) {
@@ -66,7 +66,7 @@ impl GroupParts {
         deeds
     }
 
-    /// What is said after it, where its cast goes on without anything having answered it.
+    /// Returns the follow-up message if the cast continues and nothing answered the group.
     pub(super) fn said_after(&self) -> &'static str {
         render::follow_up_text(&self.utterance)
     }
@@ -77,7 +77,7 @@ impl GroupParts {
         Some(if end < said.len() { format!("{}...", &said[..end]) } else { said.to_owned() })
     }
 
-    /// The group as its crystal reads it.
+    /// Returns the messages of the group for its crystal.
     pub(super) fn messages(&self, frame: &Frame, ended: GroupEnd) -> Vec<Message> {
         let said = &self.utterance;
         let calls = said.calls.iter().enumerate().map(|(at, call)| self.display_call(call, at, frame)).collect();
@@ -97,8 +97,8 @@ impl GroupParts {
         }
     }
 
-    /// The same as it was told before what providers sign came back to them: without it, and with ids of ours. None where
-    /// that makes no difference.
+    /// Returns the messages as they were rendered before signed parts were sent back to providers: without those parts,
+    /// and with our own call ids. None if there is no difference.
     pub(super) fn former_messages(&self, frame: &Frame, ended: GroupEnd) -> Option<Vec<Message>> {
         let maker = &self.utterance.parts.as_ref()?.maker;
         let differs = frame.is_own(maker) && maker.crystal().contains('/');
@@ -112,7 +112,7 @@ impl GroupParts {
         GateCall { tool_call_id: format!("{}_{}", self.first, at + 1), ..call.clone() }
     }
 
-    /// A call as it is shown: an id that another provider made is replaced by one of ours, the same every time.
+    /// Returns a call as it is shown: an id from another provider is replaced by our own id, the same each time.
     fn display_call(&self, call: &GateCall, at: usize, frame: &Frame) -> GateCall {
         let own = match &self.utterance.parts {
             Some(parts) => frame.is_own(&parts.maker),

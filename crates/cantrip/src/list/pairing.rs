@@ -1,14 +1,14 @@
-//! Does every result stand right behind its call?
+//! Does every result follow directly behind its call?
 //!
-//! Providers refuse a list in which one does not, each in its own words and some only after charging for it. So it is
-//! checked here, each message once, when it enters the list.
+//! Providers refuse a list in which a result does not, each with another message and some only after charging for it.
+//! So each message is checked here once, when it enters the list.
 
 use std::collections::{HashSet, VecDeque};
 
 use cantrip_loom::Message;
 use cantrip_reply::{Failure, ReplyDraft, codes};
 
-/// Walks a list message by message.
+/// Checks a list message by message.
 ///
 /// ```
 /// # use cantrip::list::PairingCheck;
@@ -23,7 +23,7 @@ pub struct PairingCheck {
     broken: Option<PairingFault>,
 }
 
-/// The first place where calls and results do not fit.
+/// The first position where calls and results do not match.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tool result without matching tool call: {fault} {tool_call_id}")]
 pub struct PairingFault {
@@ -32,7 +32,7 @@ pub struct PairingFault {
 }
 
 impl PairingFault {
-    /// The reply of a request that was not sent for this.
+    /// Returns the reply of a request that was not sent because of this fault.
     pub fn filled(&self, model: &str) -> ReplyDraft<Failure> {
         codes::crystal_rejected(model, self.to_string())
     }
@@ -71,7 +71,7 @@ impl PairingCheck {
         self.broken.get_or_insert_with(|| PairingFault { tool_call_id: tool_call_id.to_owned(), fault });
     }
 
-    /// Whether the list may be sent as it is now.
+    /// Returns an error if the list must not be sent as it is now.
     pub fn complete(&self) -> Result<(), PairingFault> {
         match (&self.broken, self.due.front()) {
             (Some(broken), _) => Err(broken.clone()),
@@ -80,7 +80,7 @@ impl PairingCheck {
         }
     }
 
-    /// The same for a list that is there already.
+    /// Checks a whole list.
     pub fn check<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), PairingFault> {
         let mut pairing = Self::default();
         messages.into_iter().for_each(|message| pairing.take(message));

@@ -1,8 +1,8 @@
 //! The list from its last fold on: the turns before it are not read.
 //!
-//! A fold says what the turns before it come to, so an entity whose thread has ten thousand turns is taken up, and a fork
-//! made from its end, at the price of the turns that show. That the list is the same as if all had been read is held by
-//! the properties over random threads.
+//! A fold record contains the totals of the turns before it. So resuming an entity with ten thousand turns, or forking
+//! from its end, costs only the turns that are shown. Properties over random threads check that the list is the same as
+//! if all turns had been read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use cantrip_loom::{CastView, Environment, FoldSum, FoldView, Intent, Message, Tu
 
 use super::{CloseFault, CurrentCast, FRESH, FoldTotals, Frame, MessageList};
 
-/// What is read of a thread that was folded.
+/// The part of a folded thread that is read.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadSinceFold<'a> {
     /// The last fold of the path.
     pub fold: &'a FoldView,
-    /// The turns behind the last one that is gone, in the order of the path.
+    /// The turns behind the last removed turn, in the order of the path.
     pub turns: &'a [Turn],
     /// The casts of the path that have a turn on it, oldest first.
     pub casts: &'a [CastView],
 }
 
 impl ThreadSinceFold<'_> {
-    /// The last turn that need not be read, if this fold says what those up to it come to.
+    /// Returns the last turn that need not be read, if this fold has the totals of the turns up to it.
     pub fn last_folded_turn(fold: &FoldView) -> Option<(u64, &FoldSum)> {
         let sum = fold.fold.sum.as_ref()?;
         Some((sum.gone?, sum))
@@ -32,7 +32,7 @@ impl ThreadSinceFold<'_> {
 }
 
 impl MessageList {
-    /// The list of a thread from its last fold on; none if that fold does not say enough.
+    /// Builds the list of a thread from its last fold on; none if the fold does not have enough data.
     pub fn from_fold(frame: Frame, since: ThreadSinceFold<'_>) -> Result<Option<Self>, CloseFault> {
         let ThreadSinceFold { fold, turns, casts } = since;
         let (Some((gone, sum)), Some(first)) = (ThreadSinceFold::last_folded_turn(fold), turns.first()) else {
@@ -63,7 +63,7 @@ impl MessageList {
         Ok(Some(view))
     }
 
-    /// Takes in the intents up to the one that the cast `until` is about, and says which that is.
+    /// Adds the intents up to the intent of the cast `until`, and returns the index of that intent.
     fn add_casts(&mut self, casts: &[CastView], until: CastId) -> Option<usize> {
         for cast in casts {
             let known = match &cast.cast.intent {
@@ -87,7 +87,8 @@ impl MessageList {
         None
     }
 
-    /// Where the fold was made: what was counted is what it says, and from here on all is estimated again.
+    /// Restores the state at the fold: the counts are those of its record, and from here on everything is estimated
+    /// again.
     fn restore_fold(&mut self, fold: &FoldView, sum: &FoldSum) {
         match fold.fold.strategy {
             cantrip_loom::Strategy::Selective => self.fold(fold.fold.strategy, fold.fold.to, &fold.text),

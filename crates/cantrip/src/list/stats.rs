@@ -1,4 +1,5 @@
-//! What is known of the list without reading it again: its hash, its size, and whether results follow their calls.
+//! Running statistics of the list, without reading it again: its hash, its size, and the check that results follow
+//! their calls.
 
 use cantrip_canon::{Hash, bytes_hash, json, linked_hash};
 use cantrip_loom::Message;
@@ -7,10 +8,11 @@ use super::{PairingCheck, TokenEstimator};
 
 #[derive(Debug, Clone)]
 pub(super) struct ListStats {
-    /// Over the hash so far and the canonical text of the next message; so it is taken up from 32 bytes at any place.
+    /// The hash over the hash so far and the canonical text of the next message, so that it can be continued at any
+    /// position from 32 bytes.
     pub(super) digest: Hash,
-    /// The same over the list as it was told before what providers sign came back to them; none while it is the same.
-    /// Threads that were recorded then have it, and are to be replayed as they were.
+    /// The hash over the list as it was rendered before signed parts were sent back to providers; none while it is the
+    /// same. Threads that were recorded then have this hash, and must be replayed as they were.
     pub(super) former: Option<Hash>,
     pub(super) bytes: u64,
     pub(super) tokens: f64,
@@ -28,7 +30,7 @@ impl ListStats {
         self.take_instead_of(message, message, measure);
     }
 
-    /// Takes a message that was told otherwise before.
+    /// Adds a message that was rendered differently before.
     pub(super) fn take_instead_of(&mut self, message: &Message, former: &Message, measure: &TokenEstimator) {
         if self.former.is_some() || !std::ptr::eq(message, former) {
             let before = self.former.unwrap_or(self.digest);
@@ -43,8 +45,8 @@ impl ListStats {
     }
 }
 
-/// The canonical text of a message. What came from a record has one; the rest is hashed as it is written, since a list
-/// that cannot be hashed is still sent.
+/// Passes the canonical text of a message to `read`. A message from a record has one; any other message is hashed as it
+/// is serialized, because a list that cannot be hashed is still sent.
 fn with_written<R>(message: &Message, read: impl Fn(&str) -> R) -> R {
     json::with_canonical(message, &read).unwrap_or_else(|_| read(&serde_json::to_string(message).unwrap_or_default()))
 }

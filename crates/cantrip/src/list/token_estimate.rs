@@ -1,29 +1,29 @@
-//! How many tokens is a text, before anyone has counted?
+//! How many tokens does a text have, before a provider has counted them?
 
 use cantrip_crystal::Profile;
 use cantrip_loom::{Content, Message, Part};
 
-/// How a model's tokens are estimated, and how many it takes.
+/// The token estimate and the window of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TokenEstimator {
-    /// The window, where it is known; without it only the number of turns makes a fold.
+    /// The window, if it is known; without it only the number of turns triggers a fold.
     pub window: Option<u64>,
     pub bytes_per_token: f64,
-    /// What every message costs beyond its text.
+    /// The tokens of every message beyond its text.
     pub message_tokens: f64,
-    /// What an image counts.
+    /// The tokens of an image.
     pub image_tokens: f64,
 }
 
 impl Default for TokenEstimator {
-    /// What holds for most models.
+    /// Returns the estimate that holds for most models.
     fn default() -> Self {
         Self::of(&Profile::default())
     }
 }
 
 impl TokenEstimator {
-    /// As a crystal's profile has it.
+    /// Takes the values from a crystal's profile.
     pub fn of(profile: &Profile) -> Self {
         let Profile { window, bytes_per_token, message_tokens, image_tokens, .. } = *profile;
         Self { window, bytes_per_token, message_tokens, image_tokens }
@@ -33,7 +33,7 @@ impl TokenEstimator {
         bytes as f64 / self.bytes_per_token
     }
 
-    /// What a message is estimated at.
+    /// Returns the estimated tokens of a message.
     pub fn tokens(&self, message: &Message) -> f64 {
         let (bytes, images) = match message {
             Message::System { content } | Message::User { content } | Message::Tool { content, .. } => size(content),
@@ -47,7 +47,7 @@ impl TokenEstimator {
     }
 }
 
-/// Bytes of text, and images.
+/// Returns the bytes of text and the number of images.
 fn size(content: &Content) -> (usize, usize) {
     match content {
         Content::Text(text) => (text.len(), 0),

@@ -1,7 +1,9 @@
-//! From a call that the circle allows to what carries it out: policy is asked, then money, and only then does it start.
+//! The path of a call from the circle's permission to its execution: policy is asked, then money is reserved, and only
+//! then the call starts.
 //!
-//! What costs nothing is judged before it begins. What costs something is judged in the transaction that reserves it, which
-//! is that of its start: one that is not paid for never begins. Whichever way it goes, the decision stands in its record.
+//! A call without cost is judged before it starts. A call with a cost is judged in the transaction that reserves the
+//! money, which is also the transaction of its start: a call that is not paid for never starts. In both cases the
+//! record of the call keeps the decision.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +22,16 @@ use crate::denial::policy_denial;
 use crate::funds::Funds;
 use crate::policy::DECISION;
 
-/// What a hold is told as.
+/// The event kind of a hold.
 pub(crate) const RESERVED: &str = "spend.reserved";
 
-/// Calls that passed the checks of the circle, in call order, on their way through policy and money.
+/// Calls that passed the checks of the circle, in call order, while policy and money are checked.
 #[derive(Debug)]
 pub(super) struct CallAdmission {
     entries: Vec<AdmissionEntry>,
     stage: AdmissionStage,
-    /// They were started before this machine: these are made again, or refused if that is no longer allowed. Not all of
-    /// them need to be asked about.
+    /// Set if the calls were started before this machine: the calls with these numbers are made again, or refused if
+    /// they are no longer allowed. Policy need not be asked about all of them.
     again: Option<Vec<u32>>,
 }
 
@@ -39,31 +41,31 @@ enum AdmissionStage {
     Cleared,
 }
 
-/// One of them.
+/// One call of a [`CallAdmission`].
 #[derive(Debug)]
 pub(super) struct AdmissionEntry {
     pub asks: PendingCall,
     pub way: CallPath,
-    /// Why a person has to be asked, as far as the circle goes.
+    /// The circle's reasons for asking a person.
     pub reasons: Vec<ApprovalReason>,
-    /// What the entity has touched before it.
+    /// The labels that the entity touched before this call.
     pub touched: Labels,
     decision: Option<(PolicyOutcome, Option<PolicyFacts>)>,
-    /// A call like it has an unknown outcome.
+    /// True if an equal call has an unknown outcome.
     barred: bool,
 }
 
-/// What becomes of it once nobody objects.
+/// The execution path of a call once policy allows it.
 #[derive(Debug)]
 pub(super) enum CallPath {
-    /// Already refused; it keeps its place among the others.
+    /// Already refused; the call keeps its place among the others.
     Refused(Refusal),
     Enter(Permit),
     Done(Value),
     Delegate(Delegation),
 }
 
-/// A call whose start is on its way to the record, with the money for it.
+/// A call whose start is being recorded together with its payment.
 #[derive(Debug)]
 pub(super) struct CallPayment {
     asks: PendingCall,
@@ -71,7 +73,7 @@ pub(super) struct CallPayment {
     amount: Money,
     subject: Hash,
     gate: String,
-    /// Before its gate was counted as entered.
+    /// The touched labels before the gate of this call was counted.
     touched: Labels,
 }
 
@@ -91,7 +93,7 @@ impl AdmissionEntry {
         self.way.cost()
     }
 
-    /// Gate, arguments and labels, as policy is told them.
+    /// Returns the gate, the arguments and the labels that are sent to policy.
     fn policy_fields(&self) -> (String, Value, Labels) {
         match &self.way {
             CallPath::Refused(_) => (self.asks.gate.clone(), Value::Null, Labels::none()),
@@ -111,7 +113,8 @@ impl AdmissionEntry {
     }
 }
 
-/// What was touched before a call that completes the set, the line that says otherwise, and what to do in words.
+/// Returns the labels touched before a call that completes the trifecta, the TOML line that allows it, and the remedy
+/// in words.
 fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str, &str)> {
     reasons.iter().find_map(|reason| match reason {
         ApprovalReason::Trifecta { touched, toml, remedy } => Some((touched, toml.as_str(), remedy.as_str())),
@@ -128,8 +131,8 @@ impl CallPath {
     }
 }
 
-/// Whether a gate needs no record before it is entered: what it answers follows from its arguments, it brings nothing
-/// in and costs nothing, so nobody has to know that it was entered.
+/// Returns true if a gate needs no record before it is entered: its answer follows from its arguments, it brings in no
+/// data and it costs nothing, so no reader needs to know that it was entered.
 pub(super) fn needs_no_record(permit: &Permit) -> bool {
     let promises = permit.gate().spec();
     promises.is_pure() && promises.labels.is_empty() && permit.worst_cost().is_none()
@@ -139,13 +142,13 @@ fn texts(labels: &Labels) -> Vec<String> {
     labels.iter().map(|label| label.as_str().to_owned()).collect()
 }
 
-/// What arguments are recognised by. What has no canonical form is no argument that a record could keep.
+/// Returns the hash that identifies arguments. Arguments without a canonical form cannot be kept in a record.
 fn hash_of(args: &Value) -> Hash {
     stable_hash(args).unwrap_or_else(|_| bytes_hash(args.to_string().as_bytes()))
 }
 
 impl Machine {
-    /// Calls that may begin together, as far as the circle is concerned.
+    /// Admits calls that may start together as far as the circle is concerned.
     pub(super) fn admit_calls(&mut self, entries: Vec<AdmissionEntry>) {
         let stage = if entries.iter().all(AdmissionEntry::is_refused) {
             AdmissionStage::Cleared
@@ -155,12 +158,12 @@ impl Machine {
         self.entering = Some(CallAdmission { entries, stage, again: None });
     }
 
-    /// The same of calls that were started before, some of which are made again.
+    /// Admits calls that were started before; those with these numbers are made again.
     pub(super) fn readmit_calls(&mut self, entries: Vec<AdmissionEntry>, numbers: Vec<u32>) {
         self.entering = Some(CallAdmission { entries, stage: AdmissionStage::Authorize, again: Some(numbers) });
     }
 
-    /// The next step of the calls that are on their way in, if any are.
+    /// Returns the next effect of the calls that are being admitted, if there are any.
     pub(super) fn step_admission(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let Some(entering) = self.entering.take() else { return Ok(None) };
         match entering.stage {
@@ -185,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// Whether a ward asks for an approval and there is someone who could give it.
+    /// Returns true if a ward requires an approval and a person can give it.
     fn approval_ward(&self, entry: &AdmissionEntry) -> bool {
         !entry.reasons.is_empty() && (self.facts.askable || entry.trifecta().is_none())
     }
@@ -213,7 +216,7 @@ impl Machine {
         }
     }
 
-    /// Takes in what policy said.
+    /// Handles the answers of policy.
     pub(super) fn handle_entries_authorized(
         &mut self,
         said: Vec<PolicyAnswer>,
@@ -225,12 +228,12 @@ impl Machine {
         let mut said = said.into_iter();
         for entry in entering.entries.iter_mut().filter(|entry| !entry.is_refused()) {
             match said.next().unwrap_or(PolicyAnswer::Nothing) {
-                // Where nobody keeps policy the wards alone ask a person.
+                // Without a policy, only the wards can require an approval.
                 PolicyAnswer::Nothing if !world.funds.is_counted() && !entry.reasons.is_empty() => {
                     match self.verdict_on(entry.asks.number) {
                         Some(Verdict::Approved) => {}
                         Some(verdict) => entry.way = CallPath::Refused(verdict.refusal(entry.policy_fields().0)),
-                        // It is alone: whatever asks a person ends a stretch.
+                        // The call is alone in its batch, because a call that needs an approval ends a batch.
                         None => {
                             self.waits = Some(ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone()));
                             return Ok(());
@@ -263,7 +266,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Policy said no: the call does not begin, and its record says why.
+    /// Denies a call by policy: it does not start, and its record says why.
     fn deny(
         &mut self,
         entry: &mut AdmissionEntry,
@@ -284,7 +287,7 @@ impl Machine {
         self.record_decision(decided, world)
     }
 
-    /// A decision that was no yes is told, and kept with all that it was made from.
+    /// Records a decision that is not "allowed", with all of its input.
     pub(super) fn record_decision(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
         let mut payload = match json!(evaluation(&decided)) {
             Value::Object(fields) => fields,
@@ -298,7 +301,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What an entity reads of a denial of this call, which a ward may have had reasons to ask about.
+    /// Returns the refusal that the entity reads if this call is denied. `reasons` are the ward's reasons to ask for an
+    /// approval.
     fn denial_refusal(
         &self,
         number: u32,
@@ -321,9 +325,9 @@ impl Machine {
         }
     }
 
-    /// Nobody objects: the calls begin.
+    /// Starts the calls, which are now allowed.
     fn start_calls(&mut self, entering: CallAdmission, world: &StepContext<'_>) -> Result<Effect, Error> {
-        // A call that is not paid for must not take down what came before it.
+        // If the payment of this call is refused, the records before it must still be appended.
         let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
         if costs && !self.pending.is_empty() {
             self.entering = Some(entering);
@@ -367,7 +371,7 @@ impl Machine {
         Ok(Effect::Execute(works))
     }
 
-    /// Calls that are on record as started are carried out, each with what policy said to it now.
+    /// Executes calls that are on record as started, each with the new decision of policy.
     fn restart_calls(&mut self, entries: Vec<AdmissionEntry>, numbers: Vec<u32>) -> Result<Effect, Error> {
         let mut refused = BTreeMap::new();
         for entry in entries {
@@ -389,7 +393,7 @@ impl Machine {
         Ok(Effect::Execute(works))
     }
 
-    /// What has to be held for a call, and what its subject is recognised by; none for one that is free.
+    /// Returns the hold for a call with its amount and the hash of its subject; none for a free call.
     fn call_hold(
         &mut self,
         entry: &AdmissionEntry,
@@ -411,7 +415,7 @@ impl Machine {
         Ok(held.map(|held| (held, amount, hash)))
     }
 
-    /// The start of a call was not paid for: it never began.
+    /// Handles a start that was not paid for: the call never started.
     pub(super) fn handle_call_unpaid(&mut self, unpaid: UnpaidReason) -> Result<(), Error> {
         self.ready = None;
         let fault = self.incoherent("started", "nothing was to be paid");
@@ -421,7 +425,7 @@ impl Machine {
         group.calls.remove(&asks.number);
         group.decisions.remove(&asks.number);
         match unpaid {
-            // What stood in its way is settled: it is examined anew.
+            // The obstacle is gone, so the call is checked again.
             UnpaidReason::Waited => Ok(()),
             UnpaidReason::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
                 let code = refused.decided.decision.reason_code;
@@ -440,7 +444,7 @@ impl Machine {
         }
     }
 
-    /// The start of a call is on record, and this is what allowed it.
+    /// Handles a recorded start that was paid for, with the decision that allowed it.
     pub(crate) fn handle_paid(&mut self, evaluation: PolicyOutcome) -> Result<(), Error> {
         if let Some(paying) = self.paying.take() {
             self.open_group()?.decisions.insert(paying.asks.number, (evaluation, None));
@@ -448,7 +452,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What allowed the hold of a call that another process started: whoever carries it out again has it on record.
+    /// Applies the decision that allowed the hold of a call started by another process, so that a repeated call has it
+    /// on record.
     pub(super) fn apply_hold_decision(&mut self, kind: &str, payload: &Map<String, Value>) {
         if kind != RESERVED {
             return;
@@ -466,24 +471,24 @@ impl Machine {
         }
     }
 
-    /// Whether what is about to be appended starts a call that has to be paid for.
+    /// Returns true if the next append starts a call that has to be paid for.
     pub(crate) fn is_paying(&self) -> bool {
         self.paying.is_some()
     }
 }
 
-/// Whether an authorization was resolved for this decision.
+/// Returns true if an authorization was resolved for this decision.
 fn is_named(decided: &DecisionRecord) -> bool {
     decided.input.authorization.is_some()
 }
 
-/// What a gate record keeps of a decision.
+/// Returns the part of a decision that a gate record keeps.
 fn evaluation(decided: &DecisionRecord) -> PolicyOutcome {
     let id = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
     PolicyOutcome { decision: decided.decision.clone(), authorization_id: id }
 }
 
-/// What is kept of the reason why a person is asked.
+/// Returns the reason for an approval as the record keeps it.
 pub(super) fn reason_code_json(code: &ReasonCode) -> Value {
     json!({"policy": code})
 }

@@ -1,4 +1,4 @@
-//! What a record changes: the only place where a machine learns anything.
+//! Applying records: the only place where the state of a machine changes.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::{CastFailure, Machine, Phase, StepContext, TurnRequest};
 use crate::list::{ClosedTurn, GateCallCount};
 
 impl Machine {
-    /// Takes in a record of this cast that was read back. `now` is when it was read: what time passed before, nobody
-    /// measured.
+    /// Applies a record of this cast that was read back. `now` is the time of reading, because the time that passed
+    /// before was not measured.
     pub(crate) fn apply(
         &mut self,
         event: &Event,
@@ -53,7 +53,7 @@ impl Machine {
                     summarising.note_attempt(attempt.number);
                     Ok(())
                 }
-                // Whoever was writing it is gone: it is begun anew.
+                // The process that was writing the fold is gone: the fold is begun again.
                 (Caller::Fold(_), Phase::Asking(asking)) => {
                     asking.note_fold(false);
                     Ok(())
@@ -92,8 +92,8 @@ impl Machine {
                 self.apply_hold_decision(kind, payload);
                 Ok(())
             }
-            // Where it begins it was told before; what a child is, that a run waited or failed, and what someone thought
-            // of a turn change nothing here.
+            // The machine got the beginning of the cast when it was created. The entity of a child, parking, failures
+            // and rewards do not change its state.
             Event::Cast(_)
             | Event::Root(_)
             | Event::Entity(_)
@@ -138,7 +138,7 @@ impl Machine {
         }
     }
 
-    /// What a call asks for: as its record spells it, or as its utterance says it.
+    /// Returns the requested call: from its record, or from its utterance.
     fn call_from_record(
         &mut self,
         number: u32,
@@ -324,7 +324,7 @@ impl Machine {
         Ok(())
     }
 
-    /// How the entity chose to stop in the open turn, if it did.
+    /// Returns how the entity chose to end in the open turn, if it did.
     pub(super) fn chosen_ending(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
         let require_done = self.facts.cantrip.requires_done_tool();
         let group = self.open_group()?;
@@ -335,7 +335,7 @@ impl Machine {
         if !text_ends {
             return Ok(None);
         }
-        // A text that was cut off before is part of the one that ends it.
+        // A text that was cut off before is the beginning of the text that ends the cast.
         let last = group.said.content.clone().unwrap_or_default();
         Ok(Some((EndedBy::Text, Value::String(format!("{}{last}", self.cut_text)))))
     }

@@ -1,4 +1,4 @@
-//! A person's say: what is asked, until when, and what came back.
+//! Approvals by a person: the question, its expiry and the decision.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ use crate::limits::APPROVAL_EXPIRES_SECONDS;
 
 pub(super) const APPROVAL_SECONDS: u64 = APPROVAL_EXPIRES_SECONDS;
 
-/// What records of these kinds are called. They have no type of their own until policy has.
+/// The event kinds of approvals. They have no type of their own until policy has one.
 pub(crate) const REQUESTED: &str = "approval.requested";
 pub(crate) const DECIDED: &str = "approval.decided";
 
-/// A call that a person was asked about.
+/// An approval that a person was asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Approval {
     id: String,
     expires_at: Timestamp,
     decided: Option<ApprovalResult>,
-    /// What it is recognised by, where a ledger keeps it.
+    /// The hash of its subject, if a ledger keeps the approval.
     subject: Option<Hash>,
-    /// What it may cost, in micros.
+    /// The cost to be approved, in micro-units.
     cost: i64,
 }
 
-/// What came of it.
+/// The result of an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ApprovalResult {
     Approved,
@@ -43,12 +43,12 @@ pub(super) enum ApprovalResult {
         actor: String,
         reason: String,
     },
-    /// Nobody said anything in time.
+    /// No decision was made in time.
     Expired,
 }
 
 impl ApprovalResult {
-    /// What an entity reads where a person did not say yes.
+    /// Returns the refusal that the entity reads if a person did not approve.
     pub(super) fn refusal(self, subject: String) -> Refusal {
         match self {
             Self::Refused { actor, reason } => codes::approval_refused(actor, subject, reason).into(),
@@ -57,7 +57,7 @@ impl ApprovalResult {
     }
 }
 
-/// What a person is about to be asked.
+/// An approval that a person is about to be asked for.
 #[derive(Debug)]
 pub(super) struct ApprovalNeeded {
     asked: ApprovalSubject,
@@ -68,11 +68,11 @@ pub(super) struct ApprovalNeeded {
 #[derive(Debug)]
 enum ApprovalSubject {
     Call(PendingCall),
-    /// A request to a crystal, and what of it is worth knowing.
+    /// A request to a crystal, with the details that a person needs.
     Request(CallId, Value),
 }
 
-/// What policy said that wants a person.
+/// The part of a policy decision that requires an approval.
 #[derive(Debug)]
 struct PolicyApproval {
     gate: String,
@@ -91,7 +91,7 @@ impl ApprovalNeeded {
         Self { asked: ApprovalSubject::Request(call, args), reasons: Vec::new(), policy: None }
     }
 
-    /// Under an authorization: the approval is kept in its ledger.
+    /// Sets the policy's decision under an authorization: the approval is kept in its ledger.
     pub(super) fn policy(
         mut self,
         gate: String,
@@ -111,20 +111,20 @@ impl Machine {
         self.approvals.get(&group.call_id(number))?.decided.clone()
     }
 
-    /// The same of a request that was denied because of what a person said, or did not say.
+    /// Returns the verdict on a request that was denied because a person refused it or did not answer.
     pub(super) fn verdict_on_request(&self, call: CallId, decision: &Decision) -> Option<ApprovalResult> {
         let code = decision.reason_code.as_str();
         let said = ["policy_denied.approval_refused", "policy_denied.approval_expired"].contains(&code);
         self.approvals.get(&call).filter(|_| said)?.decided.clone()
     }
 
-    /// The approval that a hold for this call counts against, where a ledger keeps it.
+    /// Returns the approval that a hold for this call counts against, if a ledger keeps it.
     pub(super) fn approval_id(&self, call: CallId) -> Option<ApprovalId> {
         let asked = self.approvals.get(&call)?;
         asked.subject.and_then(|_| asked.id.parse().ok())
     }
 
-    /// The approval of a call that costs nothing, as policy sees it.
+    /// Returns the approval of a call without cost, as policy sees it.
     pub(super) fn approval_on(&self, number: u32) -> Option<ApprovalSnapshot> {
         let Phase::Acting(group) = &self.phase else { return None };
         let asked = self.approvals.get(&group.call_id(number))?;
@@ -144,7 +144,7 @@ impl Machine {
         })
     }
 
-    /// Asks, once; until there is an answer the run waits. A question that nobody answered in time is over.
+    /// Asks a person once; the run waits until there is an answer. An approval without an answer in time expires.
     pub(super) fn request_approval(
         &mut self,
         waits: ApprovalNeeded,
@@ -165,7 +165,7 @@ impl Machine {
         Ok(Some(Effect::WaitApproval { approval, call }))
     }
 
-    /// A question that nobody answered in time is over. Says whether there was one.
+    /// Expires an approval without an answer in time. Returns true if there was one.
     pub(super) fn expire(&mut self, call: CallId, world: &StepContext<'_>) -> Result<bool, Error> {
         let now = world.now.wall;
         let open = |asked: &&Approval| asked.decided.is_none() && asked.expires_at <= now;
@@ -224,13 +224,13 @@ impl Machine {
         Ok(id.to_string())
     }
 
-    /// The questions that nobody has answered, where a ledger keeps them: a cast that is over asks nothing.
+    /// Returns the approvals without an answer that a ledger keeps, to be closed when the cast is over.
     pub(crate) fn open_approvals(&self) -> Vec<ApprovalId> {
         let open = self.approvals.values().filter(|asked| asked.decided.is_none() && asked.subject.is_some());
         open.filter_map(|asked| asked.id.parse().ok()).collect()
     }
 
-    /// What records of these kinds say about a call.
+    /// Applies a record of an approval to its call.
     pub(super) fn apply_approval(&mut self, kind: &str, at: Timestamp, payload: &Map<String, Value>) {
         let text = |key: &str| payload.get(key).and_then(Value::as_str);
         let Some(id) = text("approval_id") else { return };
@@ -245,7 +245,7 @@ impl Machine {
                 let cost = cost.map_or(0, Money::micros);
                 let asked = Approval { id: id.to_owned(), expires_at, decided: None, subject, cost };
                 self.approvals.insert(call, asked);
-                // Whoever goes on asks for the same turn.
+                // A resumed cast asks for the same turn.
                 if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase)
                 {
                     asking.asked_about(turn);
@@ -254,7 +254,7 @@ impl Machine {
             DECIDED => {
                 let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == id) else { return };
                 let decided = match text("decision") {
-                    // Whoever decides after the time has decided nothing.
+                    // A decision after the expiry has no effect.
                     _ if at >= asked.expires_at => ApprovalResult::Expired,
                     Some("approved") => ApprovalResult::Approved,
                     Some("expired") => ApprovalResult::Expired,
@@ -263,7 +263,7 @@ impl Machine {
                         reason: text("reason").unwrap_or("no reason was given").to_owned(),
                     },
                 };
-                // The first decision stands.
+                // The first decision counts.
                 asked.decided.get_or_insert(decided);
             }
             _ => {}
@@ -271,7 +271,7 @@ impl Machine {
     }
 }
 
-/// Why a person is asked, as the record tells whoever shows it.
+/// Returns the reason for an approval as JSON, for the surfaces that show it.
 fn reason_to_json(reason: &ApprovalReason) -> Value {
     match reason {
         ApprovalReason::Required => json!({"ward": "require_approval"}),

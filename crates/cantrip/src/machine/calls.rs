@@ -1,4 +1,4 @@
-//! Steps 9 to 11: what an utterance asks for, call by call.
+//! The execution of an utterance's calls, one by one or in parallel.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use super::group::RequestedCall;
 use super::money::HoldDraft as Paid;
 use super::{CallTask, CallTaskKind, ChildSpec, Effect, Machine, SpawnRequest, StepContext};
 
-/// One call on its way through the checks.
+/// One call that is being checked.
 #[derive(Debug, Clone)]
 pub(super) struct PendingCall {
     pub number: u32,
-    /// As it was written.
+    /// The gate name as the crystal wrote it.
     pub gate: String,
     pub given: CallArguments,
     pub tool_call_id: Option<String>,
-    /// Its records have to say what it asks for: its utterance does not.
+    /// True if the records must contain the requested call, because the utterance does not.
     pub spelled: bool,
 }
 
@@ -43,20 +43,21 @@ impl PendingCall {
     }
 }
 
-/// What a call reads whose arguments its crystal was not allowed to finish.
+/// Returns the refusal of a call whose arguments were cut off at the output limit.
 fn cut_off_refusal(gate: &str) -> Refusal {
     let detail = "your answer was cut off there, at the limit of its output tokens; write less in one answer";
     codes::unparsable(format!("arguments of {gate}"), "the end", detail).into()
 }
 
-/// What the circle's checks came to, and why it wants a person to be asked first.
+/// The result of the circle's checks, and the circle's reasons for asking a person first.
 pub(super) struct CheckedCall {
     way: CallPath,
     reasons: Vec<ApprovalReason>,
 }
 
 impl CheckedCall {
-    /// It only reads, costs nothing and asks nobody: its neighbours may run with it.
+    /// Returns true if the call only reads, costs nothing and needs no approval: it may run in parallel with its
+    /// neighbours.
     fn can_run_in_parallel(&self) -> bool {
         match &self.way {
             CallPath::Enter(permit) => {
@@ -75,7 +76,7 @@ impl Machine {
         let facts = Arc::clone(&self.facts);
         let halted = self.halt;
         if halted.is_some() {
-            // What was about to begin does not.
+            // Calls that were about to start do not start.
             self.entering = None;
             self.waits = None;
         } else if self.entering.is_some() {
@@ -89,7 +90,7 @@ impl Machine {
         }
         let over = group.cursor >= group.length() || (group.done.is_some() && !facts.circle.medium().is_code());
         if let Some(reason) = halted {
-            // What was started elsewhere and is cut off here must still be settled.
+            // Calls that were started by another process must still be settled.
             return match group.first_stale() {
                 Some(number) if !self.delegates(number)? => {
                     self.refuse_stale_call(number, super::halt_of(reason, facts.circle.wards()).refusal()).map(Some)
@@ -138,7 +139,7 @@ impl Machine {
         })
     }
 
-    /// The next calls that may run at once: neighbours that only read, or one that does not.
+    /// Admits the next calls that may run in parallel: neighbours that only read, or one call that does not.
     fn next_batch(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let mut touched = self.touched.clone();
         let group = self.open_group()?;
@@ -208,13 +209,13 @@ impl Machine {
         }
     }
 
-    /// What is carried out by itself.
+    /// Admits one call by itself.
     pub(super) fn alone(&mut self, asks: PendingCall, examined: CheckedCall, touched: Labels) {
         self.admit_calls(vec![AdmissionEntry::new(asks, examined.way, examined.reasons, touched)]);
     }
 
-    /// Name, arguments, schema, wards, approval: the circle's order. Where policy is kept, it is policy that denies what
-    /// would join the three labels and nobody can be asked about.
+    /// Runs the circle's checks in their order: name, arguments, schema, wards, approval. If a ledger is kept, policy
+    /// denies the calls that would complete the trifecta when no person can be asked.
     pub(super) fn check_call(&self, asks: &PendingCall, touched: &Labels, world: &StepContext<'_>) -> CheckedCall {
         let standing = CallerState {
             calls: u64::from(asks.number.saturating_sub(1)),
@@ -255,7 +256,7 @@ impl Machine {
         })
     }
 
-    /// What the records of a call have to say about it.
+    /// Returns the requested call if the records must contain it.
     fn asked_for(&mut self, asks: &PendingCall, gate: &str, args: Value) -> Result<Option<GateCallRequest>, Error> {
         if !asks.spelled {
             return Ok(None);
@@ -293,7 +294,7 @@ impl Machine {
         } else {
             let asked = self.asked_for(asks, &gate, args)?;
             let call_id = self.open_group()?.call_id(asks.number);
-            // Who is paid is given the key of the payment.
+            // The provider receives the key of the payment.
             key = Some(held.as_ref().map_or_else(|| call_id.to_string(), |held| held.provider_key.as_str().to_owned()));
             let (reservation_id, operation) = held.map(|held| (held.reservation, held.operation)).unzip();
             self.money.extend(operation);
@@ -306,7 +307,7 @@ impl Machine {
         Ok(work)
     }
 
-    /// `done`: the answer is checked by the verifier, if there is one, and then ends the cast.
+    /// Handles `done`: the verifier, if there is one, checks the answer, and then the answer ends the cast.
     pub(super) fn handle_done(
         &mut self,
         asks: &PendingCall,
@@ -328,7 +329,7 @@ impl Machine {
         self.call_task(asks.number, "done", asks.tool_call_id.clone(), kind)
     }
 
-    /// Step 11: the turn so far is closed, and the children are there, in one step.
+    /// Closes the current turn and creates the children, in one step.
     pub(super) fn delegate(
         &mut self,
         asks: &PendingCall,
@@ -344,7 +345,7 @@ impl Machine {
         self.seal(asks, &delegation, entities, children, world)
     }
 
-    /// Closes the turn so far, with a call that spawns these entities. In a second run they are not cast again.
+    /// Closes the current turn with a call that spawns these entities. In replay they are not cast again.
     pub(super) fn seal(
         &mut self,
         asks: &PendingCall,
@@ -356,7 +357,7 @@ impl Machine {
         let asked = self.asked_for(asks, &delegation.gate, Value::Object(delegation.arguments.clone()))?;
         let group = self.open_group()?;
         let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
-        // What programs before it gave belongs to the turn that they ran in.
+        // The outputs of earlier programs belong to the turn that the programs ran in.
         let outputs = group.outputs.clone();
         let identity = Identity {
             run_id: self.facts.run,
@@ -404,7 +405,7 @@ impl Machine {
         }
     }
 
-    /// What becomes of a delegation that was started before: its children are gone on with.
+    /// Resumes a delegation that was started before, with its children.
     pub(super) fn resume_delegation(&mut self, number: u32, _: &StepContext<'_>) -> Result<Effect, Error> {
         let again = self.decide_again(number, Labels::none())?.map(|(effect, _)| effect);
         let call = self.open_group()?.call_id(number);
@@ -429,8 +430,8 @@ impl Machine {
         }
     }
 
-    /// Calls that were started before and have no answer. Those that are made again are judged again: what allowed them may
-    /// have been taken back since.
+    /// Handles calls that were started before and have no answer. Calls that are made again are judged again, because
+    /// the permission may have been revoked since.
     pub(super) fn repeat_calls(&mut self, numbers: Vec<u32>, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let mut entries = Vec::new();
         for number in numbers.iter().copied().filter(|_| world.funds.is_counted()) {
@@ -457,7 +458,7 @@ impl Machine {
         Ok(Some(Effect::Execute(works)))
     }
 
-    /// What a call asked for that was started before.
+    /// Returns the request of a call that was started before.
     fn stale_pending_call(&mut self, number: u32) -> Result<Option<PendingCall>, Error> {
         let code = self.facts.circle.medium().is_code();
         let Some((call, _, _)) = self.open_group()?.stale_call(number) else { return Ok(None) };
@@ -469,7 +470,7 @@ impl Machine {
         Ok(Some(PendingCall { number, gate, given, tool_call_id, spelled: false }))
     }
 
-    /// What becomes of a call that was started before and has no answer.
+    /// Returns the task for a call that was started before and has no answer.
     pub(super) fn resume_call(&mut self, number: u32) -> Result<CallTask, Error> {
         let again = self.decide_again(number, Labels::none())?.map(|(effect, _)| effect);
         let gate = self.stale_gate(number)?;
@@ -477,7 +478,7 @@ impl Machine {
             Some((call, _, key)) => (key.cloned(), call.tool_call_id.clone()),
             None => (None, None),
         };
-        // What was paid for is called again only where its hold was kept.
+        // A paid call is made again only if its hold was kept.
         let paid = self.open_group()?.reservation(number).cloned();
         let kept = paid.is_none_or(|reservation| self.adopted.contains(&reservation));
         let kind = match again {
@@ -504,8 +505,8 @@ impl Machine {
         self.open_group()?.calls.get(&number).map(|call| call.gate.clone()).ok_or(fault)
     }
 
-    /// The effect that was allowed when a call was started, decided again, and why a person has to be asked about it: the
-    /// circle decides the same way each time.
+    /// Decides again on a call that was started before. Returns the allowed effect and the reasons for asking a person;
+    /// the circle decides the same way each time.
     fn decide_again(&mut self, number: u32, touched: Labels) -> Result<Option<(Decided, Vec<ApprovalReason>)>, Error> {
         let Some(asks) = self.stale_pending_call(number)? else { return Ok(None) };
         let standing = CallerState { calls: 0, touched, can_ask_person: true, children: 0 };

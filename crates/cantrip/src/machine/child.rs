@@ -1,4 +1,4 @@
-//! A child, from the circle's word to its first records.
+//! A child entity, from the circle's decision to its first records.
 
 use cantrip_canon::{CastId, EntityId, TurnId, bytes_hash};
 use cantrip_circle::{Child, Labels};
@@ -6,21 +6,21 @@ use cantrip_loom::{Body, CallId, Cast, Entity, Error, Event, Intent, Origin, Rec
 
 use crate::cantrip::{Cantrip, CantripFaults};
 
-/// A child that is to be cast: everything its own machine needs.
+/// A child to be cast, with everything that its own machine needs.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildSpec {
     pub entity: EntityId,
     pub spawned_by: Spawn,
     pub child: Child,
     pub cantrip: Cantrip,
-    /// None for one that was cast before a crash: its record says it.
+    /// None for a child that was cast before a crash: its record has the id.
     pub cast: Option<CastId>,
-    /// The scope that its money is counted in; likewise.
+    /// The scope that the child's money is counted in; none likewise.
     pub scope: Option<String>,
 }
 
 impl ChildSpec {
-    /// Child `index` of a call. Its id derives from the call, so it is the same child whenever it is asked for.
+    /// Builds child `index` of a call. Its id derives from the call, so the same call always has the same child.
     pub(super) fn for_call(call: CallId, index: u32, child: Child, parent: &Cantrip) -> Result<Self, CantripFaults> {
         let cantrip = parent.child(child.circle.clone(), &child.system_prompt, child.crystal.as_deref())?;
         Ok(Self {
@@ -33,7 +33,7 @@ impl ChildSpec {
         })
     }
 
-    /// Its first records: what it is, that it is, and what it is about.
+    /// Returns the first records of the child: its root, its entity and its cast.
     pub(super) fn records(
         &self,
         parent: TurnId,
@@ -72,7 +72,8 @@ impl ChildSpec {
         Ok(vec![root.into(), entity.into(), cast.into()])
     }
 
-    /// Where its random numbers begin: derived like its id, so that a second start is no other child.
+    /// Returns the seed of the child's random numbers. It derives from the id, so that a restarted child has the same
+    /// seed.
     pub(crate) fn seed_of(entity: EntityId) -> String {
         bytes_hash(format!("seed of {entity}").as_bytes()).hex(16)
     }

@@ -1,4 +1,4 @@
-//! What the machine asks of the world, and what the world tells it.
+//! The effects that the machine requests, and the inputs that it receives.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use super::money::{RunPayer, UnpaidReason};
 use crate::funds::Funds;
 use crate::predict::PreparedPredict;
 
-/// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
-/// own.
+/// The context that the machine receives each time it is asked for its next effect. The machine itself has no clock, no
+/// randomness and no message texts.
 pub(crate) struct StepContext<'a> {
     pub now: Now,
     pub ids: &'a IdSource,
     pub words: &'a dyn RefusalWording,
-    /// What the tightest token limit of the entity and of everyone above it leaves, open holds not counted.
+    /// The tokens that the tightest limit of the entity and its ancestors leaves, open holds not counted.
     pub tokens_left: Option<u64>,
-    /// The same of its money, by its wards and by who pays.
+    /// The money that is left, by the wards and by the payer.
     pub money_left: Option<Money>,
     pub funds: Funds<&'a RunPayer>,
-    /// How much of the time of the cast is used.
+    /// The time of the cast that is used up.
     pub elapsed: Duration,
 }
 
 impl<'a> StepContext<'a> {
-    /// Who pays, if anybody does.
+    /// Returns the payer, if there is one.
     pub(crate) fn payer(&self) -> Option<&'a RunPayer> {
         self.funds.payer()
     }
@@ -49,18 +49,18 @@ impl fmt::Debug for StepContext<'_> {
     }
 }
 
-/// Turns a refusal into what a record keeps of it. Only a reply has words, and only the wrapper makes one.
+/// Renders refusals as records keep them. Only a reply has a message text, and only the safety wrapper makes replies.
 pub(crate) trait RefusalWording {
     fn render_fault(&self, refusal: Refusal) -> RecordedError;
 
     /// Returns the text without the secrets in it.
     fn redact(&self, text: &str) -> String;
 
-    /// The reply of a program: what a record keeps of it.
+    /// Renders the reply of a program as a record keeps it.
     fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<ReplyDraft<Success>, Refusal>) -> RecordedError;
 }
 
-/// A program that has ended, for the line that its reply leaves in the log.
+/// A program that has ended, for the log line of its reply.
 #[derive(Debug)]
 pub(crate) struct EndedProgram<'a> {
     pub medium: &'static str,
@@ -70,120 +70,120 @@ pub(crate) struct EndedProgram<'a> {
     pub tool_call_id: Option<&'a str>,
 }
 
-/// What has to be done next. Whatever is to be durable before it has been asked for as [`Effect::Append`] before.
+/// The next effect to execute. Everything that must be durable before it was requested earlier with [`Effect::Append`].
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Policy is asked about these calls. Nothing has to be durable for it.
+    /// Ask policy about these calls. Nothing has to be durable before.
     Authorize(Vec<AuthorizeRequest>),
-    /// The worst case of each is put aside.
+    /// Reserve the worst case of each call.
     Reserve(Vec<WorstCase>),
-    /// These records, whole and in this order.
+    /// Append these records, all or none, in this order.
     Append {
         events: Vec<(Timestamp, Event)>,
         bodies: Vec<Body>,
-        /// What becomes of money with them.
+        /// The ledger operations of the same step.
         money: Vec<Operation>,
     },
     Ask(CrystalRequest),
-    /// A piece of what is folded is read by the crystal that writes folds.
+    /// Have the fold crystal read a piece of the folded turns.
     Summarise(SummaryRequest),
     Sleep(Duration),
-    /// Together, at most eight at once; the answers are told in this order.
+    /// Execute these calls in parallel, at most eight at once; the outcomes are returned in this order.
     Execute(Vec<CallTask>),
     Spawn(SpawnRequest),
-    /// A predict is made ready. Nothing has to be durable for it.
+    /// Prepare a predict. Nothing has to be durable before.
     Prepare(Box<PrepareRequest>),
     RunProgram(ProgramStart),
-    /// The program that waits goes on with this answer, at this reading of the clock.
+    /// Resume the waiting program with this answer, at this clock reading.
     ResumeProgram {
         answer: ProgramAnswer,
         clock: Timestamp,
     },
-    /// The program that waits ends here.
+    /// End the waiting program.
     CancelProgram,
     /// A person has to decide; the run waits.
     WaitApproval {
         approval: String,
         call: CallId,
     },
-    /// The crystal stays away; the run waits.
+    /// The crystal stays unavailable; the run waits.
     Park {
         fault: RecordedError,
-        /// The provider's words that the fault does not have.
+        /// The provider's message text that is not part of the fault.
         detail: Option<String>,
     },
     /// The cast is over.
     Finish,
 }
 
-/// What is asked about a call before it begins.
+/// A question to policy about a call before it starts.
 #[derive(Debug)]
 pub(crate) struct AuthorizeRequest {
     pub call: CallId,
     pub about: AuthorizeKind,
 }
 
-/// What kind of call it is.
+/// The kind of the call.
 #[derive(Debug)]
 pub(crate) enum AuthorizeKind {
-    /// A request to a crystal: it is judged where its money is reserved, and here where nobody pays.
+    /// A request to a crystal. It is judged when its money is reserved, or here if nobody pays.
     Request,
-    /// A call that costs nothing is judged here.
+    /// A call without cost, which is judged here.
     Free(Box<FreeCall>),
-    /// One that costs something is judged where that is reserved; an earlier one like it may stand in its way.
+    /// A call with a cost, which is judged when its money is reserved; an earlier equal call may block it.
     Paid(Box<Subject>),
 }
 
-/// What policy is told about a call that costs nothing, but for who asks and under which terms.
+/// The input of policy for a call without cost, except for the principal and the terms.
 #[derive(Debug)]
 pub(crate) struct FreeCall {
     pub gate: String,
     pub args: Hash,
     pub labels: Vec<String>,
     pub approval_ward: bool,
-    /// Under the ward `trifecta`.
+    /// The touched labels, if the ward `trifecta` is set.
     pub touched: Option<Vec<String>>,
     pub approval: Option<ApprovalSnapshot>,
 }
 
-/// What was said to an inquiry.
+/// The answer to an [`AuthorizeRequest`].
 #[derive(Debug)]
 pub(crate) enum PolicyAnswer {
-    /// Nothing: policy is kept by nobody here, or is asked later.
+    /// No answer: there is no policy here, or policy is asked later.
     Nothing,
     Judged(Box<(DecisionRecord, PolicyFacts)>),
-    /// Nobody pays for whoever asks, and policy says so.
+    /// The caller has no payer, so policy denies the call.
     Unfunded(Box<DecisionRecord>),
-    /// The outcome of a call like it is unknown, and it must not be made again before someone has looked.
+    /// The outcome of an equal call is unknown, and the call must not be made again before a person has checked it.
     Barred,
-    /// In a second run: as it was the first time.
+    /// In replay: refused as recorded.
     Refused(Refusal),
 }
 
-/// The most that a call can come to.
+/// The worst case of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorstCase {
     pub call: CallId,
-    /// Of a request under a token limit.
+    /// The tokens of a request under a token limit.
     pub tokens: Option<u64>,
 }
 
-/// One attempt, recorded and ready to leave.
+/// One attempt, recorded and ready to be sent.
 #[derive(Debug, Clone)]
 pub(crate) struct CrystalRequest {
     pub turn: TurnId,
     pub call: CallId,
-    /// Who is asked: the crystal, or one that it falls back on.
+    /// The index of the crystal: 0, or that of a fallback.
     pub place: usize,
-    /// Attempts of this crystal since the turn was taken up, this one included.
+    /// The attempts at this crystal since the turn was taken up, including this one.
     pub tries: u32,
-    /// Attempts that another owner made before.
+    /// The number of attempts that another owner made before.
     pub before: u32,
     pub messages: Messages,
     pub output_tokens: u32,
 }
 
-/// A call to be answered: by its gate, or by what was decided about it.
+/// A call to be answered: by its gate, or by a decision about it.
 #[derive(Debug)]
 pub(crate) struct CallTask {
     pub number: u32,
@@ -194,7 +194,7 @@ pub(crate) struct CallTask {
 }
 
 impl CallTask {
-    /// What its gate is given, as far as it gets there.
+    /// Returns the arguments for the gate, if the call enters it.
     pub(crate) fn arguments(&self) -> Option<&Map<String, Value>> {
         match &self.kind {
             CallTaskKind::Enter(permit) => Some(permit.arguments()),
@@ -208,65 +208,65 @@ pub(crate) enum CallTaskKind {
     Enter(Permit),
     Refuse(Refusal),
     Answer(ReplyDraft<Success>),
-    /// The answer is shown to the verifier.
+    /// The verifier checks the answer.
     Verify(Value),
 }
 
-/// What came of a [`CallTask`].
+/// The outcome of a [`CallTask`].
 #[derive(Debug)]
 pub(crate) struct CallOutcome {
     pub number: u32,
     pub reply: ReplyMark,
     pub result: Value,
-    /// What an error says to code, beside its text; empty for a success.
+    /// The data of an error for code, beside its text; empty for a success.
     pub data: Map<String, Value>,
     pub duration_ms: u64,
     pub changes: Vec<FileChange>,
     pub bodies: Vec<Body>,
     pub cost: Option<Money>,
-    /// Its provider's own id for it.
+    /// The provider's own id of the call.
     pub correlation: Option<String>,
-    /// Why nobody knows whether it was charged for.
+    /// The reason why it is unknown whether the call was charged for.
     pub doubt: Option<UnknownCharge>,
-    /// Nothing of it left the house.
+    /// True if nothing of the call left this process.
     pub unbegun: bool,
     pub clock: Timestamp,
-    /// Of a verifier that gave one.
+    /// The score from a verifier that gave one.
     pub score: Option<f64>,
 }
 
-/// Children to be cast, or to be gone on with.
+/// Children to be cast, or to be resumed.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
-    /// The sealed turn above them.
+    /// The sealed turn that is the parent of the children.
     pub parent: TurnId,
-    /// The call that asks for them.
+    /// The gate whose call spawns the children.
     pub gate: String,
     pub identity: Identity,
     pub children: Vec<ChildSpec>,
 }
 
-/// A predict that is to be made ready.
+/// A predict to be prepared.
 #[derive(Debug, Clone)]
 pub(crate) struct PrepareRequest {
     pub turn: TurnId,
     pub call: CallId,
-    /// Who will answer.
+    /// The entity that will answer.
     pub entity: EntityId,
     pub predict: PredictCall,
-    /// It was begun before this machine.
+    /// True if the predict was begun before this machine.
     pub resumed: bool,
 }
 
-/// How a child ended, as its parent needs to know it.
+/// The outcome of a child as its parent needs it.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildOutcome {
     pub entity: EntityId,
-    /// Of its cast's own reply.
+    /// The reply of the child's cast.
     pub reply: ReplyMark,
-    /// Its answer, or why there is none.
+    /// The answer of the child, or the reason why there is none.
     pub answer: Result<Value, (TruncationReason, Option<RecordedError>)>,
-    /// The words of its cast's own reply, where it has no answer.
+    /// The reply message of the child's cast, if it has no answer.
     pub told: Option<RecordedError>,
     pub touched: Labels,
 }
@@ -279,29 +279,29 @@ pub(crate) struct ProgramStart {
     pub clock: Timestamp,
 }
 
-/// What happened.
+/// The result of an effect.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// In the order of the inquiries.
+    /// The answers of policy, in the order of the requests.
     Authorized(Vec<PolicyAnswer>),
     Reserved,
-    /// Only others of the same tree stood in the way, and something moved: what is wanted is measured anew.
+    /// Only others of the same tree held the money, and some of it was settled: the request is measured again.
     Waited,
     Answered(Answer),
-    /// The records that were to be appended were not, because nobody pays for what they begin.
+    /// The append was refused, because nobody pays for the call or request that the records begin.
     Unpaid(UnpaidReason),
-    /// What follows was planned with the deadline at hand.
+    /// A failed request, with the retry decision, which was made with the deadline known.
     Failed(Failure, RetryDecision),
-    /// The request was given up because the cast was halted.
+    /// The request was given up, because the cast was halted.
     Interrupted,
     Slept,
     CallsDone(Vec<CallOutcome>),
     ChildrenDone(Vec<ChildOutcome>),
-    /// A predict is ready, or why it cannot be made. None in a second run, where its child is not cast again.
+    /// The predict is ready, or cannot be prepared. None in replay, where its child is not cast again.
     Prepared(Result<Option<Box<PreparedPredict>>, Refusal>),
     /// The program waits for the answer to this call.
     ProgramCalled(ProgramCall),
-    /// The program has ended. None in a second run whose record says how it did.
+    /// The program has ended. The end is none in replay if the record has it.
     ProgramEnded(OutputRecord, Option<ProgramEnd>),
     /// The program's sandbox is gone.
     SandboxLost(SandboxError),

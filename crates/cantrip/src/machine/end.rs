@@ -1,4 +1,4 @@
-//! Steps 13 and 14: when a turn is closed, when a cast is over, and what is said about it.
+//! When a turn is closed, when a cast is over, and how its end is recorded and reported.
 
 use cantrip_circle::Wards;
 use cantrip_circle::gate::StopReason;
@@ -12,7 +12,7 @@ use super::{CastFailure, Effect, Machine, StepContext};
 use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
 
 impl Machine {
-    /// The limit that is used up, with the open group counted: the first in the order of the rules.
+    /// Returns the limit that is used up, with the open group counted: the first in the order of these checks.
     pub(super) fn exhausted_limit(&self, world: &StepContext<'_>) -> Option<TruncationReason> {
         let wards = self.facts.circle.wards();
         if world.money_left.is_some_and(|left| left.micros() == 0) {
@@ -34,7 +34,7 @@ impl Machine {
         wards.max_turns.is_some_and(|limit| self.utterances >= limit).then_some(TruncationReason::MaxTurns)
     }
 
-    /// What it goes round in, and how often, if the ward is there.
+    /// Returns the loop pattern and its number of repetitions, if the ward is set and a loop is found.
     fn detect_loop(&self) -> Option<(&'static str, u64)> {
         let loops = self.facts.circle.wards().loop_detected?;
         let open = match &self.phase {
@@ -60,7 +60,7 @@ impl Machine {
         (one != two && alternates).then_some(("ping-pong", loops.cycles))
     }
 
-    /// Closes the open turn, and the cast if it is over.
+    /// Closes the open turn, and ends the cast if it is over.
     pub(super) fn close(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let chosen = self.chosen_ending()?;
         let reason = self.halt.or_else(|| self.exhausted_limit(world));
@@ -96,7 +96,7 @@ impl Machine {
         Ok(None)
     }
 
-    /// The cast ends while no turn is open.
+    /// Ends the cast while no turn is open.
     pub(super) fn end_alone(
         &mut self,
         reason: TruncationReason,
@@ -125,17 +125,17 @@ impl Machine {
         self.draft(end, world)
     }
 
-    /// What was said at last, over all its pieces, if its crystal was not allowed to finish it.
+    /// Returns the last text, joined from all its pieces, if the crystal was cut off before finishing it.
     pub(crate) fn cut_text(&self) -> Option<&str> {
         (self.cut_texts > 0).then_some(&*self.cut_text)
     }
 
-    /// The limit on texts that are cut off in a row, in words, where it was met.
+    /// Returns the limit on consecutive cut-off texts as words, if it was reached.
     pub(crate) fn cut_text_limit(&self) -> Option<String> {
         (self.cut_texts >= CUT_TEXTS_MAX).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
     }
 
-    /// What was done, from the record alone.
+    /// Returns a summary of the cast, from the record alone.
     fn summary(&self) -> String {
         let mut text = match self.utterances {
             1 => "1 utterance".to_owned(),
@@ -170,7 +170,7 @@ enum EndChoice {
     Truncated(TruncationReason, Option<RecordedError>),
 }
 
-/// What ends a call, or a cast, in words: a ward with its limit, or someone outside.
+/// Returns the reason that stops a call or a cast: a ward with its limit, or an outside actor.
 pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> StopReason {
     let ward = |limit: Option<String>| StopReason::Ward {
         ward: reason.as_str().to_owned(),
@@ -193,7 +193,7 @@ fn outside(actor: &str, reason: TruncationReason) -> StopReason {
     StopReason::Outside { actor: actor.to_owned(), reason: reason.as_str().to_owned() }
 }
 
-/// The refusal that a truncated cast is answered with, with what else its reader should know.
+/// Returns the refusal for a truncated cast, with additional data for its reader.
 pub(crate) fn truncation_refusal(
     reason: TruncationReason,
     failing: Option<&CastFailure>,

@@ -1,8 +1,8 @@
-//! Before asking: a list that has grown too long is folded, by a crystal where the strategy says so.
+//! Folding before a request: a list that has grown too long is folded, by a crystal if the strategy is a summary.
 //!
-//! A summary is asked for like an answer, attempt by attempt, each on record before it leaves; but it opens no turn, its
-//! words are shown to nobody, and its tokens count for the cast alone. Whatever goes wrong with it, a window takes its
-//! place: a cast must not end because its notes could not be written.
+//! A summary is requested like an answer, attempt by attempt, each recorded before it is sent. But it opens no turn,
+//! its text is not streamed to any viewer, and its tokens count for the cast alone. If it fails for any reason, a
+//! window fold takes its place: a cast must not end because its notes could not be written.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(super) struct SummaryInProgress {
     fold: FoldId,
     plan: FoldPlan,
     reading: SummaryReader,
-    /// Which piece it reads, from 1.
+    /// The number of the piece that is read, from 1.
     piece: u32,
     /// The last attempt at that piece that was recorded; 0 before the first.
     attempt: u32,
     stage: SummaryStage,
     since: Instant,
     reservation: Option<ReservationId>,
-    /// The turn that is asked for once it is folded.
+    /// The turn request to continue with after the fold.
     pub(super) asking: TurnRequest,
 }
 
@@ -45,11 +45,11 @@ enum SummaryStage {
     Wait(Duration),
 }
 
-/// A piece of what is folded, recorded and ready to be sent.
+/// A piece of the folded turns, recorded and ready to be sent.
 #[derive(Debug, Clone)]
 pub(crate) struct SummaryRequest {
     pub call: CallId,
-    /// Attempts at this piece, this one included.
+    /// The number of attempts at this piece, including this one.
     pub tries: u32,
     pub messages: Messages,
     pub output_tokens: u32,
@@ -60,7 +60,7 @@ impl SummaryInProgress {
         CallId::of_fold(self.fold, self.piece)
     }
 
-    /// The last request that was recorded.
+    /// Returns the last request that was recorded.
     fn last(&self) -> Option<CallId> {
         match (self.attempt, self.piece) {
             (0, 1) => None,
@@ -69,14 +69,14 @@ impl SummaryInProgress {
         }
     }
 
-    /// An attempt is on record.
+    /// Notes a recorded attempt.
     pub(super) fn note_attempt(&mut self, number: u32) {
         self.attempt = number;
     }
 }
 
 impl Machine {
-    /// Folds if either trigger holds. A second run folds where the first one did, whatever is known of windows by now.
+    /// Folds if a trigger holds. Replay folds where the recorded cast did, whatever is known about windows by now.
     pub(super) fn fold_if_due(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
         if self.apply_recorded_folds() {
             return Ok(());
@@ -92,7 +92,7 @@ impl Machine {
         self.facts.cantrip.output_tokens().into()
     }
 
-    /// Takes in what a record of this place says, in a second run.
+    /// In replay, applies the recorded folds at this turn. Returns false outside of replay.
     fn apply_recorded_folds(&mut self) -> bool {
         let Some(recorded) = &mut self.recorded_folds else { return false };
         for fold in recorded.remove(&self.sequence).unwrap_or_default() {
@@ -106,7 +106,7 @@ impl Machine {
         RecallOptions { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() }
     }
 
-    /// Folds, or begins to, and says whether there was anything to fold.
+    /// Folds, or begins to. Returns false if there was nothing to fold.
     pub(super) fn fold(&mut self, trigger: Trigger, world: &StepContext<'_>) -> Result<bool, Error> {
         let folding = *self.facts.cantrip.folding();
         let Some(plan) = folding.plan(&self.view, trigger) else { return Ok(false) };
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// The turn is asked for as if nothing had been folded.
+    /// Continues with the turn request as if nothing had been folded.
     pub(super) fn leave_folding(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Folding(summarising) => self.phase = Phase::Asking(summarising.asking),
@@ -195,7 +195,7 @@ impl Machine {
         }
     }
 
-    /// The most that reading the next piece can come to.
+    /// Returns the most tokens that reading the next piece can use.
     fn summary_tokens(&self) -> u64 {
         let measure = self.view.frame().measure;
         match &self.phase {
@@ -268,7 +268,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A piece was read: the next one, or the fold.
+    /// Handles a piece that was read: continues with the next piece, or makes the fold.
     pub(super) fn fold_answered(&mut self, answer: Answer, world: &StepContext<'_>) -> Result<(), Error> {
         let Answer { utterance, usage, .. } = answer;
         let said = utterance.content.as_deref().map(str::trim).filter(|said| !said.is_empty());
@@ -285,7 +285,7 @@ impl Machine {
         let summarising = self.summarising()?;
         let call = summarising.call();
         let Some(written) = summarising.reading.accept_notes(said) else {
-            // The record keeps what the next piece is read with.
+            // The record keeps the notes that the next piece is read with.
             self.settle_summary(
                 Ok(()),
                 Value::from(said),
@@ -300,7 +300,7 @@ impl Machine {
             return Ok(());
         };
         let (fold, plan) = (summarising.fold, summarising.plan);
-        // The fold has the text.
+        // The record of the fold has the text.
         self.settle_summary(Ok(()), Value::Null, charge_from_usage(usage), UnknownOutcome::UsageNotReported, world)?;
         let made =
             FoldDraft { attempt: Some(call), ..FoldDraft::summary(&self.view, plan, self.recall_options(), &written) };
@@ -320,7 +320,7 @@ impl Machine {
         }
     }
 
-    /// Nobody pays for the summary: the fold is made without one.
+    /// Handles a summary that was not paid for: the fold is made without it.
     pub(super) fn fold_unpaid(&mut self, unpaid: UnpaidReason, world: &StepContext<'_>) -> Result<(), Error> {
         self.ready = None;
         let summarising = self.summarising()?;
@@ -333,7 +333,7 @@ impl Machine {
         }
     }
 
-    /// The request was given up: nobody knows whether it will be charged for.
+    /// Handles a request that was given up: it is unknown whether the provider charges for it.
     pub(super) fn fold_interrupted(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
         let refusal = self.halt_refusal(reason);
@@ -342,7 +342,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A window takes the place of what was not written.
+    /// Makes a window fold in place of the summary that was not written.
     fn degrade(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
         let means = self.recall_options();
         let summarising = self.summarising()?;
@@ -351,7 +351,7 @@ impl Machine {
         self.record_fold(&made, fold, world)
     }
 
-    /// What came of a request, for what it cost.
+    /// Records the outcome and the cost of a request.
     fn settle_summary(
         &mut self,
         outcome: Result<(), Refusal>,

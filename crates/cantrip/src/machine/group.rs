@@ -1,4 +1,4 @@
-//! One utterance with all it causes, while it is being acted out.
+//! One utterance with all of its calls and programs, while it is being executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,45 +16,45 @@ use serde_json::{Value, json};
 pub(super) struct OpenGroup {
     /// The turn that holds the utterance.
     pub holder: TurnId,
-    /// The open one.
+    /// The turn that is open.
     pub turn: TurnId,
     pub sequence: u64,
     pub said: Arc<Utterance>,
-    /// The program that stands in the text, where the crystal is offered no tool to bring one.
+    /// The program in the text, if the crystal is offered no tool for programs.
     pub fenced: Option<String>,
     pub usage: Usage,
-    /// Since the request, or the seal.
+    /// The time of the request, or of the seal.
     pub since: Instant,
-    /// The last reading of the clock that is on record: what a program that starts now sees.
+    /// The last clock reading on record: a program that starts now reads this time.
     pub clock: Timestamp,
-    /// The call of the utterance that is being worked at.
+    /// The index of the utterance's call that is being executed.
     pub cursor: usize,
-    /// The number that the call at `cursor`, or the next call of its program, has.
+    /// The number of the call at `cursor`, or of the next call of its program.
     pub number: u32,
-    /// What calls that were never started asked for, where their utterance does not say it.
+    /// The requests of calls that were never started, if the utterance does not contain them.
     pub spelled: BTreeMap<u32, RequestedCall>,
-    /// Every call that has begun, by its number.
+    /// Every call that has started, by its number.
     pub calls: BTreeMap<u32, GroupCall>,
-    /// Settled or delegated in the open turn.
+    /// The calls that were settled or delegated in the open turn.
     pub records: Vec<GateRecord>,
     pub outputs: Vec<OutputRecord>,
     pub program: Option<Program>,
-    /// The sandbox as the last program left it, if that is to be kept.
+    /// The sandbox as the last program left it, if it is to be kept.
     pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
-    /// What policy said about calls that are under way, by their number.
+    /// The decisions of policy about the calls that are under way, by call number.
     pub decisions: BTreeMap<u32, (PolicyOutcome, Option<PolicyFacts>)>,
-    /// What loop detection looks at, over all turns of the group: settled calls, and programs of closed turns.
+    /// The input of loop detection over all turns of the group: settled calls, and programs of closed turns.
     deeds: Vec<Hash>,
     programs: Vec<Value>,
-    /// The programs whose output stands in a closed turn of the group.
+    /// The programs whose output is in a closed turn of the group.
     ran: BTreeSet<Option<String>>,
-    /// Whether it called gates that do not count there.
+    /// True if the group called polling gates, which do not count for loop detection.
     polled: bool,
 }
 
-/// What a call asks for, in its own words.
+/// A requested call as it is recorded.
 #[derive(Debug, Clone)]
 pub(super) struct RequestedCall {
     pub gate: String,
@@ -62,7 +62,7 @@ pub(super) struct RequestedCall {
     pub tool_call_id: Option<String>,
 }
 
-/// A call that has begun.
+/// A call that has started.
 #[derive(Debug)]
 pub(super) struct GroupCall {
     pub gate: String,
@@ -73,7 +73,7 @@ pub(super) struct GroupCall {
 
 #[derive(Debug)]
 pub(super) enum CallState {
-    /// Its start is recorded. `fresh`: by this machine, and it has not been handed out yet or has not come back.
+    /// The start is recorded. `fresh` is true if this machine recorded it and the call has not returned yet.
     Started {
         work: Working,
         key: Option<String>,
@@ -86,7 +86,7 @@ pub(super) enum CallState {
 /// A program of the utterance.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// None for one that stands in the text.
+    /// None for a program in the text.
     pub tool_call_id: Option<String>,
     pub clock: Timestamp,
     pub state: ProgramState,
@@ -95,9 +95,9 @@ pub(super) struct Program {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProgramState {
     Runs,
-    /// In a call of this number.
+    /// Waits for the answer to the call with this number.
     Waits(u32),
-    /// An answer is on its way; nothing of it runs.
+    /// The program is being stopped; none of its code runs any more.
     Stopping,
 }
 
@@ -137,18 +137,19 @@ impl OpenGroup {
         }
     }
 
-    /// How many calls and programs the utterance asks for.
+    /// Returns the number of calls and programs in the utterance.
     pub(super) fn length(&self) -> usize {
         self.said.calls.len().max(usize::from(self.fenced.is_some()))
     }
 
-    /// Whether it is nothing but a text that its crystal was not allowed to finish.
+    /// Returns true if the utterance is only a text that was cut off at the output limit.
     pub(super) fn is_cut_text(&self) -> bool {
         self.said.finish == Finish::Length && self.length() == 0
     }
 
-    /// Whether the arguments of the call at this place were cut off: the last ones of such an answer, unless they are a
-    /// whole object. One without anything in it may be the beginning of another.
+    /// Returns true if the arguments of the call at this index were cut off. That is the last call of a cut-off answer,
+    /// unless its arguments are a whole object. An empty object counts as cut off, because it may be the beginning of
+    /// another one.
     pub(super) fn is_cut_call(&self, at: usize) -> bool {
         let is_last = at + 1 == self.said.calls.len();
         let whole = self.said.calls.get(at).and_then(|call| call.args.as_object()).is_some_and(|args| !args.is_empty());
@@ -166,7 +167,7 @@ impl OpenGroup {
         }
     }
 
-    /// The calls that were started before this machine, and have not come to an end.
+    /// Returns a call that was started before this machine and has not ended.
     pub(super) fn stale_call(&self, number: u32) -> Option<(&GroupCall, &Working, Option<&String>)> {
         let call = self.calls.get(&number)?;
         match &call.state {
@@ -175,7 +176,7 @@ impl OpenGroup {
         }
     }
 
-    /// What is, or was, held for a call that has begun and not ended.
+    /// Returns the hold for a call that has started and not ended.
     pub(super) fn reservation(&self, number: u32) -> Option<&ReservationId> {
         match &self.calls.get(&number)?.state {
             CallState::Started { reservation, .. } => reservation.as_ref(),
@@ -183,7 +184,7 @@ impl OpenGroup {
         }
     }
 
-    /// The same, if this machine put it aside itself.
+    /// Returns true if this machine started the call.
     pub(super) fn is_fresh(&self, number: u32) -> bool {
         match self.calls.get(&number).map(|call| &call.state) {
             Some(CallState::Started { fresh, .. }) => *fresh,
@@ -191,12 +192,12 @@ impl OpenGroup {
         }
     }
 
-    /// The first call that was started before this machine and has not come to an end.
+    /// Returns the first call that was started before this machine and has not ended.
     pub(super) fn first_stale(&self) -> Option<u32> {
         self.calls.keys().copied().find(|number| self.stale_call(*number).is_some())
     }
 
-    /// What loop detection compares; none for a group that only polled.
+    /// Returns the mark that loop detection compares; none for a group that only polled.
     pub(super) fn loop_mark(&self) -> Option<Hash> {
         let mark = if self.length() == 0 {
             json!({"said": self.said.text().trim()})
@@ -206,23 +207,24 @@ impl OpenGroup {
             let open = self.outputs.iter().map(|output| self.program_mark(output));
             json!({"deeds": self.deeds, "programs": self.programs.iter().cloned().chain(open).collect::<Vec<_>>()})
         };
-        // What was read from records, or is about to be written to one, has a canonical form.
+        // A value that was read from records, or is about to be written to one, has a canonical form.
         stable_hash(&mark).ok()
     }
 
-    /// Remembers what the programs of a closed turn came to, for loop detection.
+    /// Remembers the results of a closed turn's programs, for loop detection.
     pub(super) fn count_programs(&mut self, outputs: &[OutputRecord]) {
         let told: Vec<Value> = outputs.iter().map(|output| self.program_mark(output)).collect();
         self.programs.extend(told);
         self.ran.extend(outputs.iter().map(|output| output.tool_call_id.clone()));
     }
 
-    /// Whether the output of this program is on record: after a crash it is run again for its variables alone.
+    /// Returns true if the output of this program is on record: after a crash the program runs again only to restore
+    /// its variables.
     pub(super) fn has_run(&self, tool_call_id: &Option<String>) -> bool {
         self.ran.contains(tool_call_id)
     }
 
-    /// A program and what it gave.
+    /// Returns the mark of a program and its result.
     fn program_mark(&self, output: &OutputRecord) -> Value {
         let call = self.said.calls.iter().find(|call| Some(&call.tool_call_id) == output.tool_call_id.as_ref());
         let source = call.map_or_else(|| json!(self.fenced), |call| call.args.clone());
@@ -231,13 +233,13 @@ impl OpenGroup {
             "limit": output.limit})
     }
 
-    /// Remembers what a settled call came to, for loop detection.
+    /// Remembers the result of a settled call, for loop detection.
     pub(super) fn count(&mut self, record: &GateRecord, polling: bool) {
         match &record.settlement {
             Settlement::Settled(settled) if !polling => {
                 let reply = &settled.reply;
                 let deed = (&record.gate, &record.args, &reply.reply_type, &reply.code, &settled.result);
-                // What was read from records, or is about to be written to one, has a canonical form.
+                // A value that was read from records, or is about to be written to one, has a canonical form.
                 self.deeds.extend(stable_hash_of(&deed));
             }
             Settlement::Settled(_) => self.polled = true,

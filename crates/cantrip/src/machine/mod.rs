@@ -1,10 +1,10 @@
 //! What does an entity do next?
 //!
-//! One cast of one entity as a pure machine: it takes what happened and gives the next effect. It does no I/O, waits for
-//! nothing and reads no clock, so it is the same code live, on resume, in replay and in simulation. Whatever it decides
-//! becomes a record first, and only [`Machine::apply`] changes what it knows: the records that it drafts pass through it
-//! exactly as those that are read back after a crash. A loop that keeps its state in local variables was rejected: what
-//! it knows is lost with its process, and resuming becomes a second loop.
+//! A `Machine` is one cast of one entity as a pure state machine: it takes an input and returns the next effect. It
+//! does no I/O, waits for nothing and reads no clock, so the same code runs live, on resume, in replay and in
+//! simulation. Every decision becomes a record first, and only [`Machine::apply`] changes the state: the records that
+//! the machine drafts pass through it exactly as the records that are read back after a crash. A loop that keeps its
+//! state in local variables was rejected: that state is lost with its process, and resuming becomes a second loop.
 
 mod admission;
 mod apply;
@@ -58,32 +58,33 @@ use folding::SummaryInProgress;
 use group::OpenGroup;
 use request::TurnRequest;
 
-/// What does not change during a cast.
+/// The facts that do not change during a cast.
 #[derive(Debug, Clone)]
 pub(crate) struct CastFacts {
     pub run: RunId,
     pub entity: EntityId,
     pub cast: CastId,
     pub cantrip: Cantrip,
-    /// With the gate that reads its context, where it has one.
+    /// The circle, with the gate that reads the entity's context if the entity has one.
     pub circle: Circle,
     pub medium: CastMedium,
-    /// A root run waits for its crystal; a child, and a root that was told so, ends.
+    /// True for a root run, which waits while its crystal is unavailable. A child, and a root run that is configured
+    /// so, ends.
     pub parks: bool,
     pub askable: bool,
-    /// What the cast is about, whoever brought it.
+    /// The content of the intent, also if an earlier cast brought it.
     pub intent: Content,
-    /// Whether it brought it itself.
+    /// The intent as recorded: new, or the intent of an earlier cast.
     pub about: Intent,
-    /// Of the first cast of a fork.
+    /// The environment of the first cast of a fork.
     pub environment: Option<Environment>,
-    /// What was said before it and cancelled before an answer.
+    /// The intents before this cast that were cancelled before an answer.
     pub cancelled: Vec<UnansweredIntent>,
-    /// The scope that its money is counted in: its own cast, or the nearest one above with a limit.
+    /// The scope that the cast's money is counted in: its own cast, or the nearest cast above with a limit.
     pub scope: String,
 }
 
-/// What serves the entity's circle.
+/// The medium that serves the entity's circle.
 #[derive(Clone)]
 pub(crate) struct CastMedium(pub Arc<dyn cantrip_circle::Medium>);
 
@@ -98,11 +99,11 @@ impl CastFacts {
         &self.cantrip.record().crystal
     }
 
-    /// The program in an utterance's text, where that is how programs come. Where a tool is offered a fenced block is
-    /// plain text.
+    /// Returns the program in the utterance's text, if programs are written there. If a tool is offered for programs, a
+    /// fenced block is plain text.
     fn fenced_program(&self, said: &Utterance) -> Option<String> {
         match self.cantrip.mode() {
-            // Of a program that was cut off, what came is not what was meant.
+            // A program that was cut off is not run: it is incomplete.
             ToolMode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
                 cantrip_circle::fence::extract_program(self.circle.medium(), said.content.as_deref()?)
             }
@@ -114,13 +115,13 @@ impl CastFacts {
 /// An intent that was cancelled before its first turn was closed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UnansweredIntent {
-    /// The cast that brought it.
+    /// The cast that brought the intent.
     pub cast: CastId,
     pub intent: Content,
 }
 
 impl UnansweredIntent {
-    /// What a cast leaves that was cancelled without a turn: the intent, under the cast that brought it.
+    /// Builds the entry for a cast that was cancelled without a turn: the intent, under the cast that brought it.
     pub(crate) fn from_cast(cast: CastId, about: &Intent, intent: &Content) -> Self {
         let cast = match about {
             Intent::New(_) => cast,
@@ -129,7 +130,7 @@ impl UnansweredIntent {
         Self { cast, intent: intent.clone() }
     }
 
-    /// Those that the next cast tells: the newest, without the one that it goes on under.
+    /// Returns the intents that the next cast adds to its list: the newest ones, without the intent that it continues.
     pub(crate) fn for_next_cast(all: Vec<Self>, next: &Intent) -> Vec<Self> {
         let goes_on = |told: &Self| match next {
             Intent::New(_) => false,
@@ -142,40 +143,40 @@ impl UnansweredIntent {
     }
 }
 
-/// Where the entity stands when the cast begins.
+/// The state of the entity when the cast begins.
 #[derive(Debug)]
 pub(crate) struct EntityHistory {
     pub view: MessageList,
-    /// What the next turn hangs from.
+    /// The parent of the next turn.
     pub parent: Option<TurnId>,
-    /// The last turn of its own, or of what it branched off from; none before the first.
+    /// The entity's last turn, or the turn that the entity branched off from; none before the first turn.
     pub own: Option<TurnId>,
-    /// Of the last turn.
+    /// The sequence number of the last turn.
     pub sequence: u64,
     pub touched: Labels,
-    /// The images that intents on its path named.
+    /// The images in the intents on the entity's path.
     pub images: Vec<BodyRef>,
-    /// What was said to it since its last turn and cancelled before an answer, oldest first.
+    /// The intents since the entity's last turn that were cancelled before an answer, oldest first.
     pub cancelled: Vec<UnansweredIntent>,
 }
 
-/// Why a cast ends without its entity's will, in a form that can still be told.
+/// The reason why a cast ends without a decision of its entity, in a form that can still be rendered as a refusal.
 #[derive(Debug, Clone)]
 pub(crate) enum CastFailure {
     Crystal(Failure, u32),
     Breach(contract::ContractViolation),
-    /// The answer was cut off at the limit of its output before it had any text or call; how many tokens it was asked for.
+    /// The answer was cut off at its output limit before it had any text or call. The number is the limit in tokens.
     CutBeforeSaying(u32),
-    /// No call came after so many prompts.
+    /// No call came after this number of prompts.
     CallMissing(u32),
-    /// The list itself is at fault.
+    /// The message list itself is invalid.
     Unpaired(String),
-    /// As a record tells it.
+    /// The error as a record keeps it.
     Recorded(RecordedError),
 }
 
 impl CastFailure {
-    /// The refusal, with what else its reader should know.
+    /// Returns the refusal with additional data for its reader.
     pub(crate) fn refusal(&self, crystal: &str, data: &Value) -> Refusal {
         match self {
             Self::Crystal(failure, attempts) => failure.to_reply(*attempts).data(data).into(),
@@ -187,7 +188,7 @@ impl CastFailure {
         }
     }
 
-    /// The reason that the cast is truncated for.
+    /// Returns the reason for truncating the cast.
     fn reason(&self) -> TruncationReason {
         match self {
             Self::CutBeforeSaying(_) => TruncationReason::MaxTokens,
@@ -201,9 +202,9 @@ impl CastFailure {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a machine has one of them, and asks most of the time")]
 enum Phase {
-    /// An answer is needed, or on its way.
+    /// An answer is needed, or a request is in flight.
     Asking(TurnRequest),
-    /// The list is folded before an answer is asked for.
+    /// The list is folded before an answer is requested.
     Folding(Box<SummaryInProgress>),
     Acting(Box<OpenGroup>),
     Ended,
@@ -215,65 +216,66 @@ pub(crate) struct Machine {
     facts: Arc<CastFacts>,
     view: MessageList,
     phase: Phase,
-    /// What the next turn hangs from, and the number of the last one.
+    /// The parent of the next turn. `sequence` is the number of the last turn.
     parent: Option<TurnId>,
     sequence: u64,
     /// The last closed turn of this cast.
     leaf: Option<TurnId>,
-    /// The last turn of the last closed group, or what the entity branched off from: what its variables come from.
+    /// The turn that the sandbox variables come from: the last turn of the last closed group, or the turn that the
+    /// entity branched off from.
     sandbox_base: Option<TurnId>,
     turns: u64,
     utterances: u64,
-    /// That it spawned.
+    /// The number of children that this cast spawned.
     children: u64,
-    /// Of all attempts that reported it.
+    /// The usage of all attempts that reported it.
     usage: Usage,
-    /// What all of its requests and calls cost.
+    /// The cost of all requests and calls of the cast.
     spent: CostTotal,
     touched: Labels,
     images: Vec<BodyRef>,
-    /// Of the groups of this cast, for loop detection; none resets.
+    /// The marks of this cast's groups, for loop detection. A mark of `None` resets it.
     marks: Vec<Option<cantrip_canon::Hash>>,
     deeds: Vec<crate::list::GateCallCount>,
     last_said: Option<String>,
-    /// The texts that were cut off one after the other, up to the last turn, joined; and how many they were.
+    /// The joined texts of the consecutive cut-off answers up to the last turn, and their number.
     cut_text: String,
     cut_texts: u32,
     approvals: BTreeMap<CallId, approval::Approval>,
-    /// Calls on their way through policy and money.
+    /// The calls that are being checked by policy and paid for.
     entering: Option<admission::CallAdmission>,
     /// The call whose start is being paid for.
     paying: Option<admission::CallPayment>,
-    /// What a person has to be asked about next.
+    /// The approval that a person has to be asked for next.
     waits: Option<approval::ApprovalNeeded>,
-    /// Holds of an earlier owner that were kept: their calls are made again.
+    /// The holds of an earlier owner that were kept: their calls are made again.
     adopted: Arc<HashSet<ReservationId>>,
-    /// What children touched until they ended.
+    /// The labels that children had touched when they ended.
     kin: HashMap<EntityId, Labels>,
     halt: Option<TruncationReason>,
     failing: Option<CastFailure>,
-    /// Drafted, applied, not yet asked to be appended.
+    /// Records that are drafted and applied, but not yet requested to be appended.
     pending: Vec<(Timestamp, Event)>,
     bodies: Vec<Body>,
-    /// What becomes of money with the next records.
+    /// The ledger operations that are appended with the next records.
     money: Vec<Operation>,
     ready: Option<Effect>,
     end: Option<End>,
     answer: Option<serde_json::Value>,
-    /// What the program that waits asks for.
+    /// The call that the waiting program makes.
     called: Option<cantrip_circle::medium::ProgramCall>,
     /// Children of the delegation that is about to settle.
     grown: Vec<ChildOutcome>,
-    /// The predict that is being made ready, or is.
+    /// The predict that is being prepared or is ready.
     predict: Option<predict::PredictInProgress>,
-    /// What the verifier thought of the answer.
+    /// The verifier's score of the answer.
     score: Option<f64>,
-    /// Of a second run: the folds of the first, by the sequence of the turn they follow.
+    /// In replay: the recorded folds, by the sequence number of the turn that they follow.
     recorded_folds: Option<HashMap<u64, Vec<FoldView>>>,
 }
 
 impl Machine {
-    /// A cast that begins. Of one that began before, the records that followed are applied next.
+    /// Creates the machine of a cast that begins. On resume, the recorded events of the cast are applied next.
     pub(crate) fn new(facts: Arc<CastFacts>, past: EntityHistory) -> Self {
         let mut view = past.view;
         let mut images = past.images;
@@ -332,19 +334,20 @@ impl Machine {
         }
     }
 
-    /// A second run: it folds where these records say, by the sequence of the turn they follow, and nowhere else.
+    /// Sets replay mode: the machine folds only where these records say, by the sequence number of the turn that they
+    /// follow.
     pub(crate) fn with_recorded_folds(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
         self.recorded_folds = Some(recorded);
         self
     }
 
-    /// The cast goes on with this text, which a cast before it under the same intent could not finish.
+    /// Sets the text that an earlier cast under the same intent could not finish; this cast continues it.
     pub(crate) fn going_on_with(mut self, cut_text: String) -> Self {
         self.cut_text = cut_text;
         self
     }
 
-    /// The cast is cut off from outside. The first reason counts.
+    /// Cuts the cast off from outside. The first reason counts.
     pub(crate) fn halt(&mut self, reason: TruncationReason) {
         self.halt.get_or_insert(reason);
     }
@@ -353,7 +356,7 @@ impl Machine {
         self.end.as_ref()
     }
 
-    /// The answer, once the cast terminated with one.
+    /// Returns the answer, once the cast terminated with one.
     pub(crate) fn answer(&self) -> Option<&serde_json::Value> {
         self.answer.as_ref()
     }
@@ -362,12 +365,13 @@ impl Machine {
         &self.facts
     }
 
-    /// The turn that the entity's variables come from. Programs of an open group are run again by the group itself.
+    /// Returns the turn that the entity's variables come from. Programs of an open group are run again by the group
+    /// itself.
     pub(crate) fn sandbox_base(&self) -> Option<TurnId> {
         self.sandbox_base
     }
 
-    /// The images that the list may show.
+    /// Returns the images that the list may show.
     pub(crate) fn images(&self) -> &[BodyRef] {
         &self.images
     }
@@ -376,12 +380,12 @@ impl Machine {
         self.failing.as_ref()
     }
 
-    /// What children of records that are still to be applied touched until they ended.
+    /// Sets the labels that the children in the records still to be applied had touched when they ended.
     pub(crate) fn set_child_labels(&mut self, kin: HashMap<EntityId, Labels>) {
         self.kin = kin;
     }
 
-    /// What was held before and is kept, for calls that are made again.
+    /// Sets the holds that an earlier owner made and that were kept, for calls that are made again.
     pub(crate) fn set_adopted_holds(&mut self, adopted: Arc<HashSet<ReservationId>>) {
         self.adopted = adopted;
     }
@@ -390,7 +394,7 @@ impl Machine {
         &self.touched
     }
 
-    /// The turn that holds the utterance that is being acted out.
+    /// Returns the turn that holds the utterance that is being executed.
     pub(crate) fn utterance_turn(&self) -> Option<TurnId> {
         match &self.phase {
             Phase::Acting(group) => Some(group.holder),
@@ -398,7 +402,7 @@ impl Machine {
         }
     }
 
-    /// The call that brought the program that is under way; none of one that stands in the text.
+    /// Returns the call that brought the running program; none for a program in the text.
     pub(crate) fn program_call(&self) -> Option<String> {
         match &self.phase {
             Phase::Acting(group) => group.program.as_ref().and_then(|program| program.tool_call_id.clone()),
@@ -406,22 +410,22 @@ impl Machine {
         }
     }
 
-    /// The running hash over the list.
+    /// Returns the running hash over the list.
     pub(crate) fn digest(&self) -> cantrip_canon::Hash {
         self.view.digest()
     }
 
-    /// The same as it was taken before what providers sign came back to them, where that differs.
+    /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
     pub(crate) fn former_digest(&self) -> Option<cantrip_canon::Hash> {
         self.view.former_digest()
     }
 
-    /// Utterances of this cast so far.
+    /// Returns the number of utterances of this cast so far.
     pub(crate) fn utterances(&self) -> u64 {
         self.utterances
     }
 
-    /// Where the entity stands now, for its next cast.
+    /// Returns the state of the entity now, for its next cast.
     pub(crate) fn into_history(self) -> EntityHistory {
         let cancelled = self.remaining_cancelled();
         EntityHistory {
@@ -435,7 +439,7 @@ impl Machine {
         }
     }
 
-    /// What the next cast has to tell of intents that were cancelled before an answer.
+    /// Returns the intents without an answer that the next cast has to add to its list.
     fn remaining_cancelled(&self) -> Vec<UnansweredIntent> {
         if self.turns > 0 {
             return Vec::new();
@@ -451,7 +455,8 @@ impl Machine {
         left
     }
 
-    /// What is to be done next. Called again whenever that has been done and told.
+    /// Returns the next effect. Call it again after the effect was executed and its result was passed to
+    /// `handle_input`.
     pub(crate) fn next(&mut self, world: &StepContext<'_>) -> Result<Effect, Error> {
         loop {
             if let Some(effect) = self.ready.take() {
@@ -469,7 +474,7 @@ impl Machine {
         }
     }
 
-    /// Takes in what happened.
+    /// Handles the result of an effect.
     pub(crate) fn handle_input(&mut self, what: Input, world: &StepContext<'_>) -> Result<(), Error> {
         let folds = matches!(self.phase, Phase::Folding(_));
         match what {
@@ -499,8 +504,8 @@ impl Machine {
         }
     }
 
-    /// The effect, or first the records that have to be durable before it. Records with nothing executed between them
-    /// share one append.
+    /// Returns the effect, or first the append of the records that must be durable before it. Records with nothing
+    /// executed between them share one append.
     fn append_before(&mut self, effect: Effect) -> Effect {
         let waits = match &effect {
             Effect::Authorize(_)
@@ -530,7 +535,7 @@ impl Machine {
         self.take_append()
     }
 
-    /// Everything that was drafted, to be made durable.
+    /// Returns an effect that appends everything that was drafted.
     fn take_append(&mut self) -> Effect {
         Effect::Append {
             events: std::mem::take(&mut self.pending),
@@ -539,7 +544,7 @@ impl Machine {
         }
     }
 
-    /// Drafts a record: it holds from here on, and is durable before anything that follows from it is done.
+    /// Drafts a record. It is applied at once, and it is durable before any effect that depends on it is executed.
     fn draft(&mut self, event: impl Into<Event>, world: &StepContext<'_>) -> Result<(), Error> {
         let event = event.into();
         let bodies = std::mem::take(&mut self.bodies);
@@ -562,7 +567,7 @@ impl Machine {
     }
 }
 
-/// The images in a content.
+/// Returns the images in a content.
 pub(crate) fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_ {
     let parts = match content {
         Content::Text(_) => &[][..],
@@ -574,7 +579,7 @@ pub(crate) fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_
     })
 }
 
-/// The bodies of records that are not durable yet.
+/// The bodies of records that are not yet durable.
 struct DraftBodies<'a>(&'a [Body]);
 
 impl Bodies for DraftBodies<'_> {
@@ -584,12 +589,12 @@ impl Bodies for DraftBodies<'_> {
     }
 }
 
-/// A duration in whole milliseconds, as records keep it.
+/// Converts a duration to whole milliseconds, as records keep it.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(cantrip_canon::limits::JSON_INTEGER_MAX)
 }
 
-/// The same, rounded up: what took time is never shown as nothing.
+/// Like [`millis`], but rounds up, so that a duration above zero is never shown as zero.
 fn millis_up(duration: Duration) -> u64 {
     millis(duration.saturating_add(Duration::from_nanos(999_999)))
 }

@@ -1,8 +1,9 @@
-//! What a request may cost is put aside before it leaves, and what it cost is booked with the record of its answer.
+//! The worst cost of a request is reserved before it is sent, and its actual cost is booked with the record of its
+//! answer.
 //!
-//! The hold travels in the step of the attempt, so no request leaves that nobody paid for; what becomes of it travels in
-//! the step of the answer, so no answer stands without its price. Where a store keeps no ledger, and where a crystal costs
-//! nothing, there is nothing to hold, and the wards of the circle count what was told.
+//! The hold is in the step of the attempt, so no unpaid request is sent. Its settlement is in the step of the answer,
+//! so no answer is recorded without its price. If a store keeps no ledger, or a crystal costs nothing, nothing is held,
+//! and the wards of the circle count the costs that were reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,35 +25,35 @@ use crate::funds::Funds;
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 use crate::policy::POLICY;
 
-/// Who pays for a run.
+/// The payer of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunPayer {
     pub authorization: AuthorizationRef,
     pub owner: Payer,
-    /// The entity whose conversation it is: the root's, for all of its tree.
+    /// The root entity, whose conversation the whole tree belongs to.
     pub thread: EntityId,
     pub currency: Currency,
-    /// The terms as they were when someone last looked, and how a decision names them.
+    /// The terms as they were last read. `named` is how a decision refers to them.
     pub terms: Arc<Terms>,
     pub named: ResolvedAuthorization,
-    /// It has a limit of money, so what has no price cannot be paid by it.
+    /// True if the authorization has a money limit, so it cannot pay for a request without a known price.
     pub limited: bool,
 }
 
-/// Why a request did not leave.
+/// The reason why a request was not sent.
 #[derive(Debug)]
 pub(crate) enum UnpaidReason {
     Refused(Box<PolicyRefusal>),
-    /// Only others of its tree stood in the way, and something of theirs was settled.
+    /// Only others of its tree held the money, and one of their holds was settled.
     Waited,
 }
 
-/// A hold that goes with the next records.
+/// A hold that is appended with the next records.
 #[derive(Debug)]
 pub(super) struct HoldDraft {
     pub reservation: ReservationId,
     pub provider_key: ProviderKey,
-    /// What its subject is recognised by.
+    /// The hash that identifies the subject.
     pub subject: Hash,
     pub operation: Operation,
 }
@@ -68,7 +69,7 @@ impl HoldDraft {
     }
 }
 
-/// What has to be held for a request.
+/// The cost to be held for a request.
 #[derive(Debug)]
 pub(super) enum RequestCost {
     Nothing,
@@ -76,22 +77,22 @@ pub(super) enum RequestCost {
         amount: Money,
         output_tokens: u32,
     },
-    /// Not even the shortest answer can be paid: this is what it would cost, and how long it is.
+    /// Not even the shortest answer can be paid: its cost and its length.
     TooDear {
         shortest: Option<Money>,
         output_tokens: u32,
     },
-    /// Nobody knows what it costs, and there is a limit to keep.
+    /// The price is unknown, and there is a money limit.
     Unpriced,
 }
 
 impl Machine {
-    /// The most that a request to who is asked at `place` can cost, with as many tokens of answer as can be paid.
+    /// Returns the worst cost of a request, with as many output tokens as can be paid.
     pub(super) fn request_cost(&self, price: &Price, wanted: u32, world: &StepContext<'_>) -> RequestCost {
         self.prompt_cost(price, self.prompt_bound(), wanted, world)
     }
 
-    /// The same of a request with so many tokens of prompt at most.
+    /// Like `request_cost`, for a prompt of at most `prompt` tokens.
     pub(super) fn prompt_cost(&self, price: &Price, prompt: u64, wanted: u32, world: &StepContext<'_>) -> RequestCost {
         let limited = world.money_left.is_some() || world.payer().is_some_and(|payer| payer.limited);
         match price {
@@ -118,15 +119,15 @@ impl Machine {
         }
     }
 
-    /// Whether policy is asked about a request that nobody can pay, so that its refusal says why. Where a ward alone is in
-    /// the way, the ward says so.
+    /// Returns true if policy is asked about a request that cannot be paid, so that its refusal says why. If only a
+    /// ward is the limit, the ward's refusal is used.
     pub(super) fn defers_to_policy(&self, world: &StepContext<'_>) -> bool {
         world.payer().is_some_and(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())
     }
 
-    /// No tokeniser makes more than a token of a byte.
+    /// Returns an upper bound of the prompt tokens: no tokenizer makes more than one token of a byte.
     fn prompt_bound(&self) -> u64 {
-        // A request may add one to the list.
+        // A request may add one message to the list.
         let messages = self.view.len() as u64 + 1;
         let measure = self.facts.cantrip.measure();
         let images = (self.images.len() as f64 * measure.image_tokens).ceil() as u64;
@@ -137,8 +138,8 @@ impl Machine {
         window.map_or(bound, |window| bound.min(window))
     }
 
-    /// The hold for an attempt of a request; none where nobody keeps a ledger. Where one is kept and nobody pays, policy has
-    /// refused the request before it came to this.
+    /// Returns the hold for an attempt of a request; none without a ledger. If there is a ledger and nobody pays,
+    /// policy has refused the request before this is called.
     pub(super) fn request_hold(
         &self,
         crystal: &str,
@@ -193,7 +194,7 @@ impl Machine {
         Some(HoldDraft::of(Reserve { hold, question }))
     }
 
-    /// The hold for a call of a gate.
+    /// Returns the hold for a gate call.
     #[allow(clippy::too_many_arguments, reason = "each of them is another fact about the call")]
     pub(super) fn hold_for_gate(
         &self,
@@ -250,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// What becomes of a hold goes with the next records.
+    /// Settles a hold in the step of the next records.
     pub(super) fn settle_hold(
         &mut self,
         reservation: Option<ReservationId>,
@@ -268,8 +269,8 @@ impl Machine {
         self.money.push(settled);
     }
 
-    /// The scope that a child's money is counted in, and the cap that comes with it: its own, where its wards leave it
-    /// less than its parent has.
+    /// Returns the scope that a child's money is counted in, and its cap: the child has its own scope if its wards
+    /// allow it less than its parent has.
     pub(super) fn child_scope(
         &self,
         child: &ChildSpec,
@@ -288,7 +289,8 @@ impl Machine {
         }
     }
 
-    /// Nobody pays for whoever asks, whatever the request costs: it does not leave, and the cast is over.
+    /// Handles a request of a caller for whom nobody pays: the request is not sent, whatever it costs, and the cast
+    /// ends.
     pub(super) fn handle_unfunded(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
         let refusal = policy_denial(self.facts.crystal(), &decided.decision, &decided.input, None);
         let reason = truncation(&decided.decision.reason_code);
@@ -297,7 +299,7 @@ impl Machine {
         self.end_alone(reason, Some(fault), world).map(|_| ())
     }
 
-    /// The request was not paid for, so it never left.
+    /// Handles a request that was not paid for and therefore never sent.
     pub(super) fn handle_unpaid(&mut self, unpaid: UnpaidReason, world: &StepContext<'_>) -> Result<(), Error> {
         self.ready = None;
         self.discard_attempt()?;
@@ -320,7 +322,7 @@ impl Machine {
     }
 }
 
-/// A request to a crystal, as policy is told it.
+/// Returns the policy subject of a request to a crystal.
 pub(crate) fn crystal_subject(crystal: &str) -> Subject {
     let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
     Subject::model_call(provider, crystal)

@@ -1,4 +1,4 @@
-//! A predict that the utterance asks for: made ready by someone who knows signatures, then cast as a child.
+//! A predict call of the utterance: a preparer that knows signatures prepares it, then it is cast as a child.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::predict::PreparedPredict;
 
-/// A predict on its way.
+/// A predict that is being prepared or cast.
 #[derive(Debug)]
 pub(super) struct PredictInProgress {
     begins: PredictOrigin,
@@ -21,20 +21,20 @@ pub(super) struct PredictInProgress {
     stage: PredictStage,
 }
 
-/// Whether it is new.
+/// The origin of the predict's call.
 #[derive(Debug)]
 enum PredictOrigin {
     Now(PendingCall),
-    /// The call of this number was started before this machine.
+    /// The call with this number was started before this machine.
     Before(u32),
 }
 
 #[derive(Debug)]
 enum PredictStage {
     Preparing,
-    /// None in a second run.
+    /// None in replay.
     Ready(Option<Box<PreparedPredict>>),
-    /// Its child is cast.
+    /// The child of the predict is cast.
     Cast {
         attempts: Option<u64>,
         second_run: bool,
@@ -42,13 +42,13 @@ enum PredictStage {
 }
 
 impl Machine {
-    /// Has a predict made ready that nobody objects to.
+    /// Prepares a predict that policy allowed.
     pub(super) fn prepare(&mut self, asks: PendingCall, delegation: Delegation) -> Result<Effect, Error> {
         let number = asks.number;
         self.start_preparing(PredictOrigin::Now(asks), number, delegation)
     }
 
-    /// The same of one whose call was started before.
+    /// Prepares a predict whose call was started before.
     pub(super) fn prepare_again(&mut self, number: u32, delegation: Delegation) -> Result<Effect, Error> {
         self.start_preparing(PredictOrigin::Before(number), number, delegation)
     }
@@ -63,7 +63,7 @@ impl Machine {
         Ok(Effect::Prepare(Box::new(PrepareRequest { turn, call, entity: call.child(0), predict, resumed })))
     }
 
-    /// It is ready, or cannot be made: then that is the reply of the call.
+    /// Handles a predict that is ready, or that cannot be prepared: then the refusal is the reply of the call.
     pub(super) fn handle_prepared(
         &mut self,
         prepared: Result<Option<Box<PreparedPredict>>, Refusal>,
@@ -85,7 +85,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Casts the predict that is ready, if one is. One that is new does not begin once the cast is cut off.
+    /// Casts the predict that is ready, if there is one. A new predict does not start once the cast is halted.
     pub(super) fn cast_predict(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let Some(predict) = self.predict.take_if(|predict| matches!(predict.stage, PredictStage::Ready(_))) else {
             return Ok(None);
@@ -121,13 +121,13 @@ impl Machine {
         Ok(Some(effect))
     }
 
-    /// What the call of a predict is answered with whose child has ended; none if the delegation is no predict.
+    /// Returns the reply of a predict whose child has ended; none if the delegation is not a predict.
     pub(super) fn predict_reply(&mut self, grown: &[ChildOutcome]) -> Option<CallTaskKind> {
         let predict = self.predict.take_if(|predict| matches!(predict.stage, PredictStage::Cast { .. }))?;
         let PredictStage::Cast { attempts, second_run } = predict.stage else { return None };
         let signature = predict.delegation.predict.map(|predict| predict.signature).unwrap_or_default();
         if second_run {
-            // What it came to is in the record of its call.
+            // The record of the call has its result.
             return Some(CallTaskKind::Answer(codes::predicted(signature)));
         }
         Some(match grown.first() {
@@ -145,7 +145,7 @@ impl Machine {
     }
 }
 
-/// The child that answers.
+/// Builds the child that answers.
 fn child_spec(call: CallId, prepared: PreparedPredict) -> ChildSpec {
     let PreparedPredict { cantrip, intent, context, .. } = prepared;
     let context = context.map(Arc::new);

@@ -1,4 +1,4 @@
-//! A program of the utterance, in mediums where the crystal writes code.
+//! A program of the utterance, in media where the crystal writes code.
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::medium::{Answer, ProgramCall, SandboxError};
@@ -24,7 +24,7 @@ impl Machine {
         Ok(Effect::RunProgram(ProgramStart { name, source, clock }))
     }
 
-    /// The program called a gate: it takes the same road as any call.
+    /// Handles a gate call of the program: it is checked like any other call.
     pub(super) fn handle_program_call(&mut self, call: ProgramCall) -> Result<(), Error> {
         let group = self.open_group()?;
         let number = group.number;
@@ -45,7 +45,7 @@ impl Machine {
             Some(ProgramState::Runs | ProgramState::Stopping) | None => return Err(fault),
         };
         if group.is_settled(number) {
-            // Nothing of a program that was cut off runs on, whatever it would catch; an accepted answer still stands.
+            // No code of a halted program runs, whatever it would catch; an accepted answer still counts.
             if halted && group.done.is_none() {
                 return self.stop_program(Effect::CancelProgram).map(Some);
             }
@@ -84,7 +84,7 @@ impl Machine {
         Ok(effect)
     }
 
-    /// The recorded answer, whether it was settled just now or before a crash.
+    /// Returns the recorded answer, whether it was settled just now or before a crash.
     fn answer_program(&mut self, number: u32) -> Result<Effect, Error> {
         let called = self.called.clone();
         let group = self.open_group()?;
@@ -122,14 +122,15 @@ impl Machine {
         Ok(Effect::ResumeProgram { answer, clock })
     }
 
-    /// The sandbox as the last program left it, to be kept with the turn.
+    /// Keeps a snapshot of the sandbox as the last program left it, with the turn.
     pub(crate) fn keep_snapshot(&mut self, snapshot: Body) {
         if let super::Phase::Acting(group) = &mut self.phase {
             group.snapshot = Some(snapshot);
         }
     }
 
-    /// The program ended. Its reply goes with its output; `end` is none where the output is a recorded one.
+    /// Handles the end of the program. Its reply is recorded with its output; `end` is none if the output is a recorded
+    /// one.
     pub(super) fn handle_program_end(
         &mut self,
         mut output: OutputRecord,
@@ -160,20 +161,21 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether the program that ends has its output on record: it was run again for its variables alone.
+    /// Returns true if the program that ends has its output on record: it was run again only to restore its variables.
     fn has_output(&mut self) -> bool {
         let Ok(group) = self.open_group() else { return false };
         group.program.as_ref().is_some_and(|program| group.has_run(&program.tool_call_id))
     }
 
-    /// The reply of the program that ends. One that was stopped from outside has the code of what ends the cast.
+    /// Returns the reply of the program that ends. A program that was stopped from outside has the code of the cast's
+    /// end.
     fn program_reply(&mut self, end: ProgramEnd, world: &StepContext<'_>) -> Result<ProgramReply, Error> {
         let medium = self.facts.circle.medium().as_str();
         let (answer, position) = match (end, self.halt) {
             (ProgramEnd::Completed, _) => (Ok(codes::gate_ok(medium)), None),
             (ProgramEnd::Failed { refusal, position }, _) => (Err(refusal), position),
             (ProgramEnd::Cancelled, Some(reason)) => (Err(self.halt_refusal(reason)), None),
-            // Nothing ends the cast: it asked for something else than was recorded, and its sandbox was given up.
+            // Nothing ends the cast: the program made another call than the recorded one, and its sandbox was given up.
             (ProgramEnd::Cancelled, None) => (Err(codes::sandbox_lost(medium).into()), None),
         };
         let (run, entity) = (self.facts.run, self.facts.entity);
@@ -202,7 +204,7 @@ impl Machine {
     }
 }
 
-/// What a program is called in its errors; code can read it there, so it is the same in a second run.
+/// Returns the program's name in its errors. Code can read it there, so it is the same in replay.
 pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
     let extension = match medium {
         MediumKind::Javascript => "js",
@@ -212,7 +214,8 @@ pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
     format!("turn-{sequence}.{extension}")
 }
 
-/// What code gets for a settled call. It is made of the record alone, so that a program sees the same whenever it is run.
+/// Returns the answer of a settled call for code. It is built from the record alone, so that a program gets the same
+/// answer in each run.
 pub(crate) fn program_answer(gate: &str, settled: &SettledCall) -> Answer {
     match (gate, &settled.result) {
         _ if !settled.reply.is_success() => {
@@ -226,7 +229,8 @@ pub(crate) fn program_answer(gate: &str, settled: &SettledCall) -> Answer {
     }
 }
 
-/// One place of a batch's answer. How the child ended says which it is: an answer may look like an error.
+/// Returns one element of a batch's answer. The child's reply decides if it is an error, because an answer may look
+/// like an error.
 fn element(value: &Value, child: &ChildRecord) -> Result<Value, ReplyException> {
     if child.reply.is_success() {
         return Ok(value.clone());
@@ -234,7 +238,7 @@ fn element(value: &Value, child: &ChildRecord) -> Result<Value, ReplyException> 
     let error = &value["error"];
     let mark = serde_json::from_value(error.clone()).unwrap_or_else(|_| ReplyMark::from(codes::CHILD_FAILED.any()));
     let message = error.get("message").map_or_else(|| text(value), text);
-    // What the error of a child that was called alone has.
+    // The same data as in the error of a child that was called alone.
     let data = Map::from_iter([
         ("entity".to_owned(), json!(child.entity_id)),
         ("reason".to_owned(), json!(child.reason)),
@@ -253,7 +257,7 @@ fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> Reply
     ReplyException { message, reply_type: reply.reply_type, code, retry, data }
 }
 
-/// Equal as canonical JSON.
+/// Returns true if the values are equal as canonical JSON.
 pub(crate) fn is_same_json(one: &Value, other: &Value) -> bool {
     match (cantrip_canon::json::canonical(one), cantrip_canon::json::canonical(other)) {
         (Ok(one), Ok(other)) => one == other,
@@ -261,7 +265,7 @@ pub(crate) fn is_same_json(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// A reading of the clock that a record keeps.
+/// Converts a recorded clock reading to a timestamp.
 pub(crate) fn timestamp_from_millis(ms: Option<u64>) -> Option<Timestamp> {
     ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_unix_millis(ms).ok())
 }

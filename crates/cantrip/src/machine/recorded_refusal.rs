@@ -1,22 +1,23 @@
-//! How did a cast end that another process, or an earlier record, has ended?
+//! How is the refusal of a cast restored if another process ended the cast, or an earlier record has its end?
 
 use cantrip_canon::Money;
 use cantrip_loom::RecordedError;
 use cantrip_reply::{AnyCode, Refusal, codes};
 use serde_json::{Map, Value, json};
 
-/// A fault of a record as a refusal again: its code, with the fields as they stand in its words.
+/// Restores a refusal from a recorded error: its code, with the fields parsed from its message.
 pub(crate) fn refusal(fault: &RecordedError) -> Refusal {
     refusal_with(fault, &Value::Null)
 }
 
-/// The same, with what else its reader should know.
+/// Like [`refusal`], with additional data for its reader.
 pub(super) fn refusal_with(fault: &RecordedError, data: &Value) -> Refusal {
     let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
     let fields = known.map(|code| {
         let row = code.row();
         fields_of(row.message, &fault.message).map(|fields| with_money(code, fields)).unwrap_or_else(|| {
-            // Words that the code does not have, of another version perhaps, stand in the place of all fields.
+            // If the message does not fit the code's template, perhaps because of another version, it fills every
+            // field.
             row.fields.iter().map(|field| ((*field).to_owned(), fault.message.clone().into())).collect()
         })
     });
@@ -35,7 +36,7 @@ pub(super) fn refusal_with(fault: &RecordedError, data: &Value) -> Refusal {
     }
 }
 
-/// Reads the amounts of a refusal about money as money, which a text of it has in words.
+/// Converts the amounts of a refusal about money from text to money.
 fn with_money(code: AnyCode, mut fields: Map<String, Value>) -> Map<String, Value> {
     let amounts: &[&str] = if code == codes::BUDGET_SPENT.any() {
         &["needed", "remaining"]
@@ -54,14 +55,15 @@ fn with_money(code: AnyCode, mut fields: Map<String, Value>) -> Map<String, Valu
     fields
 }
 
-/// What stands in the places of a template, if a text was made with it: filled in again they give the same text.
+/// Returns the fields that fill a template, if the text was made with it: filling them in again gives the same text.
 fn fields_of(template: &str, text: &str) -> Option<Map<String, Value>> {
     let mut fields = Map::new();
     let (before, mut places) = template.split_once('{').unwrap_or((template, ""));
     let mut rest = text.strip_prefix(before)?;
     while let Some((field, after)) = places.split_once('}') {
         let (literal, next) = after.split_once('{').unwrap_or((after, ""));
-        // The last one goes on to the end; one before it ends where the words behind it begin.
+        // The last field extends to the end of the text; a field before it ends where the literal text behind it
+        // begins.
         let end = match next {
             "" => rest.len().checked_sub(literal.len()).filter(|end| rest.get(*end..) == Some(literal))?,
             _ => rest.find(literal).filter(|_| !literal.is_empty())?,

@@ -1,4 +1,4 @@
-//! Steps 3 to 7: before asking, asking, and what an answer must keep.
+//! The request for a turn: the checks before it, its attempts, and the contract that the answer must keep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,35 +24,35 @@ use crate::fold::Trigger;
 use crate::funds::Funds;
 use crate::limits::OUTPUT_TOKENS_MIN;
 
-/// The turn that is being asked for.
+/// The state of the request for the next turn.
 #[derive(Debug)]
 pub(super) struct TurnRequest {
-    /// Given with its first attempt.
+    /// The id of the turn, assigned with its first attempt.
     pub turn: Option<TurnId>,
     /// The last attempt that was recorded; 0 before the first.
     pub attempt: u32,
-    /// Attempts of who is asked since this machine, or a resume, took the turn up: retries begin anew.
+    /// The attempts at the current crystal since this machine, or a resume, took up the turn: retries start again.
     tries: u32,
-    /// Who is asked: the crystal, or one that it falls back on.
+    /// The index of the crystal: 0, or that of a fallback.
     place: usize,
-    /// How often a call was demanded, and an empty answer let pass.
+    /// The number of times that a missing call was demanded. `empties` counts the empty answers that were retried.
     demands: u32,
     empties: u32,
-    /// What is said for the next attempt only.
+    /// Messages for the next attempt only.
     aside: Arc<[Message]>,
     stage: RequestStage,
     pub since: Instant,
     output_tokens: u32,
-    /// The most that the request can come to, under a token limit.
+    /// The most tokens that the request can use, under a token limit.
     worst_tokens: Option<u64>,
-    /// What is held for the attempt that is on its way. What an earlier owner held was marked when it was taken over.
+    /// The hold for the attempt in flight. Holds of an earlier owner were marked when the run was taken over.
     reservation: Option<ReservationId>,
-    /// What was to be held last, and for whom: a person may be asked about it.
+    /// The last amount to be held and the hash of its subject: a person may be asked about it.
     price: Option<(Money, Hash)>,
     wanted_for: Option<ReasonCode>,
-    /// A fold was made, or tried, because the crystal said that the list is too long.
+    /// True if a fold was made, or tried, because the crystal reported that the list is too long.
     refolded: bool,
-    /// Such a fold was being written when its writer was lost.
+    /// True if such a fold was being written when the process that wrote it was lost.
     refolding: bool,
 }
 
@@ -62,13 +62,12 @@ enum RequestStage {
     Authorize,
     Reserve,
     Record,
-    /// A person has to say yes to what it costs.
+    /// A person has to approve the cost.
     Approve,
-    /// On its way.
     Flying,
-    /// Told to wait before the next attempt.
+    /// Waits for the back-off before the next attempt.
     Wait(Duration),
-    /// Retries are used up.
+    /// The retries are used up.
     Park,
     Parked,
 }
@@ -95,7 +94,7 @@ impl TurnRequest {
         }
     }
 
-    /// A record tells of an attempt to write a fold; `written` is what came of it.
+    /// Notes a recorded attempt to write a fold; `written` is true if the fold was written.
     pub(super) fn note_fold(&mut self, written: bool) {
         if self.turn.is_some() {
             self.refolding = !written;
@@ -103,19 +102,19 @@ impl TurnRequest {
         }
     }
 
-    /// An attempt that a record tells of. Where it was left, the next one follows.
+    /// Notes a recorded attempt. The next attempt continues from it.
     pub(super) fn note_attempt(&mut self, turn: TurnId, attempt: u32, reservation: Option<ReservationId>, fresh: bool) {
         self.turn = Some(turn);
         self.attempt = attempt;
         self.reservation = reservation.filter(|_| fresh);
     }
 
-    /// A person is asked about what it costs, before any attempt.
+    /// Notes that a person was asked about the cost before any attempt.
     pub(super) fn asked_about(&mut self, turn: TurnId) {
         self.turn = Some(turn);
     }
 
-    /// The attempt has come to its end.
+    /// Ends the attempt.
     pub(super) fn end_attempt(&mut self) {
         self.reservation = None;
     }
@@ -130,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Who is asked: the crystal, or one that it falls back on.
+    /// Returns the index of the crystal in use: 0, or that of a fallback.
     fn crystal_index(&self) -> usize {
         match &self.phase {
             Phase::Asking(asking) => asking.place,
@@ -143,7 +142,7 @@ impl Machine {
         match asking.stage {
             RequestStage::Check => self.check_before_request(world),
             RequestStage::Authorize => {
-                // What was paid last counts before it is measured what is left.
+                // The last payment must be booked before the remaining money is measured.
                 if !self.money.is_empty() && world.payer().is_some_and(|payer| payer.limited) {
                     return Ok(Some(self.take_append()));
                 }
@@ -153,7 +152,7 @@ impl Machine {
             RequestStage::Reserve => {
                 let call = CallId::request(self.requested_turn(world)?);
                 let tokens = self.turn_request()?.worst_tokens;
-                // Money is held by the step of the attempt itself.
+                // Money is held in the step of the attempt itself.
                 Ok(Some(Effect::Reserve(vec![WorstCase { call, tokens }])))
             }
             RequestStage::Record => self.record_attempt(world).map(Some),
@@ -171,7 +170,7 @@ impl Machine {
         Ok(*asking.turn.get_or_insert_with(|| world.ids.next(world.now.wall)))
     }
 
-    /// Step 3: what ends the cast before another request, then what shortens the list.
+    /// Ends the cast if a limit is reached, then folds the list if it is too long.
     fn check_before_request(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         if let Some(reason) = self.halt {
             return self.end_alone(reason, None, world);
@@ -179,7 +178,7 @@ impl Machine {
         if let Some(reason) = self.exhausted_limit(world) {
             return self.end_alone(reason, None, world);
         }
-        // Nothing is asked of any crystal before policy has said that nobody pays.
+        // No request is sent to a crystal before policy has reported that nobody pays.
         if let Funds::NoAuthorization = world.funds {
             self.turn_request()?.stage = RequestStage::Authorize;
             return Ok(None);
@@ -246,7 +245,7 @@ impl Machine {
         }
     }
 
-    /// Others of the tree stood in the way of a request: it begins again before asking.
+    /// Restarts the request with its checks, after other entities of the tree held the money that it needs.
     pub(super) fn restart_request(&mut self) -> Result<(), Error> {
         self.turn_request()?.stage = RequestStage::Check;
         Ok(())
@@ -293,7 +292,7 @@ impl Machine {
             }
             None => None,
         };
-        // A request that is refused must not take down what came before it.
+        // If the store refuses this request, the records before it must still be appended.
         if hold.is_some() && !self.pending.is_empty() {
             return Ok(self.take_append());
         }
@@ -322,7 +321,7 @@ impl Machine {
         Ok(Effect::Ask(CrystalRequest { turn, call, place, tries, before, messages, output_tokens }))
     }
 
-    /// The attempt that was about to leave does not; nothing of it is on record.
+    /// Discards the attempt that was about to be sent; nothing of it is on record.
     pub(super) fn discard_attempt(&mut self) -> Result<(), Error> {
         let asking = self.turn_request()?;
         asking.attempt = asking.attempt.saturating_sub(1);
@@ -332,8 +331,8 @@ impl Machine {
         Ok(())
     }
 
-    /// A person has to be asked about what it costs; asks, once, and waits. A question that nobody answered in time, or
-    /// that was answered, is put to policy again.
+    /// Asks a person once to approve the cost, and waits. After an answer, or after the approval expired, policy is
+    /// asked again.
     fn request_spend(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let call = CallId::request(self.requested_turn(world)?);
         let place = self.crystal_index();
@@ -348,7 +347,7 @@ impl Machine {
         self.request_approval(waits, world)
     }
 
-    /// Policy wants a person to be asked.
+    /// Notes that policy requires an approval.
     pub(super) fn require_approval(&mut self, code: ReasonCode) -> Result<(), Error> {
         let asking = self.turn_request()?;
         asking.wanted_for = Some(code);
@@ -361,12 +360,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Step 6 and 7, then step 8.
+    /// Checks the answer against the contract, then opens the turn, retries or fails.
     pub(super) fn handle_answer(&mut self, answer: Answer, world: &StepContext<'_>) -> Result<(), Error> {
         let Answer { mut utterance, usage, call_items: _ } = answer;
         let aside = std::mem::take(&mut self.turn_request()?.aside);
         if !aside.is_empty() && self.facts.cantrip.profile_at(self.crystal_index()).binds_thoughts {
-            // What was said aside stands in no later request, so these thoughts would be refused behind them.
+            // The extra messages are in no later request, so the provider would refuse these signed thoughts without
+            // them.
             utterance.parts = None;
         }
         if let Some(breach) = contract::find_violation(&utterance) {
@@ -412,7 +412,7 @@ impl Machine {
         self.open(utterance, usage, world)
     }
 
-    /// A person's circle takes text as its call.
+    /// Returns true if the medium is a person: there, text counts as the call.
     fn talks(&self) -> bool {
         self.facts.circle.medium() == MediumKind::Human
     }
@@ -438,7 +438,7 @@ impl Machine {
         self.draft(opened, world)
     }
 
-    /// A failed attempt is recorded for what it cost; it reaches no list and no turn.
+    /// Records a failed attempt with its cost; it adds nothing to the list and no turn.
     fn settle_attempt(
         &mut self,
         refusal: Refusal,
@@ -494,7 +494,7 @@ impl Machine {
                 self.turn_request()?.stage = RequestStage::Wait(delay);
                 Ok(())
             }
-            // Whoever stays down is stood in for, in the same turn.
+            // A crystal that stays unavailable is replaced by its fallback, in the same turn.
             RetryDecision::Unavailable if self.halt.is_none() && self.next_crystal()? => Ok(()),
             RetryDecision::Unavailable if self.facts.parks && self.halt.is_none() => {
                 self.failing = Some(CastFailure::Crystal(failure, tries));
@@ -502,7 +502,7 @@ impl Machine {
                 Ok(())
             }
             RetryDecision::Unavailable | RetryDecision::Final => self.fail(CastFailure::Crystal(failure, tries), world),
-            // Another attempt would come after the deadline, so the deadline is what ends it.
+            // The next attempt would start after the deadline, so the cast ends with a timeout.
             RetryDecision::Deadline => {
                 let fault = world.words.render_fault(failure.to_reply(tries).into());
                 self.end_alone(TruncationReason::Timeout, Some(fault), world).map(|_| ())
@@ -510,7 +510,7 @@ impl Machine {
         }
     }
 
-    /// Turns to the next crystal that can be fallen back on. Whether there is one.
+    /// Switches to the next fallback crystal. Returns false if there is none.
     fn next_crystal(&mut self) -> Result<bool, Error> {
         let last = self.facts.cantrip.fallback().len();
         let asking = self.turn_request()?;
@@ -523,7 +523,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// One fold to the last group, once a turn. Whether there was anything to fold.
+    /// Folds to the last group, at most once per turn. Returns false if there was nothing to fold.
     fn fold_to_last(&mut self, world: &StepContext<'_>) -> Result<bool, Error> {
         let asking = self.turn_request()?;
         asking.refolding = false;
@@ -565,7 +565,7 @@ impl Machine {
         Ok(Effect::Park { fault: error, detail })
     }
 
-    /// The request was given up: nobody knows whether it will be charged for.
+    /// Handles a request that was given up: it is unknown whether the provider charges for it.
     pub(super) fn handle_interrupted(&mut self, world: &StepContext<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(TruncationReason::Cancelled);
         self.settle_attempt(self.halt_refusal(reason), Charge::Unknown, unknown_after_halt(reason), world)?;
@@ -573,12 +573,12 @@ impl Machine {
     }
 }
 
-/// An answer is charged for as its provider counted it.
+/// Returns the charge of an answer as the provider reported its usage.
 pub(super) fn charge_from_usage(usage: Option<Usage>) -> Charge {
     usage.map_or(Charge::Unknown, Charge::Reported)
 }
 
-/// Why nobody knows what a failed request cost, if nobody does.
+/// Returns the reason why the cost of a failed request is unknown, if it is.
 pub(super) fn unknown_after_failure(failure: &Failure) -> UnknownOutcome {
     match &failure.cause {
         Cause::TimedOut { .. } => UnknownOutcome::TimedOut,
@@ -589,7 +589,7 @@ pub(super) fn unknown_after_failure(failure: &Failure) -> UnknownOutcome {
     }
 }
 
-/// The same of one that was given up.
+/// Returns the reason why the cost of an interrupted request is unknown.
 pub(super) fn unknown_after_halt(reason: TruncationReason) -> UnknownOutcome {
     match reason {
         TruncationReason::Timeout => UnknownOutcome::TimedOut,
@@ -604,7 +604,7 @@ pub(super) fn unknown_after_halt(reason: TruncationReason) -> UnknownOutcome {
     }
 }
 
-/// What a request cost; none if nobody knows.
+/// Returns the cost of a request; none if it is unknown.
 pub(super) fn charged_amount(price: &Price, charge: &Charge) -> Option<Money> {
     match (price, charge) {
         (Price::Free, _) | (_, Charge::Nothing) => Some(Money::zero(price.currency())),

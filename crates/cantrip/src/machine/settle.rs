@@ -1,4 +1,4 @@
-//! What calls came to, on its way into the record.
+//! The outcomes of calls and children, and how they are recorded.
 
 use cantrip_canon::Money;
 use cantrip_circle::gate::UnknownCharge;
@@ -11,7 +11,7 @@ use super::group::CallState;
 use super::{CallOutcome, CallTaskKind, ChildOutcome, Effect, Machine, StepContext};
 
 impl Machine {
-    /// Calls have their replies; in the order in which they were asked for, whichever ended first.
+    /// Records the replies of calls, in the order of the calls, whichever ended first.
     pub(super) fn settle_calls(&mut self, worked: Vec<CallOutcome>, world: &StepContext<'_>) -> Result<(), Error> {
         self.paying = None;
         for worked in worked {
@@ -58,13 +58,13 @@ impl Machine {
         Ok(())
     }
 
-    /// What becomes of the money that was held for a call goes with its reply. Gives what it cost, if that is known.
+    /// Settles the money that was held for a call, in the step of its reply. Returns the cost, if it is known.
     fn settle_call(&mut self, worked: &CallOutcome, world: &StepContext<'_>) -> Result<Option<Money>, Error> {
         let group = self.open_group()?;
         let (held, fresh) = (group.reservation(worked.number).cloned(), group.is_fresh(worked.number));
         let Some(reservation) = held else { return Ok(worked.cost) };
         if !fresh && !self.adopted.contains(&reservation) {
-            // Whoever took the run over has said that nobody knows.
+            // The process that took the run over has already marked the outcome as unknown.
             return Ok(None);
         }
         let at = world.now.wall;
@@ -76,7 +76,7 @@ impl Machine {
             (Some(UnknownCharge::Cut), _, _) => unknown(UnknownOutcome::TimedOut),
             (Some(UnknownCharge::NoCorrelation), _, _) => unknown(UnknownOutcome::MissingProviderCorrelationId),
             (Some(UnknownCharge::NoCost), _, _) => unknown(UnknownOutcome::UsageNotReported),
-            // There are no rates: what is told in another currency is not told.
+            // There are no exchange rates: a cost in another currency counts as not reported.
             (None, Some(cost), _) if held.is_some_and(|held| held.currency() != cost.currency()) => {
                 unknown(UnknownOutcome::UsageNotReported)
             }
@@ -85,7 +85,7 @@ impl Machine {
                 Some(amount) => paid(amount),
                 None => unknown(UnknownOutcome::UsageNotReported),
             },
-            // What never left, was found wrong or was refused has not been charged for.
+            // A call that never left, was invalid or was denied has not been charged for.
             (None, Some(_), _) => (Operation::release(reservation.clone(), at), None),
             (None, None, reply) => match reply.reply_type {
                 _ if worked.unbegun => (Operation::release(reservation.clone(), at), None),
@@ -93,7 +93,7 @@ impl Machine {
                 ReplyType::Success | ReplyType::Failure => unknown(UnknownOutcome::Failed),
             },
         };
-        // What another owner began may have been charged for, whatever keeps it from being made again.
+        // A call that another owner started may have been charged for, whatever prevents it from being made again.
         let released = matches!(operation, Operation::Move { to: Transition::Release, .. });
         let operation =
             if released && !fresh { Operation::unknown(reservation, UnknownOutcome::Crashed, at) } else { operation };
@@ -101,7 +101,7 @@ impl Machine {
         Ok(cost)
     }
 
-    /// The most that a call that is under way can cost.
+    /// Returns the worst cost of a call that is under way.
     fn worst_cost_of(&mut self, number: u32) -> Result<Option<Money>, Error> {
         let Some(call) = self.open_group()?.calls.get(&number) else { return Ok(None) };
         let (gate, args) = (call.gate.clone(), call.args.clone());
@@ -116,7 +116,7 @@ impl Machine {
         Ok(started.or_else(|| group.said.calls.get(place).map(|call| call.gate.clone())))
     }
 
-    /// All children of the delegation have ended: that is its answer.
+    /// Handles the end of all children of a delegation: their outcomes are its answer.
     pub(super) fn settle_children(&mut self, grown: Vec<ChildOutcome>) -> Result<(), Error> {
         let halted = self.halt;
         let wards = self.facts.circle.wards().clone();
@@ -166,7 +166,7 @@ fn child_record(child: ChildOutcome) -> ChildRecord {
     ChildRecord { entity_id: child.entity, reply: child.reply, reason }
 }
 
-/// One element of a batch's answer.
+/// Returns one element of a batch's answer.
 fn element(child: &ChildOutcome) -> Value {
     match &child.answer {
         Ok(value) => value.clone(),

@@ -1,4 +1,4 @@
-//! What the journals of a thread say beyond its turns.
+//! Facts about a thread that are in its journals but not in its turns.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,23 @@ use cantrip_loom::{Caller, Error, Event, Record, TruncationReason, Turn};
 use crate::driver::TokenBudget;
 use crate::journal::RecordEntities;
 
-/// What a second run has to be told, because it depends on others of the tree.
+/// The facts that a replay needs as input, because they depend on other entities of the tree.
 #[derive(Debug, Default)]
 pub(super) struct JournalFacts {
-    /// Of the list that each accepted request was sent with.
+    /// The digest of the message list of each accepted request.
     pub digests: HashMap<TurnId, Hash>,
-    /// What each child had touched when it ended.
+    /// The labels that each child had touched when it ended.
     pub kin: HashMap<EntityId, Labels>,
-    /// What token limits left when the request of a turn was measured, at most; when the turn was opened; and when a
-    /// turn was closed, at least. Others of the tree are charged in between, so a verdict lies within these bounds.
+    /// The tokens that the limits left: at most, when the request of a turn was measured; when the turn was opened; and
+    /// at least, when a turn was closed. Other entities of the tree are charged in between, so a decision lies within
+    /// these bounds.
     asked: HashMap<TurnId, Option<u64>>,
     opened: HashMap<TurnId, Option<u64>>,
     closed: HashMap<TurnId, Option<u64>>,
 }
 
 impl JournalFacts {
-    /// Takes in the journal of one run.
+    /// Adds the journal of one run.
     pub(super) fn add_journal(&mut self, records: &[Record]) -> Result<(), Error> {
         let tokens = TokenBudget::default();
         let mut owners = RecordEntities::default();
@@ -44,7 +45,7 @@ impl JournalFacts {
                 }
                 Event::Attempt(attempt) => {
                     if let Caller::Turn(turn) = attempt.call_id.caller() {
-                        // The last one is the one that was accepted.
+                        // The last attempt is the one that was accepted.
                         self.digests.insert(turn, attempt.request_digest);
                         self.asked.insert(turn, left.get(&entity).copied().flatten());
                     }
@@ -75,7 +76,7 @@ impl JournalFacts {
         Ok(())
     }
 
-    /// What the token limits left while a group was asked for, or while its turn `closing` was closed.
+    /// Returns the tokens that the limits left while a group was requested, or while its turn `closing` was closed.
     pub(super) fn tokens_left(&self, holder: &Turn, closing: &Turn, said: bool) -> Option<u64> {
         let of = |map: &HashMap<TurnId, Option<u64>>, turn: &Turn| map.get(&turn.id).copied().flatten();
         let cut = closing.truncation().is_some_and(|(reason, _)| reason == TruncationReason::MaxTokens);

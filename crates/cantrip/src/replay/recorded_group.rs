@@ -1,4 +1,4 @@
-//! One recorded utterance, against which a second run of it is held.
+//! One recorded utterance, which a replay is compared with.
 
 use cantrip_canon::{EntityId, Hash};
 use cantrip_circle::ProgramEnd;
@@ -17,12 +17,13 @@ use crate::machine::{
     CallOutcome, CallTaskKind, ChildOutcome, PolicyAnswer, is_same_json, refusal_of, timestamp_from_millis,
 };
 
-/// What is recorded of one utterance, and how far the second run has come in it.
+/// The records of one utterance, and the position of the replay in them.
 pub(super) struct RecordedGroup<'a> {
     pub turns: &'a [Turn],
     pub closed: usize,
     pub said: bool,
-    /// The last of its cast: what ended the cast may stand alone.
+    /// True for the last group of its cast. Its last turn may be recorded as truncated where the replay leaves it open:
+    /// the cause that cut off the cast may have no other record.
     pub last: bool,
 }
 
@@ -74,7 +75,7 @@ impl RecordedGroup<'_> {
         }
     }
 
-    /// How a child of the group ended; what it answered is in the record of its call.
+    /// Returns how a child of the group ended; its answer is in the record of its call.
     pub(super) fn child_outcome(&self, entity: EntityId, told: &JournalFacts) -> ChildOutcome {
         let mut children = self.settled().flat_map(|record| match &record.settlement {
             Settlement::Settled(settled) => settled.children.as_slice(),
@@ -114,14 +115,14 @@ impl RecordedGroup<'_> {
         }
     }
 
-    /// What policy said to a call: what it denied the first time is denied again.
+    /// Returns the policy's answer to a call: a call that was denied the first time is denied again.
     pub(super) fn said(&self, number: u32) -> PolicyAnswer {
         let record = self.settled().find(|record| record.call_id.number() == number);
         let Some(Settlement::Settled(settled)) = record.map(|record| &record.settlement) else {
             return PolicyAnswer::Nothing;
         };
         let judged = settled.decision.as_ref().is_some_and(|made| made.decision.decision == Ruling::Denied);
-        // The same process may have had a person to ask about one call and nobody about another.
+        // The same process may have had a person to ask about one call and no person for another.
         let denials = [codes::TRIFECTA.any(), codes::WRITE_PROTECTED.any()];
         let unasked = denials.iter().any(|code| code.as_str() == settled.reply.code);
         if judged || unasked {
@@ -131,7 +132,7 @@ impl RecordedGroup<'_> {
         PolicyAnswer::Nothing
     }
 
-    /// What became of a predict: none that its child was cast, else why it was not.
+    /// Returns why the child of a predict was not cast; `None` if it was.
     pub(super) fn predict_refusal(&self, number: u32) -> Option<Refusal> {
         let record = self.settled().find(|record| record.call_id.number() == number)?;
         match &record.settlement {
@@ -143,7 +144,7 @@ impl RecordedGroup<'_> {
         }
     }
 
-    /// Whether the call was ended by what ended the cast.
+    /// Returns the reason if the call was cut off by the end of the cast.
     pub(super) fn cut_off(&self, record: &GateRecord) -> Option<TruncationReason> {
         let Settlement::Settled(settled) = &record.settlement else { return None };
         let ended = [codes::WARD_REACHED.any(), codes::ENDED_FROM_OUTSIDE.any()];
@@ -164,7 +165,7 @@ impl RecordedGroup<'_> {
         }
     }
 
-    /// What one program of the utterance gave, by the call that brought it.
+    /// Returns the outputs of one program of the utterance, by the call that carried it.
     fn outputs(&self, program: &Option<String>) -> Vec<&OutputRecord> {
         let outputs = self.turns.iter().flat_map(|turn| &turn.outputs);
         outputs.filter(|output| output.tool_call_id == *program).collect()
@@ -185,7 +186,7 @@ impl RecordedGroup<'_> {
         if let Some(difference) = output_difference(&outputs, found, turn.sequence) {
             return Err(self.differs(None, DivergenceKind::Output, difference.recorded, difference.found));
         }
-        // Records of before have no reply to compare with.
+        // Older records have no reply to compare with.
         let recorded = outputs.iter().find_map(|output| output.reply.as_ref()).map(|reply| reply.mark.code.as_str());
         let found = end.code().map(|code| code.as_str());
         match (recorded, found) {
@@ -226,7 +227,7 @@ pub(super) fn has_code(record: &GateRecord, code: AnyCode) -> bool {
     }
 }
 
-/// The recorded answer to a call.
+/// Returns the recorded answer to a call.
 pub(super) fn recorded_outcome(number: u32, record: &GateRecord) -> CallOutcome {
     let Settlement::Settled(settled) = &record.settlement else { unreachable!("only settled calls are looked up") };
     CallOutcome {

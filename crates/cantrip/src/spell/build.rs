@@ -1,4 +1,4 @@
-//! From a spell to a cantrip: here its files are opened.
+//! From a spell to a cantrip: this module opens the files that a spell names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::{
 use crate::Cantrip;
 
 impl Spell {
-    /// Makes the cantrip. Roots, scripts and schemas are opened here; nothing is asked of any model.
+    /// Builds the cantrip. Roots, scripts and schemas are opened here; no request is sent to any model.
     pub fn build(&self, around: &BuildContext) -> Result<Cantrip, SpellFault> {
         self.try_build(around).map_err(|fault| SpellFault { file: self.file.clone(), fault })
     }
@@ -62,7 +62,7 @@ impl Spell {
                 builder = builder.delegating(made, delegates.clone());
             }
         }
-        // Whichever server was asked first, a crystal is offered their tools in one order.
+        // A crystal is offered the tools in the same order, whichever server answered first.
         tools.sort_by(|one, other| one.name().cmp(other.name()));
         for tool in tools {
             builder = builder.gate(tool);
@@ -94,7 +94,8 @@ impl Spell {
         builder.build().map_err(Fault::Cantrip)
     }
 
-    /// The system prompt with the files that belong to it. One that is not there is left out: it is the reader's own.
+    /// Returns the system prompt with its prompt files. A missing file is left out: prompt files are optional and
+    /// belong to the user.
     fn prompt(&self) -> Result<Option<String>, Fault> {
         let mut parts: Vec<String> = self.call.prompt().map(str::to_owned).into_iter().collect();
         for file in &self.prompt_files {
@@ -106,7 +107,8 @@ impl Spell {
         Ok((!parts.is_empty()).then(|| parts.join("\n\n")))
     }
 
-    /// The crystal of this name. Its name stays as the spell has it, so the same spell elsewhere is the same cantrip.
+    /// Opens the crystal of this name. The name stays as the spell has it, so the same spell is the same cantrip
+    /// elsewhere.
     fn open_crystal(&self, name: &ModelName, base: Option<&Url>, around: &BuildContext) -> Result<AnyCrystal, Fault> {
         let text = |file: &str| read_text(&self.folder.join(file)).map_err(|rule| issue("crystal", file, rule));
         match name {
@@ -138,7 +140,7 @@ impl Spell {
     }
 }
 
-/// With the gate that reads the own thread, where there is a store to read from.
+/// Adds the gate that reads the entity's own thread, if there is a store to read from.
 fn with_loom(around: &BuildContext) -> BuildContext {
     let mut around = around.clone();
     if let (None, Some(store)) = (&around.loom, &around.store) {
@@ -155,7 +157,7 @@ fn gate_issue(gate: &GateSpell, key: &str, rule: String) -> Fault {
     Fault::Issues(vec![Issue { line: gate.line, key: format!("gates.{}.{key}", gate.name), rule }])
 }
 
-/// A spell in the shape of its file, with nothing left to defaults that the loader fills.
+/// Returns a spell in the format of its file, with all defaults that the loader fills in.
 pub(super) fn resolved(spell: &Spell) -> Value {
     let mut written = Map::new();
     let mut put = |key: &str, value: Value| {
@@ -206,7 +208,7 @@ pub(super) fn resolved(spell: &Spell) -> Value {
     Value::Object(written)
 }
 
-/// Its name, or a table where the spell says more about it.
+/// Returns the crystal's name, or a table if the spell has more settings for it.
 fn crystal(spell: &Spell) -> Value {
     let name = json!(spell.crystal.to_string());
     let ProfileRow { window, output_tokens_max, tools, bytes_per_token, .. } = &spell.profile;
@@ -266,7 +268,7 @@ fn gate_table(gate: &GateSpell) -> Value {
         ]),
         GateKind::Command { command, environment, timeout, output, fails } => table([
             ("command", json!(command)),
-            // Names only: what stands there may be a secret.
+            // Names only: the values may be secrets.
             (
                 "environment",
                 environment.iter().map(|(name, _)| (name.clone(), json!("..."))).collect::<Map<_, _>>().into(),

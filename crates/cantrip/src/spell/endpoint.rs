@@ -1,4 +1,4 @@
-//! `[gates.NAME]` with a `url`: an HTTP endpoint, as its spell has it.
+//! `[gates.NAME]` with a `url`: the settings of an HTTP endpoint in a spell.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use serde_json::{Map, Value, json};
 use super::gates::{duration, line_of, size};
 use super::toml_tree::{Issues, Table};
 
-/// What may be said about an endpoint.
+/// The keys of an endpoint.
 pub(super) const KEYS: [&str; 7] = ["url", "method", "headers", "allow_hosts", "bytes", "timeout", "on_error"];
 
-/// An endpoint of a spell.
+/// The settings of an endpoint in a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointSpell {
-    /// With places such as `{city}`.
+    /// The URL, with placeholders such as `{city}`.
     pub url: String,
     pub method: String,
-    /// As they are written: a secret stands in them by its name, as in `Bearer ${WEATHER_KEY}`.
+    /// The headers as they are written: a secret is named, as in `Bearer ${WEATHER_KEY}`.
     pub headers: Vec<(String, String)>,
     pub allow_hosts: Vec<String>,
     pub bytes: Option<u64>,
@@ -60,7 +60,7 @@ impl EndpointSpell {
         })
     }
 
-    /// The gate; its secrets are taken from the environment here. What is wrong is told with its key.
+    /// Creates the gate; its secrets are read from the environment here. An error is returned with its key.
     pub(super) fn gate(&self, name: &str, description: Option<&str>) -> Result<AnyGate, (&'static str, String)> {
         let told = description.map_or_else(|| format!("Asks {}.", name), str::to_owned);
         let made = Endpoint::new(name, told, &self.method, &self.url);
@@ -97,17 +97,17 @@ impl EndpointSpell {
     }
 }
 
-/// Which of the values that a text names are secrets of this process.
+/// Selects which of the values that a text refers to are secrets of this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Secrets<'a> {
     /// All of them, as in a header.
     All,
-    /// Those whose own name, or the name that they are handed on under, tells that they are secret.
+    /// The values whose own name, or the name under which they are passed on, indicates a secret.
     Named(&'a str),
 }
 
-/// A text with the secrets that it names; the environment has them, and no file of ours. They are remembered, so that
-/// they are replaced where they come back.
+/// Fills in the secrets that a text refers to. They are in the environment, and in no file of this program. They are
+/// remembered, so that they can be redacted where they appear again.
 pub(super) fn fill_secrets(written: &str, secrets: Secrets<'_>) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;

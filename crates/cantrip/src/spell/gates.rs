@@ -1,4 +1,4 @@
-//! The gates of a spell: what may be written about each, and what is made of it.
+//! The gates of a spell: the keys of each gate, and the gate that is built from them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::shell::{self, ShellSpell};
 use super::toml_tree::{Issues, Table, suggestion};
 use super::{BuildContext, Fault, Issue, Spell, read_json};
 
-/// The gates that need no more than their name.
+/// The gates that need only their name.
 pub(super) const BUILT_IN: [&str; 14] = [
     "done",
     "echo",
@@ -34,27 +34,27 @@ pub(super) const BUILT_IN: [&str; 14] = [
     "shell",
 ];
 
-/// What may be said about any gate.
+/// The keys that every gate accepts.
 const COMMON: [&str; 4] = ["labels", "ephemeral", "description", "parameters"];
 
-/// One gate, as its spell has it.
+/// The settings of one gate in a spell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateSpell {
     pub name: String,
-    /// Where it stands; 0 for one that the loader added.
+    /// The line in the spell; 0 for a gate that the loader added.
     pub line: usize,
     pub kind: GateKind,
     pub labels: Option<Vec<Label>>,
     pub ephemeral: bool,
     pub description: Option<String>,
-    /// A JSON Schema, or the file it is in.
+    /// A JSON Schema, or the file that contains it.
     pub parameters: Option<InlineOrFile>,
-    /// It moves money.
+    /// The settlement of a gate that moves money.
     pub settlement: Option<SettlementSpell>,
 }
 
 impl GateSpell {
-    /// Returns whether it is a gate from outside whose table has no labels, so that it counts as all three.
+    /// Returns true if the gate is an external one whose table has no labels, so that it counts as having all three.
     pub fn is_unlabelled(&self) -> bool {
         let outside = match &self.kind {
             GateKind::Command { .. } | GateKind::Endpoint(_) | GateKind::Server(_) => true,
@@ -69,25 +69,25 @@ impl GateSpell {
     }
 }
 
-/// Something that stands in the spell, or in a file beside it.
+/// A value in the spell, or in a file beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InlineOrFile {
     Here(Value),
     File(String),
 }
 
-/// Which gate, and what it is given.
+/// The kind of a gate, with its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateKind {
-    /// `done`, `echo`, `ask_human` and `loom` are given nothing by a spell.
+    /// `done`, `echo`, `ask_human` and `loom` have no settings in a spell.
     Plain,
     Delegation {
-        /// By level; the last one repeats.
+        /// The crystals of children by level; the last one repeats.
         by_level: Vec<String>,
         crystals: BTreeSet<String>,
         mediums: BTreeSet<MediumKind>,
     },
-    /// `predict`: the signatures that it may ask.
+    /// `predict`: the signatures that the gate may call.
     Predict {
         signatures: Vec<String>,
     },
@@ -110,13 +110,13 @@ pub enum GateKind {
         fails: bool,
     },
     Endpoint(EndpointSpell),
-    /// An MCP server: a gate for each of its tools.
+    /// An MCP server: one gate for each of its tools.
     Server(ServerSpell),
     Shell(ShellSpell),
 }
 
 impl GateSpell {
-    /// A built-in gate without settings.
+    /// Returns a built-in gate without settings.
     pub(super) fn plain(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -153,7 +153,7 @@ pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
     gates
 }
 
-/// A table here, or the name of a file.
+/// Reads a table in the spell, or the name of a file.
 pub(super) fn read_inline_or_file(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<InlineOrFile> {
     let node = table.get(name)?;
     match &node.shape {
@@ -193,7 +193,7 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         return EndpointSpell::read(table, issues).map(GateKind::Endpoint);
     }
     if table.get("mcp").is_some() {
-        // What its tools are and take, the server says itself.
+        // The server itself describes its tools and their parameters.
         table.only(&server::KEYS, issues);
         return ServerSpell::read(table, issues).map(GateKind::Server);
     }
@@ -233,7 +233,7 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         }
         _ => {
             let rule = format!(
-                "no gate is called so{}; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
+                "unknown gate{}; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
                 suggestion(name, &BUILT_IN)
             );
             issues.note(table.line, table.key("").trim_end_matches('.'), rule);
@@ -310,7 +310,7 @@ pub(super) fn line_of(table: &Table<'_>, name: &str) -> usize {
     table.get(name).map_or(table.line, |node| node.line)
 }
 
-/// Times and sizes are written as they are for wards, and read by the same words.
+/// Reads a time or a size. They are written as for wards, and parsed by the same code.
 fn warded(table: &Table<'_>, name: &str, ward: &str, issues: &mut Issues) -> Option<Wards> {
     let node: &Node = table.get(name)?;
     match Wards::parse(&json!({ ward: node.to_value() })) {
@@ -334,7 +334,7 @@ pub(super) fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option
 }
 
 impl Spell {
-    /// The gate that is meant, with what it may hand on; of a server each of its tools.
+    /// Builds the gates of one table (one gate, or one for each tool of a server), with the grants for delegation.
     pub(super) fn gate(
         &self,
         gate: &GateSpell,
@@ -458,7 +458,8 @@ impl Spell {
         Ok(if read_only { root.read_only() } else { root })
     }
 
-    /// A program with a folder in its name lies beside the spell; a bare name is looked for in `PATH`.
+    /// Returns the path of a program. A name with a folder in it is relative to the spell; a bare name is searched in
+    /// `PATH`.
     pub(super) fn program(&self, program: &str) -> PathBuf {
         if Path::new(program).components().count() > 1 { self.folder.join(program) } else { PathBuf::from(program) }
     }

@@ -1,10 +1,10 @@
 //! Spells: a cantrip as a file.
 //!
-//! A spell is read in two steps. [`Spell::read`] takes the text and opens nothing: every key it does not know and every
-//! value of the wrong kind is told, with its line and how to mend it. [`Spell::build`] then opens what the spell names
-//! (roots, scripts, schemas) and makes the [`Cantrip`](crate::Cantrip). What the loader adds (`done`, a limit of turns, the `loom` gate
-//! where an ephemeral one needs it) is part of the value between the two, so [`Spell::resolved`] shows what will be cast
-//! and not what was written.
+//! A spell is read in two steps. [`Spell::read`] takes the text and opens nothing: it reports every unknown key and
+//! every value of the wrong type, with the line and the fix. [`Spell::build`] then opens the files that the spell names
+//! (roots, scripts, schemas) and builds the [`Cantrip`](crate::Cantrip). The loader's additions (`done`, a limit of
+//! turns, the `loom` gate where an ephemeral one needs it) are part of the value between the two steps, so
+//! [`Spell::resolved`] shows what will be cast and not what was written.
 //!
 //! ```
 //! use cantrip::spell::Spell;
@@ -56,14 +56,14 @@ use crate::limits::SPELL_BYTES_MAX;
 use crate::{Call, cantrip};
 use toml_tree::{Issues, Table};
 
-/// One thing that is wrong with a spell.
+/// One fault of a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Counted from 1; 0 for the whole.
+    /// The line, counted from 1; 0 for the whole spell.
     pub line: usize,
     /// The dotted key.
     pub key: String,
-    /// What is wrong, and how it is mended.
+    /// The fault, and how to fix it.
     pub rule: String,
 }
 
@@ -76,20 +76,20 @@ impl fmt::Display for Issue {
     }
 }
 
-/// What a spell cannot be made of.
+/// The reason why a spell is invalid.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It is no TOML.
+    /// The text is not TOML.
     Text { position: String, detail: String },
-    /// In the order of the text.
+    /// The faults in the order of the text.
     Issues(Vec<Issue>),
-    /// The cantrip it describes cannot be.
+    /// The spell describes an invalid cantrip.
     Cantrip(cantrip::CantripFaults),
-    /// What it names answered so.
+    /// A resource that the spell names refused.
     Refused(Refusal),
 }
 
-/// Why a spell cannot be cast.
+/// The error of a spell that cannot be cast.
 #[derive(Debug, thiserror::Error)]
 pub struct SpellFault {
     file: String,
@@ -112,7 +112,7 @@ impl fmt::Display for SpellFault {
 }
 
 impl SpellFault {
-    /// Everything that was found, in the order of the text; empty if it is no TOML or its cantrip cannot be.
+    /// Returns all faults in the order of the text; empty if the text is not TOML or if its cantrip is invalid.
     pub fn issues(&self) -> &[Issue] {
         match &self.fault {
             Fault::Issues(issues) => issues,
@@ -142,22 +142,22 @@ impl From<SpellFault> for Refusal {
     }
 }
 
-/// Makes crystals that need more than a file: a provider's, at another address where the spell names one, or a recorded
-/// thread's.
+/// Creates crystals that need more than a file: a provider's model, at another address if the spell names one, or a
+/// recorded thread.
 pub type Crystals = Arc<dyn Fn(&ModelName, Option<&Url>) -> Result<AnyCrystal, Refusal> + Send + Sync>;
 
-/// What a spell cannot bring along: whoever casts it gives these.
+/// The parts that a spell cannot contain; the caller supplies them.
 #[derive(Clone, Default)]
 pub struct BuildContext {
-    /// Crystals other than scripts and programs.
+    /// The source of crystals other than scripts and programs.
     pub crystals: Option<Crystals>,
-    /// What runs mediums other than the conversation.
+    /// The runtimes of mediums other than the conversation.
     pub mediums: Vec<Arc<dyn Medium>>,
-    /// The gate that asks the person who is there.
+    /// The gate that asks the person who is present.
     pub ask_human: Option<AnyGate>,
-    /// The gate that reads the own thread; made over `store` where none is given.
+    /// The gate that reads the entity's own thread; by default it is created over `store`.
     pub loom: Option<AnyGate>,
-    /// Where casts are woven.
+    /// The store that records the casts.
     pub store: Option<AnyLoom>,
 }
 
@@ -170,29 +170,29 @@ impl fmt::Debug for BuildContext {
 /// A spell as it will be cast: read, checked, and completed by the loader.
 #[derive(Debug, Clone)]
 pub struct Spell {
-    /// Its loom.
+    /// The name of the spell and of its loom.
     pub name: String,
-    /// As messages name it.
+    /// The file name that messages use.
     pub file: String,
-    /// Relative paths begin here.
+    /// The folder that relative paths start from.
     pub folder: PathBuf,
     pub crystal: ModelName,
-    /// Who is asked in the same turn where it stays down, in this order.
+    /// The crystals that are tried in the same turn while the first one stays unavailable, in this order.
     pub fallback: Vec<ModelName>,
-    /// Where its provider is reached instead of at home.
+    /// The address of the provider, if it is not the default one.
     pub base_url: Option<Url>,
-    /// What the spell knows better about it than the table of models.
+    /// The crystal's properties for which the spell overrides the table of models.
     pub profile: ProfileRow,
     pub medium: MediumKind,
     pub call: Call,
-    /// Files whose text follows the system prompt, those that exist.
+    /// Files whose text follows the system prompt; missing files are skipped.
     pub prompt_files: Vec<String>,
-    /// In declared order.
+    /// The gates in declared order.
     pub gates: Vec<GateSpell>,
-    /// As they are written, with what the loader added.
+    /// The wards as they are written, with the loader's additions.
     pub wards: Value,
     pub folding: FoldOptions,
-    /// Who writes folds; the crystal itself unless given.
+    /// The crystal that writes summaries of folds; by default the crystal itself.
     pub folding_crystal: Option<ModelName>,
     pub retry: RetryPolicy,
     pub park: bool,
@@ -201,17 +201,17 @@ pub struct Spell {
     pub verify: Option<VerifySpell>,
 }
 
-/// The program that looks at answers.
+/// The settings of the program that verifies answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifySpell {
-    /// With its arguments.
+    /// The program with its arguments.
     pub command: Vec<String>,
-    /// How long it may look at one answer.
+    /// The timeout for verifying one answer.
     pub timeout: Option<Duration>,
 }
 
 impl Spell {
-    /// The mediums that it and its children may act in.
+    /// Returns the mediums that the cantrip and its children may act in.
     pub fn mediums(&self) -> BTreeSet<MediumKind> {
         let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
             GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
@@ -227,7 +227,7 @@ impl Spell {
         of_children.chain([self.medium]).collect()
     }
 
-    /// Returns the gates that count as risky because their tables have no labels; none where the spell allows the three
+    /// Returns the gates that count as risky because their tables have no labels; none if the spell allows the three
     /// labels together.
     pub fn unlabelled_gates(&self) -> Vec<&str> {
         if self.wards.get("allow_trifecta").is_some_and(|reason| !reason.is_null()) {
@@ -236,7 +236,7 @@ impl Spell {
         self.gates.iter().filter(|gate| gate.is_unlabelled()).map(|gate| gate.name.as_str()).collect()
     }
 
-    /// The same spell with another crystal. What it knows about its own holds for no other.
+    /// Returns the same spell with another crystal. The fallbacks, address and profile of the old crystal are dropped.
     #[must_use]
     pub fn with_crystal(self, crystal: ModelName) -> Self {
         if crystal == self.crystal {
@@ -257,7 +257,8 @@ impl Spell {
         Self::read(&text, &file, folder)
     }
 
-    /// Reads a spell's text. `file` is how messages name it; relative paths begin in `folder`. Nothing is opened.
+    /// Reads a spell's text. `file` is the name that messages use; relative paths start from `folder`. Nothing is
+    /// opened.
     pub fn read(text: &str, file: &str, folder: impl Into<PathBuf>) -> Result<Self, SpellFault> {
         let fault = |fault| SpellFault { file: file.to_owned(), fault };
         let node = toml_tree::read(text).map_err(fault)?;
@@ -273,22 +274,22 @@ impl Spell {
         }
     }
 
-    /// The spell as it will be cast, in the shape of its file: what the loader added is in it.
+    /// Returns the spell as it will be cast, in the format of its file, with the loader's additions.
     pub fn resolved(&self) -> Value {
         build::resolved(self)
     }
 
-    /// The same as TOML.
+    /// Returns the resolved spell as TOML.
     pub fn resolved_toml(&self) -> String {
         toml::to_string_pretty(&self.resolved()).unwrap_or_else(|fault| format!("# {fault}\n"))
     }
 }
 
-/// A file's text, bounded; what went wrong is told without the host's path.
+/// Reads a file's text, up to a maximum size. An error does not contain the host's path.
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let cannot = |error: std::io::Error| {
-        // The system calls a missing file an entity, which is another thing here.
+        // The operating system calls a missing file an "entity", which has another meaning here.
         if error.kind() == std::io::ErrorKind::NotFound {
             return "there is no such file; write it, or name another one".to_owned();
         }
@@ -303,7 +304,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// A file that holds JSON.
+/// Reads a file that contains JSON.
 pub(crate) fn read_json(path: &Path) -> Result<Value, String> {
     let text = read_text(path)?;
     cantrip_canon::json::read(&text).map_err(|fault| format!("it is no JSON: {fault}"))

@@ -1,4 +1,4 @@
-//! What is there before anyone has written a spell: the built-in one, and what a new one starts from.
+//! Which spells exist before a user writes one? The built-in spell, and the template of a new one.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,15 @@ use cantrip_reply::{Refusal, codes};
 use super::read::name_fault;
 use super::{Spell, SpellFault};
 
-/// The spell that is cast where none is named. Its folder is the project's.
+/// The spell that is cast if none is named. Its folder is the project's.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// The built-in spell over this folder, with this crystal; with a shell where bubblewrap is there to cage it.
+/// Returns the built-in spell over this folder, with this crystal. It includes a shell if bubblewrap is available to
+/// sandbox it.
 pub fn default_spell(folder: impl Into<PathBuf>, crystal: &str) -> Result<Spell, SpellFault> {
     let folder = folder.into();
     let mut text = DEFAULT.replace("scripted/default.yaml", crystal);
-    // A shell is offered where it can be caged, and a person is asked before each of its commands.
+    // A shell is offered only if it can be sandboxed, and a person approves each of its commands.
     if Shell::over(&folder).check_available().is_ok() {
         text = text.replace("[wards]", "[gates.shell]\n\n[wards]");
         text = text.replace("[\"write\", \"edit\"]", "[\"write\", \"edit\", \"shell\"]");
@@ -26,12 +27,13 @@ pub fn default_spell(folder: impl Into<PathBuf>, crystal: &str) -> Result<Spell,
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFile {
-    /// Beside each other, in the folder of choice.
+    /// The file name; all files go into the same folder.
     pub name: String,
     pub text: String,
 }
 
-/// What `cantrip new NAME` writes: a spell that runs at once, without a key, and the script it speaks with.
+/// Returns the files that `cantrip new NAME` writes: a spell that runs at once without a key, and the script of its
+/// crystal.
 ///
 /// ```
 /// # use cantrip::spell::{Spell, new_spell_files};

@@ -1,4 +1,4 @@
-//! The own thread of an entity, read from its store: what the gate `loom` shows.
+//! The gate `loom`: shows an entity its own thread, read from its store.
 
 use cantrip_circle::gate::Identity;
 use cantrip_circle::gate::builtin::{OwnThread, ThreadQuery, ThreadReadError, TurnName};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::limits::{OWN_TURNS_LISTED_MAX, SAID_BYTES_MAX};
 
-/// Reads threads from a store, each entity its own.
+/// Reads threads from a store; each entity sees only its own.
 #[derive(Debug, Clone)]
 pub struct OwnThreadReader {
     store: AnyLoom,
@@ -18,11 +18,11 @@ impl OwnThreadReader {
         Self { store }
     }
 
-    /// The path of the entity so far; none if it has no closed turn.
+    /// Returns the path of the entity so far; `None` if it has no closed turn.
     async fn thread(&self, of: &Identity) -> Result<Option<Thread>, Error> {
         let entity = self.store.entity(of.entity_id).await?;
         let leaf = entity.leaf.or(match entity.entity.origin {
-            // Until its first turn is closed, a fork has what it shares.
+            // Until the first turn of a fork is closed, its thread is the part that it shares.
             Origin::Fork(fork) => Some(fork.turn),
             Origin::Root | Origin::Child { .. } => None,
         });
@@ -44,14 +44,15 @@ impl OwnThread for OwnThreadReader {
         });
         match (found, wanted) {
             (Some(turn), _) => Ok(turn_detail(turn, turns, thread.as_ref())),
-            // Whether another path has it is nobody's to learn here; an id of some turn is just not one's own.
+            // The reply must not reveal if another path has this turn: the id of any other turn is simply not the
+            // entity's own.
             (None, TurnName::Id(_)) => Err(ThreadReadError::NotOwn),
             (None, TurnName::Number(_)) => Err(ThreadReadError::NotFound),
         }
     }
 }
 
-/// The turns in short.
+/// Returns the turns in short form.
 fn list_turns(turns: &[Turn], from: Option<u64>, limit: Option<usize>) -> Value {
     let from = from.unwrap_or(1);
     let limit = limit.unwrap_or(OWN_TURNS_LISTED_MAX).min(OWN_TURNS_LISTED_MAX);
@@ -65,7 +66,8 @@ fn list_turns(turns: &[Turn], from: Option<u64>, limit: Option<usize>) -> Value 
     json!({"turns": shown, "total": turns.len()})
 }
 
-/// One turn with all that came of it. A result that is kept out of the context shows in the first answer that reads it.
+/// Returns one turn with all its results. A result that is kept out of the context is shown in the first reply that
+/// reads it.
 fn turn_detail(turn: &Turn, turns: &[Turn], thread: Option<&Thread>) -> Value {
     let read_before = turns.iter().flat_map(|later| &later.gate_calls).any(|record| {
         let named = &record.args["turn"];

@@ -1,8 +1,8 @@
 //! The files that make up spells.
 //!
-//! Whoever writes one of them decides what a later cast does: where it connects, which gates it holds, what its model is
-//! told. So the gates of a cast treat them as they treat `cantrip.toml`: they may be read, and a person has to allow that
-//! they are written.
+//! A writer of one of these files decides what a later cast does: where it connects, which gates it has, what its model
+//! reads. So the gates of a cast treat them like `cantrip.toml`: they may be read, and a person must approve every
+//! write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{InlineOrFile, Spell};
 use crate::limits::SPELLS_BESIDE_MAX;
 
 impl Spell {
-    /// The file of this spell, the files that it is made from, and the other spells in its folder.
+    /// Returns the file of this spell, the files that it refers to, and the other spells in its folder.
     pub(super) fn spell_files(&self) -> Vec<PathBuf> {
         let mut files = vec![PathBuf::from(&self.file)];
         let mut named = self.prompt_files.clone();
@@ -34,12 +34,12 @@ impl Spell {
         let beside = fs::read_dir(if self.folder.as_os_str().is_empty() { Path::new(".") } else { &self.folder });
         let beside = beside.into_iter().flatten().flatten().map(|entry| entry.path());
         let tables = beside.filter(|path| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")));
-        // A table that is no spell is somebody else's.
+        // A TOML file that is not a spell belongs to another program.
         files.extend(tables.take(SPELLS_BESIDE_MAX).filter(|path| Self::open(path).is_ok()));
         files.iter().filter_map(|file| file.canonicalize().ok()).collect()
     }
 
-    /// The same files where they lie below this folder, named from it.
+    /// Returns those of the files that are below this folder, as relative paths.
     pub(super) fn spell_files_below(&self, root: &Path) -> Vec<String> {
         let Ok(root) = root.canonicalize() else { return Vec::new() };
         let files = self.spell_files();

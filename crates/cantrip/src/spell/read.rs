@@ -1,4 +1,4 @@
-//! What may stand in a spell, key by key.
+//! The keys of a spell, and how each is read.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ use crate::Call;
 use crate::fold::FoldOptions;
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
 
-/// How a crystal is written.
+/// An example of a crystal.
 const CRYSTAL: &str = "\"anthropic/claude-sonnet-4-5\"";
 
-/// How an address is written.
+/// An example of an address.
 const BASE_URL: &str = "\"https://gateway.example/v1\"";
 
 const TOP: [&str; 13] = [
@@ -39,7 +39,7 @@ const TOP: [&str; 13] = [
     "$schema",
 ];
 
-/// Reads the whole; what is wrong is noted, and nothing is opened.
+/// Reads the whole spell; faults are collected, and nothing is opened.
 pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut Issues) -> Option<Spell> {
     table.only(&TOP, issues);
     let name = name(table, file, issues);
@@ -55,7 +55,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let verify = table.table("verify", issues).and_then(|verify| self::verify(&verify, issues));
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
     let answer_schema = read_inline_or_file(table, "answer_schema", issues);
-    // Everything has been looked at by now.
+    // All parts have been checked at this point.
     let CrystalSettings { name: crystal, fallback, base_url, profile } = crystal?;
     if crystal.needs_code() && !medium.is_code() {
         let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
@@ -64,7 +64,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     if !gates.iter().any(|gate| gate.name == "done") {
         gates.insert(0, GateSpell::plain("done"));
     }
-    // A circle whose medium is the shell has one to act in.
+    // A circle whose medium is the shell needs the shell gate.
     if medium == MediumKind::Shell && !gates.iter().any(|gate| gate.name == SHELL) {
         gates.push(GateSpell { kind: GateKind::Shell(ShellSpell::default()), ..GateSpell::plain(SHELL) });
     }
@@ -95,7 +95,8 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     })
 }
 
-/// The spell's name is its loom's, so it is kept to what can stand in a path and on a page.
+/// Reads the spell's name. It is also the name of its loom, so only characters that are safe in a path and on a page
+/// are allowed.
 fn name(table: &Table<'_>, file: &str, issues: &mut Issues) -> String {
     let stem = || file.rsplit('/').next().unwrap_or(file).trim_end_matches(".toml").to_owned();
     let name = table.text("name", "\"analyst\"", issues).map_or_else(stem, str::to_owned);
@@ -105,7 +106,7 @@ fn name(table: &Table<'_>, file: &str, issues: &mut Issues) -> String {
     name
 }
 
-/// What is wrong with a spell's name.
+/// Returns the fault of a spell's name, if any.
 pub(super) fn name_fault(name: &str) -> Option<String> {
     let fits = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let starts = name.chars().next().is_some_and(char::is_alphanumeric);
@@ -116,7 +117,7 @@ pub(super) fn name_fault(name: &str) -> Option<String> {
     })
 }
 
-/// The crystal, and what its spell knows better about it than the table of models.
+/// The crystal, and the properties for which the spell overrides the table of models.
 struct CrystalSettings {
     name: ModelName,
     fallback: Vec<ModelName>,
@@ -154,7 +155,7 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<CrystalSettings> {
     }
 }
 
-/// Who is asked where the crystal stays down, in this order.
+/// Reads the crystals that are tried while the first one stays unavailable, in this order.
 fn fallback(table: &Table<'_>, issues: &mut Issues) -> Vec<ModelName> {
     let names = table.texts("fallback", "[\"openai/gpt-5.5\"]", issues).unwrap_or_default();
     let line = line_of(table, "fallback");
@@ -190,7 +191,7 @@ fn model_name(written: &str, line: usize, key: &str, issues: &mut Issues) -> Opt
     }
 }
 
-/// What a spell says about its crystal.
+/// Reads the spell's properties of its crystal.
 fn profile(table: &Table<'_>, issues: &mut Issues) -> ProfileRow {
     let row = ProfileRow {
         window: table.whole("window", "32000", issues),
@@ -232,7 +233,7 @@ fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
         }
         Err(_) => {
             let known = MediumKind::ALL.map(MediumKind::as_str);
-            issues.note(line, "medium", format!("no medium is called so{}", suggestion(written, &known)));
+            issues.note(line, "medium", format!("unknown medium{}", suggestion(written, &known)));
             MediumKind::default()
         }
     }
@@ -268,7 +269,11 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
         match u32::try_from(tokens) {
             Ok(tokens) if tokens > 0 => call = call.max_tokens(tokens),
             Ok(_) | Err(_) => {
-                issues.note(line_of(table, "max_tokens"), table.key("max_tokens"), "no answer has so many tokens");
+                issues.note(
+                    line_of(table, "max_tokens"),
+                    table.key("max_tokens"),
+                    "write a number of tokens from 1 to 4294967295",
+                );
             }
         }
     }
@@ -278,7 +283,7 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
         Some("medium") => call = call.effort(Effort::Medium),
         Some("high") => call = call.effort(Effort::High),
         Some(other) => {
-            let rule = format!("no effort is called so{}", suggestion(other, &["low", "medium", "high"]));
+            let rule = format!("unknown effort{}", suggestion(other, &["low", "medium", "high"]));
             issues.note(line_of(table, "effort"), table.key("effort"), rule);
         }
     }
@@ -287,7 +292,7 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
             Ok(tokens) if tokens > 0 => call = call.thinking_tokens(tokens),
             Ok(_) | Err(_) => {
                 let (line, key) = (line_of(table, "thinking_tokens"), table.key("thinking_tokens"));
-                issues.note(line, key, "nobody thinks so many tokens");
+                issues.note(line, key, "write a number of tokens from 1 to 4294967295");
             }
         }
     }
@@ -297,7 +302,7 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
         Some("required") => call = call.tool_choice(ToolChoice::Required),
         Some("none") => call = call.tool_choice(ToolChoice::None),
         Some(other) => {
-            let rule = format!("no choice is called so{}", suggestion(other, &["auto", "required", "none"]));
+            let rule = format!("unknown choice{}", suggestion(other, &["auto", "required", "none"]));
             issues.note(line_of(table, "tool_choice"), table.key("tool_choice"), rule);
         }
     }
@@ -307,7 +312,7 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
     (call, table.texts("system_prompt_files", "[\"AGENTS.md\"]", issues).unwrap_or_default())
 }
 
-/// The wards as they are written, and a limit of turns where there is none.
+/// Reads the wards as they are written, and adds a limit of turns if there is none.
 fn wards(table: &Table<'_>, issues: &mut Issues) -> Value {
     let Some(node) = table.get("wards") else { return json!({ "max_turns": SPELL_TURNS }) };
     let Some(inner) = table.table("wards", issues) else { return Value::Null };
@@ -337,7 +342,7 @@ fn folding(table: &Table<'_>, issues: &mut Issues) -> (FoldOptions, Option<Model
         Some("summary") => Strategy::Summary,
         Some("selective") => Strategy::Selective,
         Some(other) => {
-            let rule = format!("no strategy is called so{}", suggestion(other, &["window", "summary", "selective"]));
+            let rule = format!("unknown strategy{}", suggestion(other, &["window", "summary", "selective"]));
             issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
             Strategy::Window
         }
@@ -363,7 +368,7 @@ fn folding(table: &Table<'_>, issues: &mut Issues) -> (FoldOptions, Option<Model
     (folding, crystal)
 }
 
-/// The program that looks at answers.
+/// Reads the settings of the program that verifies answers.
 fn verify(table: &Table<'_>, issues: &mut Issues) -> Option<VerifySpell> {
     table.only(&["command", "timeout"], issues);
     let timeout = duration(table, "timeout", issues);

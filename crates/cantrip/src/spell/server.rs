@@ -1,4 +1,4 @@
-//! `[gates.NAME]` with `mcp`: a server of the Model Context Protocol, as its spell has it.
+//! `[gates.NAME]` with `mcp`: the settings of a server of the Model Context Protocol in a spell.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::gates::{BUILT_IN, duration, line_of};
 use super::toml_tree::{Issues, Table};
 use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
 
-/// What may be said about a server.
+/// The keys of a server.
 pub(super) const KEYS: [&str; 8] =
     ["mcp", "headers", "environment", "tools", "timeout", "start_timeout", "labels", "ephemeral"];
 
-/// A server of a spell.
+/// The settings of a server in a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSpell {
     pub at: ServerLocation,
-    /// Which of its tools become gates; all of them unless given.
+    /// The tools that become gates; by default all of them.
     pub tools: Option<Vec<String>>,
-    /// Of one call, without a word of progress.
+    /// The timeout of one call without any progress.
     pub timeout: Option<Duration>,
-    /// Until it is ready to be used.
+    /// The timeout until the server is ready.
     pub start_timeout: Option<Duration>,
 }
 
-/// Where a server is. What is secret stands in it by its name, as in `Bearer ${DOCS_KEY}`.
+/// The location of a server. A secret is named in it, as in `Bearer ${DOCS_KEY}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerLocation {
     /// A program that is started here, with its arguments.
@@ -80,7 +80,7 @@ impl ServerSpell {
             ServerLocation::Program { command, environment } => {
                 written.insert("mcp".to_owned(), json!(command));
                 if !environment.is_empty() {
-                    // Names only: what stands there may be a secret.
+                    // Names only: the values may be secrets.
                     written.insert("environment".to_owned(), pairs(environment, |_| "..."));
                 }
             }
@@ -114,7 +114,7 @@ fn pairs(table: &Table<'_>, key: &str, issues: &mut Issues) -> Option<Vec<(Strin
 }
 
 impl Spell {
-    /// The MCP servers that it names, each asked what it offers, with the name of its gates' table.
+    /// Connects to the MCP servers of the spell and returns each connection with the name of its gate table.
     pub fn servers(&self) -> Vec<(&str, Result<Connection, SpellFault>)> {
         let servers = self.gates.iter().filter_map(|gate| match &gate.kind {
             GateKind::Server(server) => Some((gate, server)),
@@ -167,7 +167,7 @@ impl Spell {
         asked.connect().map_err(Fault::Refused)
     }
 
-    /// The spell's folder by a name that another working directory does not change.
+    /// Returns the spell's folder as an absolute path, which does not depend on the working directory.
     fn absolute_folder(&self) -> Result<PathBuf, Fault> {
         let absolute = std::path::absolute(&self.folder);
         absolute.map_err(|error| {
@@ -176,7 +176,7 @@ impl Spell {
         })
     }
 
-    /// One gate for each tool that is wanted, by name.
+    /// Returns one gate for each selected tool, by name.
     pub(super) fn tools(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Vec<AnyGate>, Fault> {
         let connected = self.connect(gate, server)?;
         let labels = gate.labels.as_ref().map_or_else(|| Labels::of(Label::ALL), |own| Labels::of(own.iter().copied()));

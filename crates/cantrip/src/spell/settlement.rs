@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::gates::line_of;
 use super::toml_tree::{Issues, Table};
 
-/// What may be said about how a gate settles.
+/// The keys of a settlement.
 const KEYS: [&str; 4] = ["most", "cost", "correlation", "retry"];
 
-/// How a gate of a spell settles.
+/// The settlement of a gate in a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettlementSpell {
-    /// What one call may cost at most: put aside before it.
+    /// The maximum cost of one call: reserved before the call.
     pub most: Money,
-    /// Where in the result stands what it cost; without it each call costs `most`.
+    /// The JSON Pointer to the actual cost in the result; without it each call costs `most`.
     pub cost: Option<String>,
-    /// Where in the result stands its provider's id for it.
+    /// The JSON Pointer to the provider's id of the transaction in the result.
     pub correlation: String,
-    /// A call of unknown outcome may be made again: it only costs money.
+    /// True if a call with unknown outcome may be made again: the only risk is its cost.
     pub repeatable: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `[gates.shell]`: a bash in a cage, as its spell has it.
+//! `[gates.shell]`: the settings of a sandboxed bash in a spell.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::gates::{duration, line_of, size};
 use super::toml_tree::{Issues, Table};
 
-/// What may be said about a shell.
+/// The keys of a shell.
 pub(super) const KEYS: [&str; 12] = [
     "root",
     "read_only",
@@ -27,14 +27,14 @@ pub(super) const KEYS: [&str; 12] = [
     "disk",
 ];
 
-/// The shell of a spell.
+/// The settings of the shell in a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellSpell {
-    /// The folder it begins in, from the spell's own.
+    /// The working folder, relative to the spell's folder.
     pub root: String,
     pub read_only: bool,
     pub network: bool,
-    /// Further paths that can be read.
+    /// Further readable paths.
     pub readable: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub memory: Option<u64>,
@@ -94,7 +94,7 @@ impl ShellSpell {
         }
     }
 
-    /// The gate, over the spell's folder; refused where no cage can be made.
+    /// Creates the gate over the spell's folder; refused if no sandbox can be created.
     pub(super) fn gate(&self, folder: &Path, spells: Vec<PathBuf>) -> Result<AnyGate, Refusal> {
         let given = Bounds::default();
         let bounds = Bounds {
@@ -132,7 +132,7 @@ impl ShellSpell {
             ("read_only", json!(self.read_only)),
             ("network", json!(self.network)),
             ("readable", list(&self.readable)),
-            // Names only: what stands there may be a secret.
+            // Names only: the values may be secrets.
             ("environment", if names.is_empty() { Value::Null } else { Value::Object(names) }),
             ("memory", json!(self.memory)),
             ("cpu", time(self.cpu)),

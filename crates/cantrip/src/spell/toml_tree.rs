@@ -1,7 +1,7 @@
-//! From TOML to a tree that knows its lines.
+//! From TOML to a tree with line numbers.
 //!
-//! `serde` over the TOML was the alternative: it stops at the first fault, and what it says about a wrong type names
-//! Rust's types. Whoever writes a spell is told everything at once, with lines.
+//! The alternative was `serde` over the TOML: it stops at the first fault, and its messages about a wrong type name
+//! Rust's types. The author of a spell gets all faults at once, with lines.
 
 use cantrip_crystal::tree::{Key, Node, NodeValue};
 use serde_json::Number;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Fault, Issue};
 use crate::limits::SPELL_BYTES_MAX;
 
-/// Reads a spell's text; what is no TOML is told with its place.
+/// Reads a spell's text; a TOML error is returned with its position.
 pub(super) fn read(text: &str) -> Result<Node, Fault> {
     if text.len() > SPELL_BYTES_MAX {
         let detail = format!("it has {} bytes, the limit is {SPELL_BYTES_MAX}", text.len());
@@ -27,7 +27,7 @@ pub(super) fn read(text: &str) -> Result<Node, Fault> {
     }
 }
 
-/// Where lines begin.
+/// The offsets at which lines begin.
 struct LineIndex(Vec<usize>);
 
 impl LineIndex {
@@ -35,7 +35,7 @@ impl LineIndex {
         Self(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
     }
 
-    /// Counted from 1.
+    /// Returns the line of an offset, counted from 1.
     fn line(&self, at: usize) -> usize {
         self.0.partition_point(|start| *start <= at)
     }
@@ -47,14 +47,14 @@ impl LineIndex {
         format!("line {line}, column {column}")
     }
 
-    /// Its entries in the order of the text: the reader's map is sorted.
+    /// Returns a table with its entries in the order of the text: the parser's map is sorted.
     fn table(&self, at: usize, table: &DeTable<'_>) -> Node {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let entries = entries.into_iter().map(|(key, value)| {
             let written = Key { line: self.line(key.span().start), text: key.get_ref().to_string() };
             let mut node = self.node(value.span().start, value.get_ref());
-            // A table of its own header begins there; one made of dotted keys has no better place than its key.
+            // A table with a header begins at the header; a table of dotted keys has no better position than its key.
             if let NodeValue::Map(_) = node.shape {
                 node.line = written.line;
             }
@@ -73,7 +73,7 @@ impl LineIndex {
             },
             DeValue::Float(digits) => {
                 let number = digits.as_str().replace('_', "").parse().ok().and_then(Number::from_f64);
-                // Infinities are no values of a spell; as a text they are of the wrong type everywhere.
+                // Infinities are not valid in a spell; as a text they have the wrong type everywhere.
                 number.map_or_else(|| NodeValue::Text(digits.as_str().to_owned()), NodeValue::Number)
             }
             DeValue::Datetime(time) => NodeValue::Text(time.to_string()),
@@ -86,15 +86,15 @@ impl LineIndex {
     }
 }
 
-/// A table of a spell, read key by key; what does not fit is noted.
+/// A table of a spell, read key by key; faults are collected.
 pub(super) struct Table<'a> {
-    /// Its dotted name; empty for the spell itself.
+    /// The dotted name; empty for the spell itself.
     path: String,
     pub(super) line: usize,
     entries: &'a [(Key, Node)],
 }
 
-/// What is wrong, collected.
+/// The collected faults.
 #[derive(Debug, Default)]
 pub(super) struct Issues(pub(super) Vec<Issue>);
 
@@ -104,7 +104,7 @@ impl Issues {
     }
 }
 
-/// What a key takes, and how that is written.
+/// The expected type of a key, and an example of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyFormat(pub(super) &'static str, pub(super) &'static str);
 
@@ -133,7 +133,7 @@ impl<'a> Table<'a> {
         self.entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
     }
 
-    /// Refuses every key but these.
+    /// Reports every key that is not one of these.
     pub(super) fn only(&self, known: &[&str], issues: &mut Issues) {
         for (key, _) in self.entries {
             if !known.contains(&key.text.as_str()) {
@@ -188,7 +188,7 @@ impl<'a> Table<'a> {
         number.or_else(|| self.misfit(name, node, KeyFormat("a whole number from 0 on", example), issues))
     }
 
-    /// One text, or a list of texts.
+    /// Reads one text, or a list of texts.
     pub(super) fn texts(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<Vec<String>> {
         let node = self.get(name)?;
         let texts = match &node.shape {
@@ -211,7 +211,7 @@ fn text_of(node: &Node) -> Option<String> {
     }
 }
 
-/// What a node is, in TOML's words.
+/// Returns the type of a node in TOML's words.
 fn noun(node: &Node) -> &'static str {
     match node.shape {
         NodeValue::Map(_) => "a table",
@@ -221,13 +221,13 @@ fn noun(node: &Node) -> &'static str {
     }
 }
 
-/// `; did you mean x?` if something known is near enough.
+/// Returns `; did you mean x?` if a known word is similar enough.
 pub(super) fn suggestion(written: &str, known: &[&str]) -> String {
     let near = |known: &str| strsim::damerau_levenshtein(written, known);
     match known.iter().copied().min_by_key(|known| near(known)) {
         Some(nearest) if near(nearest) <= (written.chars().count() / 3).max(2) => {
             format!("; did you mean {nearest}?")
         }
-        Some(_) | None => format!("; known are {}", known.join(", ")),
+        Some(_) | None => format!("; known: {}", known.join(", ")),
     }
 }

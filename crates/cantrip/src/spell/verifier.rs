@@ -1,8 +1,9 @@
-//! `[verify]`: a program that looks at answers.
+//! `[verify]`: a program that verifies answers.
 //!
-//! It gets the answer as JSON on its input. Status 0 accepts it, and a number, or an object with a number as `score`, on
-//! its output is the score. Any other status refuses it, and what the program wrote is what the entity reads. A program
-//! that cannot be run at all, that takes too long or that a signal ends has not looked: that is an error and no verdict.
+//! The program gets the answer as JSON on its standard input. Status 0 accepts the answer, and a number, or an object
+//! with a number as `score`, on its output is the score. Any other status rejects it, and the entity reads the
+//! program's output. If the program cannot be run, takes too long or is ended by a signal, there is no verdict: that is
+//! an error.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +29,7 @@ impl CommandVerifier {
         Self { process, time_max: Duration::from_millis(VERIFIER_MS) }
     }
 
-    /// How long it may look at one answer.
+    /// Sets the timeout for verifying one answer.
     #[must_use]
     pub fn time_max(mut self, limit: Duration) -> Self {
         self.time_max = limit;
@@ -65,7 +66,7 @@ impl Verifier for CommandVerifier {
     }
 }
 
-/// A number, or the `score` of an object.
+/// Returns a number, or the `score` of an object.
 fn score(printed: &str) -> Option<f64> {
     let value = json::read(printed.trim()).ok()?;
     value.as_f64().or_else(|| value.get("score")?.as_f64())

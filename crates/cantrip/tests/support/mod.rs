@@ -1,4 +1,4 @@
-//! What the tests of the loop share: a house whose time is the executor's, and a loom as text.
+//! Helpers for the tests of the loop: a runtime whose time is the executor's, and a loom as text.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
@@ -19,7 +19,7 @@ use cantrip_reply::Refusal;
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
-/// A house with this store. Ids and times repeat; time is the executor's.
+/// Returns a runtime with this store. Its ids and times are deterministic; its time is the executor's.
 pub(crate) fn runtime_over(
     store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + 'static,
 ) -> Runtime {
@@ -39,12 +39,12 @@ pub(crate) fn script(responses: impl IntoIterator<Item = Response>) -> ScriptedC
     ScriptedCrystal::new("scripted/test", Script::new(responses))
 }
 
-/// A conversation with `done`, `echo` and ten turns.
+/// Returns a conversation with `done`, `echo` and ten turns.
 pub(crate) fn talking(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder().crystal(crystal.clone()).gate(builtin::done()).gate(builtin::echo()).ward("max_turns", 10)
 }
 
-/// The same, with only `done` as its end.
+/// Returns the same, but only `done` ends the cast.
 pub(crate) fn requiring(crystal: &ScriptedCrystal) -> CantripBuilder {
     talking(crystal).call(Call::new().require_done_tool())
 }
@@ -57,7 +57,7 @@ pub(crate) fn call(gate: &str, args: Value) -> Response {
     Response::call("c", gate, args)
 }
 
-/// A crystal whose answer follows from the request alone, as a model's would: the same after a crash as before it.
+/// A crystal whose answer depends on the request alone, like a model's: it is the same after a crash as before it.
 pub(crate) struct Acting<F>(pub(crate) F);
 
 impl<F: Fn(&Request) -> Response + Send + Sync> Crystal for Acting<F> {
@@ -70,7 +70,7 @@ impl<F: Fn(&Request) -> Response + Send + Sync> Crystal for Acting<F> {
     }
 }
 
-/// What a request is about: its first message of a person's.
+/// Returns the intent of a request: its first user message.
 pub(crate) fn intent_of(request: &Request) -> String {
     let mut users = request.messages.iter().filter_map(|message| match message {
         Message::User { content } => Some(content.text()),
@@ -79,12 +79,12 @@ pub(crate) fn intent_of(request: &Request) -> String {
     users.next().unwrap_or_default()
 }
 
-/// How often it was answered before.
+/// Returns the number of earlier answers in the request.
 pub(crate) fn said_before(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count()
 }
 
-/// A store of each kind that needs nothing but a folder, with that folder.
+/// Returns one store of each kind that needs only a folder, with that folder.
 pub(crate) fn stores() -> Vec<(AnyLoom, Option<tempfile::TempDir>)> {
     let (lines, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let jsonl = cantrip_loom::Jsonl::open(lines.path()).unwrap();
@@ -102,7 +102,7 @@ pub(crate) async fn journal(runtime: &Runtime, run: RunId) -> Vec<Event> {
     records.iter().map(|record| record.event().unwrap()).collect()
 }
 
-/// What all answers of a run used.
+/// Returns the tokens that all answers of a run used.
 pub(crate) async fn tokens_of(runtime: &Runtime, run: RunId) -> u64 {
     let used = journal(runtime, run).await.into_iter().map(|event| match event {
         Event::Opened(opened) => opened.usage.total_tokens(),
@@ -111,7 +111,7 @@ pub(crate) async fn tokens_of(runtime: &Runtime, run: RunId) -> u64 {
     used.sum()
 }
 
-/// How often something was done.
+/// A shared counter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);
 
@@ -130,7 +130,7 @@ pub(crate) struct Numbered {
     pub(crate) n: u64,
 }
 
-/// A gate that changes something: `count {n}` gives n back and counts.
+/// Returns a gate with a side effect: `count {n}` returns n and counts the call.
 pub(crate) fn counting(name: &str, count: &Count) -> cantrip_circle::AnyGate {
     let count = count.clone();
     gate(name, "Counts.", move |numbered: Numbered| {
@@ -140,7 +140,7 @@ pub(crate) fn counting(name: &str, count: &Count) -> cantrip_circle::AnyGate {
     .into()
 }
 
-/// The same, and it may be called again.
+/// Returns the same gate as an idempotent one.
 pub(crate) fn counting_again(name: &str, count: &Count) -> cantrip_circle::AnyGate {
     let count = count.clone();
     gate(name, "Counts.", move |numbered: Numbered| {
@@ -156,7 +156,7 @@ pub(crate) struct Waits {
     pub(crate) ms: u64,
 }
 
-/// How many were under way at once, and in which order they ended.
+/// Records how many calls ran concurrently, and in which order they ended.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlap(Arc<Mutex<(usize, usize, Vec<u64>)>>);
 
@@ -189,7 +189,7 @@ impl Overlap {
     }
 }
 
-/// A gate that only reads, and takes `ms`.
+/// Returns a read-only gate that takes `ms`.
 pub(crate) fn waiting(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
     let overlap = overlap.clone();
     let gate = gate(name, "Waits.", move |waits: Waits| {
@@ -199,7 +199,7 @@ pub(crate) fn waiting(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate 
     gate.read_only().into()
 }
 
-/// A gate that takes `ms` and changes something.
+/// Returns a gate with a side effect that takes `ms`.
 pub(crate) fn slow(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
     let overlap = overlap.clone();
     let gate = gate(name, "Waits.", move |waits: Waits| {
@@ -209,7 +209,7 @@ pub(crate) fn slow(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
     gate.into()
 }
 
-/// The loom as text: one line a turn in the order of closing, children further in.
+/// Renders the loom as text: one line per turn in the order of closing, children indented.
 pub(crate) async fn woven(runtime: &Runtime, loom: LoomId) -> String {
     let turns = runtime.loom().turns(loom, PageRequest::FIRST).await.expect("the loom is there").items;
     let mut names: Vec<EntityId> = Vec::new();
@@ -290,11 +290,11 @@ mod dying {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    /// A store that stops taking steps after some number of them, as if the process had died there.
+    /// A store that fails after some number of steps, as if the process had died there.
     #[derive(Clone)]
     pub(crate) struct Dying {
         store: AnyLoom,
-        /// Steps it still takes.
+        /// The number of steps that it still accepts.
         left: Arc<AtomicU64>,
         taken: Arc<AtomicU64>,
         asked: Arc<Mutex<Vec<&'static str>>>,
@@ -307,12 +307,12 @@ mod dying {
     }
 
     impl Dying {
-        /// Steps it took.
+        /// Returns the number of accepted steps.
         pub(crate) fn taken(&self) -> u64 {
             self.taken.load(Ordering::SeqCst)
         }
 
-        /// The views that it was asked for since this was last asked.
+        /// Returns the views that were read since the last call of this function.
         pub(crate) fn asked(&self) -> Vec<&'static str> {
             std::mem::take(&mut *self.asked.lock().unwrap())
         }
@@ -376,7 +376,7 @@ mod dying {
     };
 }
 
-    /// Money is asked of the store beneath.
+    /// Forwards the ledger's methods to the inner store.
     macro_rules! pays_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
         impl cantrip_loom::Ledger for Dying {
@@ -387,7 +387,7 @@ mod dying {
     };
 }
 
-    /// Contracts are too.
+    /// Forwards the contracts' methods to the inner store.
     macro_rules! files_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
         impl cantrip_loom::Contracts for Dying {

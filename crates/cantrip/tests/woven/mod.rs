@@ -1,4 +1,4 @@
-//! Threads as values, and lists as text.
+//! Threads as values, and message lists as text.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use cantrip::fold::FoldDraft;
@@ -18,7 +18,7 @@ pub const DONE: Closing = Closing::Terminated { ended_by: EndedBy::Done };
 pub const TEXT: Closing = Closing::Terminated { ended_by: EndedBy::Text };
 pub const OUT_OF_TURNS: Closing = Closing::Truncated { reason: TruncationReason::MaxTurns, error: None };
 
-/// A thread, and a view that lived through it.
+/// A thread, and a message list that was updated along with it.
 pub struct Woven {
     ids: IdSource,
     frame: Frame,
@@ -29,11 +29,11 @@ pub struct Woven {
     pub live: MessageList,
     branch: Option<Fork>,
     spawned: Option<Spawn>,
-    /// What was cancelled since the last turn.
+    /// The casts that were cancelled since the last turn, with their intents.
     cancelled: Vec<(CastId, Content)>,
 }
 
-/// What the crystal said in one answer.
+/// Returns an utterance with this content and these calls.
 pub fn said(content: Option<&str>, calls: &[(&str, &str, Value)]) -> Utterance {
     let call = |(id, gate, args): &(&str, &str, Value)| GateCall {
         tool_call_id: (*id).to_owned(),
@@ -66,7 +66,7 @@ pub fn output(id: Option<&str>, console: &[&str], value: Option<&str>) -> Output
     }
 }
 
-/// A settled call without its place.
+/// Returns a settled call that is not in a thread yet.
 pub fn settled(id: &str, gate: &str, result: Value) -> GateRecord {
     record(id, gate, ReplyMark::from(codes::GATE_OK.any()), result)
 }
@@ -105,7 +105,7 @@ fn some_turn() -> TurnId {
     IdSource::seeded(0).next(Timestamp::EPOCH)
 }
 
-/// A turn before it has a place in a thread.
+/// A turn that is not in a thread yet.
 pub struct Says {
     pub utterance: Option<Utterance>,
     pub outputs: Vec<OutputRecord>,
@@ -127,7 +127,7 @@ impl Says {
         Self { utterance: Some(utterance), outputs: vec![], records: vec![], closing: Closing::Open, tokens: (0, 0) }
     }
 
-    /// The rest of the utterance before.
+    /// Returns the continuation of the previous utterance.
     pub fn continued() -> Self {
         Self { utterance: None, ..Self::text("") }
     }
@@ -189,7 +189,7 @@ impl Woven {
         self.begin(Intent::New(RecordValue::Inline { inline: content.clone() }), content)
     }
 
-    /// A cast that goes on under the intent of the last one.
+    /// Adds a cast that continues under the intent of the last one.
     pub fn go_on(&mut self) -> CastId {
         let last = self.casts.last().expect("a cast to go on with");
         let (earlier, content) = (last.cast.cast_id, last.intent.clone());
@@ -229,7 +229,7 @@ impl Woven {
         cast_id
     }
 
-    /// The last cast is cancelled before its first turn was closed.
+    /// Cancels the last cast before its first turn is closed.
     pub fn cancel(&mut self) {
         let last = self.casts.last().expect("a cast to cancel");
         let brought = match last.cast.intent {
@@ -240,7 +240,7 @@ impl Woven {
         self.cancelled.push((brought, last.intent.clone()));
     }
 
-    /// A turn is asked for, answered and closed.
+    /// Adds a turn: requested, answered and closed.
     pub fn turn(&mut self, says: Says) -> TurnId {
         self.cancelled.clear();
         if says.utterance.is_some() {
@@ -285,15 +285,15 @@ impl Woven {
         id
     }
 
-    /// The next turn is the first of a fork.
+    /// Makes the next turn the first of a fork.
     pub fn fork(&mut self, environment: Environment) {
-        // What was cancelled was said to the one it branches off from.
+        // The cancelled intents belong to the entity that is forked.
         self.cancelled.clear();
         let turn = self.turns.last().expect("a turn to fork from").id;
         self.branch = Some(Fork { turn, environment });
     }
 
-    /// The next turn is the first of a child: a list of its own begins.
+    /// Makes the next turn the first of a child: a new list begins.
     pub fn spawn(&mut self) {
         let turn = self.turns.last().expect("a turn to spawn from").id;
         self.spawned = Some(Spawn { call_id: CallId::of_turn(turn, 1), index: 0 });
@@ -304,7 +304,7 @@ impl Woven {
         self.folded_with(Strategy::Window, to, text, None);
     }
 
-    /// Takes in a fold as the loop records it.
+    /// Adds a fold as the loop records it.
     pub fn fold(&mut self, made: &FoldDraft) {
         self.folded_with(made.strategy, made.plan.to, &made.text, Some(made.sum.clone()));
     }
@@ -365,12 +365,12 @@ impl Woven {
         }
     }
 
-    /// The view that someone makes who only has the records.
+    /// Rebuilds the list from the records alone.
     pub fn read_back(&self) -> MessageList {
         MessageList::of(self.frame.clone(), &self.thread()).expect("the thread is whole")
     }
 
-    /// The view that someone makes who reads no turn that a fold took away.
+    /// Rebuilds the list without reading any folded turn.
     pub fn read_since(&self) -> Option<MessageList> {
         let fold = self.folds.last()?;
         let (gone, _) = ThreadSinceFold::last_folded_turn(fold)?;
@@ -380,7 +380,7 @@ impl Woven {
         MessageList::from_fold(self.frame.clone(), since).expect("the thread is whole")
     }
 
-    /// What the next request sends, the same whichever way it came to be.
+    /// Returns the messages of the next request, and checks that every way to build the list gives the same.
     pub fn list(&mut self) -> String {
         let lived = shown(&self.live.request().expect("calls and results fit"));
         let last_cast = self.last_cast();

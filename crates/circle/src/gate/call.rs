@@ -1,4 +1,4 @@
-//! One call on its way into a gate, and what it did there.
+//! One call of a gate, and the effects that it had.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{GateSessions, ProgressListener, UnknownCharge};
 use crate::ward::{MediumLimits, Restriction};
 
-/// Who asks.
+/// The identity of a call: its run, entity, turn and ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub run_id: RunId,
@@ -20,85 +20,87 @@ pub struct Identity {
     pub tool_call_id: Option<String>,
 }
 
-/// A call whose arguments fit and that no ward refused.
+/// A call whose arguments match the schema and that no ward refused.
 #[derive(Debug)]
 pub struct Call {
     pub arguments: Map<String, Value>,
-    /// None outside a run, as in tests and previews.
+    /// The caller; none outside a run, as in tests and previews.
     pub identity: Option<Identity>,
-    /// The same whenever this call is made again. Of a call that is paid for, the key that its provider is to be given.
+    /// The idempotency key, the same whenever this call is repeated. For a call that is paid for, the key to send to
+    /// the provider.
     pub idempotency_key: Option<String>,
-    /// The wards on what it may reach; they hold for links and redirects too, which only the gate sees.
+    /// The wards on what the call may access. They apply to links and redirects too, which only the gate sees.
     pub restrict: Arc<Restriction>,
-    /// How far a medium's wards let it go, where the gate is what the medium acts through.
+    /// The medium's limits, for a gate through which the medium acts, such as a shell.
     pub limits: MediumLimits,
-    /// What gates keep for whoever asks.
+    /// The state that gates keep for the calling entity.
     pub sessions: GateSessions,
-    /// Where the gate notes what it did.
+    /// The recorder of the effects of this call.
     pub effects: Effects,
-    /// Where the gate tells how far it has come.
+    /// The listener for the progress of this call.
     pub listener: ProgressListener,
-    /// From which calls inside this one take their numbers.
+    /// The trace from which calls inside this one take their numbers.
     pub trace: Trace,
 }
 
-/// What a gate did outside, noted while it does it: a call that fails or is ended afterwards has still done it.
+/// The recorder of external effects. A gate records them while it runs: a call that fails or is stopped afterwards has
+/// still had them.
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
     noted: Arc<Mutex<RecordedEffects>>,
 }
 
-/// What was noted.
+/// The effects that a gate recorded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedEffects {
-    /// Files that were changed, in order.
+    /// The files that were changed, in order.
     pub changes: Vec<FileChange>,
-    /// What stood in them before, and what results refer to.
+    /// The earlier contents of those files, and the bodies that results refer to.
     pub bodies: Vec<Body>,
-    /// What the call really cost.
+    /// The actual cost of the call.
     pub cost: Option<Money>,
-    /// Its provider's own id for it.
+    /// The provider's own id for the payment.
     pub correlation: Option<String>,
-    /// Why nobody knows whether it was charged for.
+    /// The reason why it is unknown whether the call was charged.
     pub unknown_charge: Option<UnknownCharge>,
-    /// Nothing of it left this house, so nothing can have been charged.
+    /// True if no request left this process, so that nothing can have been charged.
     pub not_started: bool,
 }
 
 impl Effects {
-    /// A file was changed; `before` is what the change refers to.
+    /// Records a change of a file; `before` is the body that the change refers to.
     pub fn record_change(&self, change: FileChange, before: Option<Body>) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.changes.push(change);
         noted.bodies.extend(before);
     }
 
-    /// Something that its result refers to.
+    /// Adds a body that the result refers to.
     pub fn attach(&self, body: Body) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).bodies.push(body);
     }
 
-    /// It cost this much.
+    /// Records the actual cost of the call.
     pub fn record_cost(&self, cost: Money) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).cost = Some(cost);
     }
 
-    /// Its provider keeps it under this id.
+    /// Records the provider's id for the payment.
     pub fn record_correlation(&self, id: impl Into<String>) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).correlation = Some(id.into());
     }
 
-    /// Nobody knows whether it was charged for. The first reason stands.
+    /// Records that it is unknown whether the call was charged. The first reason is kept.
     pub fn record_unknown_charge(&self, doubt: UnknownCharge) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).unknown_charge.get_or_insert(doubt);
     }
 
-    /// Nothing of it left this house.
+    /// Records that no request left this process.
     pub fn mark_not_started(&self) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).not_started = true;
     }
 
-    /// Everything noted so far.
+    /// Returns everything recorded so far.
     pub fn recorded_effects(&self) -> RecordedEffects {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! The short way to a gate: a function.
+//! The short way to make a gate: from a function.
 //!
 //! ```
 //! use cantrip_circle::gate::gate;
@@ -16,8 +16,8 @@
 //! # struct Text { text: String }
 //! ```
 //!
-//! The schema comes from the argument type (`schemars`), the arguments are read into it (`serde`). A [`Refusal`] is the
-//! reply; any other error is a failure of the gate.
+//! The schema comes from the argument type (`schemars`), and the arguments are deserialized into it (`serde`). A
+//! [`Refusal`] is the reply; any other error is a failure of the gate.
 
 use std::error::Error;
 use std::fmt;
@@ -37,19 +37,19 @@ use crate::Label;
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 pub struct NoArguments {}
 
-/// What a gate's function may return; `M` only tells the implementations apart.
+/// The possible return types of a gate's function. `M` only keeps the implementations apart.
 pub trait IntoGateResult<M> {
     type Value: Serialize;
 
     fn settle(self, gate: &str) -> Result<Self::Value, Refusal>;
 }
 
-/// Which errors a function returns.
+/// The kinds of errors that a function returns.
 pub mod outcome {
     /// [`Refusal`](cantrip_reply::Refusal)s: they are the reply.
     #[derive(Debug)]
     pub enum Refuses {}
-    /// Anything else that is an error: the gate failed.
+    /// Any other error: the gate failed.
     #[derive(Debug)]
     pub enum Fails {}
 }
@@ -70,7 +70,7 @@ impl<T: Serialize, E: Into<Box<dyn Error + Send + Sync>>> IntoGateResult<outcome
     }
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes, in one line.
 fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -94,7 +94,7 @@ impl<F, A, M> fmt::Debug for FunctionGate<F, A, M> {
     }
 }
 
-/// A gate that calls this function with its arguments.
+/// Makes a gate that calls this function with its arguments.
 pub fn gate<F, A, R, M>(
     name: impl Into<String>,
     description: impl Into<String>,
@@ -110,7 +110,7 @@ where
     gate_with_call(name, description, move |_: Call, arguments: A| function(arguments))
 }
 
-/// A gate whose function also sees the call: who asks, the idempotency key, where effects are noted.
+/// Makes a gate whose function also gets the call: the caller's identity, the idempotency key, the recorder of effects.
 pub fn gate_with_call<F, A, R, M>(
     name: impl Into<String>,
     description: impl Into<String>,
@@ -126,7 +126,7 @@ where
     FunctionGate { promises: GateSpec::new(name, description, parameters::<A>()), function, types: PhantomData }
 }
 
-/// The schema of an argument type, without what only documents need.
+/// Returns the schema of an argument type, without the parts that only documents need.
 pub(crate) fn parameters<A: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.meta_schema = None);
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<A>();
@@ -141,19 +141,19 @@ impl<F, A, M> FunctionGate<F, A, M> {
         self
     }
 
-    /// A call without an answer is made again after a crash, with the same key.
+    /// After a crash, a call without an answer is made again with the same key.
     #[must_use]
     pub fn idempotent(self) -> Self {
         self.purity(Purity::Idempotent)
     }
 
-    /// It changes nothing; neighbours run at once.
+    /// The gate changes nothing; adjacent calls run in parallel.
     #[must_use]
     pub fn read_only(self) -> Self {
         self.purity(Purity::ReadOnly)
     }
 
-    /// Its answer follows from its arguments alone.
+    /// The answer follows from the arguments alone.
     #[must_use]
     pub fn pure(self) -> Self {
         self.purity(Purity::Pure)
@@ -164,22 +164,22 @@ impl<F, A, M> FunctionGate<F, A, M> {
         self
     }
 
-    /// Its results stay out of the context.
+    /// The results of the gate stay out of the context.
     #[must_use]
     pub fn ephemeral(mut self) -> Self {
         self.promises.ephemeral = true;
         self
     }
 
-    /// Asking again for the same is its use.
+    /// The gate is meant for repeated equal calls.
     #[must_use]
     pub fn polling(mut self) -> Self {
         self.promises.polling = true;
         self
     }
 
-    /// It moves money: see [`Settlement`]. Its function may note the cost and the provider's id in
-    /// [`Call::effects`], or answer with them.
+    /// The gate moves money: see [`Settlement`]. Its function may record the cost and the provider's id in
+    /// [`Call::effects`], or return them in its answer.
     #[must_use]
     pub fn with_settlement(mut self, settlement: Settlement) -> Self {
         self.promises = self.promises.with_settlement(settlement);
@@ -219,7 +219,8 @@ where
     }
 }
 
-/// Arguments as a type. They fit the schema already; what a type asks beyond its schema is the caller's to mend.
+/// Deserializes arguments that already match the schema. If the type requires more than its schema, the caller gets a
+/// schema fault.
 pub(crate) fn parse_arguments<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments))
         .map_err(|fault| codes::schema(format!("arguments of {gate}"), "", fault.to_string()).into())

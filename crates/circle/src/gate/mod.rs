@@ -1,9 +1,10 @@
 //! Gates: the only ways out of a circle.
 //!
-//! A gate says beforehand what it is ([`GateSpec`]): its name, what its arguments must look like, which dangers it
-//! brings in, what a resume or a fork may assume. The circle checks every call against that and only then lets the gate
-//! run, inside the safety wrapper, so whatever the gate does ends in one reply. Its dependencies (a root, a client, a
-//! person) are given when it is made; a call carries arguments and who asks, nothing else.
+//! A gate declares its properties beforehand ([`GateSpec`]): its name, the schema of its arguments, the dangers it
+//! brings in, and the assumptions that a resume or a fork may make. The circle checks every call against that
+//! declaration and only then runs the gate, inside the safety wrapper, so every call ends in one reply. The
+//! dependencies of a gate (a root, a client, a person) are given when the gate is made; a call carries only arguments
+//! and the identity of the caller.
 
 pub mod builtin;
 mod call;
@@ -36,44 +37,45 @@ pub use spec::{GateSpec, Purity};
 use crate::ward::ResourceAccess;
 use crate::{Label, Labels};
 
-/// A crossing point.
+/// A tool: an entity's way to act outside its circle.
 ///
 /// * [`Gate::spec`] is the same on every call; the circle reads it once.
-/// * [`Gate::call`] is entered only with arguments that fit the schema and only where no ward stands against it. What it
-///   did outside is noted in [`Call::effects`] as soon as it is done: what comes after may fail.
-/// * Dropping the future of [`Gate::call`] ends the work, unless the gate promises to be
-///   [`brief`](GateSpec::brief); then nobody drops it.
+/// * [`Gate::call`] is entered only with arguments that match the schema and only if no ward forbids the call. The gate
+///   records an external effect in [`Call::effects`] as soon as the effect has happened, because later steps may fail.
+/// * Dropping the future of [`Gate::call`] ends the work, unless the gate declares itself [`brief`](GateSpec::brief);
+///   the future of such a gate is never dropped.
 pub trait Gate: Send + Sync + 'static {
     fn spec(&self) -> &GateSpec;
 
-    /// What a call with these arguments reaches for, for the `restrict` wards.
+    /// Returns the resources that a call with these arguments accesses, for the `restrict` wards.
     fn resource_accesses(&self, arguments: &Map<String, Value>) -> Vec<ResourceAccess> {
         let _ = arguments;
         Vec::new()
     }
 
-    /// Why a person has to allow a call with these arguments, whatever the wards say; none if nobody has to.
+    /// Returns the reason why a person has to approve a call with these arguments, whatever the wards say. None if no
+    /// approval is needed.
     fn protected_change(&self, arguments: &Map<String, Value>) -> Option<ProtectedChange> {
         let _ = arguments;
         None
     }
 
-    /// The most that a call with these arguments can cost; it is reserved before the call. None is free.
+    /// Returns the maximum cost of a call with these arguments; it is reserved before the call. None means free.
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
         let _ = arguments;
         None
     }
 
-    /// Acts. The first refusal is the reply.
+    /// Executes the call. The first refusal is the reply.
     fn call(&self, call: Call) -> impl Future<Output = Result<ReplyDraft<Success>, Refusal>> + Send;
 }
 
-/// Something that a call would change and that decides about later casts.
+/// A change to something that influences later casts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectedChange {
-    /// From the root of the files.
+    /// The path from the root of the files.
     pub path: String,
-    /// What it decides.
+    /// The influence that the file has.
     pub reason: String,
 }
 
@@ -105,8 +107,8 @@ impl<G: Gate> Erased for G {
     }
 }
 
-/// Any gate, as a circle holds it. Cheap to clone. What a spell says about a gate is changed here; the gate itself
-/// stays as it was made.
+/// Any gate, as a circle holds it. Cheap to clone. The settings of a spell change the spec here; the gate itself stays
+/// as it was made.
 #[derive(Clone)]
 pub struct AnyGate {
     spec: Arc<GateSpec>,
@@ -134,56 +136,57 @@ impl AnyGate {
         &self.spec.name
     }
 
-    /// The same gate with other labels, where its maker knows better than its kind.
+    /// Returns the gate with other labels, for a maker who knows more than the kind of gate says.
     #[must_use]
     pub fn with_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
         Arc::make_mut(&mut self.spec).labels = Labels::of(labels);
         self
     }
 
-    /// The same gate, whose table in a spell has no labels: whoever is refused a call is told where they could be.
+    /// Marks the gate as having no labels in its table of the spell. A denied call then names the table in which labels
+    /// could be declared.
     #[must_use]
     pub fn without_labels_in(mut self, table: &str) -> Self {
         Arc::make_mut(&mut self.spec).unlabelled_in = Some(table.to_owned());
         self
     }
 
-    /// The same gate with further labels, where someone else says what it brings in: that can only raise them.
+    /// Returns the gate with additional labels from a third party: these can only be added, never removed.
     #[must_use]
     pub fn with_added_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
         Arc::make_mut(&mut self.spec).labels.take(&Labels::of(labels));
         self
     }
 
-    /// The same gate with its results kept out of the context.
+    /// Returns the gate with its results kept out of the context.
     #[must_use]
     pub fn ephemeral(mut self, ephemeral: bool) -> Self {
         Arc::make_mut(&mut self.spec).ephemeral = ephemeral;
         self
     }
 
-    /// The same gate as one that moves money.
+    /// Returns the gate as one that moves money.
     #[must_use]
     pub fn with_settlement(mut self, settlement: Settlement) -> Self {
         Arc::make_mut(&mut self.spec).settlement = Some(settlement);
         self
     }
 
-    /// The same gate with another description.
+    /// Returns the gate with another description.
     #[must_use]
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.spec).description = description.into();
         self
     }
 
-    /// The same gate with another schema: what is shown, and what its arguments are checked against.
+    /// Returns the gate with another schema. The schema is shown to the crystal and validates the arguments.
     #[must_use]
     pub fn parameters(mut self, parameters: Value) -> Self {
         Arc::make_mut(&mut self.spec).parameters = parameters;
         self
     }
 
-    /// Under its own name, if it came under an older one.
+    /// Renames a gate that has an older name to its canonical name.
     pub(crate) fn with_canonical_name(mut self) -> Self {
         if canonical_name(&self.spec.name) != self.spec.name {
             let name = canonical_name(&self.spec.name).to_owned();
@@ -196,12 +199,12 @@ impl AnyGate {
         self.gate.resource_accesses(arguments)
     }
 
-    /// Why a person has to allow a call with these arguments, whatever the wards say.
+    /// Returns the reason why a person has to approve a call with these arguments, whatever the wards say.
     pub fn protected_change(&self, arguments: &Map<String, Value>) -> Option<ProtectedChange> {
         self.gate.protected_change(arguments)
     }
 
-    /// The most that a call with these arguments can cost.
+    /// Returns the maximum cost of a call with these arguments.
     pub fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
         match &self.spec.settlement {
             Some(settlement) => Some(settlement.max_cost()),
@@ -210,7 +213,7 @@ impl AnyGate {
     }
 }
 
-/// A gate's name as this house writes it: the older names of delegation mean the same gates.
+/// Returns the canonical name of a gate: the older names of the delegation gates mean the same gates.
 ///
 /// ```
 /// # use cantrip_circle::gate::canonical_name;
@@ -221,6 +224,6 @@ pub fn canonical_name(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, gate)| *gate)
 }
 
-/// Older names, each with the gate that it means.
+/// The older names, each with the gate that it means.
 pub(crate) const ALIASES: [(&str, &str); 2] =
     [("call_entity", "call_agent"), ("call_entity_batch", "call_agent_batch")];

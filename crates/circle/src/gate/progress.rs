@@ -1,21 +1,21 @@
-//! How far a call has come, told while it runs.
+//! Progress of a call, reported while it runs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use cantrip_canon::replace_known_secrets;
 
-/// How far a call has come, in whatever its gate counts. It is shown to whoever watches and stands on no record: what a
-/// call came to is its reply.
+/// The progress of a call, in a unit that its gate chooses. It is shown to viewers and not recorded: the result of a
+/// call is its reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     pub done: f64,
-    /// Where it will be over, if that is known.
+    /// The value at which the call is finished, if it is known.
     pub total: Option<f64>,
     pub message: Option<String>,
 }
 
-/// Where a gate tells of progress. Telling returns at once, whoever listens; by default nobody does.
+/// A listener for progress. Reporting returns at once; the default listener ignores all reports.
 #[derive(Clone, Default)]
 pub struct ProgressListener(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
 

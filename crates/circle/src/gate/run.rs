@@ -1,4 +1,4 @@
-//! From a checked call to its one reply.
+//! Runs a checked call to its one reply.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use super::{AnyGate, Call, Effects, GateSessions, Identity, ProgressListener, Purity, RecordedEffects, UnknownCharge};
 use crate::ward::{MediumLimits, Restriction};
 
-/// Why a call under way is ended from outside; it becomes that call's reply.
+/// The reason why a running call is stopped from outside; it becomes the reply of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopReason {
     /// A ward of the cast: its name and its limit, in words.
     Ward { ward: String, limit: String },
-    /// A person, a signal, the parent.
+    /// A person, a signal or the parent.
     Outside { actor: String, reason: String },
 }
 
@@ -30,13 +30,13 @@ impl StopReason {
     }
 }
 
-/// Ends every call that holds its [`StopSignal`].
+/// Stops every call that holds its [`StopSignal`].
 #[derive(Debug, Clone)]
 pub struct Stopper {
     halt: watch::Sender<Option<StopReason>>,
 }
 
-/// What a call looks at to learn that it is over.
+/// The signal by which a call learns that it has to stop.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
     halt: watch::Receiver<Option<StopReason>>,
@@ -48,7 +48,7 @@ impl Stopper {
         (Self { halt: sender }, StopSignal { halt: receiver })
     }
 
-    /// The first one counts.
+    /// Stops the calls. The first reason is kept.
     pub fn stop(&self, halt: StopReason) {
         self.halt.send_if_modified(|said| {
             let first = said.is_none();
@@ -59,18 +59,18 @@ impl Stopper {
 }
 
 impl StopSignal {
-    /// One that never comes.
+    /// Returns a signal that never stops a call.
     pub fn never() -> Self {
         let (_, receiver) = watch::channel(None);
         Self { halt: receiver }
     }
 
-    /// What was said, if it was.
+    /// Returns the reason of the stop, if there was one.
     pub fn reason(&self) -> Option<StopReason> {
         self.halt.borrow().clone()
     }
 
-    /// Returns when it is said, and never if nobody is left who could.
+    /// Waits for the stop. Never returns if the [`Stopper`] is gone.
     pub async fn wait(&mut self) -> StopReason {
         let said = match self.halt.wait_for(Option::is_some).await {
             Ok(said) => said.clone(),
@@ -83,7 +83,7 @@ impl StopSignal {
     }
 }
 
-/// What came of a call that ran.
+/// The outcome of a call that ran.
 #[derive(Debug)]
 #[must_use = "a reply is the outcome of a call: return it"]
 pub struct GateOutcome {
@@ -91,7 +91,7 @@ pub struct GateOutcome {
     pub effects: RecordedEffects,
 }
 
-/// A call as the circle hands it to the wrapper.
+/// A call as the circle passes it to the safety wrapper.
 pub(crate) struct GateInvocation {
     pub(crate) gate: AnyGate,
     pub(crate) arguments: Map<String, Value>,
@@ -104,7 +104,7 @@ pub(crate) struct GateInvocation {
 }
 
 impl GateInvocation {
-    /// Runs the gate inside the wrapper: a gate that only reads is cancelled with its caller, any other runs on.
+    /// Runs the gate inside the wrapper. A read-only gate is cancelled with its caller; any other gate runs to its end.
     pub(crate) async fn run(self, guard: &Guard, trace: &Trace, stop: StopSignal) -> GateOutcome {
         let effects = Effects::default();
         let noted = effects.clone();
@@ -150,7 +150,7 @@ impl GateInvocation {
     }
 }
 
-/// The wrapper's view of a call.
+/// Describes a call to the safety wrapper.
 pub(crate) fn guarding(trace: &Trace, name: &str, identity: Option<&Identity>) -> Guarding {
     let guarding = Guarding::gate(trace, name);
     match identity {
@@ -186,7 +186,7 @@ async fn until<T>(
     }
 }
 
-/// The reply of a call that was refused before its gate was entered.
+/// Returns the reply of a call that was refused before its gate was entered.
 pub async fn refuse(
     guard: &Guard,
     trace: &Trace,

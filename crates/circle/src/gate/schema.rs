@@ -1,8 +1,8 @@
-//! Do these arguments fit?
+//! Do these arguments match the schema?
 //!
-//! A schema is read once, when the circle is built; one that cannot be compiled, or that points outside of itself, is a
-//! fault of the build and never of a call. Patterns run on an engine that needs linear time: whoever writes an
-//! argument must not be able to make checking it take for ever.
+//! A schema is compiled once, when the circle is built. A schema that cannot be compiled, or that refers outside of
+//! itself, is a fault of the build and never of a call. Patterns run on an engine with linear time: the author of an
+//! argument must not be able to make its validation run forever.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -16,11 +16,11 @@ use super::simple_schema::SimpleSchema;
 use crate::arguments::Property;
 use crate::limits::{SCHEMA_REFS_MAX, VIOLATIONS_MAX};
 
-/// A JSON Schema that values can be held against.
+/// A compiled JSON Schema.
 pub struct Schema {
     source: Value,
     evident: Option<SimpleSchema>,
-    /// Compiled with the schema, or, if that is evident, for the first value that does not fit.
+    /// The validator. It is compiled with the schema, or, for a simple schema, for the first value that does not match.
     engine: OnceLock<Result<Validator, SchemaFault>>,
 }
 
@@ -30,20 +30,20 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFault {
-    /// Where in the schema, and what.
+    /// The place in the schema, and the fault there.
     #[error("at {path:?}: {detail}")]
     Uncompilable { path: String, detail: String },
     #[error("the arguments of a gate are an object, so its schema must say type: object")]
     NotAnObject,
 }
 
-/// One thing that does not fit.
+/// One violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Violation {
-    /// A JSON Pointer into what was checked.
+    /// A JSON Pointer into the value that was checked.
     pub path: String,
     pub rule: String,
 }
@@ -84,7 +84,7 @@ impl Schema {
         &self.source
     }
 
-    /// Its properties in declared order.
+    /// Returns the properties in declared order.
     pub fn properties(&self) -> Vec<Property> {
         let declared = self.source.get("properties").and_then(Value::as_object);
         let property = |(name, schema): (&String, &Value)| {
@@ -93,9 +93,9 @@ impl Schema {
         declared.into_iter().flatten().map(property).collect()
     }
 
-    /// What does not fit, what is missing first.
+    /// Returns the violations, missing arguments first.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        // Most calls fit, and that is found without making a list.
+        // Most calls are valid, and that is found without building a list.
         if self.evident.as_ref().is_some_and(|evident| evident.admits(value)) {
             return Vec::new();
         }
@@ -109,7 +109,7 @@ impl Schema {
         missing.into_iter().chain(other).map(|(_, violation)| violation).collect()
     }
 
-    /// Refuses arguments that do not fit, with the place of the first fault.
+    /// Refuses arguments that break the schema, with the place of the first violation.
     pub fn check(&self, gate: &str, arguments: &Value) -> Result<(), Refusal> {
         match self.violations(arguments).into_iter().next() {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl Schema {
     }
 }
 
-/// The fault, and whether it is an absence. What was written is not repeated: it may be long, or secret.
+/// Returns the violation, and true if an argument is missing. The value is not repeated: it may be long, or secret.
 fn violation(error: &ValidationError<'_>) -> (bool, Violation) {
     let path = error.instance_path().to_string();
     if let ValidationErrorKind::Required { property } = error.kind() {
@@ -128,8 +128,8 @@ fn violation(error: &ValidationError<'_>) -> (bool, Violation) {
     (false, Violation { path, rule: error.masked().to_string() })
 }
 
-/// Whether a value of this schema may be an object. In doubt it may: then an object is not taken for named arguments
-/// unless its keys say so.
+/// Returns true if a value of this schema may be an object, and also in doubt: then an object counts as named arguments
+/// only if its keys match.
 fn admits_object(schema: &Value, root: &Value, refs_left: usize) -> bool {
     let Value::Object(schema) = schema else { return schema != &Value::Bool(false) };
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {

@@ -1,13 +1,13 @@
-//! What do gates keep for an entity between its calls?
+//! Which state do gates keep for an entity between its calls?
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What gates keep for one entity: a shell, an open page. Clones are the same belongings; when the last one goes, so
-/// does all that is kept. They live as long as the entity's environment: through the sends of one that was summoned, and
-/// to the end of a cast.
+/// The state that gates keep for one entity: a shell, an open page. Clones share the state; it is dropped with the last
+/// clone. It lives as long as the entity's environment: across all sends of a summoned entity, otherwise to the end of
+/// a cast.
 #[derive(Clone, Default)]
 pub struct GateSessions {
     inner: Arc<Mutex<Inner>>,
@@ -16,7 +16,7 @@ pub struct GateSessions {
 #[derive(Default)]
 struct Inner {
     kept: BTreeMap<&'static str, Box<dyn Any + Send>>,
-    /// Gates that were called before these belongings came to be.
+    /// The gates that the entity called before this value was created.
     earlier: BTreeSet<String>,
 }
 
@@ -31,25 +31,25 @@ impl GateSessions {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out what the gate of this name keeps.
+    /// Takes out the state of the gate of this name.
     pub fn take<T: Send + 'static>(&self, gate: &'static str) -> Option<T> {
         let kept = self.inner().kept.remove(gate)?;
         kept.downcast().ok().map(|kept| *kept)
     }
 
-    /// Keeps this for the gate, in the place of what it kept.
+    /// Stores the state of a gate, and drops its former state.
     pub fn put<T: Send + 'static>(&self, gate: &'static str, kept: T) {
-        // What stood there is dropped without the lock: that may take a while.
+        // The former state is dropped without the lock: that may take a while.
         let before = self.inner().kept.insert(gate, Box::new(kept));
         drop(before);
     }
 
-    /// Whether the gate keeps nothing yet.
+    /// Returns true if the gate has no state yet.
     pub fn is_missing(&self, gate: &str) -> bool {
         !self.inner().kept.contains_key(gate)
     }
 
-    /// Notes that the entity called this gate before: what it kept then is gone.
+    /// Records that the entity called this gate before, with state that is gone.
     pub fn note_used_before(&self, gate: &str) {
         self.inner().earlier.insert(gate.to_owned());
     }
@@ -58,7 +58,7 @@ impl GateSessions {
         self.inner().earlier.contains(gate)
     }
 
-    /// Gives up all that is kept.
+    /// Drops the state of all gates.
     pub fn clear(&self) {
         let kept = {
             let mut inner = self.inner();

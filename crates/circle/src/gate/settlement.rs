@@ -1,8 +1,8 @@
-//! Where a gate moves money.
+//! The settlement of gates that move money.
 //!
-//! What a call may cost at most is put aside before it begins, and what it cost is booked with its reply. Only an answer
-//! that says so ends the matter: the id under which its provider keeps the payment, and what it was. An answer without
-//! them is no success, because nobody could find the payment again.
+//! The maximum cost of a call is reserved before the call begins, and the actual cost is booked with its reply. A call
+//! is settled only by an answer that has both the provider's id for the payment and the cost. An answer without them is
+//! not a success, because the payment could not be found again.
 
 use cantrip_canon::Money;
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::Effects;
 use crate::limits::CORRELATION_BYTES_MAX;
 
-/// Where the id of the payment stands in a result, unless told otherwise.
+/// The default place of the payment's id in a result, as a JSON Pointer.
 pub const CORRELATION: &str = "/provider_correlation_id";
 
-/// How a gate settles.
+/// The way in which a gate settles a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "give it to a gate"]
 pub struct Settlement {
@@ -24,38 +24,38 @@ pub struct Settlement {
     repeatable: bool,
 }
 
-/// Why nobody knows whether a call was charged for.
+/// The reason why it is unknown whether a call was charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownCharge {
-    /// It was ended from outside, or took too long.
+    /// The call was stopped from outside, or took too long.
     Cut,
-    /// It answered without its provider's id for the payment.
+    /// The answer had no provider id for the payment.
     NoCorrelation,
-    /// It answered without what it cost.
+    /// The answer had no cost.
     NoCost,
 }
 
 impl Settlement {
-    /// A call costs this much at most; it is put aside before the call, and it is what each call costs unless
-    /// [`cost_at`](Self::cost_at) or the gate itself says otherwise.
+    /// Sets the maximum cost of a call. It is reserved before the call, and it is the cost of each call unless
+    /// [`cost_at`](Self::cost_at) or the gate itself reports another.
     pub fn up_to(most: Money) -> Self {
         Self { max_cost: most, cost: None, correlation: CORRELATION.to_owned(), repeatable: false }
     }
 
-    /// Where in its result stands what a call cost, as a JSON Pointer to a text such as `"1.20 USD"`.
+    /// Sets the place of the cost in a result, as a JSON Pointer to a text such as `"1.20 USD"`.
     pub fn cost_at(mut self, pointer: impl Into<String>) -> Self {
         self.cost = Some(pointer.into());
         self
     }
 
-    /// Where in its result stands its provider's id for the payment, as a JSON Pointer.
+    /// Sets the place of the provider's id for the payment in a result, as a JSON Pointer.
     pub fn correlation_at(mut self, pointer: impl Into<String>) -> Self {
         self.correlation = pointer.into();
         self
     }
 
-    /// Making a call again costs money again and does nothing else; without this, a call of unknown outcome is not made
-    /// again before someone has looked.
+    /// Declares that a repeated call only costs money again and has no other effect. Without this, a call with an
+    /// unknown outcome is not repeated before a person has checked it.
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
@@ -69,7 +69,7 @@ impl Settlement {
         self.repeatable
     }
 
-    /// The answer, if it settles the matter; what it cost and its id are noted.
+    /// Returns the answer if it settles the payment, and records the cost and the provider's id.
     pub(crate) fn settle(
         &self,
         gate: &str,
@@ -110,7 +110,7 @@ impl Settlement {
     }
 }
 
-/// An id as its provider writes it.
+/// Returns a provider's id as text: from a string or a number.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),

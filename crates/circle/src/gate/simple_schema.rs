@@ -1,9 +1,9 @@
-//! Schemas that say only what can be seen at once.
+//! A fast path for simple schemas.
 //!
-//! Most gates take an object of plain fields. Whether a value fits such a schema is read off it directly: the engine for
-//! all of JSON Schema first compiles the schema of schemas, which takes longer than a short cast. A schema with any
-//! keyword that is not known here is none of these, and a value that does not fit here is judged by the engine, which
-//! also says why.
+//! Most gates take an object of plain fields. A value is checked against such a schema directly: the engine for all of
+//! JSON Schema first compiles the meta-schema, which takes longer than a short cast. A schema with a keyword that is
+//! not supported here is not simple. A value that does not match here is checked again by the engine, which also gives
+//! the reason.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 
 use crate::limits::EVIDENT_DEPTH_MAX;
 
-/// A sound schema whose every keyword is known here.
+/// A valid schema with only keywords that are supported here.
 #[derive(Debug, Default)]
 pub(super) struct SimpleSchema {
     kinds: Option<Vec<Kind>>,
-    /// Texts, one of which it is.
+    /// The allowed texts, from `enum`.
     among: Option<Vec<String>>,
     least: Option<i64>,
     properties: Vec<(String, SimpleSchema)>,
@@ -24,7 +24,7 @@ pub(super) struct SimpleSchema {
     items: Option<Box<SimpleSchema>>,
 }
 
-/// What properties that are not named may be.
+/// The rule for properties that are not named.
 #[derive(Debug, Default)]
 enum Others {
     #[default]
@@ -73,7 +73,7 @@ impl Kind {
 }
 
 impl SimpleSchema {
-    /// Reads a schema, if it is one of these.
+    /// Reads a schema, if it is a simple one.
     pub(super) fn read(schema: &Value) -> Option<Self> {
         Self::read_within(schema, EVIDENT_DEPTH_MAX)
     }
@@ -97,7 +97,7 @@ impl SimpleSchema {
                     };
                 }
                 "items" => read.items = Some(Box::new(Self::read_within(value, depth_left)?)),
-                // What the kind of a number is called in Rust; to JSON Schema it says nothing.
+                // The name of a Rust number type; JSON Schema does not define it.
                 "format" => says_nothing(value.as_str()?)?,
                 "description" | "title" if value.is_string() => {}
                 "default" => {}
@@ -107,7 +107,7 @@ impl SimpleSchema {
         Some(read)
     }
 
-    /// Whether the value fits beyond doubt.
+    /// Returns true if the value certainly matches.
     pub(super) fn admits(&self, value: &Value) -> bool {
         let kind = self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|kind| kind.has(value)));
         let among = self
@@ -117,7 +117,7 @@ impl SimpleSchema {
         kind && among
             && match value {
                 Value::Number(number) => self.least.is_none_or(|least| {
-                    // Above what the one type holds, the other begins.
+                    // A number that does not fit `i64` but fits `u64` is above every bound.
                     number.as_i64().map_or_else(|| number.is_u64(), |number| number >= least)
                 }),
                 Value::Array(items) => {
@@ -157,7 +157,7 @@ fn kinds(written: &Value) -> Option<Vec<Kind>> {
     }
 }
 
-/// Texts, each once.
+/// Returns the texts of a list without duplicates; none for any other value.
 fn distinct(written: &Value) -> Option<Vec<String>> {
     let texts: Vec<_> =
         written.as_array()?.iter().map(|text| Some(text.as_str()?.to_owned())).collect::<Option<_>>()?;
@@ -198,7 +198,7 @@ mod tests {
         })
     }
 
-    /// Keywords as they are meant, and now and then as nobody would mean them.
+    /// Generates schemas with valid keywords, and sometimes with invalid ones.
     fn schema() -> impl Strategy<Value = Value> {
         let kind =
             prop::sample::select(vec!["null", "boolean", "integer", "number", "string", "array", "object", "any"]);
@@ -235,7 +235,7 @@ mod tests {
             if let Some(evident) = SimpleSchema::read(&schema) {
                 let engine = engine(&schema).expect("an evident schema compiles");
                 prop_assert!(!evident.admits(&value) || engine.is_valid(&value), "{schema} does not admit {value}");
-                // The one thing that is left to the engine: a whole number that is written as a fraction.
+                // The only case left to the engine: a whole number that is written as a fraction.
                 let whole = !value.to_string().contains('.');
                 prop_assert!(evident.admits(&value) || !whole || !engine.is_valid(&value), "{schema} admits {value}");
             }

@@ -1,4 +1,4 @@
-//! What a gate says about itself before it is called.
+//! The declaration of a gate, known before it is called.
 
 use std::time::Duration;
 
@@ -8,51 +8,52 @@ use serde_json::Value;
 use super::Settlement;
 use crate::{Label, Labels};
 
-/// What calling a gate does to the world, as far as a resume, a fork or a neighbour may rely on it.
+/// The effects of a call, as far as a resume, a fork or an adjacent call may rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purity {
-    /// It may change something, and a second call changes it again.
+    /// The gate may change something, and a second call changes it again.
     Effects,
-    /// A second call with the same key changes nothing more: after a crash it is called again.
+    /// A second call with the same key changes nothing more: after a crash the call is repeated.
     Idempotent,
-    /// It changes nothing: neighbours run at once.
+    /// The gate changes nothing: adjacent calls run in parallel.
     ReadOnly,
-    /// Its answer follows from its arguments alone: calling it needs no record of its own before.
+    /// The answer follows from the arguments alone: the call needs no record before it runs.
     Pure,
 }
 
-/// Everything that is known of a gate before it is called.
+/// The declared properties of a gate.
 ///
-/// Each step of purity includes those before it: what is pure only reads, and what only reads may be called again.
+/// Each level of purity includes the levels before it: a pure gate is read-only, and a read-only gate may be called
+/// again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateSpec {
     pub name: String,
     pub description: String,
-    /// The JSON Schema of the arguments, an object whose properties stand in declared order.
+    /// The JSON Schema of the arguments, an object whose properties are in declared order.
     pub parameters: Value,
     pub labels: Labels,
-    /// The table of a spell that says nothing about its labels, so that it counts as all three; none where somebody has
-    /// said what it brings in.
+    /// The table of a spell that declares no labels for this gate, so that it counts as having all three. None if the
+    /// labels were declared.
     pub unlabelled_in: Option<String>,
     pub purity: Purity,
-    /// The loom keeps its results; the context shows a placeholder.
+    /// True if the context shows a placeholder instead of the results. The loom keeps the results.
     pub ephemeral: bool,
-    /// Asking again for the same is its use, so it does not count as going round in circles.
+    /// True if the gate is meant for repeated equal calls, which then do not count as a loop.
     pub polling: bool,
-    /// It ends by itself within moments, and what it did must be known: a stop lets it finish.
+    /// True if a call ends by itself within moments and its effects must be known: a stop lets the call finish.
     pub brief: bool,
-    /// It keeps something for its entity between calls that no record can restore.
+    /// True if the gate keeps state for its entity between calls that no record can restore.
     pub keeps_state: bool,
-    /// It moves money, and its answers have to say so.
+    /// The settlement of a gate that moves money. Its answers must report the payment.
     pub settlement: Option<Settlement>,
-    /// What its reply may have in bytes.
+    /// The maximum size of a reply in bytes.
     pub result_bytes_max: usize,
-    /// After which time it is ended.
+    /// The time after which a call is ended.
     pub time_max: Option<Duration>,
 }
 
 impl GateSpec {
-    /// A gate that promises nothing but its shape.
+    /// Makes a spec with no promises except the schema.
     pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
         Self {
             name: name.into(),
@@ -113,17 +114,17 @@ impl GateSpec {
         self
     }
 
-    /// After a crash a call without an answer is made again, with the same key.
+    /// Returns true if a call without an answer is repeated after a crash, with the same key.
     pub fn is_idempotent(&self) -> bool {
         self.purity >= Purity::Idempotent
     }
 
-    /// Adjacent calls run at once.
+    /// Returns true if adjacent calls run in parallel.
     pub fn is_read_only(&self) -> bool {
         self.purity >= Purity::ReadOnly
     }
 
-    /// Needs no record before it runs.
+    /// Returns true if a call needs no record before it runs.
     pub fn is_pure(&self) -> bool {
         self.purity >= Purity::Pure
     }

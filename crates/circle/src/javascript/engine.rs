@@ -1,9 +1,9 @@
 //! One sandbox on its thread: the engine, its host functions, and the one way in which a program ends.
 //!
-//! A program can end by itself or be ended: by an accepted `done`, a limit, a kill. Ending is a latch in [`Core`], set
-//! by the host and by nobody else. From that moment the engine has a stack limit of one byte, so no function can be
-//! called any more; every host function refuses; the interrupt handler says stop. An uncatchable error then unwinds the
-//! frames that are there, and where a native swallows it the next loop or call meets the same wall.
+//! A program can end by itself, or be ended by an accepted `done`, a limit or a kill. The end is a latch in [`Core`],
+//! which only the host sets. From that moment the engine has a stack limit of one byte, so no function can be called
+//! any more; every host function refuses; the interrupt handler requests a stop. An uncatchable error then unwinds the
+//! existing frames. If a native function swallows that error, the next loop or call fails in the same way.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -26,8 +26,8 @@ use super::sandbox::{Answer, Program, SandboxSpec};
 use super::{PauseReason, WakeReason, json as values};
 use crate::limits;
 
-/// What the language offers here from the start. Dates and typed arrays come when they are first asked for; weak
-/// references and other threads never do.
+/// The built-in objects that exist from the start. Dates and typed arrays are created on first use; weak references and
+/// threads are never available.
 type Intrinsics = (
     intrinsic::Eval,
     intrinsic::RegExpCompiler,
@@ -38,7 +38,7 @@ type Intrinsics = (
     intrinsic::Promise,
 );
 
-/// What host functions and handlers share with the machine that owns the engine.
+/// The state that host functions and handlers share with the [`SandboxEngine`] that owns the engine.
 pub(super) struct Core {
     pub(super) spec: Arc<SandboxSpec>,
     pub(super) meter: Rc<Meter>,
@@ -47,24 +47,24 @@ pub(super) struct Core {
     clock: Cell<Timestamp>,
     random: Cell<u64>,
     pub(super) printed: RefCell<OutputBuffer>,
-    /// Promises that were rejected and that nobody has handled yet, with their reasons.
+    /// Rejected promises that have no handler yet, with their rejection reasons.
     pub(super) rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
-    /// What programs cannot reach; `natives` knows what is where.
+    /// Values that programs cannot reach; `natives` defines the index of each.
     hidden_values: RefCell<Option<Persistent<Array<'static>>>>,
     lates: RefCell<[Option<Persistent<Object<'static>>>; LazyScript::COUNT]>,
-    /// The groups of late names that have been begun, by their bits.
+    /// The groups of lazily created names whose creation has begun, one bit per group.
     groups: Cell<u8>,
-    /// Something runs that must not fail for want of stack.
+    /// True while work runs that must not fail for lack of stack.
     roomy: Cell<bool>,
-    /// Members of a collection that is being looked at.
+    /// The number of members of the collection that is being rendered.
     pub(super) collected: Cell<usize>,
-    /// The reading of the clock at which the sandbox began.
+    /// The clock reading at which the sandbox was created.
     origin: Timestamp,
-    /// A bug of ours, on its way out through the engine.
+    /// A panic in a host function, kept while the engine unwinds.
     panic: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
-/// What a program has printed.
+/// The printed output of a program.
 #[derive(Default)]
 pub(super) struct OutputBuffer {
     pub(super) shown: String,
@@ -73,21 +73,21 @@ pub(super) struct OutputBuffer {
 
 /// A sandbox that has been built.
 pub(super) struct SandboxEngine {
-    // In the order in which they have to go: the engine calls functions that look into the core.
+    // The order of these fields is the drop order: the engine calls functions that read the core.
     context: Context,
     _runtime: Runtime,
     core: Rc<Core>,
 }
 
-/// A program's end, as the thread hands it on.
+/// The outcome of a program, as its sandbox thread passes it on.
 pub(super) struct ProgramOutcome {
     pub(super) output: ProgramOutput,
-    /// The sandbox cannot serve another program, though the program itself did nothing wrong.
+    /// True if the sandbox cannot run another program, through no fault of this program.
     pub(super) broken: bool,
 }
 
 impl Core {
-    /// Latches the end; the first one stands.
+    /// Latches the end of the program. The first end is kept; later ones are ignored.
     pub(super) fn end(&self, end: EndReason) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
@@ -104,7 +104,7 @@ impl Core {
         }
     }
 
-    /// Ends the program and gives the error that unwinds it.
+    /// Ends the program and returns the error that unwinds it.
     fn stop(&self, ctx: &Ctx<'_>, end: EndReason) -> rquickjs::Error {
         self.meter.end();
         let error = raw::raise(ctx);
@@ -112,7 +112,7 @@ impl Core {
         error
     }
 
-    /// What lets anything out or in asks this first: after the end nothing does.
+    /// Fails if the program has ended. Every function that lets a value into or out of the sandbox calls this first.
     pub(super) fn check_alive(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
         match self.end.get() {
             None => Ok(()),
@@ -120,12 +120,12 @@ impl Core {
         }
     }
 
-    /// A look at the time, from inside of what the engine does not interrupt.
+    /// Checks the time limits from inside native code that the engine does not interrupt.
     pub(super) fn check_time(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
         if self.interrupted() { self.check_alive(ctx) } else { Ok(()) }
     }
 
-    /// A call of one of our functions.
+    /// Dispatches a call of one of the host functions.
     pub(super) fn native<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -140,18 +140,18 @@ impl Core {
         }
     }
 
-    /// A function of ours panicked: the program ends, and whoever started it is told.
+    /// Handles a panic in a host function: the program ends, and the panic is passed to the caller that started it.
     pub(super) fn panicked(&self, ctx: &Ctx<'_>, panic: Box<dyn Any + Send>) -> rquickjs::Error {
         self.panic.borrow_mut().get_or_insert(panic);
         self.stop(ctx, EndReason::Limit(Limit::Cancelled))
     }
 
-    /// What programs cannot reach.
+    /// Returns the array of values that programs cannot reach.
     pub(super) fn hidden_values<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Array<'js>> {
         self.hidden_values.borrow().clone().ok_or(rquickjs::Error::Unknown)?.restore(ctx)
     }
 
-    /// What a late script made; it is run when it is first asked for.
+    /// Returns the object that a lazy script creates. The script runs on first use.
     pub(super) fn lazy_script<'js>(&self, ctx: &Ctx<'js>, late: LazyScript) -> rquickjs::Result<Object<'js>> {
         let known = self.lates.borrow()[late as usize].clone();
         if let Some(known) = known {
@@ -162,14 +162,14 @@ impl Core {
         Ok(made)
     }
 
-    /// Notes that a group of late names is made; answers whether it is for the first time.
+    /// Marks a group of lazily created names as begun. Returns true if this is the first time.
     pub(super) fn begin_group(&self, group: u8) -> bool {
         let begun = self.groups.get();
         self.groups.set(begun | 1 << group);
         begun & 1 << group == 0
     }
 
-    /// Runs something that must not fail for want of stack, because it cannot be done half.
+    /// Runs work with extra stack. The work must not fail for lack of stack, because it cannot be left half done.
     pub(super) fn with_room<T>(
         &self,
         ctx: &Ctx<'_>,
@@ -189,11 +189,11 @@ impl Core {
         done
     }
 
-    /// Lets the engine call a native that runs no code of the entity, also after the end.
+    /// Lets the engine call a native function that runs no code of the entity. This works also after the end.
     pub(super) fn with_one_call<T>(&self, call: impl FnOnce() -> T) -> T {
         let Some(reins) = self.reins.get() else { return call() };
         reins.set_stack(self.spec.limits.stack());
-        // The interrupt handler would refuse the call.
+        // Without this the interrupt handler would refuse the call.
         reins.poll_after(limits::POLL_STEPS);
         let done = call();
         if self.end.get().is_some() {
@@ -233,7 +233,7 @@ impl Core {
         }
     }
 
-    /// The next number of the sequence that the seed began (splitmix64), as a fraction of one.
+    /// Returns the next number of the sequence that the seed starts (splitmix64), as a fraction of one.
     pub(super) fn random(&self) -> f64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);
@@ -258,7 +258,7 @@ impl Core {
         Ok(())
     }
 
-    /// A call of a gate: the program stands still here until the host answers.
+    /// Calls a gate. The program is suspended here until the host answers.
     fn call<'js>(&self, ctx: &Ctx<'js>, gate: usize, passed: Vec<Value<'js>>) -> rquickjs::Result<Value<'js>> {
         self.check_alive(ctx)?;
         let arguments = match values::Writer::default().arguments(passed) {
@@ -266,7 +266,7 @@ impl Core {
             Err(values::JsonError::Fault(fault)) => Err(fault),
             Err(values::JsonError::Threw(error)) => return Err(error),
         };
-        // Reading the arguments may have run code of the entity, and that may have ended the program.
+        // Reading the arguments may have run code of the entity, and that code may have ended the program.
         self.check_alive(ctx)?;
         match raw::suspend(PauseReason::Call { gate, arguments }) {
             Ok(WakeReason::Answer(answer, clock)) => {
@@ -298,7 +298,7 @@ impl Core {
 impl OutputBuffer {
     pub(super) fn add(&mut self, text: &str, shown_max: usize) {
         let room = shown_max.saturating_sub(self.shown.len());
-        // Once something was cut, nothing after it is shown.
+        // After the first cut, no later text is shown.
         if self.total == self.shown.len() {
             self.shown.push_str(&text[..text.floor_char_boundary(room)]);
         }
@@ -352,7 +352,7 @@ impl SandboxEngine {
         &self.core.meter
     }
 
-    /// A strand that runs one program; `cpu_max` may be tighter than the ward.
+    /// Creates the coroutine that runs one program; `cpu_max` may be tighter than the ward.
     pub(super) fn start_program(
         self: &Rc<Self>,
         (stack_bytes, stack): (usize, DefaultStack),
@@ -382,7 +382,8 @@ impl SandboxEngine {
         }
     }
 
-    /// Gates have their names and variables their values; answers whether every gate could get its name back.
+    /// Binds the variables to their values and the gates to their names. Returns false if a gate could not get its name
+    /// back.
     fn prepare(&self, ctx: &Ctx<'_>, program: &Program) -> rquickjs::Result<bool> {
         for (name, value) in &program.variables {
             natives::bind(ctx, name, values::read(ctx, value)?)?;
@@ -398,7 +399,8 @@ impl SandboxEngine {
 
 impl Drop for SandboxEngine {
     fn drop(&mut self) {
-        // What the core keeps of the engine has to go before the engine, and nobody steers what is being freed.
+        // The values of the engine that the core keeps must be freed before the engine. The controls are removed first,
+        // because nothing may steer an engine that is being freed.
         self.core.reins.set(None);
         self.core.meter.set_controls(None);
         self.core.rejected.borrow_mut().clear();

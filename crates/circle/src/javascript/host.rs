@@ -1,13 +1,13 @@
-//! The sandbox threads: a few of them carry any number of sandboxes, one slice at a time.
+//! The sandbox threads: a few threads carry any number of sandboxes, one time slice at a time.
 //!
 //! A sandbox belongs to one thread from its first program on, because an engine and its stacks cannot move. A thread
-//! takes commands, gives every ready program a slice in turn, and sleeps when there are none. It holds no lock while a
-//! program runs, and it never waits for a gate.
+//! takes commands, gives every ready program a slice in turn, and sleeps when no program is ready. It holds no lock
+//! while a program runs, and it never waits for a gate.
 //!
-//! One native of the language can hold a thread for longer than a slice, and nothing can interrupt it. Such a thread gets
-//! no new sandboxes; if it does not come back, the sandboxes it carries are given up: the program it is in has used up its
-//! time, and whoever waits for one of the others is told that it is gone, so that it is rebuilt on another thread. When
-//! the native ends at last, the thread takes up its work.
+//! A native function of the language can hold a thread for longer than a slice, and nothing can interrupt it. Such a
+//! thread gets no new sandboxes. If it does not return in time, its sandboxes are given up: the program that it runs is
+//! reported as out of processor time, and callers that wait for one of the other sandboxes get [`Message::Gone`], so
+//! that they rebuild it on another thread. When the native function returns at last, the thread continues its work.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,10 +25,10 @@ use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::{arguments, limits};
 
-/// How a host is built.
+/// The options of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Sandbox threads; at least one, at most [`limits::THREADS_MAX`].
+    /// The number of sandbox threads; at least one, at most [`limits::THREADS_MAX`].
     pub threads: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// Owns the sandbox threads. When it and every sandbox are gone, so are they.
+/// Owns the sandbox threads. They end when the host and every sandbox are dropped.
 #[derive(Debug, Clone)]
 pub struct Host {
     shared: Arc<HostState>,
@@ -58,18 +58,18 @@ impl Options {
 }
 
 impl Host {
-    /// A sandbox, which costs nothing before its first program.
+    /// Creates a sandbox, which costs nothing before its first program.
     pub fn sandbox(&self, spec: Arc<SandboxSpec>) -> Sandbox {
         Sandbox::new(Arc::clone(&self.shared), spec)
     }
 
-    /// Sandboxes that have been built and are not freed yet.
+    /// Returns the number of sandboxes that have been built and are not freed yet.
     pub fn sandboxes(&self) -> usize {
         self.shared.lanes.all().iter().map(|lane| lane.gauge.sandboxes.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// What every handle of a host shares.
+/// The state that all handles of a host share.
 #[derive(Debug)]
 pub(super) struct HostState {
     lanes: Arc<WorkerPool>,
@@ -78,35 +78,37 @@ pub(super) struct HostState {
     watch: Watchdog,
 }
 
-/// The ways to all sandbox threads there are.
+/// The handles of all sandbox threads.
 #[derive(Debug, Default)]
 pub(super) struct WorkerPool(Mutex<Vec<WorkerHandle>>);
 
-/// The way to one sandbox thread.
+/// The handle of one sandbox thread.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerHandle {
     commands: mpsc::Sender<Command>,
     pub(super) gauge: Arc<WorkerStatus>,
 }
 
-/// What a thread shows of itself while it works.
+/// The status that a thread publishes while it works.
 #[derive(Debug)]
 pub(super) struct WorkerStatus {
     origin: Instant,
     sandboxes: AtomicUsize,
-    /// Milliseconds since the origin, plus one, at which its slice began; 0 between slices.
+    /// The start of the thread's slice in milliseconds since the origin, plus one; 0 between slices.
     busy_since: AtomicU64,
-    /// The sandbox whose slice it is in, or was in last.
+    /// The sandbox whose slice is running, or ran last.
     running: AtomicU64,
-    /// Who waits for which sandbox. They are here and not with the thread, so that they can be told when it is stuck.
+    /// The waiting caller of each sandbox. The map is here and not in the thread, so that callers can be answered when
+    /// the thread is stuck.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
-    /// When the slice began in which its sandboxes were given up; they are, for as long as it is in that slice.
+    /// The start of the slice in which the sandboxes were given up. They count as given up as long as the thread is
+    /// still in that slice.
     given_up: AtomicU64,
-    /// What the system calls it.
+    /// The thread's path below `/proc`.
     task: OnceLock<String>,
 }
 
-/// A lock whose holder panicked guards nothing that could be half done.
+/// Locks a mutex. Poison is ignored, because no panic can leave the guarded data half changed.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -150,7 +152,7 @@ impl WorkerStatus {
         since != 0 && self.millis().saturating_sub(since) > limits::SLICE_MS_MAX
     }
 
-    /// When the slice began that it is in; 0 if it is in none.
+    /// Returns the start of the current slice, or 0 between slices.
     pub(super) fn busy_since(&self) -> u64 {
         self.busy_since.load(Ordering::Acquire)
     }
@@ -169,7 +171,7 @@ impl WorkerStatus {
         since != 0 && since == self.given_up.load(Ordering::Acquire)
     }
 
-    /// Called by the thread itself.
+    /// Records the thread's own path below `/proc`. It must be called on that thread.
     fn know_itself(&self) {
         if let Some(task) =
             std::fs::read_link("/proc/thread-self").ok().and_then(|link| link.to_str().map(str::to_owned))
@@ -178,19 +180,19 @@ impl WorkerStatus {
         }
     }
 
-    /// Processor time the thread has used, where the system tells it of other threads.
+    /// Returns the processor time that the thread has used, if the system reports it for other threads.
     pub(super) fn used(&self) -> Option<Duration> {
         let told = std::fs::read_to_string(format!("/proc/{}/schedstat", self.task.get()?)).ok()?;
         told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
     }
 
-    /// A sandbox is gone; whoever waited for it has stopped waiting before.
+    /// Records that a sandbox was freed. Its caller has stopped waiting before this.
     pub(super) fn freed(&self, id: u64) {
         locked(&self.waiting).remove(&id);
         self.sandboxes.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Tells whoever waits for a sandbox; if nobody does any more, nobody is told.
+    /// Sends a message to the caller that waits for a sandbox. If no caller waits any more, the message is dropped.
     pub(super) fn answer(&self, id: u64, message: Message) {
         let waiting = locked(&self.waiting).remove(&id);
         if let Some(waiting) = waiting {
@@ -198,11 +200,11 @@ impl WorkerStatus {
         }
     }
 
-    /// Gives up its sandboxes while it is in the slice that began then. The program it is in is stopped by its processor
-    /// time, as far as anybody hears of it again; the others had no part in that.
+    /// Gives up the sandboxes of the thread if it is still in the slice that began at `since`. The running program is
+    /// reported as out of processor time; the other sandboxes are reported as gone, because they are not at fault.
     pub(super) fn abandon(&self, since: u64, cpu: Duration) {
         let running = self.running.load(Ordering::Acquire);
-        // It has come back meanwhile.
+        // The thread has returned in the meantime.
         if self.busy_since() != since {
             return;
         }
@@ -214,12 +216,12 @@ impl WorkerStatus {
 }
 
 impl WorkerHandle {
-    /// A thread that is gone has freed everything it had.
+    /// Sends a command. A thread that has ended has already freed all its sandboxes, so a failed send is ignored.
     pub(super) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
 
-    /// Asks for something that is answered once; an answer that never comes is a channel that is closed.
+    /// Sends a command that gets one answer. If the answer never comes, the channel is closed.
     pub(super) fn ask(&self, id: u64, command: Command) -> oneshot::Receiver<Message> {
         let (answer, answered) = oneshot::channel();
         if self.gauge.is_abandoned() {
@@ -235,7 +237,8 @@ impl WorkerHandle {
 }
 
 impl HostState {
-    /// A thread for a new sandbox: the one with the fewest, of those that are not stuck. If all are, one more is started.
+    /// Returns a thread for a new sandbox: the one with the fewest sandboxes among those that are not stuck. If all
+    /// threads are stuck, one more is started.
     pub(super) fn assign_worker(&self) -> Option<(WorkerHandle, u64)> {
         let free = self.lanes.all().into_iter().filter(|lane| !lane.gauge.is_stuck());
         let least = free.min_by_key(|lane| lane.gauge.sandboxes.load(Ordering::Relaxed));
@@ -254,7 +257,7 @@ impl HostState {
         Some(lane)
     }
 
-    /// Somebody waits for a program from here on, until the guard is dropped.
+    /// Registers a caller that waits for a program, until the returned guard is dropped.
     pub(super) fn watch_guard(&self) -> impl Sized + Send + use<> {
         self.watch.guard()
     }
@@ -267,7 +270,7 @@ impl Drop for HostState {
             lane.send(Command::Close);
         }
         for (lane, thread) in threads {
-            // One that is stuck in a native call closes when it comes back; nobody waits for it.
+            // A thread that is stuck in a native call closes when it returns; it is not joined.
             if !lane.gauge.is_stuck() {
                 let _ = thread.join();
             }
@@ -275,7 +278,7 @@ impl Drop for HostState {
     }
 }
 
-/// What a thread is asked to do.
+/// A command to a sandbox thread.
 pub(super) enum Command {
     Run { id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration },
     Answer { id: u64, answer: Answer, now: Timestamp },
@@ -284,7 +287,7 @@ pub(super) enum Command {
     Close,
 }
 
-/// What a thread answers.
+/// An answer of a sandbox thread.
 #[derive(Debug)]
 pub(super) enum Message {
     Call {
@@ -301,7 +304,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// The end of a program that nobody could interrupt.
+    /// Builds the end of a program that could not be interrupted.
     fn spent(cpu: Duration) -> Self {
         Self::Finished {
             output: ProgramOutput { limit: Some(Limit::Cpu), rolled_back: true, ..ProgramOutput::default() },

@@ -1,7 +1,8 @@
-//! Between the engine's values and JSON.
+//! Conversion between the engine's values and JSON.
 //!
-//! On the way out nothing is lost silently: what JSON cannot hold is a fault with its path. Reading a value may run code
-//! of the entity (a getter, a proxy's trap, `toJSON`), which may itself call gates; so nothing is borrowed meanwhile.
+//! From the engine to JSON nothing is lost silently: a value that JSON cannot represent is a fault with its path.
+//! Reading a value may run code of the entity (a getter, a proxy's trap, `toJSON`), and that code may itself call
+//! gates; so nothing is borrowed during the read.
 
 use rquickjs::function::This;
 use rquickjs::object::{Filter, Property};
@@ -12,11 +13,11 @@ use super::raw::{self, Class};
 use crate::arguments::{Fault, Rule};
 use crate::limits;
 
-/// Why a value could not be written as JSON.
+/// The reason why a value could not be written as JSON.
 pub(super) enum JsonError {
-    /// JSON cannot hold it.
+    /// JSON cannot represent the value.
     Fault(Fault),
-    /// Code of the entity threw on the way; the exception is pending.
+    /// Code of the entity threw during the read; the exception is pending.
     Threw(rquickjs::Error),
 }
 
@@ -26,14 +27,14 @@ impl From<rquickjs::Error> for JsonError {
     }
 }
 
-/// Writes values as JSON within one bound on their size.
+/// Writes values as JSON; one size limit covers all of them.
 pub(super) struct Writer<'js> {
     open: Vec<Value<'js>>,
     path: String,
     left: usize,
 }
 
-/// The largest integer that a number of the language holds exactly, plus one.
+/// One more than the largest integer that a JavaScript number represents exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Default for Writer<'_> {
@@ -43,7 +44,7 @@ impl Default for Writer<'_> {
 }
 
 impl<'js> Writer<'js> {
-    /// The arguments of a call; `undefined` is absence.
+    /// Writes the arguments of a call; an `undefined` argument becomes `None`.
     pub(super) fn arguments(&mut self, values: Vec<Value<'js>>) -> Result<Vec<Option<Json>>, JsonError> {
         let mut written = Vec::with_capacity(values.len());
         for (index, value) in values.into_iter().enumerate() {
@@ -75,7 +76,7 @@ impl<'js> Writer<'js> {
         }
     }
 
-    /// `None` is `undefined`.
+    /// Writes one value; `undefined` becomes `None`.
     fn value(&mut self, value: Value<'js>) -> Result<Option<Json>, JsonError> {
         self.spend(4)?;
         if value.is_undefined() {
@@ -99,7 +100,7 @@ impl<'js> Writer<'js> {
         } else if let Some(object) = value.as_object().cloned() {
             self.nested(value, object)
         } else {
-            // A string that is still a rope, which the bindings have no type for.
+            // This is a string that is still a rope, which the bindings have no type for.
             let text: String = value.get()?;
             self.spend(text.len())?;
             Ok(Some(Json::String(text)))
@@ -154,7 +155,7 @@ impl<'js> Writer<'js> {
 
     fn replaced(&mut self, to_json: &Function<'js>, object: Object<'js>) -> Result<Option<Json>, JsonError> {
         let value: Value<'js> = to_json.call((This(object.clone()),))?;
-        // Its own result is taken as it is, or a `toJSON` that answers `this` would never end.
+        // If `toJSON` returns `this`, write the members directly; calling it again would never end.
         match value.as_object() {
             Some(same) if *same == object => self.members(object).map(Some),
             Some(_) | None => self.value(value),
@@ -177,7 +178,7 @@ impl<'js> Writer<'js> {
             self.path.truncate(at);
         }
         if map.is_empty() {
-            // A collection's members are no properties: written as an object it would be empty.
+            // The members of a collection are not properties: as an object it would be written empty.
             match raw::class(object.as_value()) {
                 Class::Map => return self.fault(Rule::Collection("Map")),
                 Class::Set => return self.fault(Rule::Collection("Set")),
@@ -187,10 +188,11 @@ impl<'js> Writer<'js> {
         Ok(Json::Object(map))
     }
 
-    /// The bindings' own array type is not used: it takes every length for a small integer.
+    /// Writes the elements of an array. The bindings' own array type is not used, because it reads every length as a
+    /// small integer.
     fn elements(&mut self, array: &Object<'js>) -> Result<Json, JsonError> {
         let length: f64 = array.get("length")?;
-        // Counted before anything is reserved: the length of a sparse array is only a number.
+        // The size is counted before any memory is reserved: the length of a sparse array is only a number.
         self.spend((length * 4.0) as usize)?;
         let mut list = Vec::new();
         for index in 0..length as u32 {
@@ -203,7 +205,7 @@ impl<'js> Writer<'js> {
     }
 }
 
-/// A value of the engine for a JSON value.
+/// Converts a JSON value into a value of the engine.
 pub(super) fn read<'js>(ctx: &Ctx<'js>, json: &Json) -> rquickjs::Result<Value<'js>> {
     match json {
         Json::Null => Ok(Value::new_null(ctx.clone())),
@@ -221,7 +223,7 @@ pub(super) fn read<'js>(ctx: &Ctx<'js>, json: &Json) -> rquickjs::Result<Value<'
     }
 }
 
-/// An array of what `value` makes of each of these.
+/// Builds an array from the results of `value` for each element.
 pub(super) fn list<'js, T>(
     ctx: &Ctx<'js>,
     of: &[T],
@@ -234,7 +236,8 @@ pub(super) fn list<'js, T>(
     Ok(array.into_value())
 }
 
-/// Defined, not assigned: a member named `__proto__` is a member, and no setter of a prototype gets to see it.
+/// Defines a property instead of assigning it: a member named `__proto__` stays an ordinary member, and no setter of a
+/// prototype sees it.
 fn define<'js>(object: &Object<'js>, key: impl IntoAtom<'js>, value: Value<'js>) -> rquickjs::Result<()> {
     object.prop(key, Property::from(value).writable().enumerable().configurable())
 }

@@ -23,11 +23,11 @@ use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
 use crate::{Circle, MediumKind, Position, ProgramEnd, ToolDefinition};
 
-/// The name of the tool, and of its one argument.
+/// The name of the tool, and below it the name of its one argument.
 const TOOL: &str = "javascript";
 const CODE: &str = "code";
 
-/// How a program comes from a crystal that is offered no tools.
+/// The instruction for a crystal that is offered no tools and writes its program in a fenced block.
 const FENCED: &str = "You act by writing programs. Put your program into one fenced block that begins with ```javascript; \
                       it is run, and its output is sent back to you.\n";
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Javascript {
 }
 
 impl Javascript {
-    /// A medium with sandbox threads of its own.
+    /// Starts a medium with its own sandbox threads.
     pub fn start(options: Options) -> io::Result<Self> {
         Ok(Self::on(options.start()?))
     }
@@ -101,7 +101,7 @@ impl Medium for Javascript {
     }
 }
 
-/// Whether a variable can be called so.
+/// Returns true if a variable can have this name.
 fn is_variable_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
     name.bytes().next().is_some_and(letter)
@@ -109,7 +109,7 @@ fn is_variable_name(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// Words that no variable can be called by.
+/// Reserved words, which cannot be the name of a variable.
 const RESERVED: [&str; 47] = [
     "await",
     "break",
@@ -160,7 +160,7 @@ const RESERVED: [&str; 47] = [
     "yield",
 ];
 
-/// The program that a call of the tool brings.
+/// Returns the program in the arguments of a tool call.
 fn program(args: &Value) -> Result<String, Refusal> {
     let subject = || format!("arguments of {TOOL}");
     let read;
@@ -196,13 +196,13 @@ fn program_limits(wards: &MediumLimits) -> ProgramLimits {
     }
 }
 
-/// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
+/// Returns every gate as a function. Gates that a ward removed are included; calling one of them returns a refusal.
 fn gates(circle: &Circle) -> Vec<Gate> {
     let names = circle.callable_names().into_iter();
     names.map(|(name, gate)| Gate { name, properties: circle.properties(&gate).unwrap_or_default() }).collect()
 }
 
-/// What an entity is told about where it acts: the same on every request.
+/// Describes the environment to the entity. The text is the same on every request.
 fn capabilities(circle: &Circle) -> String {
     let mut text = String::from(
         "Runs a JavaScript program. Variables and functions of the top level persist from one program to the next. The \
@@ -217,7 +217,7 @@ fn capabilities(circle: &Circle) -> String {
     text
 }
 
-/// A sandbox between two programs. The context becomes a variable with the first.
+/// A sandbox between two programs. The context becomes variables of the first program.
 struct IdleSandbox {
     sandbox: Resting,
     limits: ProgramLimits,
@@ -235,7 +235,7 @@ struct WaitingProgram {
     call: ProgramCall,
     suspended: SuspendedProgram,
     limits: ProgramLimits,
-    /// The program's name: errors that come from an earlier one have no place in this one.
+    /// The name of the program. An error in code of an earlier program has no position in this one.
     name: String,
 }
 
@@ -316,7 +316,7 @@ fn next_step(
     }
 }
 
-/// A text that is no program: nothing of it ran.
+/// Reports a text that is not a valid program. None of it ran.
 fn invalid_program(fault: &ProgramFault, source: &str, sandbox: IdleSandbox) -> ProgramEvent {
     let message = fault.to_string();
     let end = match fault {
@@ -331,7 +331,7 @@ fn invalid_program(fault: &ProgramFault, source: &str, sandbox: IdleSandbox) -> 
     ProgramEvent::Finished(FinishedProgram { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
-/// How the program of this name ended.
+/// Returns how the program with this name ended.
 fn end(left: &Left, program: &str, limits: &ProgramLimits) -> ProgramEnd {
     let within = |place: &Option<SourceLocation>| {
         let place = place.as_ref().filter(|place| place.program == program)?;

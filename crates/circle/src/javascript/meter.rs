@@ -1,8 +1,8 @@
-//! What one program may use, and the moment at which it has used it up.
+//! The resources that one program may use, and the moment at which a limit is reached.
 //!
-//! The engine asks in two places: its allocator before each block ([`Meter::may_allocate`]) and its interrupt handler every
-//! few steps ([`Meter::poll`]). Heap, processor time and wall time are latched here, outside of the language,
-//! so a program can catch what the engine throws at it but not the end that follows.
+//! The engine checks in two places: its allocator before each block ([`Meter::may_allocate`]) and its interrupt handler
+//! every few steps ([`Meter::poll`]). The limits for heap, processor time and wall time are latched here, outside of
+//! the language. So a program can catch the exception that the engine throws, but not the end that follows.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use super::output::Limit;
 use super::raw::EngineControls;
 use crate::limits;
 
-/// Why a program is over before its own end.
+/// The reason why a program was ended before it completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
-    /// A call that ends it was accepted.
+    /// A call that ends the program was accepted.
     Stopped,
     Limit(Limit),
 }
 
-/// What the interrupt handler is to do.
+/// The action that the interrupt handler must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InterruptAction {
     GoOn,
-    /// Let others of the thread have their turn.
+    /// Yield to the other programs of the thread.
     Rest,
     End(Limit),
 }
@@ -34,18 +34,18 @@ pub(super) enum InterruptAction {
 pub(super) struct Meter {
     heap_used: Cell<usize>,
     heap_max: Cell<usize>,
-    /// The first limit that was passed; it stays until the next program.
+    /// The first limit that was reached; it is kept until the next program.
     limit_reached: Cell<Option<Limit>>,
-    /// The program is being stopped: the engine needs memory for that, and gets it.
+    /// True while the program is being stopped: the engine needs memory for that, and gets it.
     ending: Cell<bool>,
     cpu_max: Cell<Duration>,
     cpu_before: Cell<Duration>,
     wall_max: Cell<Duration>,
     wall_before: Cell<Duration>,
     slice: Cell<Option<Slice>>,
-    /// The tick of the coarse clock at which the time was last looked at.
+    /// The tick of the coarse clock at the last time check.
     looked: Cell<u64>,
-    /// What brings the next poll nearer.
+    /// The controls that bring the next poll forward.
     reins: Cell<Option<EngineControls>>,
     waiting: Cell<Option<Instant>>,
 }
@@ -56,13 +56,13 @@ struct Slice {
     wall: Instant,
 }
 
-/// Processor time of this thread; other work of the machine does not count against a program.
+/// Returns the processor time of this thread; other work on the machine does not count against a program.
 fn thread_cpu() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// A clock that goes in steps of a few milliseconds and costs next to nothing to read.
+/// Reads a clock with a resolution of a few milliseconds, which costs almost nothing to read.
 fn coarse_tick() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let now = clock_gettime(ClockId::MonotonicCoarse);
@@ -76,7 +76,7 @@ impl Meter {
         self.reins.set(reins);
     }
 
-    /// A new program begins, with all of its time before it.
+    /// Starts counting for a new program.
     pub(super) fn begin(&self, heap_max: usize, cpu_max: Duration, wall_max: Duration) {
         self.heap_max.set(heap_max);
         self.limit_reached.set(None);
@@ -88,7 +88,7 @@ impl Meter {
         self.waiting.set(None);
     }
 
-    /// The engine runs from here on; its time is counted until [`Meter::end_slice`].
+    /// Starts a slice: time counts until [`Meter::end_slice`].
     pub(super) fn begin_slice(&self) {
         if let Some(since) = self.waiting.take() {
             self.wall_before.set(self.wall_before.get() + since.elapsed());
@@ -96,7 +96,7 @@ impl Meter {
         self.slice.set(Some(Slice { cpu: thread_cpu(), wall: Instant::now() }));
     }
 
-    /// The engine stands still. Waiting for the next slice counts as wall time, waiting in a gate does not.
+    /// Ends a slice. Waiting for the next slice counts as wall time, waiting in a gate does not.
     pub(super) fn end_slice(&self, in_gate: bool) {
         if let Some(slice) = self.slice.take() {
             self.cpu_before.set(self.cpu_before.get() + thread_cpu().saturating_sub(slice.cpu));
@@ -105,26 +105,26 @@ impl Meter {
         self.waiting.set((!in_gate).then(Instant::now));
     }
 
-    /// Processor time of the program up to its last rest.
+    /// Returns the processor time of the program up to the end of its last slice.
     pub(super) fn cpu(&self) -> Duration {
         self.cpu_before.get()
     }
 
-    /// The program is to stop now: what the engine needs for that is granted.
+    /// Marks the program as stopping: the memory that the engine needs for that is granted.
     pub(super) fn end(&self) {
         self.ending.set(true);
     }
 
-    /// The limit that was passed, whether anybody has looked since or not.
+    /// Returns the limit that was reached, even if no poll has reported it yet.
     pub(super) fn limit_reached(&self) -> Option<Limit> {
         self.limit_reached.get()
     }
 
-    /// Asked by the interrupt handler.
+    /// Returns the action for the interrupt handler, which calls this.
     pub(super) fn poll(&self) -> InterruptAction {
         let Some(slice) = self.slice.get() else { return InterruptAction::GoOn };
         if self.limit_reached.get().is_none() {
-            // Polls are many and looks are dear: one for each tick is enough.
+            // Polls are frequent and reading the clocks is expensive: one time check per tick is enough.
             let tick = coarse_tick();
             if self.looked.replace(tick) == tick {
                 return InterruptAction::GoOn;
@@ -146,11 +146,11 @@ impl Meter {
         self.cpu_before.get() + thread_cpu().saturating_sub(slice.cpu) > self.cpu_max.get()
     }
 
-    /// Asked by the allocator: may this much more be taken?
+    /// Returns true if the allocator may take this many more bytes.
     ///
-    /// Past the limit, small pieces are still granted out of the slack: the engine is at its most fragile where a few
-    /// bytes are refused, and the poll that stops the program is near. Large pieces are also a place to look at the
-    /// time, because a loop over slow native calls polls late.
+    /// Past the limit, small pieces are still granted out of the slack: the engine is most fragile when a few bytes are
+    /// refused, and the poll that stops the program is near. A large piece is also an occasion to check the time,
+    /// because a loop over slow native calls polls late.
     pub(super) fn may_allocate(&self, more: usize) -> bool {
         let piece = more <= limits::HEAP_SLACK_PIECE_BYTES;
         if !piece

@@ -1,12 +1,12 @@
 //! The JavaScript medium: QuickJS sandboxes that wait in gates without holding a thread.
 //!
 //! A program calls a gate as a plain function, and the answer may take an hour. A thread for each waiting program would
-//! cost too much, and turning the entity's code into callbacks would change what it wrote. So each program runs on a
-//! stack of its own (`raw`), pinned to one of a few sandbox threads (`host`): a gate call suspends that stack and
-//! its answer resumes it. The interrupt handler suspends it too, so a busy loop only gets its slices.
+//! cost too much, and rewriting the entity's code into callbacks would change what the entity wrote. So each program
+//! runs on its own stack (`raw`), pinned to one of a few sandbox threads (`host`). A gate call suspends that stack and
+//! the answer resumes it. The interrupt handler suspends it too, so a busy loop gets only its time slices.
 //!
-//! What ends a program is latched by the host, outside of the language (`engine`): an accepted `done`, a limit, a
-//! kill. From then on no function of the entity can be called, so no `catch`, `finally` or pending job goes on. A
+//! The end of a program is latched by the host, outside of the language (`engine`): an accepted `done`, a limit, a
+//! kill. After that no function of the entity can be called, so no `catch`, `finally` or pending job continues. A
 //! suspended program is never dropped, because that would unwind through the engine; it is resumed to be killed.
 
 mod engine;
@@ -33,19 +33,19 @@ pub use sandbox::{
     SandboxSpec, SuspendedProgram, Throw,
 };
 
-/// What a paused program waits for.
+/// The reason why a program is paused.
 enum PauseReason {
-    /// Its next slice.
+    /// The program waits for its next time slice.
     Slice,
-    /// The answer of a gate, by its place in the table, to these arguments.
+    /// The program waits for the answer to a gate call. `gate` is the index of the gate in the sandbox's table.
     Call { gate: usize, arguments: Result<Vec<Option<serde_json::Value>>, crate::arguments::Fault> },
 }
 
-/// What wakes a paused program.
+/// The reason why a paused program is resumed.
 enum WakeReason {
-    /// It runs on, or begins.
+    /// The program starts or continues.
     GoOn,
     Answer(sandbox::Answer, cantrip_canon::Timestamp),
-    /// It ends here, and nothing of it runs any more.
+    /// The program ends here; none of its code runs any more.
     Kill,
 }

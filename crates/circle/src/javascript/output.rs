@@ -1,14 +1,14 @@
-//! What a program leaves behind.
+//! The output of a program.
 
 use serde::{Deserialize, Serialize};
 
-/// A bound of the sandbox that a program ran into.
+/// A limit of the sandbox that a program reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The heap (MCP-EXEC-I-001).
     Memory,
-    /// The interpreter's stack, and the program did not catch the error (MCP-EXEC-I-001).
+    /// The interpreter's stack, if the program did not catch the error (MCP-EXEC-I-001).
     Stack,
     /// Processor time (MCP-EXEC-I-002).
     Cpu,
@@ -16,13 +16,13 @@ pub enum Limit {
     Wall,
     /// The hard cap on output (MCP-EXEC-I-003).
     Output,
-    /// Ended from outside: cancellation, deadline, the parent's end.
+    /// The program was ended from outside: by a cancellation, a deadline or the end of its parent.
     Cancelled,
 }
 
 impl Limit {
-    /// Whether a program is stopped here at a point that no second run would reach, so that the sandbox has to go back
-    /// to where it was before the program.
+    /// Returns true if this limit stops a program at a point that a second run would not reach. The sandbox must then
+    /// return to its state before the program.
     pub fn rolls_back(self) -> bool {
         match self {
             Self::Memory | Self::Cpu | Self::Wall | Self::Cancelled => true,
@@ -31,27 +31,28 @@ impl Limit {
     }
 }
 
-/// What kind of fault ended a program.
+/// The kind of fault that ended a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// It does not compile (WA-PARSE-I-002); nothing of it ran.
+    /// The program does not compile (WA-PARSE-I-002); none of it ran.
     Syntax,
-    /// An exception that it did not catch (WA-EXEC-I-001).
+    /// The program did not catch an exception (WA-EXEC-I-001).
     Threw,
-    /// A promise was rejected and nobody handled it (WA-EXEC-I-001).
+    /// A promise was rejected and had no handler (WA-EXEC-I-001).
     Unhandled,
-    /// Its value, or an `await` at top level, is a promise that nothing can settle any more (WA-EXEC-I-001).
+    /// The value of the program, or an `await` at top level, is a promise that nothing can settle any more
+    /// (WA-EXEC-I-001).
     Unsettled,
 }
 
-/// Where in the entity's programs a fault arose; counted from 1.
+/// The location of a fault in the entity's programs; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLocation {
-    /// The program's name, such as `turn-3.js`: a function may come from an earlier one.
+    /// The name of the program, such as `turn-3.js`. It can be an earlier program, whose function was called.
     pub program: String,
     pub line: u32,
-    /// Known within the program that ran.
+    /// Known only for the program that ran.
     pub column: Option<u32>,
 }
 
@@ -64,21 +65,23 @@ pub struct Error {
     pub place: Option<SourceLocation>,
 }
 
-/// What a program left: the same program from the same state, with the same answers and readings, leaves the same.
+/// The output of a program. The same program from the same state, with the same answers and clock readings, has the
+/// same output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgramOutput {
-    /// Lines printed, each with its line feed, up to the limit of what is shown.
+    /// The printed lines, each with its line feed, up to the limit of what is shown.
     pub console: String,
-    /// The completion value as text; `None` for `undefined` and for a program that did not come to its end.
+    /// The completion value as text; `None` for `undefined` and for a program that did not complete.
     pub value: Option<String>,
     pub error: Option<Error>,
-    /// Bytes of console and value that are not shown.
+    /// The number of bytes of console and value that are not shown.
     pub cut: u64,
     pub limit: Option<Limit>,
-    /// Where it stood when a limit stopped it, as far as the engine can tell.
+    /// The location at which a limit stopped the program, if the engine knows it.
     pub stopped_at: Option<SourceLocation>,
-    /// The sandbox is gone and has to be rebuilt without this program; the calls it made stand.
+    /// True if the sandbox is gone and has to be rebuilt without this program. The calls that the program made remain
+    /// recorded.
     pub rolled_back: bool,
-    /// It was stopped by an answer that ends the program, such as an accepted `done`.
+    /// True if the program was stopped by an answer that ends it, such as an accepted `done`.
     pub stopped: bool,
 }

@@ -1,7 +1,8 @@
-//! A sandbox as it was, from what was recorded: its programs are run again against their recorded answers.
+//! Rebuilds a sandbox from its records: its programs run again against their recorded answers.
 //!
-//! No gate is executed. Chance, clock and answers are what they were, so the variables are what they were; and where a
-//! program asks for something it did not ask for then, the environment is not the same and is not passed off as such.
+//! No gate is executed. Random numbers, clock readings and answers are the recorded ones, so the variables get the same
+//! values. If a program makes a call that is not the recorded one, the environment is not the same, and the rebuild
+//! reports the divergence instead of a restored sandbox.
 
 use std::time::Duration;
 
@@ -11,46 +12,46 @@ use serde_json::Value;
 use super::output::Limit;
 use super::sandbox::{Answer, Event, Program, Sandbox, SandboxError};
 
-/// A program with the calls it made. Programs that were rolled back are left out.
+/// A program with the calls that it made. Programs that were rolled back are left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedProgram {
     pub program: Program,
     pub calls: Vec<RecordedCall>,
 }
 
-/// A call as its record holds it.
+/// A recorded call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedCall {
     pub gate: String,
-    /// The mapped arguments.
+    /// The arguments, mapped to their names.
     pub args: Value,
     pub answer: Answer,
-    /// The reading of the clock when it was answered.
+    /// The clock reading at the answer.
     pub clock: Timestamp,
 }
 
-/// What came of a rebuild.
+/// The result of a rebuild.
 #[derive(Debug)]
 pub enum RebuildResult {
     Restored(Sandbox),
     Diverged(Divergence),
-    /// It took more processor time than it was given.
+    /// The rebuild used more processor time than it was given.
     TooLong,
 }
 
 /// The first difference between a recorded program and its second run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Divergence {
-    /// The program's place in the list, from 0.
+    /// The index of the program in the list, from 0.
     pub program: usize,
-    /// The call's place in the program, from 0.
+    /// The index of the call in the program, from 0.
     pub call: usize,
     pub recorded: Option<(String, Value)>,
     pub found: Option<(String, Value)>,
 }
 
 impl Sandbox {
-    /// Runs the recorded programs in this sandbox, which has to be a new one, within `cpu_max` of processor time.
+    /// Runs the recorded programs in this sandbox within `cpu_max` of processor time. The sandbox must be new.
     pub async fn rebuild(
         self,
         programs: Vec<RecordedProgram>,
@@ -105,7 +106,7 @@ fn divergence(
     RebuildResult::Diverged(Divergence { program, call, recorded, found })
 }
 
-/// Equal as canonical JSON: members in any order, numbers by value however they were read.
+/// Returns true if the values are equal as canonical JSON: members in any order, numbers compared by value.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),

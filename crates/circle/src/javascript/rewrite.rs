@@ -1,12 +1,12 @@
-//! Top-level `let`, `const` and `class` become `var`, so that a name can be declared again in a later program.
+//! Rewrites top-level `let`, `const` and `class` to `var`, so that a later program can declare a name again.
 //!
-//! The engine forbids the second `let` of a name and buries for ever one whose first initialiser threw. A regular
-//! expression cannot tell a declaration from a template or from a loop's head, so a real parser says where the
-//! declarations are. Nothing moves to another line; where text has to be inserted, [`Rewritten::original`] leads a
-//! column back to what the entity wrote.
+//! The engine forbids a second `let` of a name, and a name whose first initialiser threw can never be used again. A
+//! regular expression cannot distinguish a declaration from a template or from the head of a loop, so a real parser
+//! locates the declarations. Nothing moves to another line. Where text has to be inserted, [`Rewritten::original`] maps
+//! a column back to the text that the entity wrote.
 //!
-//! The parser recurses without a check of its own. It is therefore only shown what the engine's parser, which has such a
-//! check, has already compiled, and it runs on a stack of its own.
+//! The parser recurses without a stack check. Therefore it only gets text that the engine's parser, which has such a
+//! check, has already compiled, and it runs on a separate stack.
 
 use std::fmt::Write as _;
 
@@ -15,14 +15,14 @@ use oxc_ast::ast::{Program, Statement, VariableDeclarationKind};
 use oxc_parser::{Parser, ParserReturn};
 use oxc_span::{GetSpan, SourceType};
 
-/// A program as the engine is given it.
+/// A program as the engine receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub(super) source: String,
     edits: Vec<Edit>,
 }
 
-/// A stretch of the source that was replaced by other text of the same line.
+/// A range of the source that was replaced by other text on the same line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     start: usize,
@@ -30,7 +30,7 @@ struct Edit {
     text: String,
 }
 
-/// Rewrites what the engine has accepted; `None` if this parser cannot read it.
+/// Rewrites a source that the engine has accepted; returns `None` if this parser cannot read it.
 pub(super) fn rewrite(source: &str) -> Option<Rewritten> {
     let allocator = Allocator::default();
     let read = read(&allocator, source)?;
@@ -49,14 +49,15 @@ pub(super) fn rewrite(source: &str) -> Option<Rewritten> {
     Some(Rewritten { source: text, edits })
 }
 
-/// As a script, as the engine reads it; as a module where it has an `await` at top level, which only modules know.
+/// Parses the source as a script, as the engine does, or as a module if it has an `await` at top level, which only
+/// modules allow.
 fn read<'a>(allocator: &'a Allocator, source: &'a str) -> Option<Program<'a>> {
     let script = Parser::new(allocator, source, SourceType::script()).parse();
     if script.diagnostics.is_empty() {
         return Some(script.program);
     }
     let module = Parser::new(allocator, source, SourceType::mjs()).parse();
-    // The engine has the last word on what is an error; a tree is all that is needed here.
+    // The engine decides what is an error; here only a syntax tree is needed.
     let complete = |read: ParserReturn<'a>| (!read.panicked).then_some(read.program);
     if module.diagnostics.is_empty() { Some(module.program) } else { complete(module).or_else(|| complete(script)) }
 }
@@ -88,17 +89,17 @@ fn edits_of(statement: &Statement<'_>, source: &str, edits: &mut Vec<Edit>) {
         let span = class.span();
         let (start, end) = (span.start as usize, span.end as usize);
         let mut text = String::new();
-        // The name as it is written: an escape in it is a name all the same.
+        // The name is copied as written, because it may contain an escape.
         let _ =
             write!(text, "var {}=", source.get(name.span.start as usize..name.span.end as usize).unwrap_or_default());
         edits.push(Edit { start, end: start, text });
-        // Without it the next line, if it began with a bracket, would be part of this statement.
+        // Without the semicolon, a next line that begins with a bracket would be part of this statement.
         edits.push(Edit { start: end, end, text: ";".into() });
     }
 }
 
 impl Rewritten {
-    /// The column in the entity's own text, for a place in the rewritten text; both count characters from 1.
+    /// Maps a column of the rewritten text to the column in the entity's own text; both count characters from 1.
     pub(super) fn original(&self, line: u32, column: u32) -> u32 {
         let (Some(line_before), Ok(wanted)) = (line.checked_sub(1), usize::try_from(column)) else { return column };
         let mut start = 0;
@@ -108,7 +109,7 @@ impl Rewritten {
                 None => return column,
             }
         }
-        // Walk both texts through the edits up to the line, then count what was inserted before the column.
+        // Walk through the edits up to the line, then count the characters that were inserted before the column.
         let mut shift = 0_isize; // rewritten minus original, in bytes, before the edit at hand
         let mut inserted = 0_usize;
         for edit in &self.edits {
@@ -123,7 +124,7 @@ impl Rewritten {
                 break;
             }
             let grown = edit.text.len().saturating_sub(edit.end - edit.start);
-            // A place inside of what was inserted is where it was inserted.
+            // A column inside inserted text maps to the point of insertion.
             inserted += grown.min(wanted - 1 - characters_before);
         }
         column - u32::try_from(inserted).unwrap_or(0)

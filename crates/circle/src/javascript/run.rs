@@ -1,4 +1,4 @@
-//! One program from its text to its output.
+//! Runs one program, from its text to its output.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use super::rewrite::{Rewritten, rewrite};
 use super::sandbox::Program;
 use crate::limits;
 
-/// How the line of a stack begins whose frame is the top level of a program.
+/// The beginning of a stack line whose frame is the top level of a program.
 const TOP_LEVEL_FRAME: &str = "at <eval> ";
 
-/// A program under way.
+/// A running program.
 pub(super) struct ProgramRun<'a> {
     core: &'a Rc<Core>,
     program: &'a Program,
@@ -28,17 +28,17 @@ pub(super) struct ProgramRun<'a> {
     output: ProgramOutput,
 }
 
-/// How a program did not come to its end.
+/// The reason why a program did not complete.
 enum ProgramHalt<'js> {
-    /// The host ended it; the latch says why. Where it stood, as far as that is known.
+    /// The host ended the program; the latch holds the reason. The location is given if it is known.
     Ended(Option<SourceLocation>),
     Threw(Fault, Value<'js>),
-    /// Nothing was thrown, but there is nothing left to wait for, or nothing that could be read.
+    /// Nothing was thrown, but nothing is left to wait for, or the program could not be parsed.
     Said(Fault, &'static str),
 }
 
-/// Reads a program on a stack of its own. The stack is kept for the next one, unless a long program may have used much
-/// of it.
+/// Parses a program on a separate stack. The stack is kept for the next program, unless a long program may have used
+/// much of it.
 fn read(source: &str) -> Option<Rewritten> {
     thread_local! {
         static KEPT: Cell<Option<DefaultStack>> = const { Cell::new(None) };
@@ -75,7 +75,8 @@ impl<'a> ProgramRun<'a> {
         self.finish(ctx, false)
     }
 
-    /// The sandbox could not be made ready: a limit was hit on the way, or the sandbox is of no more use.
+    /// Finishes a program whose sandbox could not be prepared: a limit was reached on the way, or the sandbox is
+    /// broken.
     pub(super) fn finish_unprepared(self, ctx: &Ctx<'_>) -> ProgramOutcome {
         self.finish(ctx, true)
     }
@@ -105,14 +106,14 @@ impl<'a> ProgramRun<'a> {
         if !value.is_undefined() {
             let text = natives::render_value(self.core, ctx, &value);
             let text = text.map_err(|_| self.halt(ctx, Fault::Threw))?;
-            // A proxy's traps may have run, and may have left jobs.
+            // The traps of a proxy may have run and may have queued jobs.
             self.jobs(ctx)?;
             self.show(text);
         }
         Ok(())
     }
 
-    /// What is pending after the engine has reported a failure.
+    /// Returns the reason for the halt after the engine has reported a failure.
     fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> ProgramHalt<'js> {
         let thrown = ctx.catch();
         self.latch_spent();
@@ -123,7 +124,7 @@ impl<'a> ProgramRun<'a> {
         }
     }
 
-    /// Ends a program that has passed a limit without being stopped: it may have caught the engine's complaint.
+    /// Ends a program that has reached a limit without being stopped. It may have caught the engine's exception.
     fn latch_spent(&self) {
         if self.core.end.get().is_none()
             && let Some(limit) = self.core.meter.limit_reached()
@@ -132,8 +133,9 @@ impl<'a> ProgramRun<'a> {
         }
     }
 
-    /// Where the error arose that unwinds a program that a limit ended. The engine notes places at calls and in functions;
-    /// of a loop at top level that ran out of time it would tell the last place before the loop, so it tells none.
+    /// Returns the location of the error that unwinds a program which a limit ended. The engine records locations at
+    /// calls and in functions. For a loop at top level that ran out of time it would report the last location before
+    /// the loop, so no location is returned.
     fn place_of<'js>(&self, ctx: &Ctx<'js>, thrown: &Value<'js>) -> Option<SourceLocation> {
         let out_of_time = matches!(self.core.end.get(), Some(EndReason::Limit(Limit::Cpu | Limit::Wall)));
         match natives::recorded_stack(self.core, ctx, thrown) {
@@ -146,7 +148,7 @@ impl<'a> ProgramRun<'a> {
         }
     }
 
-    /// Runs pending jobs until there are none.
+    /// Runs pending jobs until none are left.
     fn jobs<'js>(&self, ctx: &Ctx<'js>) -> Result<(), ProgramHalt<'js>> {
         loop {
             if self.core.end.get().is_some() {
@@ -182,7 +184,7 @@ impl<'a> ProgramRun<'a> {
         }
     }
 
-    /// A rejection that nobody handled is an error of the program.
+    /// Fails if a rejection has no handler, because that is an error of the program.
     fn check_rejections<'js>(&self, ctx: &Ctx<'js>) -> Result<(), ProgramHalt<'js>> {
         let first = self.core.rejected.borrow().first().map(|(_, reason)| reason.clone());
         match first.map(|reason| reason.restore(ctx)) {
@@ -192,7 +194,7 @@ impl<'a> ProgramRun<'a> {
         }
     }
 
-    /// The value shares with the console what may be shown.
+    /// Records the value. It shares the limit of what is shown with the console.
     fn show(&mut self, mut text: String) {
         let room = self.core.spec.limits.output_shown_bytes.saturating_sub(self.core.printed.borrow().shown.len());
         let shown = text.floor_char_boundary(room);
@@ -221,7 +223,8 @@ impl<'a> ProgramRun<'a> {
         self.output.error = Some(Error { fault, name, message, place });
     }
 
-    /// The first frame that is the entity's own: natives have no place, and our own scripts are nobody's program.
+    /// Returns the location of the first frame in the entity's own code. Native functions have no location, and the
+    /// host's scripts are not part of any program.
     fn place(&self, stack: &str) -> Option<SourceLocation> {
         stack.lines().find_map(|frame| {
             let frame = frame.trim().trim_start_matches("at ");
@@ -229,7 +232,7 @@ impl<'a> ProgramRun<'a> {
             let (rest, column) = inner.rsplit_once(':')?;
             let (program, line) = rest.rsplit_once(':')?;
             let (line, column) = (line.parse().ok()?, column.parse().ok()?);
-            // The frames of our own scripts have no lines.
+            // The frames of the host's scripts have no line numbers.
             if program == natives::LATE_NAME || line == 0 {
                 return None;
             }
@@ -261,7 +264,7 @@ impl<'a> ProgramRun<'a> {
             self.output.value = None;
             self.output.error = None;
             if !self.output.rolled_back {
-                // With the stack limit at one byte a job cannot call anything: this throws the queue away.
+                // With the stack limit at one byte a job cannot call anything: this empties the queue.
                 while ctx.execute_pending_job() {}
                 core.rejected.borrow_mut().clear();
             }

@@ -1,7 +1,7 @@
-//! The handles: a sandbox at rest, a program that waits for an answer, a program that has ended.
+//! The handles of a sandbox: an idle sandbox, a program that waits for an answer, a program that has ended.
 //!
-//! Each is a value of its own, so an answer cannot reach a sandbox that waits for none, and a second program cannot
-//! begin inside the first. Whichever of them is dropped, also with the future of a running program, the sandbox is killed
+//! Each state has its own type, so an answer cannot reach a sandbox that waits for none, and a second program cannot
+//! begin inside the first. If any of the handles is dropped, or the future of a running program, the sandbox is killed
 //! and freed on its own thread.
 
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::output::ProgramOutput;
 use crate::arguments::{self, Property};
 use crate::limits;
 
-/// A gate as a sandbox binds it. A gate removed by a ward is bound too: its call is answered with a refusal.
+/// A gate as a sandbox binds it. A gate that a ward removed is bound too: a call of it returns a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gate {
     pub name: String,
-    /// In declared order.
+    /// The arguments in declared order.
     pub properties: Vec<Property>,
 }
 
-/// The wards of one program.
+/// The limits of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramLimits {
     pub memory_bytes: usize,
     pub cpu_ms: u64,
-    /// Outside of gates.
+    /// Time inside gates does not count.
     pub wall_ms: u64,
     pub stack_bytes: usize,
     pub output_shown_bytes: usize,
@@ -50,22 +50,22 @@ impl Default for ProgramLimits {
 }
 
 impl ProgramLimits {
-    /// The interpreter's stack, which no ward can make larger than there is room for.
+    /// Returns the size of the interpreter's stack. A ward cannot make it larger than the maximum.
     pub(super) fn stack(&self) -> usize {
         self.stack_bytes.min(limits::STACK_BYTES_MAX)
     }
 }
 
-/// What a sandbox is built from; many may share one.
+/// The specification that a sandbox is built from; many sandboxes can share one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxSpec {
-    /// Where the sequence of `Math.random` begins.
+    /// The seed of `Math.random`.
     pub seed: u64,
     pub limits: ProgramLimits,
     pub gates: Vec<Gate>,
 }
 
-/// A program that a sandbox will take.
+/// A valid program for a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub(super) name: String,
@@ -74,18 +74,18 @@ pub struct Program {
     pub(super) variables: Map<String, Value>,
 }
 
-/// Why a text is not a [`Program`].
+/// The reason why a text is not a [`Program`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramFault {
     #[error("the program has {bytes} bytes, the limit is {}", limits::PROGRAM_BYTES_MAX)]
     TooLong { bytes: usize },
-    /// The engine would end the text there.
+    /// A NUL character, at which the engine would end the text.
     #[error("the program holds a NUL character at byte {at}")]
     Nul { at: usize },
 }
 
 impl Program {
-    /// A program with the name its errors show, such as `turn-3.js`, and the reading of the clock it starts at.
+    /// Creates a program with the name that its errors show, such as `turn-3.js`, and the clock reading at its start.
     pub fn new(name: impl Into<String>, source: impl Into<String>, now: Timestamp) -> Result<Self, ProgramFault> {
         let (name, source) = (name.into(), source.into());
         if source.len() > limits::PROGRAM_BYTES_MAX {
@@ -97,7 +97,7 @@ impl Program {
         Ok(Self { name: name.replace('\0', ""), source, now, variables: Map::new() })
     }
 
-    /// Global variables that get these values before it starts, such as `context`.
+    /// Sets global variables that get these values before the program starts, such as `context`.
     #[must_use]
     pub fn with_variables(mut self, variables: Map<String, Value>) -> Self {
         self.variables = variables;
@@ -105,25 +105,25 @@ impl Program {
     }
 }
 
-/// What a gate answers to code.
+/// The answer of a gate to a program.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// The call returns this.
+    /// The call returns this value.
     Value(Value),
-    /// The call returns a list, with a `GateError` in the place of each value that is not there.
+    /// The call returns a list, with a `GateError` in place of each missing value.
     List(Vec<Result<Value, Box<Throw>>>),
     /// The call throws a `GateError`.
     Throw(Throw),
-    /// The program stops where it stands: an accepted `done`, or the place where a fork leaves it. Nothing of the entity
-    /// runs after it, and its variables keep the values they have.
+    /// The program stops at this call: after an accepted `done`, or at the call where a fork leaves the program. No
+    /// code of the entity runs after it, and the variables keep their values.
     Stop,
 }
 
-/// A refusal as code sees it.
+/// A refusal as the program sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throw {
     pub message: String,
-    /// The reply's type, a property named `type`.
+    /// The type of the reply, as a property named `type`.
     pub kind: String,
     pub code: String,
     pub retry: String,
@@ -134,18 +134,18 @@ pub struct Throw {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub gate: String,
-    /// The arguments by name, or what is wrong with them: then the gate is not to run, and the answer is a refusal.
+    /// The arguments by name, or the fault in them. After a fault the gate must not run, and the answer is a refusal.
     pub arguments: Result<Map<String, Value>, arguments::Fault>,
 }
 
 impl Call {
-    /// The arguments as a record keeps them: the mapped object, empty where they could not be mapped.
+    /// Returns the arguments as they are recorded: the mapped object, or an empty one if they could not be mapped.
     pub fn recorded_arguments(&self) -> Value {
         Value::Object(self.arguments.clone().unwrap_or_default())
     }
 }
 
-/// The sandbox cannot go on, through no fault of the program.
+/// An error of the sandbox that the program did not cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
     /// Every sandbox thread is stuck, or the host is shutting down (MCP-SYS-E-006).
@@ -154,12 +154,13 @@ pub enum SandboxError {
     /// The sandbox stopped; it can be rebuilt from the loom (MCP-EXEC-E-002).
     #[error("the sandbox stopped")]
     Stopped,
-    /// Its thread is stuck in another sandbox's program. Rebuilt, it can be asked the same again.
+    /// The thread of the sandbox is stuck in another sandbox's program. A rebuilt sandbox can run the same program
+    /// again.
     #[error("the sandbox is gone")]
     Gone,
 }
 
-/// A sandbox at rest. It is built by its first program.
+/// An idle sandbox. It is built when its first program runs.
 #[derive(Debug)]
 pub struct Sandbox {
     inner: Inner,
@@ -176,20 +177,20 @@ pub struct SuspendedProgram {
 #[derive(Debug)]
 pub struct FinishedProgram {
     pub output: ProgramOutput,
-    /// Processor time it took.
+    /// The processor time that the program used.
     pub cpu: Duration,
     /// The sandbox for the next program; `None` if the program was rolled back.
     pub sandbox: Option<Sandbox>,
 }
 
-/// How far a program has come.
+/// The next event of a program: a gate call or its end.
 #[derive(Debug)]
 pub enum Event {
     Call(SuspendedProgram),
     Finished(FinishedProgram),
 }
 
-/// Ends whatever program the sandbox runs, from anywhere.
+/// Ends the program that the sandbox runs. It can be used from any thread.
 #[derive(Debug, Clone)]
 pub struct Canceller {
     lane: Option<(WorkerHandle, u64)>,
@@ -200,7 +201,7 @@ pub struct Canceller {
 struct Inner {
     host: Arc<HostState>,
     spec: Arc<SandboxSpec>,
-    /// The thread it is pinned to, once it has been placed, and its name there.
+    /// The thread that the sandbox is pinned to and its id there, once it has been assigned.
     placed: Option<(WorkerHandle, u64)>,
 }
 
@@ -219,12 +220,13 @@ impl Sandbox {
 
     /// Runs a program until it calls a gate or ends.
     ///
-    /// Cancel-safe in this sense: if the future is dropped, the program is killed within a slice and the sandbox freed.
+    /// Cancel-safe in this sense: if the future is dropped, the program is killed within a slice and the sandbox is
+    /// freed.
     pub async fn run(self, program: Program) -> Result<Event, SandboxError> {
         self.run_within(program, Duration::MAX).await
     }
 
-    /// As [`Sandbox::run`], with a limit of processor time that may be tighter than the ward.
+    /// Like [`Sandbox::run`], with a processor time limit that may be tighter than the ward.
     pub(super) async fn run_within(self, program: Program, cpu_max: Duration) -> Result<Event, SandboxError> {
         let mut inner = self.inner;
         let (lane, id) = match &inner.placed {
@@ -238,20 +240,20 @@ impl Sandbox {
         inner.ask(lane.ask(id, Command::Run { id, spec, program, cpu_max })).await
     }
 
-    /// What ends its program from elsewhere; before the first program there is nothing to end.
+    /// Returns a handle that ends the program from elsewhere. Before the first program there is nothing to end.
     pub fn canceller(&self) -> Canceller {
         Canceller { lane: self.inner.placed.clone() }
     }
 }
 
 impl SuspendedProgram {
-    /// Answers the call at this reading of the clock, and runs the program on.
+    /// Answers the call at this clock reading, and resumes the program.
     pub async fn answer(self, answer: Answer, now: Timestamp) -> Result<Event, SandboxError> {
         let (lane, id) = self.inner.placed.clone().ok_or(SandboxError::Stopped)?;
         self.inner.ask(lane.ask(id, Command::Answer { id, answer, now })).await
     }
 
-    /// Ends the program here: it is rolled back, and what it printed so far is its output.
+    /// Ends the program here. It is rolled back, and its output is what it has printed so far.
     pub async fn cancel(self) -> Result<Event, SandboxError> {
         self.canceller().cancel();
         self.answer(Answer::Stop, Timestamp::EPOCH).await
@@ -263,7 +265,7 @@ impl SuspendedProgram {
 }
 
 impl Canceller {
-    /// Ends the program that runs or waits; an idle sandbox is left alone.
+    /// Ends the program that runs or waits. An idle sandbox is not affected.
     pub fn cancel(&self) {
         if let Some((lane, id)) = &self.lane {
             lane.send(Command::Cancel { id: *id });

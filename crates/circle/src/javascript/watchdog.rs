@@ -1,8 +1,9 @@
-//! Who notices that a sandbox thread does not come back.
+//! The watchdog that detects a stuck sandbox thread.
 //!
-//! While somebody waits for a program, a thread of its own looks at the sandbox threads a few times a second. A thread
-//! that is seen in the same slice again and again, and that has used the processor meanwhile, is stuck in one native
-//! call; one that was only not given the processor, on a busy machine or a stopped process, is not.
+//! While a caller waits for a program, a dedicated thread checks the sandbox threads a few times a second. A sandbox
+//! thread that is seen in the same slice again and again, and that has used the processor in the meantime, is stuck in
+//! one native call. A thread that only did not get the processor, on a busy machine or in a stopped process, is not
+//! stuck.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,9 +13,9 @@ use std::time::Duration;
 use super::host::{WorkerHandle, WorkerPool, locked};
 use crate::limits;
 
-/// How often the threads are looked at.
+/// The interval between two checks of the threads.
 const LOOK_EVERY: Duration = Duration::from_millis(limits::SLICE_MS_MAX);
-/// How long a thread may be in one slice.
+/// The longest time that a thread may stay in one slice.
 const STUCK: Duration = Duration::from_millis(limits::STUCK_MS_MAX);
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How many wait for a program.
+/// The callers that wait for a program.
 #[derive(Debug, Default)]
 struct Waiters {
     state: Mutex<State>,
@@ -36,7 +37,7 @@ struct State {
     closed: bool,
 }
 
-/// One who waits.
+/// The guard of one waiting caller.
 #[derive(Debug)]
 struct Waiting(Arc<Waiters>);
 
@@ -54,7 +55,7 @@ impl Watchdog {
         Ok(Self { waiters, thread: Some(thread) })
     }
 
-    /// Somebody waits for a program from here on, until this is dropped.
+    /// Registers a caller that waits for a program, until the returned guard is dropped.
     pub(super) fn guard(&self) -> impl Sized + Send + use<> {
         let mut state = locked(&self.waiters.state);
         state.waiting += 1;
@@ -75,7 +76,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// The slice that a thread was first seen in, how often since, and what it had used of the processor then.
+/// A slice that a thread was seen in, the number of checks since then, and the processor time that the thread had used
+/// at the first one.
 struct Sighting {
     since: u64,
     looks: u64,
@@ -126,7 +128,7 @@ fn look(lanes: &[WorkerHandle], sightings: &mut HashMap<usize, Sighting>) {
     }
 }
 
-/// What a thread has used of the processor since it was first seen in its slice, where that can be known.
+/// Returns the processor time that a thread has used since it was first seen in its slice, if that is known.
 fn used(lane: &WorkerHandle, before: Option<Duration>) -> Option<Duration> {
     Some(lane.gauge.used()?.saturating_sub(before?))
 }

@@ -1,4 +1,4 @@
-//! One sandbox thread at work.
+//! The loop of one sandbox thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,16 +23,16 @@ struct Slot {
 
 enum State {
     Idle,
-    /// It waits for its turn.
+    /// The program waits for its next slice.
     Ready {
         strand: ProgramCoroutine<ProgramOutcome>,
         wake: WakeReason,
     },
-    /// It waits for the answer to a call.
+    /// The program waits for the answer to a call.
     Waiting {
         strand: ProgramCoroutine<ProgramOutcome>,
     },
-    /// It was ended while it waited; whoever answers the call is told this.
+    /// The program was ended while it waited. The message is sent to the caller that answers the call.
     Ended(Message),
 }
 
@@ -95,7 +95,7 @@ impl Worker {
                         self.slots.remove(&id);
                         self.gauge.answer(id, message);
                     }
-                    // No handle sends an answer then; whoever did waits for nothing.
+                    // No handle sends an answer in these states, so no caller waits for it.
                     state @ (State::Idle | State::Ready { .. }) => slot.state = state,
                 }
             }
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Makes a program ready to run; `None` if that cannot be.
+    /// Makes a program ready to run; returns `None` if the engine or the stack cannot be created.
     fn run(&mut self, id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration) -> Option<()> {
         let stack_bytes = spec.limits.stack() + limits::STACK_SPARE_BYTES;
         let machine = match self.slots.get(&id) {
@@ -126,7 +126,7 @@ impl Worker {
         Some(())
     }
 
-    /// Runs a program for a slice.
+    /// Runs a program for one slice.
     fn slice(&mut self, id: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let (strand, wake) = match std::mem::replace(&mut slot.state, State::Idle) {
@@ -149,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// Resumes a strand. A sandbox that is of no more use after it is freed before anybody hears of its end.
+    /// Resumes a program. If the sandbox cannot be used afterwards, it is freed before the end is reported.
     fn resume(&mut self, id: u64, mut strand: ProgramCoroutine<ProgramOutcome>, wake: WakeReason) -> Step {
         let Some(machine) = self.slots.get(&id).map(|slot| Rc::clone(&slot.machine)) else {
             return Step::Ended(Message::Lost);
@@ -173,7 +173,8 @@ impl Worker {
                 })
             }
             Err(_panic) => {
-                // A bug of ours has left the engine in a state nobody knows; it is not touched again, not even to free it.
+                // A bug in the host has left the engine in an unknown state. It is not touched again, not even to free
+                // it.
                 std::mem::forget(machine);
                 self.slots.remove(&id);
                 Step::Ended(Message::Lost)
@@ -198,7 +199,7 @@ impl Worker {
         }
     }
 
-    /// Ends the program of a sandbox and tells whoever waits for it.
+    /// Ends the program of a sandbox and reports the end to the waiting caller.
     fn cancel(&mut self, id: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         match std::mem::replace(&mut slot.state, State::Idle) {
@@ -209,14 +210,14 @@ impl Worker {
             State::Waiting { strand } => {
                 let machine = Rc::clone(&slot.machine);
                 let message = self.kill(id, strand);
-                // The engine may be gone; the slot stays for the answer that is still to come.
+                // The engine may already be freed; the slot stays for the answer that is still to come.
                 self.slots.entry(id).or_insert(Slot { machine, state: State::Idle }).state = State::Ended(message);
             }
             state @ (State::Idle | State::Ended(_)) => slot.state = state,
         }
     }
 
-    /// Ends a program wherever it stands. One resume is enough: once it is ended it cannot pause again.
+    /// Ends a program at any point. One resume is enough: an ended program cannot pause again.
     fn kill(&mut self, id: u64, strand: ProgramCoroutine<ProgramOutcome>) -> Message {
         if !strand.is_started() {
             drop(strand);

@@ -1,4 +1,4 @@
-//! A connection that is made again when it broke.
+//! A client of one server that reconnects after its connection broke.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,7 +37,7 @@ use crate::limits::{
     MCP_PROGRESS_TIMES, MCP_RECONNECTS_MAX,
 };
 
-/// A server, and the connection to it while there is one.
+/// A server, and the current connection to it, if there is one.
 #[derive(Debug)]
 pub(super) struct ServerClient {
     server: Server,
@@ -58,9 +58,9 @@ struct LiveConnection {
     service: Service,
     process: Option<Arc<Process>>,
     flood: Arc<FloodGuard>,
-    /// Whoever ends the connection when it says too much, also while nobody asks it anything.
+    /// The task that closes the connection when the server sends too much, even between calls.
     guard: AbortHandle,
-    /// Another start may offer something else.
+    /// The tools that this start of the server offers; another start may offer others.
     offer: Arc<ServerTools>,
 }
 
@@ -73,7 +73,7 @@ impl LiveConnection {
 impl Drop for LiveConnection {
     fn drop(&mut self) {
         self.guard.abort();
-        // The task that reads from it may still be there for a moment; the program need not be.
+        // The task that reads from the process may exist for a moment longer; the process itself ends now.
         if let Some(process) = &self.process {
             process.end();
         }
@@ -89,12 +89,12 @@ impl ServerClient {
         &self.server
     }
 
-    /// What it offers; it is asked now if it was not.
+    /// Returns the tools of the server; connects if there is no connection.
     pub(super) async fn offer(&self) -> Result<Arc<ServerTools>, Refusal> {
         Ok(Arc::clone(&self.live().await?.offer))
     }
 
-    /// The connection; made anew where the last one broke.
+    /// Returns the live connection; connects again if the last one broke.
     async fn live(&self) -> Result<Arc<LiveConnection>, Refusal> {
         let mut live = self.live.lock().await;
         if let Some(live) = live.as_ref().filter(|live| !live.is_over()) {
@@ -159,7 +159,7 @@ impl ServerClient {
         timeout(self.server.start_max, self.handshake(transport, flood)).await.unwrap_or(Err(ConnectError::Silent))
     }
 
-    /// It greets, and says what it offers.
+    /// Performs the handshake and lists the tools.
     async fn handshake<T, E, A>(&self, transport: T, flood: &FloodGuard) -> Result<(Service, ServerTools), ConnectError>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -194,7 +194,7 @@ impl ServerClient {
         self.server.unreachable_with_hint(format!("{cause}{said}"), hint)
     }
 
-    /// Everything it offers, by name.
+    /// Lists all tools of the server, sorted by name.
     async fn list_tools(&self, peer: &Peer<RoleClient>, flood: &FloodGuard) -> Result<Vec<Tool>, Refusal> {
         let mut tools: Vec<Tool> = Vec::new();
         let mut cursor = None;
@@ -257,8 +257,8 @@ impl ServerClient {
         }
     }
 
-    /// What the server is told of the trace that a call belongs to: a program of this machine always, one elsewhere if it may
-    /// be.
+    /// Returns the trace context to send with a call: always for a program on this machine, for a remote server only if
+    /// its host is allowed to see it.
     fn trace(&self) -> Option<RequestMetaObject> {
         let trace = match &self.server.transport {
             ServerTransport::Program { .. } => context_for_process(),
@@ -274,7 +274,7 @@ impl ServerClient {
         Some(meta)
     }
 
-    /// Calls a tool. Dropping the future tells the server that nobody waits any more.
+    /// Calls a tool. Dropping the future sends the server a cancellation.
     pub(super) async fn call(
         &self,
         tool: &Tool,
@@ -305,7 +305,7 @@ impl ServerClient {
         let _listening = live.service.service().listen(handle.progress_token.clone(), listener);
         let answered = tokio::select! { biased;
             answered = handle.await_response() => answered,
-            // Where many read from one connection, the one who waits is not the one who finds out.
+            // Several calls share the connection, so the limit can be exceeded while another call reads.
             _ = live.flood.exceeded() => Err(ServiceError::TransportClosed),
         };
         abandoned.request = None;
@@ -331,7 +331,7 @@ impl ServerClient {
         }
         if let ServiceError::McpError(error) = error {
             let said = error.message.to_string();
-            // What it says about the arguments, the entity can mend.
+            // A complaint about the arguments goes to the entity, which can correct them.
             let mendable = error.code == ErrorCode::INVALID_PARAMS;
             return if mendable {
                 codes::gate_reported(&tool.name, said).into()
@@ -342,14 +342,14 @@ impl ServerClient {
         if is_rejection(&error) { self.credentials_refusal() } else { self.server.unreachable(describe_error(&error)) }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(super) async fn close(&self) {
         let live = self.live.lock().await.take();
         drop(live);
     }
 }
 
-/// A request that somebody waits for; when they go, the server is told.
+/// A pending request; when it is dropped the server is sent a cancellation.
 struct CancelOnDrop {
     request: Option<RequestId>,
     peer: Peer<RoleClient>,
@@ -362,27 +362,27 @@ impl Drop for CancelOnDrop {
         let params = CancelledNotificationParam::new(Some(request), Some("nobody waits for it any more".to_owned()));
         let notification = CancelledNotification::new(params);
         super::connections::runtime().spawn(async move {
-            // A server that is gone need not be told.
+            // The send fails if the server is gone, which is harmless.
             let _ = peer.send_notification(notification.into()).await;
         });
     }
 }
 
-/// Why nobody came of it.
+/// The reason why a connection attempt failed.
 enum ConnectError {
-    /// It was not ready in time.
+    /// The server was not ready in time.
     Silent,
     Failed(String),
     Refused(Refusal),
 }
 
-/// What a server says unasked: how far its calls have come. Everything else is let pass.
+/// Handles the progress notifications of a server; all other notifications are ignored.
 #[derive(Debug, Default)]
 struct ProgressHandler {
     calls: Arc<Mutex<HashMap<ProgressToken, Call>>>,
 }
 
-/// Who hears of a call, and how far it had come.
+/// The listener of a call, and its latest progress.
 #[derive(Debug)]
 struct Call {
     listener: ProgressListener,
@@ -398,7 +398,7 @@ impl ProgressHandler {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears of this call until what it gives is dropped.
+    /// Reports progress of this call to `listener` until the guard is dropped.
     fn listen(&self, token: ProgressToken, listener: ProgressListener) -> ListenGuard<'_> {
         self.calls().insert(token.clone(), Call { listener, done: f64::NEG_INFINITY });
         ListenGuard { ears: self, token }
@@ -424,7 +424,7 @@ impl ClientHandler for ProgressHandler {
     async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let ProgressNotificationParam { progress_token, progress: done, total, message, .. } = said;
         let listener = match self.calls().get_mut(&progress_token) {
-            // They are heard in no order; what was overtaken is old.
+            // Notifications can arrive out of order; a lower value than the last one is outdated.
             Some(call) if done > call.done => {
                 call.done = done;
                 call.listener.clone()
@@ -439,7 +439,7 @@ impl ClientHandler for ProgressHandler {
     }
 }
 
-/// The newer revision where the server has it, else the older one.
+/// Negotiates the newer revision if the server supports it, else the older one.
 fn lifecycle() -> ClientLifecycleMode {
     ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -460,7 +460,7 @@ fn tool(listed: Listed) -> Tool {
     }
 }
 
-/// Whether the credentials were what it did not like.
+/// Returns true if the server rejected the credentials.
 fn is_rejection(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(sending) = error else { return false };
     let first: &(dyn std::error::Error + 'static) = &*sending.error;
@@ -472,7 +472,7 @@ fn describe_error(error: &ServiceError) -> String {
     if let ServiceError::McpError(error) = error { error.message.to_string() } else { innermost(error) }
 }
 
-/// The last of the causes, which says most.
+/// Returns the innermost cause, which is the most specific.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

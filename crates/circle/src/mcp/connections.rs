@@ -1,4 +1,4 @@
-//! Who holds a connection, and where it lives.
+//! The shared connections of a process: their users, and the runtime that they run on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -11,7 +11,7 @@ use super::client::{ServerClient, ServerTools};
 use super::{Server, Tool};
 use crate::limits::{MCP_CLOSE_MS, MCP_LINGER_MS};
 
-/// A connection that someone uses. When nobody does any more it is closed, a while later: the next circle may want it.
+/// A connection that is in use. It is closed a while after its last user is gone, because the next circle may need it.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionHandle {
     hold: Arc<ConnectionLease>,
@@ -36,7 +36,7 @@ impl ConnectionHandle {
     }
 }
 
-/// One user of a connection, with all that was cloned from it.
+/// One user of a connection; all clones of its handle count as one.
 #[derive(Debug)]
 struct ConnectionLease {
     link: Arc<ServerClient>,
@@ -56,7 +56,7 @@ impl ConnectionLease {
 impl Drop for ConnectionLease {
     fn drop(&mut self) {
         let unused = links().get_mut(self.link.server()).is_some_and(|entry| {
-            // After everything was closed another connection may stand in its place.
+            // After `close_all` there may be another connection for the same server.
             if !Arc::ptr_eq(&entry.link, &self.link) {
                 return false;
             }
@@ -80,20 +80,20 @@ struct Entry {
     users: usize,
 }
 
-/// Takes a connection out that nobody uses.
+/// Removes the connection if it has no users.
 fn unused_entry(server: &Server) -> Option<Entry> {
     let mut links = links();
     let unused = links.get(server).is_some_and(|entry| entry.users == 0);
     if unused { links.remove(server) } else { None }
 }
 
-/// The connections of this process, by how their servers are reached.
+/// The connections of this process, by server.
 fn links() -> MutexGuard<'static, HashMap<Server, Entry>> {
     static LINKS: OnceLock<Mutex<HashMap<Server, Entry>>> = OnceLock::new();
     LINKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where connections live.
+/// Returns the runtime that all connections run on.
 pub(super) fn runtime() -> &'static Handle {
     static HOUSE: OnceLock<Runtime> = OnceLock::new();
     let house = HOUSE.get_or_init(|| {
@@ -108,17 +108,17 @@ pub(super) fn connect(server: &Server) -> Result<ConnectionHandle, Refusal> {
     let asked = Arc::clone(&hold.link);
     let (answer, answered) = mpsc::channel();
     runtime().spawn(async move {
-        // Who asked may have given up.
+        // The caller may have given up.
         let _ = answer.send(asked.offer().await);
     });
-    // The connection has its own time to come about, after that of another who asked before; this is for a house that
-    // stands still.
+    // A connection attempt has its own timeout and may queue behind another caller's attempt. This longer timeout is
+    // for a runtime that is blocked.
     let offer = answered.recv_timeout(server.start_max.saturating_mul(3));
     let offer = offer.unwrap_or_else(|_| Err(server.unreachable("nobody answered")))?;
     Ok(ConnectionHandle { hold: Arc::new(hold), offer })
 }
 
-/// Runs something where the connections live; dropping the future ends it there.
+/// Runs a future on the runtime of the connections; dropping the returned future aborts it there.
 pub(super) async fn run_on_runtime<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
@@ -137,7 +137,7 @@ pub(super) async fn run_on_runtime<T: Send + 'static>(
     }
 }
 
-/// Closes every connection and ends every server that was started here. For the end of a process.
+/// Closes every connection and ends every server that was started here. Call it at the end of a process.
 pub fn close_all() {
     let all: Vec<Entry> = links().drain().map(|(_, entry)| entry).collect();
     if all.is_empty() {
@@ -148,9 +148,9 @@ pub fn close_all() {
         for entry in all {
             entry.link.close().await;
         }
-        // Who asked may have given up.
+        // The caller may have given up.
         let _ = done.send(());
     });
-    // A server that does not let go is left to the end of its pipes.
+    // A server that does not end in time ends when its pipes close.
     let _ = closed.recv_timeout(Duration::from_millis(MCP_CLOSE_MS));
 }

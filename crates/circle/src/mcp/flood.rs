@@ -1,4 +1,4 @@
-//! Whether a server said too much.
+//! Detects a server that sends too much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::limits::MCP_MESSAGES_MAX;
 
-/// What one connection has said: one message that was too long, or too many since it was last asked something.
+/// The counters of one connection: the length of a message that was too long, and the messages since the last request.
 #[derive(Debug, Default)]
 pub(super) struct FloodGuard {
     bytes: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct FloodGuard {
     exceeded: Notify,
 }
 
-/// What was too much.
+/// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FloodKind {
     Bytes(u64),
@@ -30,10 +30,10 @@ impl FloodGuard {
         }
     }
 
-    /// Returns when it is too much.
+    /// Waits until a limit is exceeded.
     pub(super) async fn exceeded(&self) -> FloodKind {
         loop {
-            // Before looking: what happens between looking and waiting is heard all the same.
+            // Register before the check, so that a change between the check and the wait is not missed.
             let heard = self.exceeded.notified();
             if let Some(much) = self.too_much() {
                 return much;
@@ -42,20 +42,20 @@ impl FloodGuard {
         }
     }
 
-    /// One message became this long.
+    /// Records the length of a message that is too long.
     pub(super) fn record_length(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
         self.exceeded.notify_waiters();
     }
 
-    /// One message more.
+    /// Counts one more message.
     pub(super) fn record_message(&self) {
         if self.messages.fetch_add(1, Ordering::AcqRel) >= MCP_MESSAGES_MAX {
             self.exceeded.notify_waiters();
         }
     }
 
-    /// Someone asks: what is said from now on may be an answer.
+    /// Resets the message count at a new request: messages from now on may belong to its answer.
     pub(super) fn reset(&self) {
         if self.too_much().is_none() {
             self.messages.store(0, Ordering::Release);

@@ -12,7 +12,7 @@ use crate::gate::{Call, Gate, GateSpec, Schema};
 pub(super) struct ToolGate {
     promises: GateSpec,
     tool: Tool,
-    /// What it promises about its results.
+    /// The schema that the tool declares for its results.
     result: Option<Schema>,
     held: ConnectionHandle,
 }

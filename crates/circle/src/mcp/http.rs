@@ -1,7 +1,7 @@
-//! A server at an address: what is sent to it, and how much of its answers is read.
+//! A remote server over HTTP: the requests, and the bounds on its responses.
 //!
-//! The library's own client reads an answer in JSON whole, however long it is, and any number of events. This one counts
-//! while it reads: bytes of an answer and of each event, and events.
+//! The library's own client reads a JSON response of any length, and any number of events. This client counts while it
+//! reads: the bytes of a response and of each event, and the number of events.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ const JSON: &str = "application/json";
 
 type Fault = StreamableHttpError<reqwest::Error>;
 
-/// A client that reads no more than it may.
+/// An HTTP client that bounds the size of responses.
 #[derive(Debug, Clone)]
 pub(super) struct BoundedHttpClient {
     client: reqwest::Client,
@@ -37,9 +37,10 @@ pub(super) struct BoundedHttpClient {
 
 impl BoundedHttpClient {
     pub(super) fn new(flood: &Arc<FloodGuard>) -> Result<Self, reqwest::Error> {
-        // Whoever embeds this may have chosen another provider before; then that one stays.
+        // A program that embeds this crate may have installed another provider before; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The address was written by whoever casts, so it may lie anywhere; where it would send us on is not their word.
+        // The address was written by the person who casts, so any address is allowed; a redirect target was not, so
+        // none is followed.
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -48,7 +49,7 @@ impl BoundedHttpClient {
         Ok(Self { client, flood: Arc::clone(flood) })
     }
 
-    /// The whole of an answer, if it is not too long.
+    /// Reads a whole response, if it is not too long.
     async fn whole(&self, mut response: Response) -> Result<Vec<u8>, Fault> {
         let mut read = Vec::new();
         while let Some(chunk) = response.chunk().await? {
@@ -61,7 +62,7 @@ impl BoundedHttpClient {
         Ok(read)
     }
 
-    /// The events of an answer, until one of them is too long.
+    /// Reads the events of a response, until one of them is too long.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
         let (flood, mut since) = (Arc::clone(&self.flood), Since::default());
         let counted = response.bytes_stream().map(move |chunk| {
@@ -110,7 +111,7 @@ impl BoundedHttpClient {
             (Some(ServerJsonRpcMessage::Error(refused)), false) => {
                 Ok(StreamableHttpPostResponse::Json(correlated(message, refused.error), given))
             }
-            // A server of the older revision need not know how the newer one begins.
+            // A server of the older revision need not know the first request of the newer one.
             (_, false) if status.is_client_error() && is_discovery(message) => {
                 let refused = ErrorData::invalid_request(format!("HTTP {status}"), None);
                 Ok(StreamableHttpPostResponse::Json(correlated(message, refused), None))
@@ -121,7 +122,7 @@ impl BoundedHttpClient {
     }
 }
 
-/// The error as the answer to this message: one that was refused early does not say what it answers.
+/// Returns the error as the response to this message: a server that refuses early may leave out the request id.
 fn correlated(message: &ClientJsonRpcMessage, error: ErrorData) -> ServerJsonRpcMessage {
     let id = if let ClientJsonRpcMessage::Request(request) = message { Some(request.id.clone()) } else { None };
     ServerJsonRpcMessage::error(error, id)
@@ -135,18 +136,18 @@ fn too_long() -> io::Error {
     io::Error::other("a message is too long")
 }
 
-/// Bytes since the last event ended, which an empty line does.
+/// Counts the bytes since the last event ended. An empty line ends an event.
 #[derive(Debug, Default)]
 struct Since {
     event: usize,
-    /// Of the line that has not ended yet.
+    /// The number of bytes in the current line.
     line: usize,
-    /// Whether the last byte was a carriage return: a line feed behind it ends no other line.
+    /// True if the last byte was a carriage return: a line feed after it does not end another line.
     returned: bool,
 }
 
 impl Since {
-    /// The longest that the event under way became within this chunk; each event that ended is told.
+    /// Returns the maximum length of an event within this chunk, and calls `ended` for each event that ended.
     fn takes(&mut self, chunk: &[u8], ended: impl Fn()) -> usize {
         let mut longest = self.event;
         for byte in chunk {
@@ -189,7 +190,7 @@ impl StreamableHttpClient for BoundedHttpClient {
         if let Some(id) = session_id {
             request = request.header(SESSION, &*id);
         }
-        // What the request says about its trace, for those who look at heads only.
+        // Copies the trace context of the request to the headers, for proxies that read only headers.
         if let ClientJsonRpcMessage::Request(asked) = &message {
             let meta = asked.request.get_meta();
             for (name, text) in [("traceparent", meta.get_traceparent()), ("tracestate", meta.get_tracestate())] {

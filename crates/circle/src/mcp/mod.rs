@@ -1,15 +1,14 @@
 //! Servers of the Model Context Protocol as gates.
 //!
-//! A server is asked once what it offers ([`Server::connect`]), and that list is what the circle holds from then on: a
-//! tool that appears, changes or goes later is not in it, and a server that is found to offer something else when it is
-//! started again answers for no tool that changed. Arguments are checked here, by the schema that was listed; a result
-//! that breaks the server's own schema is the server's failure. What a server says about the safety of its tools can
-//! raise their labels and never lower them: a spell is the word of whoever casts, an annotation is the word of a
-//! stranger.
+//! [`Server::connect`] asks a server once for its list of tools, and the circle keeps that list. A tool that appears,
+//! changes or disappears later does not change the list; if a restarted server offers other tools, calls of a tool that
+//! changed are refused. Arguments are validated here, by the schema that was listed; a result that breaks the server's
+//! own schema is a failure of the server. The annotations of a server about the safety of its tools can add labels and
+//! never remove them: a spell is written by the person who casts it, an annotation by a stranger.
 //!
-//! One connection serves every entity that uses the same server in the same way. It lives on a thread of its own,
-//! because circles are built and used on whatever runtime is there; one that nobody uses any more is closed after a
-//! while, and [`close_all`] closes them at the end of a process.
+//! One connection serves every entity that uses the same server in the same way. It has a thread of its own, because
+//! circles are built and used on different runtimes. A connection that has no more users is closed after a while, and
+//! [`close_all`] closes all connections at the end of a process.
 
 mod client;
 mod connections;
@@ -32,7 +31,7 @@ use crate::{AnyGate, Label, Labels};
 use connections::ConnectionHandle;
 pub use connections::close_all;
 
-/// A server, before anyone has spoken to it.
+/// A server to which no connection exists yet.
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[must_use = "connect to it"]
 pub struct Server {
@@ -42,30 +41,30 @@ pub struct Server {
     pub(crate) start_max: Duration,
 }
 
-/// How it is reached.
+/// The way to reach a server.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ServerTransport {
-    /// A program of ours: messages on its standard input and output.
+    /// A program that is started here: messages on its standard input and output.
     Program { program: PathBuf, arguments: Vec<String>, folder: Option<PathBuf>, environment: Vec<(String, String)> },
-    /// Somewhere else, over HTTP.
+    /// A remote server, over HTTP.
     Address { url: String, headers: Vec<(String, String)> },
 }
 
-/// What a server offers, one tool of it.
+/// One tool that a server offers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// As the server calls it.
+    /// The name that the server uses.
     pub name: String,
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub parameters: Value,
-    /// The JSON Schema of its structured results, if it promises one.
+    /// The JSON Schema of the structured results, if the tool declares one.
     pub result: Option<Value>,
-    /// The dangers that the server itself admits to.
+    /// The labels that follow from the server's own annotations.
     pub admits: Vec<Label>,
 }
 
-/// A server that was asked what it offers. As long as one of these, or a gate of it, is there, it is kept.
+/// A server whose tools are listed. The connection stays open while a `Connection` or one of its gates exists.
 #[derive(Debug, Clone)]
 pub struct Connection {
     held: ConnectionHandle,
@@ -73,13 +72,13 @@ pub struct Connection {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its environment, its headers and its address may hold secrets.
+        // The environment, the headers and the address may hold secrets.
         f.debug_tuple("Server").field(&self.name).finish()
     }
 }
 
 impl Server {
-    /// A program that is started here and speaks on its standard input and output.
+    /// A program that is started here and communicates on its standard input and output.
     pub fn program(name: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         let program = program.into();
         Self::with_transport(
@@ -98,7 +97,7 @@ impl Server {
         Self { name: name.into(), transport: way, time_max, start_max }
     }
 
-    /// Arguments on the program's command line.
+    /// Adds arguments to the program's command line.
     pub fn arguments(mut self, given: impl IntoIterator<Item = impl Into<String>>) -> Self {
         if let ServerTransport::Program { arguments, .. } = &mut self.transport {
             arguments.extend(given.into_iter().map(Into::into));
@@ -106,7 +105,7 @@ impl Server {
         self
     }
 
-    /// The folder that the program runs in.
+    /// Sets the folder that the program runs in.
     pub fn folder(mut self, at: impl Into<PathBuf>) -> Self {
         if let ServerTransport::Program { folder, .. } = &mut self.transport {
             *folder = Some(at.into());
@@ -114,7 +113,8 @@ impl Server {
         self
     }
 
-    /// A variable of the program's environment, which otherwise has `PATH` and `HOME`: keys of this process are not its.
+    /// Adds a variable to the program's environment. Otherwise the environment has only `PATH` and `HOME`: the program
+    /// must not see the keys of this process.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         if let ServerTransport::Program { environment, .. } = &mut self.transport {
             environment.push((name.into(), value.into()));
@@ -122,7 +122,7 @@ impl Server {
         self
     }
 
-    /// A header of every request to its address.
+    /// Adds a header to every request to the server's address.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         if let ServerTransport::Address { headers, .. } = &mut self.transport {
             let (name, value) = (name.into(), value.into());
@@ -132,20 +132,22 @@ impl Server {
         self
     }
 
-    /// How long one call may take. Progress that the server tells of gives it this long again, ten times at most.
+    /// Sets the time limit of one call. Each progress message of the server restarts the limit; ten times the limit is
+    /// the maximum in all.
     pub fn time_max(mut self, limit: Duration) -> Self {
         self.time_max = limit;
         self
     }
 
-    /// How long it may take to start, to greet and to list its tools: one that is fetched first needs longer.
+    /// Sets the time limit for starting, for the handshake and for listing the tools. A server that is downloaded first
+    /// needs longer.
     pub fn start_max(mut self, limit: Duration) -> Self {
         self.start_max = limit;
         self
     }
 
-    /// Asks it what it offers, or takes the connection that is there. The thread waits: circles are built before anything
-    /// runs.
+    /// Asks the server for its tools, or uses the existing connection. Blocks the thread: circles are built before
+    /// anything runs.
     pub fn connect(&self) -> Result<Connection, Refusal> {
         let held = connections::connect(self)?;
         Ok(Connection { held })
@@ -155,7 +157,7 @@ impl Server {
         self.unreachable_failure(cause).into()
     }
 
-    /// The same, with what may be done about it.
+    /// The same failure, with a hint about what to do.
     fn unreachable_with_hint(&self, cause: impl Into<String>, hint: String) -> Refusal {
         self.unreachable_failure(cause).data(json!({ "hint": hint })).into()
     }
@@ -164,7 +166,7 @@ impl Server {
         codes::unreachable(format!("the MCP server {}", self.name), cause.into())
     }
 
-    /// What shows someone why it does not start.
+    /// Returns a command that shows a person why the server does not start.
     fn manual_command(&self) -> String {
         match &self.transport {
             ServerTransport::Program { program, arguments, .. } => {
@@ -178,18 +180,18 @@ impl Server {
 }
 
 impl Connection {
-    /// Everything it offers, by name.
+    /// Returns all tools that the server offers, by name.
     pub fn tools(&self) -> &[Tool] {
         self.held.tools()
     }
 
-    /// Which revision of the protocol was agreed on.
+    /// Returns the protocol revision that was negotiated.
     pub fn revision(&self) -> &str {
         self.held.revision()
     }
 
-    /// One gate for each tool, or for those that are named; each is called `<server>_<tool>`. They carry these labels,
-    /// and those that the server admits to.
+    /// Returns one gate for each tool, or for the tools in `only`. Each gate is named `<server>_<tool>`. The gates
+    /// carry `labels` and the labels from the server's annotations.
     pub fn gates(&self, only: Option<&[String]>, labels: &Labels) -> Result<Vec<AnyGate>, String> {
         if let Some(missing) =
             only.into_iter().flatten().find(|name| self.tools().iter().all(|tool| tool.name != **name))
@@ -217,7 +219,7 @@ impl Connection {
         Ok(AnyGate::from(gate).with_labels(labels.iter()).with_added_labels(tool.admits.iter().copied()))
     }
 
-    /// What it offers, for whoever wants to see it before it is used.
+    /// Returns the tools of the server as JSON, for a person who reviews them before use.
     pub fn to_value(&self) -> Value {
         let tools = self.tools().iter().map(|tool| {
             let first = tool.description.lines().next().unwrap_or_default();
@@ -228,7 +230,7 @@ impl Connection {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,+%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -238,7 +240,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// What a tool is called as a gate: letters, digits and `_`.
+/// Returns the gate name of a tool: letters, digits and `_`.
 fn gate_name(server: &str, tool: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
     format!("{server}_{tool}").chars().map(plain).collect()

@@ -1,4 +1,4 @@
-//! What a tool gave, as an entity reads it.
+//! Renders the result of a tool for an entity.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::gate::Effects;
 
-/// Structured content as it is; one text as text; anything else as a list of its parts. What is no text is kept as a
-/// body, and the entity reads of which kind and size it is: bytes in a context help nobody.
+/// Renders structured content unchanged, a single text as text, and anything else as a list of its parts. Binary
+/// content is stored as a body, and the entity sees its kind and size: raw bytes in a context are useless.
 pub(super) fn render_result(result: CallToolResult, effects: &Effects) -> Value {
     let CallToolResult { content, structured_content, .. } = result;
-    // Servers repeat structured content as text, for clients that do not know it.
+    // Servers repeat structured content as text, for clients that do not support it.
     let others = || content.iter().filter(|block| !matches!(block, ContentBlock::Text(_)));
     match structured_content {
         Some(structured) if others().next().is_none() => structured,
@@ -44,7 +44,7 @@ fn part(block: &ContentBlock, effects: &Effects) -> Value {
             _ => json!({"type": "resource"}),
         },
         ContentBlock::ResourceLink(link) => json!({"type": "resource_link", "uri": link.uri, "name": link.name}),
-        // A kind that a later revision knows.
+        // A kind from a later revision of the protocol.
         _ => json!({"type": "unknown"}),
     }
 }
@@ -60,7 +60,7 @@ fn bytes(kind: &str, mime_type: &str, data: &str, effects: &Effects) -> Value {
     }
 }
 
-/// Everything it says in words.
+/// Returns all text of the result.
 pub(super) fn result_text(result: &CallToolResult) -> String {
     let texts = result.content.iter().filter_map(|block| block.as_text().map(|text| text.text.as_str()));
     let said: Vec<&str> = texts.collect();

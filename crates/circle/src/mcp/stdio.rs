@@ -1,6 +1,7 @@
-//! A server as a program: its process, and what it may say.
+//! A server as a program: its process, and the bounds on its output.
 //!
-//! The process belongs to a [`ProcessGroup`], so it ends with this one, together with all that it started.
+//! The process belongs to a [`ProcessGroup`], so it ends with this process, together with all processes that it
+//! started.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ use super::{Server, ServerTransport};
 use crate::child_process::ProcessGroup;
 use crate::limits::{COMMAND_ERROR_BYTES, MCP_COMPLAINT_BYTES, MCP_LAST_WORDS_MS, MCP_MESSAGE_BYTES_MAX};
 
-/// A program that is running. Dropping it ends the program and all that it started.
+/// A running program. Dropping it ends the program and all processes that it started.
 #[derive(Debug)]
 pub(super) struct Process {
     group: ProcessGroup,
@@ -67,8 +68,8 @@ pub(super) fn start(server: &Server, flood: &Arc<FloodGuard>) -> io::Result<Pipe
     Ok(Pipes { process, stdin, stdout, complaints })
 }
 
-/// What a server complains of: it goes to the log, a line at a time and cut, and the one that says most is kept for
-/// whoever wants to know why it did not start.
+/// Collects the standard error of a server. Each line is cut and logged; the most informative line is kept for the
+/// error message of a server that does not start.
 pub(super) struct StderrLog {
     kept: Arc<Mutex<Option<String>>>,
     listening: JoinHandle<()>,
@@ -81,9 +82,9 @@ impl StderrLog {
         Self { kept, listening }
     }
 
-    /// Its last words. A program that is over has said them all, a moment after its end at the latest.
+    /// Returns the most informative line. After the end of the program all lines arrive within a moment.
     pub(super) async fn last_error(self) -> Option<String> {
-        // One that lives on goes on complaining; what it said so far will do.
+        // A program that still runs keeps printing; the lines so far are enough.
         let _ = timeout(Duration::from_millis(MCP_LAST_WORDS_MS), self.listening).await;
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -109,18 +110,19 @@ async fn log_lines(server: String, stderr: ChildStderr, redactor: Redactor, kept
     }
 }
 
-/// The first line that speaks of an error says most: traces follow it, and versions of interpreters. Else it is the last.
+/// Returns true if `line` is more informative than `kept`. The first line with an error is best: traces and interpreter
+/// versions follow it. Without such a line it is the last line.
 fn says_more(line: &str, kept: Option<&str>) -> bool {
     let is_error = |line: &str| line.to_ascii_lowercase().contains("error");
     !line.trim().is_empty() && kept.is_none_or(|kept| !is_error(kept))
 }
 
-/// What the program prints, until it is too much: then it is over, for the program too. Waiting for the rest of a line
-/// that nobody will keep would be waiting for the server to tire.
+/// The standard output of the program. Once a limit is exceeded, reading fails and the program is ended: waiting for
+/// the end of a line that is discarded anyway would let the server decide how long.
 #[derive(Debug)]
 pub(super) struct BoundedStdout {
     inner: ChildStdout,
-    /// Bytes since the last end of a line.
+    /// The number of bytes since the last end of a line.
     since: u64,
     flood: Arc<FloodGuard>,
     process: Arc<Process>,

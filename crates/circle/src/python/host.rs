@@ -1,4 +1,4 @@
-//! Where sessions live, and which of those places takes the next one.
+//! The workers of the Python medium, and the choice of the worker for a new session.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,7 +15,7 @@ use super::wire::{Command, Limit, ProgramLimits};
 use super::worker_handle::{RequestTimeout, WorkerError, WorkerHandle, WorkerProcess, WorkerReply, WorkerThread};
 use crate::limits;
 
-/// How Python is served.
+/// The options of the Python medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     place: WorkerKind,
@@ -29,25 +29,25 @@ enum WorkerKind {
 }
 
 impl Default for Options {
-    /// Worker processes, of the program `cantrip` wherever it is found: this very process, beside it, or on the path.
+    /// Uses worker processes of the program `cantrip`, which is this process, a file beside it, or on the path.
     fn default() -> Self {
         Self { place: WorkerKind::Worker(None), workers: thread::available_parallelism().map_or(1, usize::from) }
     }
 }
 
 impl Options {
-    /// Worker processes of this program: it is started with `worker --python`.
+    /// Uses worker processes of this program, which is started with `worker --python`.
     pub fn worker(program: impl Into<PathBuf>) -> Self {
         Self { place: WorkerKind::Worker(Some(program.into())), ..Self::default() }
     }
 
-    /// A thread of this process, whose allocator must be [`CountingAllocator`](super::CountingAllocator). No process is started, and none
-    /// stands between a fault of the interpreter and this one: for programs that are trusted.
+    /// Uses a thread of this process, whose allocator must be [`CountingAllocator`](super::CountingAllocator). No
+    /// process is started, so a fault of the interpreter can end this process. This is for trusted programs only.
     pub fn in_process() -> Self {
         Self { place: WorkerKind::OwnThread, workers: 1 }
     }
 
-    /// At most so many workers; each runs one program at a time.
+    /// Sets the maximum number of workers; each runs one program at a time.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, limits::WORKERS_MAX);
@@ -66,7 +66,7 @@ impl Options {
             HostState { place, lanes: Mutex::new(Vec::new()), lanes_max: self.workers, ids: AtomicU64::new(0) };
         let (said, heard) = mpsc::channel();
         let first = shared.start_worker(said).map_err(StartError::Start)?;
-        // A thread says nothing: it is there.
+        // A thread sends no greeting, so there is nothing to wait for.
         if matches!(shared.place, WorkerSource::Worker(_))
             && heard.recv_timeout(Duration::from_millis(limits::WORKER_START_MS)) != Ok(true)
         {
@@ -77,7 +77,7 @@ impl Options {
     }
 }
 
-/// Why Python cannot be served.
+/// The reason why the Python medium cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("no worker: the program cantrip is neither beside this one nor on the path")]
@@ -90,7 +90,7 @@ pub enum StartError {
     NotCounted,
 }
 
-/// The program `cantrip`: this one, one beside it, or the first on the path.
+/// Returns the path of the program `cantrip`: this program, a file beside it, or the first on the path.
 fn find_worker_program() -> Option<PathBuf> {
     const NAME: &str = "cantrip";
     let own = std::env::current_exe().ok();
@@ -107,7 +107,7 @@ enum WorkerSource {
     Worker(PathBuf),
 }
 
-/// What every session of a medium shares.
+/// The state that all sessions of a medium share.
 #[derive(Debug)]
 pub(super) struct HostState {
     place: WorkerSource,
@@ -124,13 +124,14 @@ impl HostState {
         })
     }
 
-    /// Sessions that live now.
+    /// Returns the number of live sessions.
     pub(super) fn sessions(&self) -> usize {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().filter(|lane| lane.is_alive()).map(|lane| lane.sessions().load(Ordering::Relaxed)).sum()
     }
 
-    /// A seat for a new session: where the fewest are, or in a place of its own while there may be more of them.
+    /// Assigns a worker to a new session: an empty one, or a new one up to the maximum, or else the one with the fewest
+    /// sessions.
     pub(super) fn assign_worker(&self) -> Option<SessionHandle> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|lane| lane.is_alive());
@@ -151,7 +152,7 @@ impl HostState {
     }
 }
 
-/// A session's place. When it is dropped, whatever runs in it ends and the session is freed.
+/// The handle of a session. When it is dropped, a running program ends and the session is freed.
 #[derive(Debug)]
 pub(super) struct SessionHandle {
     lane: Arc<dyn WorkerHandle>,
@@ -178,7 +179,7 @@ impl SessionHandle {
         self.lane.is_alive()
     }
 
-    /// Asks, and waits for the answer. If the future is dropped, the seat has to be dropped with it.
+    /// Sends a command and waits for the answer. If the future is dropped, the handle must be dropped too.
     pub(super) async fn ask(&mut self, command: Command, patience: RequestTimeout) -> WorkerReply {
         let (reply, told) = oneshot::channel();
         self.lane.ask(command, patience, reply);
@@ -190,14 +191,15 @@ impl SessionHandle {
 }
 
 impl RequestTimeout {
-    /// For a slice of a program under these limits: what the interpreter lets it have, and some grace.
+    /// The timeout for a slice of a program under these limits: the time that the interpreter grants, plus a grace
+    /// period.
     pub(super) fn slice(limits: &ProgramLimits) -> Self {
         let (cpu, wall) = (limits.cpu_ms.saturating_mul(2), limits.wall_ms);
         let time = Duration::from_millis(cpu.min(wall).saturating_add(limits::WORKER_GRACE_MS));
         Self { time, limit: if cpu < wall { Limit::Cpu } else { Limit::Wall } }
     }
 
-    /// For what takes as long as a session is large.
+    /// The timeout for work that grows with the size of a session.
     pub(super) fn move_all() -> Self {
         Self { time: Duration::from_millis(limits::REBUILD_CPU_MS + limits::WORKER_GRACE_MS), limit: Limit::Cpu }
     }

@@ -1,9 +1,9 @@
-//! How a program's last expression shows itself.
+//! Wraps the last expression of a program, so that its value is rendered as text.
 //!
-//! The interpreter would hand its value over as a tree of host values: what is shared is copied at every place, so forty
-//! lists inside each other make a trillion, at the host's expense; and a class of the entity would lose its own
-//! `__repr__`. So the expression is asked for its text before it is handed over, by `f"{(...)!r}"` around it: inside the
-//! language, under its limits, and by no name that a program could take away. No line moves.
+//! The interpreter would hand over the value as a tree of host values. Shared parts would be copied at every
+//! occurrence, so forty nested lists become a trillion, at the host's expense; and a class of the entity would lose its
+//! own `__repr__`. So the expression is converted to text before it is handed over, by `f"{(...)!r}"` around it: inside
+//! the language, under its limits, and without a name that a program could replace. No line moves.
 
 use ruff_python_ast::Stmt;
 use ruff_python_parser::parse_module;
@@ -12,11 +12,11 @@ use ruff_text_size::Ranged;
 const BEFORE: &str = "f\"{(";
 const AFTER: &str = ")!r}\"";
 
-/// A program that ends in the text of its last expression, if it ends in one.
+/// A program whose last expression, if it has one, is converted to text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WrappedProgram {
     pub source: String,
-    /// Line and column, from 1, behind which columns of that line are moved.
+    /// The line and column, counted from 1, after which the columns of that line are shifted.
     from: Option<(u32, u32)>,
 }
 
@@ -38,12 +38,12 @@ impl WrappedProgram {
         Some(Self { source: wrapped, from: Some(from) })
     }
 
-    /// Whether the value is the text of what the expression came to.
+    /// Returns true if the value of the program is the text of its last expression.
     pub(super) fn is_text(&self) -> bool {
         self.from.is_some()
     }
 
-    /// Where a place of the wrapped program is in the one that was written.
+    /// Maps a position of the wrapped program to the position in the program as written.
     pub(super) fn original(&self, line: u32, column: u32) -> (u32, u32) {
         match self.from {
             Some((at, start)) if at == line && column > start => {

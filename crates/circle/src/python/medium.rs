@@ -26,11 +26,11 @@ use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
 use crate::{Circle, MediumKind, Position, ProgramEnd, ToolDefinition, limits};
 
-/// The name of the tool, and of its one argument.
+/// The name of the tool, and below it the name of its one argument.
 const TOOL: &str = "python";
 const CODE: &str = "code";
 
-/// How a program comes from a crystal that is offered no tools.
+/// The instruction for a crystal that is offered no tools and writes its program in a fenced block.
 const FENCED: &str = "You act by writing programs. Put your program into one fenced block that begins with ```python; it \
                       is run, and its output is sent back to you.\n";
 
@@ -47,12 +47,12 @@ impl fmt::Debug for Python {
 }
 
 impl Python {
-    /// A medium with a first worker that is known to work.
+    /// Starts a medium with a first worker that has been checked.
     pub fn start(options: Options) -> Result<Self, StartError> {
         Ok(Self { shared: Arc::new(options.start()?) })
     }
 
-    /// Sandboxes that are built and not freed.
+    /// Returns the number of sandboxes that have been built and are not freed yet.
     pub fn sandboxes(&self) -> usize {
         self.shared.sessions()
     }
@@ -127,13 +127,13 @@ impl Medium for Python {
         Box::pin(async move {
             let bound = self.kind(circle, isolation.seed);
             let driver = bound.open(Some(snapshot.to_vec())).await.ok()?;
-            // What it was given when it began is among its variables.
+            // The context is already among the restored variables.
             Some(Box::new(IdleSandbox { bound, driver: Some(driver), variables: None }) as Box<dyn Sandbox>)
         })
     }
 }
 
-/// The program that a call of the tool brings.
+/// Returns the program in the arguments of a tool call.
 fn program(args: &Value) -> Result<String, Refusal> {
     let subject = || format!("arguments of {TOOL}");
     let read;
@@ -176,13 +176,13 @@ struct Gate {
     properties: Vec<Property>,
 }
 
-/// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
+/// Returns every gate as a function. Gates that a ward removed are included; calling one of them returns a refusal.
 fn gates(circle: &Circle) -> Vec<Gate> {
     let names = circle.callable_names().into_iter();
     names.map(|(name, gate)| Gate { name, properties: circle.properties(&gate).unwrap_or_default() }).collect()
 }
 
-/// What an entity is told about where it acts: the same on every request.
+/// Describes the environment to the entity. The text is the same on every request.
 fn capabilities(circle: &Circle) -> String {
     let limits = program_limits(&circle.wards().medium);
     let mut text = format!(
@@ -208,7 +208,7 @@ fn capabilities(circle: &Circle) -> String {
     text
 }
 
-/// What the sandbox of an entity is made from, and where.
+/// The specification of an entity's sandbox, and the host that runs it.
 #[derive(Debug)]
 struct SandboxSetup {
     shared: Arc<HostState>,
@@ -228,7 +228,7 @@ impl SandboxSetup {
     }
 }
 
-/// Whether a variable can be called so, and nothing that every program has is.
+/// Returns true if a variable can have this name and the name does not hide one that every program has.
 fn is_variable_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     name.bytes().next().is_some_and(letter)
@@ -236,14 +236,14 @@ fn is_variable_name(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// Words that no variable can be called by, and names that a program counts on.
+/// Reserved words, and names that programs rely on.
 const RESERVED: [&str; 37] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
     "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "rand", "now",
 ];
 
-/// A sandbox between two programs. It is built by its first one, which also finds the context.
+/// A sandbox between two programs. It is built when its first program runs, which also gets the context.
 struct IdleSandbox {
     bound: Arc<SandboxSetup>,
     driver: Option<SessionHandle>,
@@ -323,7 +323,7 @@ impl WaitingProgram {
     }
 }
 
-/// An answer as the language has it: it has no errors that are values.
+/// Converts an answer for the interpreter. The language has no error values, so errors in a list become plain values.
 fn wire_answer(answer: Answer) -> CallAnswer {
     match answer {
         Answer::Value(value) => CallAnswer::Value(value.to_string()),
@@ -333,7 +333,7 @@ fn wire_answer(answer: Answer) -> CallAnswer {
     }
 }
 
-/// Why a text is no program; nothing of it is run.
+/// Returns the reason why a text is not a valid program. None of it is run.
 fn fault(source: &str) -> Option<(String, ProgramEnd)> {
     let bytes = source.len();
     if bytes > limits::PROGRAM_BYTES_MAX {
@@ -372,7 +372,7 @@ async fn next_step(
         }
         Err(WorkerError::Spent(limit)) => {
             let left = ProgramOutput { limit: Some(limit), ..ProgramOutput::default() };
-            // Its worker was ended while it ran, and took its meter along.
+            // The worker was killed during the run, and the meter's reading is lost with it.
             let cpu = Duration::from_millis(bound.spec.limits.cpu_ms);
             let end = end(&left, &bound.spec.limits);
             Ok(ProgramEvent::Finished(FinishedProgram { output: output(left), end, cpu, sandbox: None }))
@@ -382,7 +382,7 @@ async fn next_step(
     }
 }
 
-/// The arguments by name, or what is wrong with them; none if a worker said what is no JSON.
+/// Returns the arguments by name, or the fault in them; `None` if the worker sent invalid JSON.
 fn arguments_of(
     declared: &[Property],
     passed: Result<PassedArguments, JsonFault>,
@@ -422,14 +422,14 @@ fn rule_of(fit: JsonRule) -> Rule {
     }
 }
 
-/// A text that is no program.
+/// Reports a text that is not a valid program.
 fn invalid_program(message: String, end: ProgramEnd, sandbox: IdleSandbox) -> ProgramEvent {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = OutputRecord { error: Some(error), ..output(ProgramOutput::default()) };
     ProgramEvent::Finished(FinishedProgram { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
-/// How a program ended that left this.
+/// Returns how a program with this output ended.
 fn end(left: &ProgramOutput, limits: &ProgramLimits) -> ProgramEnd {
     let position = |(line, column): (u32, u32)| Position { line, column: Some(column) };
     let thrown_at = left.error.as_ref().and_then(|error| error.place).map(position);

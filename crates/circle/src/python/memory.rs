@@ -1,16 +1,16 @@
-//! What an interpreter holds, counted by the allocator.
+//! The memory of an interpreter, counted by the allocator.
 //!
-//! The interpreter knows its memory only as a number of the whole process ([`LIVE_MEMORY`]), which it compares with a
-//! limit between instructions and before large results; nobody counts unless the program's allocator does. [`CountingAllocator`]
-//! counts for one purpose alone: a thread that is inside a slice of a session adds and subtracts, every other thread
-//! passes by after one look at a flag of its own. So the number is that of the session that runs, whatever the rest of
-//! the process does, and sessions must run one at a time, which [`slice()`] sees to.
+//! The interpreter knows its memory only as a number for the whole process ([`LIVE_MEMORY`]), which it compares with a
+//! limit between instructions and before large results. The number is kept only if the program's allocator counts.
+//! [`CountingAllocator`] counts for this purpose alone: a thread that is inside a slice of a session adds and
+//! subtracts, every other thread only checks its own flag. So the number is that of the running session, whatever the
+//! rest of the process does. Sessions must therefore run one at a time, which [`slice()`] ensures.
 //!
 //! Counting the whole process and taking the difference was rejected: another thread's buffers would stop a program
 //! that did nothing.
 //!
-//! The unsafe code is the allocator, and it is sound because it is mimalloc's: each method hands its arguments on as
-//! they came and returns what came back. Beside that it reads a flag without a destructor, which needs no
+//! The unsafe code is the allocator, and it is sound because it is mimalloc's: each method passes its arguments on
+//! unchanged and returns the result unchanged. In addition it reads a flag without a destructor, which needs no
 //! allocation, and changes atomic numbers. It never unwinds and never refuses; past the hard limit it does not return.
 #![allow(unsafe_code)]
 
@@ -22,23 +22,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mimalloc::MiMalloc;
 use monty_types::{BASELINE_MEMORY, LIVE_MEMORY};
 
-/// Where the count begins: a session may give back what was taken for it before, and the number must not wrap.
+/// The start of the count: a session may free memory that was allocated for it before, and the number must not wrap.
 const ORIGIN: usize = 1 << 40;
 
-/// The count at which the process ends, a worker's last resort; 0 is none.
+/// The count at which the process ends, as the last resort of a worker; 0 means no limit.
 static HARD: AtomicUsize = AtomicUsize::new(0);
 
-/// One slice at a time.
+/// Allows one slice at a time.
 static SLICE: Mutex<()> = Mutex::new(());
 
 thread_local! {
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// mimalloc, which counts for the Python medium. A turn asks for memory some hundreds of times and many agents do so at
-/// once, which the allocators of most systems are slower at.
+/// mimalloc with a count for the Python medium. A turn allocates some hundreds of times and many agents do so at once,
+/// and the default allocators of most systems are slower at that.
 ///
-/// A program that runs Python in its own process, and the worker process, installs it:
+/// The worker process installs it, and so does a program that runs Python in its own process:
 ///
 /// ```
 /// #[global_allocator]
@@ -71,8 +71,8 @@ fn record_free(bytes: usize) {
     }
 }
 
-/// Ends the process by a signal that nothing else sends, so that whoever minds it knows why. An allocator may not unwind,
-/// and returning null would abort in a way that looks like any other crash.
+/// Ends the process by a signal that nothing else sends, so that its parent knows the reason. An allocator may not
+/// unwind, and returning null would abort in a way that looks like any other crash.
 #[cold]
 fn out_of_memory() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), OUT_OF_MEMORY);
@@ -81,10 +81,10 @@ fn out_of_memory() -> ! {
     }
 }
 
-/// The signal by which a worker ends when a session passes its hard limit.
+/// The signal by which a worker ends when a session exceeds its hard limit.
 pub(super) const OUT_OF_MEMORY: rustix::process::Signal = rustix::process::Signal::USR1;
 
-// SAFETY: every method is that of mimalloc, with the same arguments; see above.
+// SAFETY: every method is that of mimalloc, with the same arguments; see the module header.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record_alloc(layout.size());
@@ -112,7 +112,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// What a session holds between its slices.
+/// The memory that a session holds between its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SessionMemory(usize);
 
@@ -120,14 +120,14 @@ impl SessionMemory {
     pub(super) const NOTHING: Self = Self(ORIGIN);
 }
 
-/// A slice that is under way. Within it, [`counted`] says what belongs to the session.
+/// A running slice. Inside of it, [`counted`] marks the work whose memory belongs to the session.
 #[derive(Debug)]
 pub(super) struct Slice<'a> {
     held: &'a mut SessionMemory,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Begins a slice of the session that holds this much; `hard_bytes` more than nothing ends the process, if given.
+/// Begins a slice of the session that holds this much memory. If `hard_bytes` is given, exceeding it ends the process.
 pub(super) fn slice(held: &mut SessionMemory, hard_bytes: Option<usize>) -> Slice<'_> {
     let alone = SLICE.lock().unwrap_or_else(PoisonError::into_inner);
     LIVE_MEMORY.store(held.0, Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Drop for Slice<'_> {
     }
 }
 
-/// Sets the flag of this thread for as long as it lives; also when the stack is unwound.
+/// Sets the flag of this thread until it is dropped, also when the stack is unwound.
 struct Flag {
     before: bool,
 }
@@ -160,19 +160,19 @@ impl Drop for Flag {
     }
 }
 
-/// What is taken and given back here is the session's.
+/// Runs work whose allocations and frees count for the session.
 pub(super) fn counted<T>(act: impl FnOnce() -> T) -> T {
     let _flag = Flag::set(true);
     act()
 }
 
-/// What is taken and given back here is the host's, also inside of [`counted`].
+/// Runs work whose allocations and frees count for the host, also inside of [`counted`].
 pub(super) fn uncounted<T>(act: impl FnOnce() -> T) -> T {
     let _flag = Flag::set(false);
     act()
 }
 
-/// Whether the allocator of this process counts; without it a memory limit is a number that nobody looks at.
+/// Returns true if the allocator of this process counts. Without it memory limits have no effect.
 pub fn is_counting() -> bool {
     let mut held = SessionMemory::NOTHING;
     let slice = slice(&mut held, None);

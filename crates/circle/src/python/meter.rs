@@ -1,8 +1,8 @@
-//! What one program may use, and what it has printed.
+//! The resources that one program may use, and its printed output.
 //!
-//! The interpreter asks here every few hundred instructions, as it offers whatever takes its output to flush it. The
-//! first limit that is passed is latched outside of the language: a program can catch what it is told then, inside of a
-//! callback even twice, but the next question ends it.
+//! The interpreter calls the meter every few hundred instructions, through the flush callback of its output. The first
+//! limit that is reached is latched outside of the language: a program can catch the exception that it gets then,
+//! inside of a callback even twice, but the next check ends it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use super::memory::uncounted;
 use super::wire::{Limit, ProgramLimits};
 use crate::limits;
 
-/// The sessions whose programs are to end, told from another thread.
+/// The sessions whose programs must end; another thread adds them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CancelledSessions(Arc<Inner>);
 
@@ -45,7 +45,7 @@ impl CancelledSessions {
     }
 }
 
-/// The account of one program.
+/// The usage of one program.
 #[derive(Debug)]
 pub(super) struct Meter {
     id: u64,
@@ -60,7 +60,7 @@ pub(super) struct Meter {
     printed: usize,
 }
 
-/// Processor time of this thread; other work of the machine does not count against a program.
+/// Returns the processor time of this thread; other work on the machine does not count against a program.
 fn thread_cpu() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
@@ -102,7 +102,7 @@ impl Meter {
         self.cpu
     }
 
-    /// The first limit that was passed.
+    /// Returns the first limit that was reached.
     pub(super) fn limit_reached(&self) -> Option<Limit> {
         self.limit_reached
     }
@@ -111,7 +111,7 @@ impl Meter {
         self.limit_reached.get_or_insert(limit);
     }
 
-    /// Looks at cancellation and both clocks.
+    /// Checks for cancellation, processor time and wall time.
     pub(super) fn check_limits(&mut self) -> Option<Limit> {
         if self.limit_reached.is_none() {
             let (cpu, wall) = self.used();
@@ -126,26 +126,27 @@ impl Meter {
         self.limit_reached
     }
 
-    /// What the interpreter's own clock, which knows only wall time, is given: it is the one that its long native loops
-    /// look at. Twice the processor time, since a busy machine takes part of the wall's.
+    /// Returns the time limit for the interpreter's own clock, which measures only wall time and which its long native
+    /// loops check. It is twice the processor time, since a busy machine takes part of the wall time.
     pub(super) fn native_time(&self) -> Duration {
         Duration::from_millis(self.limits.cpu_ms.saturating_mul(2).min(self.limits.wall_ms))
     }
 
-    /// The interpreter's own clock has run out.
+    /// Records that the interpreter's own clock has run out.
     pub(super) fn out_of_time(&mut self) {
         let (_, wall) = self.used();
         let over = wall >= Duration::from_millis(self.limits.wall_ms);
         self.end(if over { Limit::Wall } else { Limit::Cpu });
     }
 
-    /// What was printed and may be shown, and how many bytes may not.
+    /// Returns the printed text that may be shown, and the number of bytes that were cut.
     pub(super) fn take(&mut self) -> (String, u64) {
         let cut = self.printed - self.shown.len();
         (std::mem::take(&mut self.shown), cut as u64)
     }
 
-    /// The value shares with the console what may be shown; answers what is left of it, and what is cut.
+    /// Cuts the value to the room that the console has left. Returns the text that may be shown, and the number of
+    /// bytes cut.
     pub(super) fn room(&self, mut text: String) -> (String, u64) {
         let room = self.limits.output_shown_bytes.saturating_sub(self.shown.len());
         let shown = text.floor_char_boundary(room);
@@ -161,7 +162,7 @@ impl Meter {
         let left = self.limits.output_bytes.saturating_sub(self.printed);
         let over = text.len() > left;
         let text = &text[..text.floor_char_boundary(left)];
-        // What does not fit is cut for good: nothing is shown behind a gap.
+        // After the first cut, no later text is shown.
         let room = match self.printed == self.shown.len() {
             true => self.limits.output_shown_bytes.saturating_sub(self.shown.len()),
             false => 0,
@@ -176,7 +177,7 @@ impl Meter {
     }
 }
 
-/// What a program is told when it is over. It may catch this, and is ended at the next question.
+/// The exception that a stopped program gets. The program may catch it, and is ended at the next check.
 fn stop() -> MontyException {
     MontyException::new(ExcType::SystemExit, Some("the program was stopped".to_owned()))
 }
@@ -191,7 +192,7 @@ impl PrintWriterCallback for Meter {
     }
 
     fn poll_flush(&mut self) -> Result<(), MontyException> {
-        // The clock of a thread is a question to the system; the latch is not.
+        // Reading the clock of a thread is a system call; reading the latch is not.
         self.asked = self.asked.wrapping_add(1);
         let spent = match self.asked % limits::PYTHON_POLLS {
             0 => self.check_limits(),

@@ -1,14 +1,16 @@
-//! The Python medium: interpreters that stop at each gate, kept in processes that may die.
+//! The Python medium: interpreters that pause at each gate call and live in worker processes.
 //!
-//! The interpreter (`monty`) runs bytecode on a heap of its own, has no way outside but the calls it hands to its host,
-//! and stops at each of them as plain data, so a program that waits in a gate holds neither thread nor stack. It is
-//! young, and some of what a program can do to it cannot be stopped from inside a process: a value that shares its parts
-//! grows without bound as it is handed over, and an allocator may only refuse by ending everything. So sessions live in
-//! worker processes (`lane`): one that dies takes its sessions along, and they are rebuilt from the loom. Running them in
-//! a thread of the own process was the first plan, and is left for programs that are trusted.
+//! The interpreter (`monty`) runs bytecode on its own heap. Its only way outside is a call to the host, and at each
+//! such call it pauses as plain data, so a program that waits in a gate holds neither a thread nor a stack. The
+//! interpreter is young, and some attacks of a program cannot be stopped from inside its process: a value with shared
+//! parts is expanded without bound when it is handed over, and an allocator can refuse only by ending the process. So
+//! sessions live in worker processes (`worker_handle`): a worker that dies loses its sessions, and they are rebuilt
+//! from the loom. Running sessions in a thread of the host process was the first plan, and remains for trusted
+//! programs.
 //!
-//! Memory, processor time and output are watched between instructions (`meter`, `memory`); a session that passes its
-//! memory inside of one native call by far ends its worker, and one that stays in one for too long has its worker ended.
+//! Memory, processor time and output are checked between instructions (`meter`, `memory`). A session that exceeds its
+//! memory by far inside of one native call ends its worker, and the worker of a session that stays in one native call
+//! for too long is killed.
 
 mod host;
 mod last_expression;

@@ -1,8 +1,8 @@
-//! One interpreter: a program from its text to what it leaves, stopping at each call of a gate.
+//! One interpreter: runs a program from its text to its output, and pauses at each gate call.
 //!
-//! Names are bound before each program, so a program that takes a gate's name for itself has it for its own length. What
-//! ends a program is decided here, outside of the language: an answer that stops it drops it where it stands, which runs
-//! nothing of it, and a limit that was latched ends it whatever it made of the news.
+//! Names are bound before each program, so a program that reassigns the name of a gate has the change only for its own
+//! run. The end of a program is decided here, outside of the language: an answer that stops the program drops it at
+//! that call, so none of its code runs any more, and a latched limit ends it whatever it does with the exception.
 
 use monty::{Dump, MontyRepl, MontyRun, ReplFunctionCall, ReplProgress, ReplStartError, Session as Dumped, SessionRef};
 use monty_types::{
@@ -20,12 +20,12 @@ use super::wire::{
 };
 use crate::limits;
 
-/// What every snapshot begins with: another version of either reads another language.
+/// The header of every snapshot. Another version of the format or of the interpreter cannot be read.
 pub(super) const HEADER: &[u8] = b"cantrip python snapshot 1, monty 0.0.23\n";
 
 type Progress = Result<ReplProgress, Box<ReplStartError>>;
 
-/// An interpreter with what it is charged for.
+/// An interpreter, with the memory that is counted for it.
 #[derive(Debug)]
 pub(super) struct Session {
     held: SessionMemory,
@@ -39,9 +39,9 @@ pub(super) struct Session {
 struct Core {
     id: u64,
     spec: SandboxSpec,
-    /// Of the sequence that the seed began.
+    /// The state of the random sequence that the seed starts.
     random: u64,
-    /// Programs the interpreter was given: it names them by their number.
+    /// The number of programs that the interpreter has received; it names them by their number.
     fed: u64,
 }
 
@@ -49,23 +49,23 @@ struct Core {
 enum State {
     Idle(Box<MontyRepl>),
     Waiting(Box<ReplFunctionCall>, Box<Running>),
-    /// Nothing more can come of it.
+    /// The session cannot continue.
     Over,
 }
 
-/// A program under way.
+/// A running program.
 #[derive(Debug)]
 struct Running {
     meter: Meter,
     now_ms: i64,
     shown: WrappedProgram,
-    /// The name that the interpreter gave it.
+    /// The name that the interpreter gave the program.
     name: String,
-    /// Its first step has not been taken: an error can be one of compiling it.
+    /// True before the first step: an error can still be a compile error.
     unbegun: bool,
 }
 
-/// What is kept of a session beside its interpreter.
+/// The saved state of a session: the interpreter and the state outside of it.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct SavedSession {
     random: u64,
@@ -74,7 +74,7 @@ struct SavedSession {
 }
 
 impl Session {
-    /// `hard`: passing the memory limit by far ends the process.
+    /// Creates a session. With `hard`, exceeding the memory limit by far ends the process.
     pub(super) fn new(id: u64, spec: SandboxSpec, hard: bool, cancelled: CancelledSessions) -> Self {
         let mut held = SessionMemory::NOTHING;
         let hard_bytes = hard.then(|| spec.limits.memory_bytes.saturating_add(limits::PYTHON_SLACK_BYTES));
@@ -85,7 +85,7 @@ impl Session {
         Self { held, hard_bytes, cancelled, core, state: State::Idle(Box::new(repl)) }
     }
 
-    /// A session as its snapshot has it; none if that cannot be read here.
+    /// Restores a session from a snapshot; `None` if the snapshot cannot be read.
     pub(super) fn load(
         id: u64,
         spec: SandboxSpec,
@@ -110,7 +110,7 @@ impl Session {
         Some(session)
     }
 
-    /// The session as bytes; none while a program waits.
+    /// Returns a snapshot of the session; `None` while a program waits.
     pub(super) fn dump(&self) -> Option<Vec<u8>> {
         let State::Idle(repl) = &self.state else { return None };
         let interpreter = monty::dump("program", None, SessionRef::Idle(repl)).ok()?;
@@ -190,14 +190,14 @@ fn tracker(spec: &SandboxSpec) -> ResourceTracker {
 const RAND: &str = "rand";
 const NOW: &str = "now";
 
-/// What a function that the interpreter does not have itself comes to.
+/// The host's reaction to a call of a function that is not built into the interpreter.
 enum HostCall {
     Gate(u32),
     Answers(ExtFunctionResult),
 }
 
 impl Core {
-    /// Goes on until the program waits for a gate or is over.
+    /// Runs the program until it waits for a gate or ends.
     fn advance(&mut self, mut progress: Progress, mut running: Running) -> (State, Message) {
         loop {
             running.meter.check_limits();
@@ -249,8 +249,8 @@ impl Core {
         }
     }
 
-    /// Whether the interpreter takes this text as a program. Asked only of one that failed before it did anything that
-    /// could be seen from here, so as to tell an error of the text from an error that it raised.
+    /// Returns true if the interpreter compiles this text. It is used only for a program that failed before its first
+    /// visible step, to distinguish a compile error from an exception that the program raised.
     fn compiles(&self, source: &str) -> bool {
         let bound = self.spec.gates.iter().map(String::as_str).chain([RAND, NOW]).map(str::to_owned).collect();
         uncounted(|| MontyRun::new(source.to_owned(), "program", bound, CompileOptions::default()).is_ok())
@@ -277,7 +277,7 @@ impl Core {
         }
     }
 
-    /// The next number of the sequence that the seed began (splitmix64), as a fraction of one.
+    /// Returns the next number of the sequence that the seed starts (splitmix64), as a fraction of one.
     fn random(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.random;
@@ -303,7 +303,7 @@ fn runtime_error(message: String) -> MontyException {
     MontyException::new(ExcType::RuntimeError, Some(message))
 }
 
-/// What the language asks of an operating system: the clock answers, nothing else is there.
+/// Answers a call to the operating system: the clock answers, everything else is refused.
 fn answer_os_call(asked: &OsFunctionCall, now_ms: i64) -> ExtFunctionResult {
     let refused = |kind: ExcType| {
         let message = format!("{} is refused: only gates reach outside", asked.name());
@@ -350,7 +350,7 @@ fn answer_os_call(asked: &OsFunctionCall, now_ms: i64) -> ExtFunctionResult {
     }
 }
 
-/// A reading of the clock as a calendar has it, so many seconds east of Greenwich.
+/// Converts a clock reading to a calendar date and time, at this many seconds east of Greenwich.
 fn moment(now_ms: i64, offset_seconds: i32) -> Option<MontyDateTime> {
     let local = now_ms.checked_add(i64::from(offset_seconds) * 1000)?;
     let at = jiff::civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
@@ -368,7 +368,7 @@ fn moment(now_ms: i64, offset_seconds: i32) -> Option<MontyDateTime> {
     })
 }
 
-/// The program came to its end.
+/// Finishes a program that completed.
 fn finish_completed(repl: MontyRepl, value: MontyObject, mut running: Running) -> (State, Message) {
     let text = uncounted(|| match (&value, running.shown.is_text()) {
         (MontyObject::String(text), true) => Some(text.clone()).filter(|text| text != "None"),
@@ -390,8 +390,8 @@ fn finish_completed(repl: MontyRepl, value: MontyObject, mut running: Running) -
     (State::Idle(Box::new(repl)), Message::Finished(left))
 }
 
-/// The program was ended: by an accepted answer, or by what the meter has latched. `place` is where it stood, if the
-/// interpreter told.
+/// Finishes a program that was ended by an accepted answer or by a latched limit. `place` is the position at which it
+/// stopped, if the interpreter reported it.
 fn finish_stopped(repl: MontyRepl, mut running: Running, stopped: bool, place: Option<(u32, u32)>) -> (State, Message) {
     running.meter.end_slice();
     let limit = running.meter.limit_reached();
@@ -416,13 +416,14 @@ fn finish_stopped(repl: MontyRepl, mut running: Running, stopped: bool, place: O
     (state, Message::Finished(left))
 }
 
-/// The program ended in an exception, or in a limit that the interpreter tells as one.
+/// Finishes a program that ended in an exception, or in a limit that the interpreter reports as an exception.
 fn finish_raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompiled: bool) -> (State, Message) {
     let kind = error.exc_type();
     if kind == ExcType::TimeoutError && repl.tracker().check_time().is_err() {
         running.meter.out_of_time();
     } else if kind == ExcType::MemoryError {
-        // Programs do not run out of memory otherwise; one that says so itself is taken at its word.
+        // A program gets this error only when it runs out of memory; if it raises the error itself, it is treated the
+        // same.
         running.meter.end(Limit::Memory);
     }
     let stack = (kind == ExcType::RecursionError).then_some(Limit::Stack);

@@ -1,7 +1,8 @@
-//! Keeps sessions and does what is asked of them, one thing at a time.
+//! Holds sessions and executes their commands, one at a time.
 //!
-//! The same code in a thread of this process and in a worker: what differs is how the questions arrive. A panic of the
-//! interpreter costs the session it happened in, which is left where it lies, for its memory may be in any state.
+//! The same code runs in a thread of this process and in a worker process; only the way in which commands arrive
+//! differs. A panic of the interpreter costs the session in which it happened. That session is leaked and not dropped,
+//! because its memory may be in any state.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,12 +19,12 @@ pub(super) struct SessionHost {
 }
 
 impl SessionHost {
-    /// `hard`: a session that passes its memory limit by far ends the process.
+    /// With `hard`, a session that exceeds its memory limit by far ends the process.
     pub(super) fn new(cancelled: CancelledSessions, hard: bool) -> Self {
         Self { sessions: HashMap::new(), cancelled, hard }
     }
 
-    /// Does what is asked; the answer, where there is one.
+    /// Executes a command and returns its answer, if it has one.
     pub(super) fn handle(&mut self, command: Command) -> Option<Message> {
         match command {
             Command::Open { id, spec, snapshot } => {
@@ -47,7 +48,7 @@ impl SessionHost {
                 let dumped = self.with_session(id, |session| Message::Dumped(session.dump()));
                 Some(dumped)
             }
-            // Whatever it was meant for has seen it by now.
+            // The program that the cancellation was meant for has seen it by now.
             Command::Cancel { id } => {
                 self.cancelled.remove(id);
                 None

@@ -1,4 +1,4 @@
-//! Values across the border: JSON in, JSON out.
+//! Conversion between the interpreter's values and JSON.
 
 use monty_types::{DictPairs, MontyObject};
 use num_bigint::BigInt;
@@ -7,13 +7,13 @@ use serde_json::{Map, Number, Value};
 use super::wire::{JsonFault, JsonRule, Kind};
 use crate::limits;
 
-/// The largest integer that JSON's readers hold exactly, plus one.
+/// One more than the largest integer that JSON readers represent exactly.
 const EXACT: i64 = 1 << 53;
 
-/// A value of the language for a JSON value.
+/// Converts a JSON value into a value of the interpreter.
 ///
-/// A number without a fraction is an `int`, however it was written: a record holds its canonical form, which does not
-/// tell 5 from 5.0, and a program must see the same when it is run again.
+/// A number without a fraction becomes an `int`, however it was written: a record holds the canonical form, which does
+/// not distinguish 5 from 5.0, and a program must see the same value when it is run again.
 pub(super) fn object(value: Value) -> MontyObject {
     match value {
         Value::Null => MontyObject::None,
@@ -36,7 +36,8 @@ fn numeral(number: &Number) -> MontyObject {
         return MontyObject::BigInt(BigInt::from(whole));
     }
     let float = number.as_f64().unwrap_or(f64::NAN);
-    // The casts are exact: there is no fraction, and it fits. From 2^64 on JSON's readers make a float of either form.
+    // The casts are exact: there is no fraction, and the value fits. From 2^64 on JSON readers return a float for
+    // either form.
     if float.fract() != 0.0 {
         MontyObject::Float(float)
     } else if float.abs() < 2_f64.powi(63) {
@@ -48,7 +49,7 @@ fn numeral(number: &Number) -> MontyObject {
     }
 }
 
-/// Writes values as JSON within one bound on their size.
+/// Writes values as JSON; one size limit covers all of them.
 #[derive(Debug)]
 pub(super) struct Writer {
     path: String,

@@ -1,7 +1,7 @@
-//! What is said between a medium and the place where its interpreters live.
+//! The protocol between a medium and the workers that hold its interpreters.
 //!
-//! The place may be a thread or another process, so everything here is data. Values travel as JSON text: the frames
-//! around them are read by position, and a reader of frames must not care how deep a value is.
+//! A worker may be a thread or another process, so everything here is data. Values are sent as JSON text inside of the
+//! frames: frames are decoded by position, and the decoding of frames must not depend on the depth of a value.
 
 use std::io::{self, Read, Write};
 
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
-/// Both ends must speak this; a worker says it first.
+/// The protocol version, which both ends must share; a worker sends it first.
 pub(super) const PROTOCOL: u32 = 2;
 
-/// The wards of one program.
+/// The limits of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramLimits {
     pub memory_bytes: usize,
     pub cpu_ms: u64,
-    /// Outside of gates.
+    /// Time inside gates does not count.
     pub wall_ms: u64,
-    /// Counted in levels of recursion, each as [`limits::PYTHON_LEVEL_BYTES`].
+    /// Counted in levels of recursion of [`limits::PYTHON_LEVEL_BYTES`] each.
     pub stack_bytes: usize,
     pub output_shown_bytes: usize,
     pub output_bytes: usize,
@@ -39,29 +39,29 @@ impl Default for ProgramLimits {
     }
 }
 
-/// What a session is made from.
+/// The specification that a session is created from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct SandboxSpec {
-    /// Where the sequence of `rand` begins.
+    /// The seed of `rand`.
     pub seed: u64,
     pub limits: ProgramLimits,
-    /// The names that are bound to gates, in the order by which calls name them.
+    /// The names that are bound to gates. Calls refer to a gate by its index in this list.
     pub gates: Vec<String>,
 }
 
-/// A program.
+/// A program, with its clock reading and its new variables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Program {
     pub source: String,
     pub now_ms: i64,
-    /// The variables that it finds beside those of earlier ones: an object, as JSON.
+    /// Variables in addition to those of earlier programs: a JSON object.
     pub variables: Option<String>,
 }
 
-/// What a place is asked. Every question but the last two is answered by one [`Message`], in order.
+/// A command to a worker. Every command except `Cancel` and `Free` is answered by one [`Message`], in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// A new session, or one as this snapshot has it.
+    /// Opens a new session, or restores one from this snapshot.
     Open {
         id: u64,
         spec: SandboxSpec,
@@ -79,7 +79,7 @@ pub(super) enum Command {
     Dump {
         id: u64,
     },
-    /// The program that it runs ends; one that waits for an answer is ended by [`Given::Cancel`].
+    /// Ends the running program of a session. A program that waits for an answer is ended by [`CallAnswer::Cancel`].
     Cancel {
         id: u64,
     },
@@ -88,58 +88,58 @@ pub(super) enum Command {
     },
 }
 
-/// What a call gets back.
+/// The answer to a gate call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum CallAnswer {
-    /// JSON.
+    /// The call returns this value, as JSON.
     Value(String),
-    /// The text of a `RuntimeError`.
+    /// The call raises a `RuntimeError` with this text.
     Raise(String),
-    /// The program is dropped where it stands.
+    /// The program is dropped at this call.
     Stop,
-    /// The same, and it did not end by its own will.
+    /// The program is dropped at this call because it was cancelled.
     Cancel,
 }
 
-/// What a place answers.
+/// A message from a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// Said once, unasked.
+    /// Sent once, at the start, without a command.
     Hello {
         protocol: u32,
         dump_version: u16,
         counts: bool,
     },
-    /// Whether the session stands.
+    /// True if the session was opened.
     Opened(bool),
     Called {
         gate: u32,
         passed: Result<PassedArguments, JsonFault>,
     },
     Finished(ProgramOutput),
-    /// None if it has no snapshot now.
+    /// `None` if there is no snapshot of the session now.
     Dumped(Option<Vec<u8>>),
-    /// The interpreter broke, or there is no such session.
+    /// The interpreter broke, or the session does not exist.
     Lost,
 }
 
 /// The arguments of a call, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PassedArguments {
-    /// An array.
+    /// A JSON array.
     pub positional: String,
-    /// An array of pairs.
+    /// A JSON array of pairs.
     pub keywords: String,
 }
 
-/// A value that JSON cannot hold, and where it stands.
+/// A value that JSON cannot represent, and its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JsonFault {
     pub path: String,
     pub rule: JsonRule,
 }
 
-/// What JSON asks of a value.
+/// The JSON rule that a value violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum JsonRule {
     Function,
@@ -152,7 +152,7 @@ pub(super) enum JsonRule {
     TooLarge,
 }
 
-/// What a value is that no JSON can hold.
+/// The kind of a value that JSON cannot represent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Bytes,
@@ -167,11 +167,11 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A bound of the sandbox that a program ran into.
+/// A limit of the sandbox that a program reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     Memory,
-    /// Recursion, and the program did not catch the error.
+    /// The recursion limit, if the program did not catch the error.
     Stack,
     Cpu,
     Wall,
@@ -180,7 +180,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether a program is stopped here at a point that no second run would reach.
+    /// Returns true if this limit stops a program at a point that a second run would not reach.
     pub fn rolls_back(self) -> bool {
         match self {
             Self::Memory | Self::Cpu | Self::Wall | Self::Cancelled => true,
@@ -200,20 +200,20 @@ impl Limit {
     }
 }
 
-/// What a program left.
+/// The output of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct ProgramOutput {
     pub console: String,
-    /// How its last expression shows itself; none for `None`.
+    /// The text of the last expression; `None` if its value is Python's `None`.
     pub value: Option<String>,
     pub error: Option<RaisedError>,
     pub cut: u64,
     pub limit: Option<Limit>,
-    /// Where a limit stopped it: line and column in this program, from 1.
+    /// The line and column at which a limit stopped this program, counted from 1.
     pub stopped_at: Option<(u32, u32)>,
-    /// It was stopped by an answer that ends it.
+    /// True if the program was stopped by an answer that ends it.
     pub stopped: bool,
-    /// Processor time.
+    /// Processor time in microseconds.
     pub cpu_us: u64,
 }
 
@@ -226,15 +226,15 @@ impl ProgramOutput {
 /// The exception that ended a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RaisedError {
-    /// The program does not compile; nothing of it ran.
+    /// True if the program does not compile; none of it ran.
     pub uncompiled: bool,
     pub name: String,
     pub message: String,
-    /// Line and column in this program, from 1.
+    /// The line and column in this program, counted from 1.
     pub place: Option<(u32, u32)>,
 }
 
-/// Writes one frame: its length, then itself.
+/// Writes one frame: its length, then its bytes.
 pub(super) fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
     let bytes = postcard::to_stdvec(frame).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).map_err(|_| io::Error::other("a frame is too long"))?;
@@ -243,7 +243,7 @@ pub(super) fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<
     to.flush()
 }
 
-/// Reads one frame; none at the end.
+/// Reads one frame; returns `None` at the end of the input.
 pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {

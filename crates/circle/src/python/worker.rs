@@ -1,4 +1,4 @@
-//! The other side of a worker: a process that keeps sessions and does what its standard input says.
+//! The main function of a worker process, which holds sessions and executes the commands on its standard input.
 
 use std::io::{self, BufReader, BufWriter};
 use std::sync::mpsc;
@@ -10,9 +10,11 @@ use super::session_host::SessionHost;
 use super::wire::{self, Command, Message, PROTOCOL};
 use crate::limits;
 
-/// Serves Python sessions on standard input and output until the input ends: what `cantrip worker --python` does.
+/// Serves Python sessions on standard input and output until the input ends.
 ///
-/// The process must have the [`CountingAllocator`](super::CountingAllocator) allocator, or whoever started it will not have it.
+/// The command `cantrip worker --python` calls it.
+///
+/// The process must use the [`CountingAllocator`](super::CountingAllocator), or the host rejects the worker.
 pub fn serve() -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout());
     wire::write(
@@ -27,7 +29,7 @@ pub fn serve() -> io::Result<()> {
             if let Some(message) = keeper.handle(command)
                 && wire::write(&mut out, &message).is_err()
             {
-                // Nobody hears us any more.
+                // The host has closed its end of the pipe.
                 std::process::exit(0);
             }
         }
@@ -41,6 +43,6 @@ pub fn serve() -> io::Result<()> {
             break;
         }
     }
-    // Whatever runs now runs for nobody.
+    // The host has closed the input, so nothing waits for a running program.
     std::process::exit(0)
 }

@@ -1,9 +1,9 @@
-//! The way to a place where sessions live: a thread of this process, or a worker process.
+//! The handle of a worker that holds sessions: a thread of this process, or a worker process.
 //!
-//! A place does one thing at a time and answers in order. A thread shares the fate of its process: whatever the
-//! interpreter does that cannot be caught, such as running out of stack or asking for more memory than there is, ends
-//! everything. A worker may die of any of it. What it was doing then is answered by how it died, and everything else
-//! that lived in it is gone through no fault of its own.
+//! A worker does one thing at a time and answers in order. A thread shares the fate of its process: a failure of the
+//! interpreter that cannot be caught, such as running out of stack or of memory, ends everything. A worker process may
+//! die of such a failure. The request that it was handling then is answered with the cause of its death, and all its
+//! other sessions are lost through no fault of their own.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,42 +24,42 @@ use super::session_host::SessionHost;
 use super::wire::{self, Command, Limit, Message, PROTOCOL};
 use crate::limits;
 
-/// Why a question has no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerError {
-    /// The place is no more, and this had no part in it.
+    /// The worker is gone, and this request did not cause it.
     Gone,
-    /// It took the place with it.
+    /// This request crashed the worker.
     Crashed,
-    /// It took the place with it by passing this limit where nobody could stop it.
+    /// This request ended the worker by exceeding this limit at a point where it could not be stopped.
     Spent(Limit),
 }
 
-/// What a question is answered with.
+/// The answer to a request.
 pub(super) type WorkerReply = Result<Message, WorkerError>;
 
-/// How long a question may take, and what it has passed when it takes longer.
+/// The longest time that a request may take, and the limit that it has reached if it takes longer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestTimeout {
     pub time: Duration,
     pub limit: Limit,
 }
 
-/// The way to one place.
+/// The handle of one worker.
 pub(super) trait WorkerHandle: Send + Sync + fmt::Debug {
-    /// Answered once, in the order of asking, also when the place ends.
+    /// Sends a command that gets one answer, in the order of the requests, also when the worker ends.
     fn ask(&self, command: Command, patience: RequestTimeout, reply: oneshot::Sender<WorkerReply>);
 
-    /// Nobody waits for these.
+    /// Sends a command that gets no answer.
     fn send(&self, command: Command);
 
     fn is_alive(&self) -> bool;
 
-    /// Sessions that live there.
+    /// The number of sessions in the worker.
     fn sessions(&self) -> &AtomicUsize;
 }
 
-/// A thread of this process.
+/// A worker in a thread of this process.
 #[derive(Debug)]
 pub(super) struct WorkerThread {
     commands: mpsc::Sender<(Command, Option<oneshot::Sender<WorkerReply>>)>,
@@ -72,7 +72,7 @@ impl WorkerThread {
         let (commands, taken) = mpsc::channel::<(Command, Option<oneshot::Sender<WorkerReply>>)>();
         let cancelled = CancelledSessions::default();
         let mut keeper = SessionHost::new(cancelled.clone(), false);
-        // Nobody joins it: it ends with its last lane, or with the slice that runs then.
+        // The thread is not joined: it ends when its last handle is dropped, or with the slice that runs then.
         thread::Builder::new().name("python".to_owned()).stack_size(limits::PYTHON_STACK_BYTES).spawn(move || {
             for (command, reply) in taken {
                 let message = keeper.handle(command);
@@ -117,7 +117,7 @@ pub(super) struct WorkerProcess {
 
 type QueuedRequest = (Command, Option<(RequestTimeout, oneshot::Sender<WorkerReply>)>);
 
-/// What the threads that mind a worker share.
+/// The state that the threads of a worker process share.
 #[derive(Debug, Default)]
 struct WorkerState {
     ended: AtomicBool,
@@ -128,9 +128,9 @@ struct WorkerState {
 #[derive(Debug, Default)]
 struct PendingRequests {
     queue: VecDeque<(RequestTimeout, oneshot::Sender<WorkerReply>)>,
-    /// Since when the first of them is being answered.
+    /// The time at which the worker began to handle the first request of the queue.
     since: Option<Instant>,
-    /// It was killed because the first of them took too long.
+    /// The limit of the first request, if the worker was killed because that request took too long.
     late: Option<Limit>,
 }
 
@@ -148,14 +148,14 @@ impl WorkerState {
 }
 
 impl WorkerProcess {
-    /// Starts a worker. `said` hears once whether it is one of ours.
+    /// Starts a worker process. `said` receives once whether it is a worker of this version.
     pub(super) fn start(program: &Path, said: mpsc::Sender<bool>) -> io::Result<Self> {
         let mut child = Start::new(program)
             .args(["worker", "--python"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // It needs nothing of ours, and what it does not have it cannot lose.
+            // The worker needs no variables of this process, and cannot leak what it does not have.
             .env_clear()
             .current_dir("/")
             .spawn()?;
@@ -197,7 +197,7 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands questions to the worker, and kills it when one of them takes too long.
+/// Sends requests to the worker, and kills it when one of them takes too long.
 fn ask(to: ChildStdin, taken: &mpsc::Receiver<QueuedRequest>, minded: &WorkerState, child: &Mutex<Child>) {
     let mut to = BufWriter::new(to);
     loop {
@@ -220,7 +220,8 @@ fn ask(to: ChildStdin, taken: &mpsc::Receiver<QueuedRequest>, minded: &WorkerSta
                     waiting.since.get_or_insert_with(Instant::now);
                 }
                 drop(waiting);
-                // Whoever hears it end tells everyone who waits.
+                // A failed write is ignored: `read_replies` sees the end of the worker and answers all waiting
+                // requests.
                 let _ = wire::write(&mut to, &command);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -232,13 +233,13 @@ fn ask(to: ChildStdin, taken: &mpsc::Receiver<QueuedRequest>, minded: &WorkerSta
                     let _ = lock(child).kill();
                 }
             }
-            // Nobody can ask any more; without its input the worker ends.
+            // All handles are dropped; without its input the worker ends.
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// Hears the worker's answers, to its end.
+/// Reads the answers of the worker until it ends.
 fn read_replies(from: ChildStdout, said: &mpsc::Sender<bool>, minded: &WorkerState, child: &Mutex<Child>) {
     let mut from = BufReader::new(from);
     let greeted = match wire::read::<Message>(&mut from) {
@@ -257,7 +258,7 @@ fn read_replies(from: ChildStdout, said: &mpsc::Sender<bool>, minded: &WorkerSta
     }
     let status = {
         let mut child = lock(child);
-        // It has said its last; one that goes on regardless is none of ours.
+        // The worker has closed its output; it is killed in case it still runs.
         let _ = child.kill();
         child.wait()
     };
@@ -270,7 +271,7 @@ fn read_replies(from: ChildStdout, said: &mpsc::Sender<bool>, minded: &WorkerSta
     }
 }
 
-/// What the question that was being answered has come to.
+/// Returns the error for the request that the worker was handling when it ended.
 fn error_of(status: Option<ExitStatus>, late: Option<Limit>) -> WorkerError {
     let signal = status.and_then(|status| status.signal());
     match late {

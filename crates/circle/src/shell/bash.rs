@@ -1,4 +1,4 @@
-//! Talking to a bash in its cage: a command in, its output and how it ended out.
+//! Communication with a bash in its cage: sends a command, reads its output and its exit status.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -16,7 +16,7 @@ use super::sweep::Sweep;
 use super::{Bounds, SHELL, Shell};
 use crate::limits::{COMMAND_ERROR_BYTES, PATH_BYTES_MAX, SHELL_OUTPUT_SHOWN_BYTES, SHELL_START_MS};
 
-/// A bash at rest. Dropping it, or a future of it, ends every process in its cage.
+/// An idle bash. Dropping it, or one of its futures, ends every process in its cage.
 #[derive(Debug)]
 pub(super) struct Bash {
     commands: Sender,
@@ -31,28 +31,28 @@ impl Drop for Bash {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct CommandResult {
     pub(super) status: i64,
     pub(super) folder: String,
     pub(super) output: OutputBuffer,
-    /// The shell ended with it.
+    /// True if the shell ended with the command.
     pub(super) over: bool,
 }
 
-/// Why a command came to nothing. The cage is gone with it.
+/// The reason why a command has no result. Its cage is gone.
 #[derive(Debug)]
 pub(super) enum CommandError {
     Exceeded(ExceededBound),
     Wall,
     Output,
-    /// It stopped talking.
+    /// The bash no longer answers.
     Lost,
 }
 
 impl Bash {
-    /// Makes a cage, and waits until its bash is there.
+    /// Starts a cage, and waits until its bash is ready.
     pub(super) async fn start(shell: &Shell, bounds: Bounds) -> Result<Self, Refusal> {
         let unavailable = |cause: String| Refusal::from(codes::sandbox_unavailable(SHELL, cause));
         let (bubblewrap, root) = (shell.find_bubblewrap()?, shell.root()?);
@@ -80,7 +80,7 @@ impl Bash {
         })
     }
 
-    /// What bash, or bubblewrap in its place, says about itself: up to a NUL, or to the end.
+    /// Reads the greeting of bash, or the error of bubblewrap in its place: up to a NUL, or to the end.
     async fn read_greeting(&mut self) -> Option<Vec<u8>> {
         let mut said = Vec::new();
         loop {
@@ -95,13 +95,14 @@ impl Bash {
         }
     }
 
-    /// Runs a command to its end. When this gives an error the cage is no more.
+    /// Runs a command to its end. After an error the cage is gone.
     pub(super) async fn run(&mut self, command: &str, bounds: Bounds) -> Result<CommandResult, CommandError> {
         self.inmate.begin_command(bounds);
         let ran = timeout(bounds.wall, self.execute(command, bounds)).await;
         let unfinished = match ran {
             Ok(Ok(ran)) if !ran.over => return Ok(ran),
-            // What bash leaves behind ends with it; it is waited for, so that nothing is there when this returns.
+            // Processes that bash leaves behind end with it. Their end is awaited, so that none exists when this
+            // returns.
             Ok(Ok(ran)) => {
                 let status = self.exit_status().await;
                 match self.inmate.exceeded_bound() {
@@ -120,10 +121,10 @@ impl Bash {
         })
     }
 
-    /// Takes away the privileges that files of the project were given in this cage.
+    /// Removes the privileges that files of the project were given in this cage.
     pub(super) async fn sweep(&self) -> Sweep {
         let inmate = Arc::clone(&self.inmate);
-        // A search that panicked has looked at too little.
+        // A search that panicked is incomplete.
         tokio::task::spawn_blocking(move || inmate.sweep()).await.unwrap_or_else(|_| Sweep::unfinished())
     }
 
@@ -152,7 +153,7 @@ impl Bash {
             Some((said, format!("\0{mark}\0").into_bytes()))
         };
         tokio::pin!(asked);
-        // Read all the while: a command that cannot print stands still.
+        // The output is read all the time, because a command that cannot print is blocked.
         let (said, mark) = loop {
             tokio::select! { biased;
                 told = &mut asked => match told {
@@ -164,7 +165,7 @@ impl Bash {
                 },
                 read = printed.read(output) => match read? {
                     true => {}
-                    // Everyone who could print is gone; whether bash is, its report says.
+                    // All processes that could print are gone; the report shows whether bash is gone too.
                     false => match asked.as_mut().await {
                         Some(told) => break told,
                         None => return Ok(CommandResult { status: -1, folder: String::new(), output: printed, over: true }),
@@ -183,7 +184,7 @@ impl Bash {
     }
 }
 
-/// How a command ended, and in which folder; none if the shell is gone.
+/// Reads the exit status of a command and its final folder; `None` if the shell is gone.
 async fn report(control: &mut Receiver) -> Option<(i64, String)> {
     let mut said = Vec::new();
     while !said.ends_with(b"\0") {
@@ -196,30 +197,30 @@ async fn report(control: &mut Receiver) -> Option<(i64, String)> {
     Some((status.parse().ok()?, folder.to_owned()))
 }
 
-/// What bubblewrap complains of, in one line.
+/// Returns the first line of bubblewrap's error message.
 fn error_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     said.lines().next().unwrap_or_default().trim_start_matches("bwrap: ").to_owned()
 }
 
-/// Something that no command can have printed: it is made after the command is over.
+/// Returns a mark that no command can have printed, because it is created after the command has ended.
 fn mark() -> String {
     let chance = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", chance(), chance())
 }
 
-/// What a command prints: its beginning and its end are kept, all of it is counted.
+/// The output of a command: the beginning and the end are kept, and all bytes are counted.
 #[derive(Debug)]
 pub(super) struct OutputBuffer {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// Bytes between the two that were dropped.
+    /// The number of dropped bytes between the beginning and the end.
     dropped: u64,
     limit: u64,
     piece: Vec<u8>,
 }
 
-/// Half is kept from the beginning and half from the end: what went wrong stands at the end, what was done at the start.
+/// One half is kept from the beginning, which shows what was done, and one from the end, where errors usually are.
 const HALF: usize = SHELL_OUTPUT_SHOWN_BYTES / 2;
 
 impl OutputBuffer {
@@ -231,14 +232,14 @@ impl OutputBuffer {
         self.head.len() as u64 + self.dropped + self.tail.len() as u64
     }
 
-    /// Reads what is there; false at the end.
+    /// Reads the available output; returns false at the end.
     async fn read(&mut self, output: &mut Receiver) -> Result<bool, CommandError> {
         self.piece.clear();
         let count = output.read_buf(&mut self.piece).await.unwrap_or(0);
         let room = HALF.saturating_sub(self.head.len()).min(count);
         self.head.extend_from_slice(&self.piece[..room]);
         self.tail.extend_from_slice(&self.piece[room..]);
-        // Twice as much as is shown, so that not every piece moves all of it.
+        // Twice the shown size is kept, so that not every read moves the whole buffer.
         if self.tail.len() > 4 * HALF {
             let drop = self.tail.len() - 2 * HALF;
             self.tail.drain(..drop);
@@ -276,7 +277,7 @@ impl OutputBuffer {
         self.head.truncate(self.head.len() - (mark.len() - from_tail));
     }
 
-    /// As it is shown, with how much of how much.
+    /// Returns the output as it is shown, and the numbers of bytes shown and in total if some were dropped.
     pub(super) fn render(mut self) -> (String, Option<(u64, u64)>) {
         let total = self.total();
         if self.tail.len() > HALF {

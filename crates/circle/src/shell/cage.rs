@@ -1,11 +1,11 @@
-//! The cage: what bubblewrap is told.
+//! The cage: the arguments of bubblewrap.
 //!
-//! Everything is a namespace of its own: processes (the cage's own first process dies with us, and all others with it),
-//! users (no capability, and no further namespaces), mounts, messages, host name and, unless it was let in, the network.
-//! The root is an empty folder in memory, made read-only after the system's programs and the project were put into it.
-//! `/proc` shows the cage's own processes and cannot be written: to a process that is root outside, its switches would
-//! be this machine's. A filter refuses the system calls that would leave privileges behind ([`filter`](super::filter)), and
-//! bubblewrap mounts everything `nosuid`.
+//! The cage has its own namespace for everything: processes (the first process of the cage dies with this process, and
+//! all others die with it), users (no capabilities, and no further namespaces), mounts, IPC, host name and, unless it
+//! is allowed, the network. The root is an empty folder in memory, which becomes read-only after the system's programs
+//! and the project were mounted in it. `/proc` shows the cage's own processes and cannot be written: if this process is
+//! root, the switches in it would be those of the whole machine. A filter refuses the system calls that would leave
+//! privileges behind ([`filter`](super::filter)), and bubblewrap mounts everything `nosuid`.
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,10 +22,10 @@ use crate::limits::{SHELL_ETC_BYTES, SHELL_FILES_OPEN, SHELL_TMP_BYTES};
 
 const PRELUDE: &str = include_str!("prelude.sh");
 
-/// The system's programs.
+/// The folders of the system's programs.
 const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
-/// What programs need to know of this machine; nothing here is secret.
+/// The system configuration that programs need; none of it is secret.
 const ETC: [&str; 12] = [
     "/etc/alternatives",
     "/etc/ld.so.cache",
@@ -41,26 +41,26 @@ const ETC: [&str; 12] = [
     "/etc/protocols",
 ];
 
-/// What only a network makes use of.
+/// The system configuration that only network programs need.
 const ETC_NETWORK: [&str; 5] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/services"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The command that makes a cage with a bash in it.
+/// The command that starts a cage with a bash in it.
 #[derive(Debug)]
 pub(super) struct CageCommand {
     pub(super) command: Command,
-    /// The filter of its system calls. The command names this file by its number and has to inherit it.
+    /// The seccomp filter. The command refers to this file by its descriptor number and must inherit it.
     pub(super) filter: OwnedFd,
-    /// The paths of the project that it covers, from its root.
+    /// The paths of the project that are covered in the cage, relative to the root of the project.
     pub(super) covered: HashSet<String>,
-    /// Whether the project can be changed in it.
+    /// True if the project can be changed in the cage.
     pub(super) writes: bool,
 }
 
 impl Shell {
-    /// The command that makes a cage with a bash in it.
+    /// Builds the command that starts a cage with a bash in it.
     pub(super) fn cage_command(&self, bubblewrap: &Path, bounds: &super::Bounds) -> Result<CageCommand, Refusal> {
         let root = self.root()?;
         let filter = filter::sealed_file().map_err(|error| {
@@ -116,7 +116,8 @@ impl Shell {
             .replace("@PROCESSES@", &bounds.processes.to_string());
         args.flags(&["bash", "--noprofile", "--norc", "-c", &prelude, "shell"]);
         let mut command = Command::new(bubblewrap);
-        // What bubblewrap itself is given stands in the cage too, as the environment of its first process.
+        // The environment of bubblewrap is visible in the cage too, as that of its first process, so it holds only
+        // `PATH`.
         command.args(args.0).env_clear().env("PATH", PATH).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let below = |mask: &Mask| mask.path().strip_prefix(&root).ok().map(|path| path.to_string_lossy().into_owned());
@@ -124,7 +125,7 @@ impl Shell {
         Ok(CageCommand { command, filter, covered, writes: !self.read_only })
     }
 
-    /// The project, as the disk has it.
+    /// Returns the canonical path of the project.
     pub(super) fn root(&self) -> Result<PathBuf, Refusal> {
         let unusable = |rule: &str| Refusal::from(codes::sandbox_unavailable(SHELL, format!("its root {rule}")));
         let root = self.root.canonicalize().map_err(|_| unusable("is not there"))?;
@@ -134,7 +135,7 @@ impl Shell {
         Ok(root)
     }
 
-    /// The files that make up spells, as the disk has them. One that is not there cannot be covered.
+    /// Returns the canonical paths of the files that make up spells. A file that does not exist cannot be covered.
     pub(super) fn existing_spells(&self) -> Vec<PathBuf> {
         self.spells.iter().filter_map(|path| path.canonicalize().ok()).collect()
     }
@@ -169,7 +170,7 @@ impl Arguments {
         self.0.extend(paths.iter().map(Into::into));
     }
 
-    /// A path, where it lies.
+    /// Mounts a path at its own location.
     fn bind(&mut self, how: &str, path: &Path) {
         self.paths(&[how.as_ref(), path, path]);
     }

@@ -1,8 +1,8 @@
-//! The kernel's own count of a cage's processes.
+//! The kernel's own limit on the processes of a cage.
 //!
-//! To a process that is root outside, the kernel's limit of processes for a user does not apply, and whoever counts from
-//! outside comes too late: thousands are made between two looks. So where this process may make a control group, each cage
-//! gets one of its own. Where it may not, it is hardly root, and the limit for a user holds.
+//! If this process is root, the kernel's per-user limit on processes does not apply, and counting from outside comes
+//! too late: thousands of processes can start between two checks. So each cage gets its own control group if this
+//! process may create one. If it may not, it is most likely not root, and the per-user limit applies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use crate::limits::{SHELL_GONE_MS, SHELL_PROCESSES_BEYOND, SHELL_TICK_MS};
 
-/// A control group. It is taken away when nobody is in it any more.
+/// A control group. It is removed when it is empty.
 #[derive(Debug)]
 pub(super) struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// A group of a few processes more than these, so that passing the bound is seen before the kernel says no. None where
-    /// the kernel gives us none.
+    /// Creates a group that allows a few more processes than the bound, so that the excess is seen before the kernel
+    /// refuses a process. Returns `None` if the kernel does not allow a group.
     pub(super) fn of(processes: u64) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("cantrip-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -34,7 +34,7 @@ impl ControlGroup {
         Some(roster)
     }
 
-    /// The same program, which enters the group before it begins.
+    /// Returns a command that runs the same program inside of the group.
     pub(super) fn wrap_command(&self, command: &Command) -> Command {
         const ENTER: &str = r#"echo 0 > "$1" && shift && exec "$@""#;
         let mut entering = Command::new("/bin/sh");
@@ -51,7 +51,7 @@ impl ControlGroup {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // Processes that were killed leave it a moment later.
+        // Killed processes leave the group a moment later.
         let path = std::mem::take(&mut self.0);
         if fs::remove_dir(&path).is_err() {
             thread::spawn(move || {
@@ -66,7 +66,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The group that this process is in, where one below it can count processes.
+/// Returns the group of this process, if a group below it can count processes.
 fn above() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().find_map(|line| {
@@ -84,7 +84,7 @@ fn above() -> Option<PathBuf> {
     })
 }
 
-/// Takes away what processes that are gone left behind. One that is not empty stays.
+/// Removes the groups of processes that are gone. A group that is not empty stays.
 fn sweep(above: &Path) {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
     for entry in entries {
@@ -96,7 +96,7 @@ fn sweep(above: &Path) {
     }
 }
 
-/// Whether a program is there: a name is looked for where programs are.
+/// Returns true if a program exists; a bare name is searched in `PATH`.
 pub(super) fn is_there(program: &Path) -> bool {
     if program.components().count() > 1 {
         return program.exists();

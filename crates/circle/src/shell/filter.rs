@@ -1,9 +1,9 @@
 //! The system calls that a cage refuses.
 //!
-//! A file that is written in a cage lies in the project afterwards, where it belongs to the person who runs the cage. A
-//! setuid program made there would lend that person's rights to everybody on the machine, so no file may get such a bit
-//! in the first place. The kernel offers one way to enforce that for all programs of a cage: a seccomp filter, which
-//! bubblewrap loads before the first of them starts and which none of them can take off again.
+//! A file that is written in a cage stays in the project afterwards, and it belongs to the person who runs the cage. A
+//! setuid program made there would give that person's rights to every user of the machine, so no file may get such a
+//! bit in the first place. The kernel offers one way to enforce that for all programs of a cage: a seccomp filter.
+//! bubblewrap loads it before the first program starts, and no program can remove it.
 //!
 //! The filter sees the number and the arguments of a system call but cannot follow a pointer. So:
 //!
@@ -11,9 +11,9 @@
 //! - `mknod` makes files, pipes and sockets only; every other kind gets `EPERM`;
 //! - `openat2` and `io_uring` carry modes behind pointers and get `ENOSYS`; programs fall back to the older calls;
 //! - extended attributes (file capabilities are one of them) get `EOPNOTSUPP`, as on a file system that has none, which
-//!   `cp -a` and `tar` take without complaint;
+//!   `cp -a` and `tar` accept without an error;
 //! - calls that are newer than this table get `ENOSYS`, as on an older kernel;
-//! - calls of another architecture (32-bit programs) would need a table of their own and end the program.
+//! - calls of another architecture (32-bit programs) would need their own table and end the program.
 //!
 //! The program is written here as data, because it is small: a library for it would be larger than the table.
 
@@ -24,27 +24,28 @@ use crate::child_process;
 
 /// The setuid, setgid and sticky bits.
 const SPECIAL_BITS: u32 = 0o7000;
-/// `O_CREAT` and the bit that tells `O_TMPFILE` from `O_DIRECTORY`: only with these does `open` look at its mode.
+/// `O_CREAT` and the bit that distinguishes `O_TMPFILE` from `O_DIRECTORY`: `open` uses its mode only with these.
 const CREATING_FLAGS: u32 = 0o100 | 0o20_000_000;
 const FILE_TYPE_MASK: u32 = 0o170_000;
-/// The kinds of file that `mknod` may make: a plain file (said in two ways), a pipe and a socket.
+/// The kinds of file that `mknod` may make: a plain file (which has two encodings), a pipe and a socket.
 const NODE_TYPES_ALLOWED: [u32; 4] = [0, 0o100_000, 0o010_000, 0o140_000];
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 const EOPNOTSUPP: u32 = 95;
 
-/// The newest system call that this table was checked against (`file_setattr`); new calls have one number everywhere.
+/// The newest system call that this table was checked against (`file_setattr`). New calls have the same number on every
+/// architecture.
 const NEWEST_KNOWN_CALL: u32 = 469;
 
-/// What the filter does about a system call. Numbers are positions of arguments, from 0.
+/// The action of the filter for a system call. The numbers are positions of arguments, from 0.
 #[derive(Debug, Clone, Copy)]
 enum Rule {
-    /// Answers with this error.
+    /// Returns this error.
     Refuse(u32),
     /// Refuses a mode with special bits.
     Mode(u32),
-    /// Refuses a mode with special bits if the flags say that a file may be created.
+    /// Refuses a mode with special bits if the flags can create a file.
     Create { flags: u32, mode: u32 },
     /// Refuses a mode with special bits or of a file type that is not allowed.
     Node(u32),
@@ -100,7 +101,7 @@ const ARCHITECTURE: Option<u32> = None;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 const RULES: [(u32, Rule); 0] = [];
 
-/// One instruction of the kernel's packet filter: what to do, how far to jump, and a constant.
+/// One instruction of the kernel's packet filter: an operation, two jump distances and a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Instruction {
     code: u16,
@@ -154,7 +155,7 @@ impl Instruction {
 }
 
 impl Rule {
-    /// The instructions for a call that this rule is about. They end with an answer on every path.
+    /// Returns the instructions for a call that this rule covers. Every path ends with an answer.
     fn instructions(self) -> Vec<Instruction> {
         use Instruction as I;
         match self {
@@ -188,7 +189,7 @@ impl Rule {
     }
 }
 
-/// The whole filter; none where the calls of this architecture are not known.
+/// Builds the whole filter; `None` if the calls of this architecture are not known.
 fn program() -> Option<Vec<Instruction>> {
     use Instruction as I;
     let mut program = vec![I::load(4), I::jump_if_equal(ARCHITECTURE?, 1, 0), I::KILL_PROCESS, I::load(0)];
@@ -196,7 +197,7 @@ fn program() -> Option<Vec<Instruction>> {
     program.extend([I::jump_if_greater(NEWEST_KNOWN_CALL, 0, 1), I::answer(ENOSYS)]);
     for (call, rule) in RULES.into_iter().chain(RULES_SHARED) {
         let body = rule.instructions();
-        // A body has less than a dozen instructions.
+        // A body has fewer than a dozen instructions.
         program.push(I::jump_if_equal(call, 0, body.len() as u8));
         program.extend(body);
     }
@@ -204,7 +205,7 @@ fn program() -> Option<Vec<Instruction>> {
     Some(program)
 }
 
-/// Whether this machine's system calls are known; a cage without a filter is not made.
+/// Returns true if the system calls of this architecture are known. Without a filter no cage is started.
 pub(super) fn is_supported() -> bool {
     ARCHITECTURE.is_some()
 }

@@ -1,4 +1,4 @@
-//! The gate `shell`: a command, run in the bash of the entity that asks.
+//! The gate `shell`: runs a command in the bash of the calling entity.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ pub(super) struct ShellGate {
     shell: Shell,
 }
 
-/// What an entity's calls leave for the next one.
+/// The state that an entity's calls leave for the next call.
 enum ShellState {
     Bash(Bash),
-    /// The bash it had is gone, for this reason.
+    /// The previous bash is gone, for this reason.
     Lost(&'static str),
 }
 
@@ -55,7 +55,7 @@ impl Gate for ShellGate {
         &self.promises
     }
 
-    /// Nobody knows what a command reaches for, so it needs leave for all of it.
+    /// The files and hosts that a command uses are not known in advance, so it needs permission for all of them.
     fn resource_accesses(&self, _: &Map<String, Value>) -> Vec<ResourceAccess> {
         let all = || (".".to_owned(), String::new());
         let (written, path) = all();
@@ -80,7 +80,7 @@ impl Gate for ShellGate {
         let bounds = self.shell.bounds.within(&call.limits);
         let kept = call.sessions.take::<ShellState>(SHELL);
         let earlier = call.sessions.was_used_before(SHELL);
-        // Whoever comes next finds this, unless the bash is given back below.
+        // The next call finds this state, unless the bash is put back below.
         call.sessions.put(SHELL, ShellState::Lost("the command before was cut off"));
         let (mut bash, lost) = match kept {
             Some(ShellState::Bash(bash)) => (bash, None),

@@ -1,9 +1,9 @@
-//! What of the project does a shell not see?
+//! Which parts of the project are hidden or read-only in a shell?
 //!
-//! Keys and the store are covered; the records of the repository can be read and not changed, because a hook written
-//! there is a program that the next person runs. These are the same names that the file gates refuse. What decides about
-//! later casts (`cantrip.toml`, `AGENTS.md`, spells) can be read and not changed either, under none of its names: nobody
-//! can be asked from inside a command.
+//! Keys and the store are covered. The records of the repository can be read and not changed, because a hook written
+//! there is a program that the next person runs. These are the same names that the file gates refuse. Files that decide
+//! about later casts (`cantrip.toml`, `AGENTS.md`, spells) can be read and not changed either, under any of their
+//! names, because no approval can be requested from inside a command.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,30 +13,31 @@ use std::path::{Path, PathBuf};
 use crate::gate::builtin::{is_hidden, protection_reason};
 use crate::limits::{SHELL_MASKS_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 
-/// What lies over a path of the project.
+/// A mount that covers a path of the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mask {
     /// An empty file.
     File(PathBuf),
     /// An empty folder.
     Folder(PathBuf),
-    /// Itself, but not to be changed.
+    /// The path itself, read-only.
     ReadOnly(PathBuf),
 }
 
-/// There is more to be covered, or to be looked through, than a cage takes.
+/// There is more to cover, or to search, than the limits of a cage allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// Everything in this folder that has to be covered; `spells` are further files of it that decide about later casts.
+/// Returns everything in this folder that has to be covered. `spells` are further files in it that decide about later
+/// casts.
 pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMany> {
     let mut masks = Vec::new();
-    // Files with several names, and those of them that decide about later casts.
+    // Files with several names, and the inodes of those that decide about later casts.
     let (mut linked, mut protected) = (Vec::new(), HashSet::new());
     let mut folders = vec![(root.to_owned(), 0)];
     let mut looked = 0;
     while let Some((folder, depth)) = folders.pop() {
-        // What this process cannot read, the shell, which is the same user, cannot either.
+        // A folder that this process cannot read is unreadable to the shell too, which runs as the same user.
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
             looked += 1;
@@ -44,7 +45,7 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
                 return Err(TooMany);
             }
             let Ok(kind) = entry.file_type() else { continue };
-            // A link leads to something that is covered under its own name, or that is not in the cage.
+            // The target of a link is covered under its own name, or is not in the cage.
             if kind.is_symlink() {
                 continue;
             }
@@ -80,13 +81,13 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
     Ok(masks)
 }
 
-/// Whether writing this file decides about later casts.
+/// Returns true if the content of this file decides about later casts.
 fn is_protected(root: &Path, path: &Path, spells: &[PathBuf]) -> bool {
     let below = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
     protection_reason(&below.split('/').collect::<Vec<_>>()).is_some() || spells.iter().any(|spell| spell == path)
 }
 
-/// The number of a file that has more than one name.
+/// Returns the device and inode of a file that has more than one name.
 fn several_names(entry: &fs::DirEntry) -> Option<(u64, u64)> {
     let found = entry.metadata().ok().filter(|found| found.nlink() > 1)?;
     Some((found.dev(), found.ino()))

@@ -1,4 +1,4 @@
-//! The medium `shell`: gates as tools, with the shell before all others.
+//! The medium `shell`: gates as tools, with the shell first.
 
 use cantrip_loom::{GateCall, ToolMode};
 use cantrip_reply::Refusal;
@@ -7,8 +7,8 @@ use super::SHELL;
 use crate::medium::{CallTarget, Conversation, Medium, Presentation, Sandbox, SandboxOptions};
 use crate::{Circle, MediumKind};
 
-/// Serves circles whose medium is a shell. The circle holds the gate `shell`; what an entity's bash keeps is in the
-/// gate's belongings, so there is no sandbox beside it.
+/// Serves circles whose medium is a shell. The circle contains the gate `shell`, and the state of an entity's bash is
+/// kept in the session state of that gate, so there is no separate sandbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ShellMedium;
 
@@ -19,7 +19,7 @@ impl Medium for ShellMedium {
 
     fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
         let mut shown = Conversation.present(circle, mode);
-        // A stable sort: the others keep their order.
+        // The sort is stable: the other tools keep their order.
         shown.tools.sort_by_key(|tool| tool.name != SHELL);
         shown
     }

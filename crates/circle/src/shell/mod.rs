@@ -1,14 +1,14 @@
-//! The shell: a bash that lives as long as its entity, in a cage.
+//! The shell: a bash in a cage that lives as long as its entity.
 //!
 //! Each entity has one bash. Its working directory, variables and functions persist from command to command, as they do
-//! for a person at a terminal; what a command leaves running goes on until the entity ends, and not a moment longer. The
-//! cage ([`cage`](self)) is bubblewrap: a root of its own in which the system is read-only, the project is there, and the
-//! home, the keys and the network are not. What a cage cannot bound by itself (memory, processes and processor time of
-//! all its processes together, the disk) a warden counts from outside. Where bubblewrap is missing nothing runs: a bare
-//! shell would be a hole with a promise painted over it.
+//! for a person at a terminal. A background job of a command runs until the entity ends, and no longer. The cage
+//! (`cage`) is bubblewrap: it has its own root, in which the system is read-only, the project is present, and the home,
+//! the keys and the network are not. The limits that a cage cannot enforce by itself (memory, processes and processor
+//! time of all its processes together, disk space) are checked by a supervisor from outside. If bubblewrap is missing,
+//! nothing runs: a bare shell would be a hole that looks like a sandbox.
 //!
-//! The shell is a gate, also in the medium of its name: so every command is journalled before it begins, can be put
-//! before a person, and after a crash reads `outcome unknown` like any other call with effects.
+//! The shell is a gate, also in the medium of the same name. So every command is journalled before it begins, can need
+//! the approval of a person, and after a crash is reported as `outcome unknown` like any other call with effects.
 
 mod bash;
 mod cage;
@@ -41,22 +41,22 @@ pub use supervisor::close_all;
 /// The name of the gate, and of the tool.
 pub const SHELL: &str = "shell";
 
-/// What one command, with all that it starts, may use.
+/// The limits of one command and of all processes that it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Resident memory of all processes of the cage together.
+    /// The resident memory of all processes of the cage together.
     pub memory_bytes: u64,
-    /// Processor time of one command, whoever uses it.
+    /// The processor time of one command, in all processes of the cage.
     pub cpu: Duration,
-    /// Wall time of one command.
+    /// The wall time of one command.
     pub wall: Duration,
-    /// What one command may print.
+    /// The number of bytes that one command may print.
     pub output_bytes: u64,
-    /// Processes and threads of the cage at once.
+    /// The number of processes and threads in the cage at once.
     pub processes: u64,
-    /// One file that it writes.
+    /// The size of one file that a command writes.
     pub file_bytes: u64,
-    /// How much less room the project's disk may have than when the command began.
+    /// The disk space of the project's disk that one command may use up.
     pub disk_bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The same under these wards: each at its narrowest.
+    /// Returns the narrower of these bounds and the wards, for each bound.
     #[must_use]
     pub fn within(self, wards: &MediumLimits) -> Self {
         let least = |own: u64, ward: Option<u64>| ward.map_or(own, |ward| own.min(ward));
@@ -90,7 +90,7 @@ impl Bounds {
     }
 }
 
-/// How the shell of a circle is set up.
+/// The configuration of a circle's shell.
 ///
 /// ```
 /// use cantrip_circle::shell::Shell;
@@ -112,7 +112,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A shell that begins in this folder, sees it and may change it.
+    /// Creates a shell that starts in this folder and can read and change it.
     pub fn over(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -126,32 +126,32 @@ impl Shell {
         }
     }
 
-    /// The folder cannot be changed.
+    /// Makes the folder read-only.
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// The network of this machine is there, all of it: this machine's own services too.
+    /// Allows the whole network of this machine, including the machine's own services.
     pub fn network(mut self) -> Self {
         self.network = true;
         self
     }
 
-    /// Further paths of this machine that can be read, where they lie: a toolchain in somebody's home.
+    /// Adds paths of this machine that can be read at their own location, such as a toolchain in a home folder.
     pub fn readable(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.readable.extend(paths.into_iter().map(Into::into));
         self
     }
 
-    /// Files in the folder that make up spells. Like `cantrip.toml`, `AGENTS.md` and the files in a folder `spells` they
-    /// can be read and not changed.
+    /// Adds files in the folder that make up spells. Like `cantrip.toml`, `AGENTS.md` and the files in a folder
+    /// `spells` they can be read and not changed.
     pub fn spells(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.spells.extend(paths.into_iter().map(Into::into));
         self
     }
 
-    /// A variable of its environment, which otherwise has nothing of this process's own.
+    /// Adds an environment variable. Otherwise the environment has no variables of this process.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
@@ -162,18 +162,20 @@ impl Shell {
         self
     }
 
-    /// The program that makes the cage; it is looked for in `PATH` unless given.
+    /// Sets the path of bubblewrap; by default it is searched in `PATH`.
     pub fn bubblewrap(mut self, program: impl Into<PathBuf>) -> Self {
         self.bubblewrap = Some(program.into());
         self
     }
 
-    /// Whether a cage can be made on this machine, and what is missing if not. No cage is made to find out.
+    /// Checks whether a cage can be made on this machine, and returns what is missing if not. No cage is started for
+    /// the check.
     pub fn check_available(&self) -> Result<(), Refusal> {
         self.find_bubblewrap().map(drop)
     }
 
-    /// The gate. It carries the labels of what it can reach: the project is private, the network is both other dangers.
+    /// Builds the gate. It has the labels of what it can reach: the project is private data; the network is both
+    /// untrusted content and external communication.
     pub fn gate(self) -> AnyGate {
         AnyGate::from(gate::ShellGate::new(self))
     }
@@ -201,7 +203,7 @@ impl Shell {
     }
 }
 
-/// A program as this process would find it.
+/// Returns the path of a program as this process would find it.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

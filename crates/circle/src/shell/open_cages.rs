@@ -1,11 +1,12 @@
-//! A record of the cages that are open, for the next process if this one is killed.
+//! A record of the open cages, for the next process if this one is killed.
 //!
-//! After a command, and when a cage is gone, its project is searched for what the cage left ([`sweep`](super::sweep)). A
-//! process that is killed does not come to that. So each cage has a file in a folder that no cage can write, from before it
-//! is started until its last search is done. Its process holds a lock on the file. A file without a lock therefore belongs to a
-//! process that is gone, and whoever starts next searches in its place, before it reads anything of the project.
+//! After each command, and when a cage is gone, its project is searched for files that the cage left
+//! ([`sweep`](super::sweep)). A process that is killed cannot do that. So each cage has a file in a folder that no cage
+//! can write, from before its start until its last search is done. The process of the cage holds a lock on the file. A
+//! file without a lock therefore belongs to a process that is gone, and the next process that starts does the search
+//! instead, before it reads anything of the project.
 //!
-//! The time of the file is set anew while the cage runs. What was changed after it is not from the cage.
+//! The modification time of the file is updated while the cage runs. Changes after that time are not from the cage.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,7 +22,7 @@ use super::quarantine::allow;
 use super::sweep::{self, Before, FileTime};
 use crate::limits::{SHELL_RECORD_BYTES_MAX, SHELL_RECORD_SLACK_S};
 
-/// How the name of a record ends. One that is not written yet has another name.
+/// The extension of a record. A record that is not fully written yet has another name.
 const ENDING: &str = "json";
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -35,27 +36,27 @@ struct Record {
     covered: HashSet<String>,
 }
 
-/// What a search found that was made up for a process that was killed.
+/// The findings of a search on behalf of a process that was killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftovers {
-    /// The project.
+    /// The root of the project.
     pub root: PathBuf,
-    /// The paths in it whose privileges were taken away.
+    /// The paths in the project whose privileges were removed.
     pub stripped: Vec<String>,
-    /// The paths in it that decide about later casts and were given other names.
+    /// The paths in the project that decide about later casts and were renamed.
     pub unapproved: Vec<String>,
-    /// Whether not all of the project could be looked at.
+    /// True if a part of the project could not be searched.
     pub incomplete: bool,
 }
 
-/// Keeps records of the cages of this process in this folder from now on. Without it none are kept.
+/// Sets the folder in which this process records its cages. Without it no records are kept.
 pub fn record_cages_in(folder: PathBuf) {
-    // The first one stays: cages that are open have their records in it.
+    // The first folder is kept, because open cages have their records in it.
     let _ = FOLDER.set(folder);
 }
 
-/// The folder of the records, if it lies in this project: a cage over somebody's home must not reach it. It is made, so
-/// that it can be covered.
+/// Returns the folder of the records if it is inside of this project, because a cage over a home folder must not reach
+/// it. The folder is created, so that it can be covered.
 pub(super) fn folder_within(root: &Path) -> Option<PathBuf> {
     let folder = FOLDER.get().filter(|folder| folder.starts_with(root))?;
     fs::create_dir_all(folder).ok()?;
@@ -65,7 +66,7 @@ pub(super) fn folder_within(root: &Path) -> Option<PathBuf> {
 /// The record of a cage.
 #[derive(Debug)]
 pub(super) struct OpenCage {
-    /// It is locked for as long as it is open.
+    /// The file stays locked while it is open.
     file: File,
     path: PathBuf,
 }
@@ -75,7 +76,7 @@ fn open_cages() -> MutexGuard<'static, Vec<Arc<OpenCage>>> {
 }
 
 impl OpenCage {
-    /// Records a cage that is about to be started; none if no records are kept.
+    /// Records a cage before its start; returns `None` if no records are kept.
     pub(super) fn record(root: &Path, before: &Before) -> io::Result<Option<Arc<Self>>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let Some(folder) = FOLDER.get() else { return Ok(None) };
@@ -88,41 +89,41 @@ impl OpenCage {
         let file = OpenOptions::new().append(true).create(true).open(&unfinished)?;
         file.lock()?;
         (&file).write_all(&line)?;
-        // Nobody sees it under this name without its lock.
+        // Under its final name the file is never visible without its lock.
         fs::rename(&unfinished, &path)?;
         let cage = Arc::new(Self { file, path });
         open_cages().push(Arc::clone(&cage));
         Ok(Some(cage))
     }
 
-    /// Notes that the cage is still there.
+    /// Records that the cage still exists.
     pub(super) fn touch(&self) {
         let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let times = rustix::fs::Timestamps { last_access: now(), last_modification: now() };
-        // Whoever reads an older time finds less, and the next time is set soon.
+        // With an older time a search finds less, and the next update comes soon.
         let _ = rustix::fs::futimens(&self.file, &times);
     }
 
-    /// Removes the record: the cage is gone, and its project was searched.
+    /// Removes the record when the cage is gone and its project was searched.
     pub(super) fn close(&self) {
         let _ = fs::remove_file(&self.path);
         open_cages().retain(|open| open.path != self.path);
     }
 }
 
-/// Adds a file that a person allowed to be written to the records of all cages that are open.
+/// Adds a file that a person approved to the records of all open cages.
 pub(super) fn note_approved(numbers: (u64, u64)) {
     for cage in open_cages().iter() {
         if let Ok(mut line) = serde_json::to_vec(&numbers) {
             line.push(b'\n');
-            // Without this line the file gets another name if this process is killed; that is said, and can be undone.
+            // Without this line the file is renamed if this process is killed; the rename is reported, and can be
+            // undone.
             let _ = (&cage.file).write_all(&line);
         }
     }
 }
 
-/// Searches the projects of cages whose processes were killed, as far as records of them lie in this folder, and removes
-/// the records.
+/// Searches the projects of cages whose processes were killed, by the records in this folder, and removes the records.
 pub fn sweep_abandoned(folder: &Path) -> Vec<Leftovers> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.flatten().map(|entry| entry.path());
@@ -134,7 +135,7 @@ fn sweep_record(path: &Path) -> Option<Leftovers> {
     let file = File::open(path).ok()?;
     match file.try_lock() {
         Ok(()) => {}
-        // Its process lives, or cannot be asked about.
+        // The process of the cage is alive, or its state is not known.
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
     }
     let found = file.metadata().ok()?;
@@ -150,7 +151,7 @@ fn sweep_record(path: &Path) -> Option<Leftovers> {
         let (stripped, unapproved) = (sweep.stripped, sweep.unapproved);
         Leftovers { root, stripped, unapproved, incomplete: sweep.incomplete }
     });
-    // What could not be looked at now will not be the next time either.
+    // If a part could not be searched now, the next attempt would not succeed either.
     let _ = fs::remove_file(path);
     leftovers
 }

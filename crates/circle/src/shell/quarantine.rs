@@ -1,16 +1,19 @@
-//! The files that a cage made and that decide about later casts, or about what the next person runs.
+//! Files that a cage created and that decide about later casts, or about the programs that the next person runs.
 //!
-//! What of them was there before is read-only in the cage ([`masks`](super::masks)). A new one cannot be kept from being
-//! made, since no mount covers a name that is not there. It gets another name afterwards, under which nothing reads it, and
-//! the reply of the command says so. These are:
+//! Such files that existed before are read-only in the cage ([`masks`](super::masks)). The creation of a new one cannot
+//! be prevented, since no mount covers a name that does not exist. It is renamed afterwards, so that nothing reads it,
+//! and the reply of the command reports that. These are:
 //!
 //! - `cantrip.toml`, `AGENTS.md` and spells, as for the gates that write files.
-//! - `.env`: the next cast in its folder takes the keys of its providers from it, so that what it says is sent under the
-//!   account of whoever wrote the file. Other names, such as `.env.local`, mean nothing to Cantrip and stay.
-//! - `.cantrip`: the nearest one upwards holds the store, with the history and the prompts of later casts.
-//! - What a repository has git execute. One that was made in the cage stays; its hooks, and a configuration with more in it
-//!   than names and addresses, get other names. The same holds for a folder that only looks like a repository: `git`
-//!   takes a folder with `objects` and `refs` in it for a bare one, whatever its name is.
+//! - `.env`: the next cast in its folder takes the keys of its providers from it, so the prompts of that cast would be
+//!   sent under the account of the author of the file. Other names, such as `.env.local`, mean nothing to Cantrip and
+//!   stay.
+//! - `.cantrip`: the nearest one in the parent folders holds the store, with the history and the prompts of later
+//!   casts.
+//! - Files of a repository that make git execute programs. A repository that was made in the cage stays; its hooks are
+//!   renamed, and so is a configuration that holds more than names and addresses. The same holds for a folder that only
+//!   looks like a repository: `git` treats a folder with `objects` and `refs` in it as a bare one, whatever its name
+//!   is.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -26,13 +29,13 @@ use super::open_cages;
 use crate::gate::builtin::{fold_case, protection_reason};
 use crate::limits::{GIT_CONFIG_BYTES_MAX, SHELL_UNAPPROVED_NAMES_MAX};
 
-/// What is put behind the name of a file that nobody approved.
+/// The suffix for the name of a file that was not approved.
 const SUFFIX: &str = ".unapproved";
 
-/// Files that a person allowed a gate to write, by their numbers: a search of a cage leaves them alone.
+/// The files that a person approved for writing by a gate, by device and inode. A search leaves them unchanged.
 static APPROVED: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
 
-/// Notes that a person allowed this file to be written.
+/// Records that a person approved the writing of this file.
 pub(crate) fn note_approved(folder: BorrowedFd<'_>, name: &str) {
     if let Ok(stat) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         allow(number(&stat));
@@ -40,7 +43,7 @@ pub(crate) fn note_approved(folder: BorrowedFd<'_>, name: &str) {
     }
 }
 
-/// Lets searches leave alone the file with this device and inode.
+/// Makes searches leave the file with this device and inode unchanged.
 pub(super) fn allow(numbers: (u64, u64)) {
     let mut approved = APPROVED.lock().unwrap_or_else(PoisonError::into_inner);
     approved.get_or_insert_default().insert(numbers);
@@ -55,13 +58,14 @@ fn number(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Gives an entry another name if it decides about later casts, and returns that name. `path` is where the entry lies from
-/// the root of the project.
+/// Renames an entry if it decides about later casts, and returns its new name. `path` is relative to the root of the
+/// project.
 pub(super) fn quarantine(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> io::Result<Option<CString>> {
     if is_approved(stat) || !is_unwanted(folder, name, path, stat) {
         return Ok(None);
     }
-    // The plain name may be taken, perhaps by the cage itself and by a folder. Then chance picks one that it cannot foresee.
+    // The plain name may exist already, perhaps as a folder that the cage made. Then a random suffix is added, which
+    // the cage cannot predict.
     let mut result = Err(Errno::EXIST);
     for attempt in 0..SHELL_UNAPPROVED_NAMES_MAX {
         let mut other = name.to_bytes().to_vec();
@@ -92,12 +96,13 @@ fn is_unwanted(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> 
     match names.as_slice() {
         [".cantrip", ..] => true,
         [".env", ..] => !is_folder,
-        // A link or a file in the place of a repository leads to one elsewhere.
+        // A link or a file in the place of a repository refers to a repository elsewhere.
         [".git", ..] => !is_folder,
         ["hooks" | "config.worktree" | "commondir", ".git", ..] => !is_folder,
         [hook, "hooks", ".git", ..] => is_run(hook),
         ["config", ".git", ..] => !is_harmless(),
-        // The same in a bare repository. A second working tree that git made itself names its repository in `commondir`.
+        // The same for a bare repository. A second working tree that git made itself names its repository in
+        // `commondir`.
         ["commondir", _, "worktrees", ".git", ..] => false,
         ["commondir", ..] => !is_folder && is_there("HEAD"),
         ["hooks" | "config.worktree", ..] => !is_folder && is_there("objects") && is_there("refs"),
@@ -118,7 +123,7 @@ fn read_config(folder: BorrowedFd<'_>, name: &CStr) -> Option<String> {
     io::read_to_string(std::fs::File::from(file)).ok()
 }
 
-/// Whether a configuration of git holds nothing but names and addresses. Most other keys name a program.
+/// Returns true if a git configuration holds only names and addresses. Most other keys name a program.
 fn is_harmless_config(text: &str) -> bool {
     const KEYS: [(&str, &[&str]); 6] = [
         (

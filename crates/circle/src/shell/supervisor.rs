@@ -1,11 +1,12 @@
-//! The warden: starts cages, and counts what they use.
+//! The supervisor: starts cages, and checks the resources that they use.
 //!
-//! Limits of single processes do not bound a cage: a thousand small ones are as much as one large one, and to a process
-//! that is root outside the kernel's own limit of processes does not apply. So one thread looks at all cages a few times
-//! a second, adds up what their processes use, and ends a cage that uses more than it may. All processes of a cage are
-//! below the one that was started for it, whatever they do: who loses its parent is given to the cage's first process.
+//! Limits of single processes do not bound a cage: a thousand small processes use as much as one large one, and if this
+//! process is root, the kernel's own limit on processes does not apply. So one thread checks all cages a few times a
+//! second, adds up the usage of their processes, and ends a cage that exceeds its bounds. All processes of a cage are
+//! descendants of the one that was started for it, whatever they do: a process that loses its parent becomes a child of
+//! the cage's first process.
 //!
-//! A cage is started by a thread that never ends, because it is made to die with the thread that started it.
+//! Cages are started by a thread that never ends, because a cage dies with the thread that started it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,7 +29,7 @@ use super::sweep::{self, Before, Sweep};
 use crate::child_process::spawn_lock;
 use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
 
-/// Which bound a cage passed.
+/// The bound that a cage exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExceededBound {
     Memory,
@@ -37,15 +38,15 @@ pub(super) enum ExceededBound {
     Disk,
 }
 
-/// One cage, as the warden knows it.
+/// A running cage.
 #[derive(Debug)]
 pub(super) struct RunningCage {
     child: Mutex<Child>,
-    /// The process that bubblewrap started from outside.
+    /// The bubblewrap process outside of the cage.
     outer: Option<Pid>,
     root: PathBuf,
     before: Before,
-    /// What the next process reads if this one is killed.
+    /// The record for the next process, in case this one is killed.
     record: Option<Arc<OpenCage>>,
     state: Mutex<State>,
     _roster: Option<ControlGroup>,
@@ -54,12 +55,12 @@ pub(super) struct RunningCage {
 #[derive(Debug, Default)]
 struct State {
     bounds: Option<Bounds>,
-    /// The first process inside, once it was seen.
+    /// The first process inside of the cage, once it was seen.
     first: Option<Pid>,
-    /// What was used of the processor when the command began, and at the last look.
+    /// The processor time used when the command began, and below it at the last check.
     cpu_before: Duration,
     cpu: Duration,
-    /// Room on the disk when the command began.
+    /// The free disk space when the command began.
     room: Option<u64>,
     passed: Option<ExceededBound>,
 }
@@ -69,7 +70,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RunningCage {
-    /// A command begins: it is held to these bounds.
+    /// Starts counting for a command under these bounds.
     pub(super) fn begin_command(&self, bounds: Bounds) {
         let mut state = locked(&self.state);
         state.cpu_before = state.cpu;
@@ -77,22 +78,22 @@ impl RunningCage {
         state.bounds = Some(bounds);
     }
 
-    /// Which bound it passed, if the warden ended it.
+    /// Returns the bound that the cage exceeded, if the supervisor ended it.
     pub(super) fn exceeded_bound(&self) -> Option<ExceededBound> {
         locked(&self.state).passed
     }
 
-    /// Ends every process of the cage. It is over when [`RunningCage::wait`] returns.
+    /// Kills every process of the cage. They are gone when [`RunningCage::wait`] returns.
     pub(super) fn kill(&self) {
-        // The processes of a cage end with its first one, and the outer one sees that end and follows. Before the first
-        // one was seen, it ends with the outer one.
+        // The processes of a cage end with its first process, and the outer process ends after it. Until the first
+        // process was seen, the outer process is killed, and the first process ends with it.
         let first = locked(&self.state).first;
         if let Some(process) = first.or(self.outer) {
             let _ = kill_process(process, Signal::KILL);
         }
     }
 
-    /// Waits until it has ended, and says how.
+    /// Waits until the cage has ended, and returns its exit status.
     pub(super) async fn wait(&self) -> Option<ExitStatus> {
         let until = Instant::now() + Duration::from_millis(SHELL_GONE_MS);
         loop {
@@ -107,7 +108,7 @@ impl RunningCage {
         }
     }
 
-    /// Searches the project for privileges, and for files that decide about later casts, that came from this cage.
+    /// Searches the project for privileges and for files that decide about later casts, if they came from this cage.
     pub(super) fn sweep(&self) -> Sweep {
         let sweep = sweep::search(&self.root, &self.before);
         for path in &sweep.stripped {
@@ -122,7 +123,7 @@ impl RunningCage {
         sweep
     }
 
-    /// Searches the project for the last time: the cage is gone.
+    /// Searches the project for the last time, after the cage is gone.
     fn sweep_finally(&self) {
         self.sweep();
         if let Some(record) = &self.record {
@@ -135,8 +136,8 @@ impl RunningCage {
     }
 }
 
-/// Records a cage. One that cannot be recorded is started all the same: it is searched for as long as this process lives, and
-/// a home that cannot be written is common where each process has a container of its own.
+/// Records a cage. A cage that cannot be recorded is started all the same: its project is searched as long as this
+/// process lives, and a read-only home is common where each process has its own container.
 fn recorded(root: &Path, before: &Before) -> Option<Arc<OpenCage>> {
     OpenCage::record(root, before).unwrap_or_else(|error| {
         tracing::warn!(root = %root.display(), %error, "a cage could not be recorded; nobody searches after it if this process is killed");
@@ -160,7 +161,7 @@ pub(super) struct StartedCage {
 struct StartRequest {
     cage: CageCommand,
     root: PathBuf,
-    /// How many the kernel may let it have.
+    /// The process limit for the control group.
     processes: u64,
     answer: oneshot::Sender<io::Result<StartedCage>>,
 }
@@ -170,7 +171,8 @@ struct StartRequest {
 struct CageSupervisor {
     inmates: Mutex<Vec<Arc<RunningCage>>>,
     arrived: Condvar,
-    /// The last searches after cages that have ended. One is added while the cages are locked that its cage is taken from.
+    /// The last searches after cages that have ended. A search is added while the list of cages is locked from which
+    /// its cage is removed.
     last_sweeps: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
@@ -192,7 +194,7 @@ pub(super) async fn start(cage: CageCommand, root: PathBuf, processes: u64) -> i
     answered.await.map_err(|_| closed())?
 }
 
-/// Ends all cages of this process and searches their projects for the last time. A process calls it before it ends.
+/// Ends all cages of this process and searches their projects for the last time. A process calls this before it exits.
 pub fn close_all() {
     let Some(ward) = WARD.get() else { return };
     let inmates = std::mem::take(&mut *locked(&ward.inmates));
@@ -202,13 +204,13 @@ pub fn close_all() {
         while !inmate.has_ended() && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
-        // One that cannot be ended keeps its record, for the next process.
+        // A cage that cannot be ended keeps its record for the next process.
         if inmate.has_ended() {
             inmate.sweep_finally();
         }
     }
     for sweep in std::mem::take(&mut *locked(&ward.last_sweeps)) {
-        // One that panicked leaves its record for the next process.
+        // A search that panicked leaves its record for the next process.
         let _ = sweep.join();
     }
 }
@@ -220,7 +222,7 @@ fn open() -> io::Result<mpsc::Sender<StartRequest>> {
     thread::Builder::new().name("cantrip-warden".to_owned()).spawn(move || watched.watch())?;
     thread::Builder::new().name("cantrip-cages".to_owned()).spawn(move || {
         for StartRequest { cage, root, processes, answer } in orders {
-            // Who asked may be gone; then the pipes close, and the cage is ended with what was sent back.
+            // The caller may be gone. Then the pipes are closed and the returned cage is killed.
             if let Err(Ok(unwanted)) = answer.send(ward.start_cage(cage, root, processes)) {
                 unwanted.inmate.kill();
             }
@@ -232,7 +234,7 @@ fn open() -> io::Result<mpsc::Sender<StartRequest>> {
 impl CageSupervisor {
     fn start_cage(&self, cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<StartedCage> {
         let CageCommand { mut command, filter, covered, writes } = cage;
-        // A program that is missing is told by starting it.
+        // A missing program is reported by the attempt to start it.
         let roster = cgroup::is_there(Path::new(command.get_program())).then(|| ControlGroup::of(processes)).flatten();
         if let Some(roster) = &roster {
             command = roster.wrap_command(&command);
@@ -272,9 +274,9 @@ impl CageSupervisor {
             while inmates.is_empty() {
                 inmates = self.arrived.wait(inmates).unwrap_or_else(PoisonError::into_inner);
             }
-            // This also takes leave of those that have ended: nobody else may be there to do it.
+            // This also reaps cages that have ended, because no other code may do it.
             let ended: Vec<Arc<RunningCage>> = inmates.extract_if(.., |inmate| inmate.has_ended()).collect();
-            // A large project takes a while, and the other cages are not to go unwatched meanwhile.
+            // The search of a large project takes long, and the other cages must still be checked in the meantime.
             let sweeps = ended.into_iter().map(|inmate| thread::spawn(move || inmate.sweep_finally()));
             let mut last_sweeps = locked(&self.last_sweeps);
             last_sweeps.retain(|sweep| !sweep.is_finished());
@@ -322,7 +324,7 @@ impl RunningCage {
     }
 }
 
-/// Every process of this machine that can be seen, by its parent.
+/// All visible processes of this machine, by their parent.
 struct ProcessTable {
     children: HashMap<i32, Vec<Process>>,
 }
@@ -348,7 +350,7 @@ impl ProcessTable {
         let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         for id in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-            // One that ended meanwhile is not missed.
+            // A process that has ended in the meantime is skipped.
             let read = fs::read_to_string(format!("/proc/{id}/stat")).ok();
             if let Some((parent, process)) = read.and_then(|stat| process(id, &stat)) {
                 children.entry(parent).or_default().push(process);
@@ -373,12 +375,12 @@ impl ProcessTable {
     }
 }
 
-/// A line of `/proc/<id>/stat`; the name in it may hold anything, so it is read from behind that.
+/// Parses a line of `/proc/<id>/stat`. The process name in it may contain anything, so parsing starts after the name.
 fn process(id: i32, stat: &str) -> Option<(i32, Process)> {
     let (_, behind) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = behind.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Its own time and that of the children it has taken leave of.
+    // The time of the process and of its children that it has waited for.
     let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
     let second = rustix::param::clock_ticks_per_second().max(1);
     let process = Process {

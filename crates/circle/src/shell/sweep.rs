@@ -1,13 +1,13 @@
 //! The search for privileges that a cage left behind.
 //!
-//! The filter of system calls ([`filter`](super::filter)) keeps every file of a cage from getting a setuid, setgid or sticky
-//! bit, a file capability, or the type of a device. This search is the last line behind it, for a way that nobody knows
-//! yet: after each command, and once more when the cage is gone, the project is searched for such files, and what they did
-//! not have before the cage was started is taken away.
+//! The filter of system calls ([`filter`](super::filter)) prevents that a file of a cage gets a setuid, setgid or
+//! sticky bit, a file capability, or the type of a device. This search is the last defence behind it, against ways that
+//! are not known yet: after each command, and once more when the cage is gone, the project is searched for such files,
+//! and privileges that they did not have before the cage was started are removed.
 //!
 //! The same search finds new files that decide about later casts ([`quarantine`](super::quarantine)).
 //!
-//! The cage may still be running and may move folders about, so every step goes through the handle of a folder and none
+//! The cage may still be running and may move folders, so every step goes through the handle of a folder and none
 //! follows a link.
 
 use std::collections::{HashMap, HashSet};
@@ -32,7 +32,7 @@ const SETGID: u32 = 0o2000;
 const EXECUTE_BITS: u32 = 0o111;
 const CAPABILITY: &str = "security.capability";
 
-/// A time on the clock by which the kernel dates changes of files.
+/// A time on the clock that the kernel uses for the change times of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct FileTime {
     pub(super) seconds: i64,
@@ -50,14 +50,14 @@ impl FileTime {
     }
 }
 
-/// The outcome of a search.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// The paths, relative to the project, whose privileges were taken away.
+    /// The paths, relative to the project, whose privileges were removed.
     pub(super) stripped: Vec<String>,
-    /// The paths of new files that decide about later casts and were given other names.
+    /// The paths of new files that decide about later casts and were renamed.
     pub(super) unapproved: Vec<String>,
-    /// There was more than a search looks at, or something that could not be mended.
+    /// True if there was more than a search may visit, or an entry that could not be corrected.
     pub(super) incomplete: bool,
     entries: usize,
 }
@@ -67,35 +67,36 @@ pub(super) struct Sweep {
 struct OlderPrivileges {
     special_bits: u32,
     has_capability: bool,
-    /// The numbers of a removed file are given to a new one, whose birth is another. Not every file system knows it.
+    /// The creation time. A new file can reuse the inode of a removed one, but has another creation time. Not every
+    /// file system records it.
     born_at: Option<SystemTime>,
 }
 
 /// The device and the inode of an entry.
 type EntryNumbers = (u64, u64);
 
-/// What is known of a project from before its cage was started.
+/// The state of a project before its cage was started.
 ///
-/// It decides which privileges are new. The time at which an entry was changed does not: a wall clock can be set back
-/// while a cage runs, and can be set back before one starts.
+/// It decides which privileges are new. The change time of an entry does not decide that: a wall clock can be set back
+/// while a cage runs, and before one starts.
 #[derive(Debug)]
 pub(super) struct Before {
-    /// The time that decides where the entries of a folder were not seen.
+    /// The time that decides for folders whose entries were not seen.
     started_at: FileTime,
-    /// The time at which the cage was gone, if this is about the cage of a process that was killed.
+    /// The time at which the cage was gone, if this is the cage of a process that was killed.
     ended_at: Option<FileTime>,
-    /// The paths that are covered in the cage, from the root of the project.
+    /// The paths that are covered in the cage, relative to the root of the project.
     covered: HashSet<String>,
-    /// The same by their numbers: a folder that is moved takes what is covered in it along.
+    /// The same paths by device and inode, because a moved folder takes its covered entries with it.
     covered_entries: HashSet<EntryNumbers>,
-    /// The entries that had privileges; devices are among them.
+    /// The entries that had privileges, including devices.
     privileged: HashMap<EntryNumbers, OlderPrivileges>,
-    /// The folders whose entries were not seen: they could not be read, or there were more than a look takes.
+    /// The folders whose entries were not seen: they could not be read, or there were more than the limit.
     unseen: HashSet<EntryNumbers>,
 }
 
 impl Before {
-    /// Looks at a project whose cage is about to be started.
+    /// Records the state of a project before its cage is started.
     pub(super) fn look(root: &Path, covered: HashSet<String>) -> Self {
         Self::look_at(root, covered, FileTime::now())
     }
@@ -129,8 +130,8 @@ impl Before {
         Self { started_at, ended_at: None, covered, covered_entries, privileged, unseen }
     }
 
-    /// Returns what another process left on record about its cage. Times are all that decides then: device numbers change
-    /// when the machine is started again, and a person may have made files since the cage was gone.
+    /// Builds the state from another process's record of its cage. Only times decide then: device numbers change when
+    /// the machine restarts, and a person may have created files after the cage was gone.
     pub(super) fn on_record(root: &Path, covered: HashSet<String>, started_at: FileTime, ended_at: FileTime) -> Self {
         let unseen = fs::metadata(root).map(|stat| (stat.dev(), stat.ino())).into_iter().collect();
         let (privileged, covered_entries) = (HashMap::new(), HashSet::new());
@@ -145,19 +146,19 @@ impl Before {
         &self.covered
     }
 
-    /// Whether the cage can have made or changed an entry.
+    /// Returns true if the cage can have made or changed an entry.
     fn may_be_new(&self, stat: &Stat) -> bool {
         let changed_at = FileTime::of_change(stat);
         self.ended_at.is_none_or(|ended_at| (self.started_at..=ended_at).contains(&changed_at))
     }
 
-    /// The privileges that an entry had before, if it is the same entry.
+    /// Returns the privileges that an entry had before, if it is the same entry.
     fn older_privileges(&self, numbers: EntryNumbers, born_at: Option<SystemTime>) -> Option<OlderPrivileges> {
         self.privileged.get(&numbers).copied().filter(|older| older.born_at == born_at)
     }
 }
 
-/// The privileges of an entry, if it has any.
+/// Returns the privileges of an entry, if it has any.
 fn privileges_of(entry: &DirEntry, stat: &Metadata) -> Option<OlderPrivileges> {
     let kind = stat.file_type();
     let special_bits = if kind.is_symlink() { 0 } else { stat.mode() & SPECIAL_BITS };
@@ -167,14 +168,14 @@ fn privileges_of(entry: &DirEntry, stat: &Metadata) -> Option<OlderPrivileges> {
     (special_bits != 0 || has_capability || is_device).then_some(privileges)
 }
 
-/// Whether a file has a file capability. The size of the attribute is all that is asked for.
+/// Returns true if a file has a file capability. Only the size of the attribute is read.
 fn has_capability(path: &Path) -> bool {
     let mut nothing: [u8; 0] = [];
     rustix::fs::getxattr(path, CAPABILITY, &mut nothing).is_ok()
 }
 
-/// Takes away the privileges that files below `root` were given since the cage was started, and gives other names to the
-/// new files in it that decide about later casts.
+/// Removes the privileges that files below `root` got since the cage was started, and renames new files that decide
+/// about later casts.
 pub(super) fn search(root: &Path, before: &Before) -> Sweep {
     let mut sweep = Sweep::default();
     match open(root, FOLDER, Mode::empty()) {
@@ -191,12 +192,12 @@ const FOLDER: OFlags =
 const ENTRY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Sweep {
-    /// The outcome of a search that did not come to its end.
+    /// The result of a search that did not complete.
     pub(super) fn unfinished() -> Self {
         Self { incomplete: true, ..Self::default() }
     }
 
-    /// Searches a folder. `is_unseen` says that the look before did not see into a folder around it.
+    /// Searches a folder. `is_unseen` is true if the first look did not see into a folder around it.
     fn search(&mut self, folder: OwnedFd, path: &str, depth: usize, is_unseen: bool, before: &Before) {
         let Ok(stat) = fstat(&folder) else {
             self.incomplete = true;
@@ -220,14 +221,14 @@ impl Sweep {
                 self.incomplete = true;
                 return;
             }
-            // An entry that is gone meanwhile needs no mending.
+            // An entry that is gone in the meantime needs no correction.
             let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let kind = FileType::from_raw_mode(stat.st_mode);
             let inner = match path {
                 "" => name.to_string_lossy().into_owned(),
                 path => format!("{path}/{}", name.to_string_lossy()),
             };
-            // The cage cannot have changed what is covered in it.
+            // The cage cannot have changed entries that are covered in it.
             if before.covered.contains(&inner) || before.covered_entries.contains(&(stat.st_dev, stat.st_ino)) {
                 continue;
             }
@@ -265,7 +266,7 @@ impl Sweep {
                 }
                 match openat(&folder, name, FOLDER, Mode::empty()) {
                     Ok(below) => self.search(below, &inner, depth + 1, around.is_unseen, before),
-                    // One that was moved away or made unreadable to its owner; the next search may find it.
+                    // The folder was moved away or made unreadable to its owner; the next search may find it.
                     Err(_) => self.incomplete = true,
                 }
             }
@@ -273,17 +274,17 @@ impl Sweep {
     }
 }
 
-/// What decides about an entry beside the entry itself.
+/// The properties of the folder around an entry that matter for the entry.
 #[derive(Clone, Copy)]
 struct Around {
-    /// The folder that it lies in has the setgid bit.
+    /// True if the folder has the setgid bit.
     has_setgid: bool,
-    /// The look before did not see into the folder that it lies in.
+    /// True if the first look did not see into the folder.
     is_unseen: bool,
 }
 
-/// Whether an entry is worth a closer look. A file capability of a file that nobody can execute is looked for only if the
-/// file was changed: that spares two system calls for most files of a project.
+/// Returns true if an entry needs a closer check. The file capability of a file that is not executable is checked only
+/// if the file was changed, which saves two system calls for most files of a project.
 fn may_be_privileged(stat: &Stat, before: &Before) -> bool {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice | FileType::BlockDevice => true,
@@ -295,7 +296,7 @@ fn may_be_privileged(stat: &Stat, before: &Before) -> bool {
     }
 }
 
-/// Takes away the privileges of one entry that it did not have before, and says whether there were any.
+/// Removes the privileges of one entry that it did not have before, and returns true if there were any.
 fn strip(folder: BorrowedFd<'_>, name: &CStr, around: Around, before: &Before) -> io::Result<bool> {
     let entry = openat(folder, name, ENTRY, Mode::empty())?;
     let stat = fstat(&entry)?;
@@ -303,12 +304,12 @@ fn strip(folder: BorrowedFd<'_>, name: &CStr, around: Around, before: &Before) -
     if kind == FileType::Symlink {
         return Ok(false);
     }
-    // Nothing is known of the entry from before. Its time of change is all that tells, and a clock that was set back
-    // meanwhile makes it lie.
+    // The entry was not seen before, so only its change time can decide. That time is wrong if the clock was set back
+    // in the meantime.
     if around.is_unseen && FileTime::of_change(&stat) < before.started_at {
         return Ok(false);
     }
-    // A handle without rights to read can be used by its path only.
+    // A handle without read permission can be used only through its path.
     let handle = PathBuf::from(format!("/proc/self/fd/{}", entry.as_raw_fd()));
     let born_at = fs::metadata(&handle)?.created().ok();
     let older = before.older_privileges((stat.st_dev, stat.st_ino), born_at);
@@ -318,7 +319,7 @@ fn strip(folder: BorrowedFd<'_>, name: &CStr, around: Around, before: &Before) -
     }
     let mut unwanted = stat.st_mode & SPECIAL_BITS & !older.map_or(0, |older| older.special_bits);
     if kind == FileType::Directory && around.has_setgid {
-        // The kernel itself gives this bit to every folder in a folder that has it.
+        // The kernel itself sets this bit on every new folder inside of a folder that has it.
         unwanted &= !SETGID;
     }
     if unwanted != 0 {
@@ -348,14 +349,14 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("permissions");
     }
 
-    /// The clock stood at this time, in seconds, when the cage was started.
+    /// The time, in seconds, that the clock showed when the cage was started.
     fn at_second(seconds: i64) -> FileTime {
         FileTime { seconds, nanoseconds: 0 }
     }
 
-    /// A privilege is new or old by what the project had before, whatever the clock showed: it may have been set back just
-    /// before the cage was started (then every older change seems to be new), or during the cage (then every new change
-    /// seems to be old).
+    /// The earlier state of the project decides whether a privilege is new, not the clock. The clock may have been set
+    /// back just before the cage was started (then every older change seems new), or while it ran (then every new
+    /// change seems old).
     #[test]
     fn privileges_given_since_the_start_are_taken_away_and_older_ones_stay() {
         for started_at in [FileTime::now(), at_second(0), at_second(i64::MAX)] {
@@ -369,7 +370,7 @@ mod tests {
             .expect("a whiteout can be made by anybody");
     }
 
-    /// Gives a file a capability. A user that may not do so gets `false`.
+    /// Gives a file a capability. Returns `false` for a user without the permission.
     fn give_capability(path: &Path) -> bool {
         let low_ports: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         rustix::fs::setxattr(path, CAPABILITY, &low_ports, rustix::fs::XattrFlags::empty()).is_ok()
@@ -417,7 +418,8 @@ mod tests {
         assert!(search(folder.path(), &before).stripped.is_empty());
     }
 
-    /// Of a folder that could not be looked into it is not known what its files had, and only the time is left to decide.
+    /// If a folder could not be read, the earlier privileges of its files are not known, and only the change time can
+    /// decide.
     #[test]
     fn where_the_look_before_saw_nothing_the_time_of_change_decides() {
         let folder = tempfile::tempdir().expect("a temporary folder");

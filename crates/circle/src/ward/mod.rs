@@ -1,9 +1,9 @@
 //! What may an entity not do?
 //!
-//! A ward takes away. Several of one kind resolve when they are read: numbers by minimum, booleans by OR, lists of
-//! what is allowed by having to pass every one of them. So there is one value of each kind, the order in which wards
-//! were written means nothing, and a child composed from its parent's wards and its own can only be narrower. Wards as
-//! callbacks were rejected: two of them cannot be compared, recorded or shown to a person.
+//! A ward takes away. Several wards of one kind are merged when they are parsed: numbers by minimum, booleans by OR,
+//! and an allow list is passed only if every list of its kind is passed. So there is one value of each kind, the order
+//! in which wards were written does not matter, and the wards of a child, composed from its parent's and its own, can
+//! only be narrower. Wards as callbacks were rejected: two callbacks cannot be compared, recorded or shown to a person.
 
 mod parse;
 mod restrict;
@@ -22,7 +22,7 @@ pub use restrict::{ResourceAccess, Restriction};
 use crate::shell::Bounds;
 use crate::{MediumKind, limits};
 
-/// The wards of a circle, one value of each kind. Nothing declared is the empty set.
+/// The wards of a circle, one value of each kind. Without declarations the set is empty.
 ///
 /// ```
 /// # use cantrip_circle::Wards;
@@ -34,35 +34,36 @@ use crate::{MediumKind, limits};
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Wards {
-    /// Utterances of one cast.
+    /// The maximum number of utterances of one cast.
     pub max_turns: Option<u64>,
-    /// Wall time of a cast with its children.
+    /// The maximum wall time of a cast with its children.
     pub timeout: Option<Duration>,
-    /// Tokens of a cast with its children.
+    /// The maximum number of tokens of a cast with its children.
     pub max_tokens: Option<u64>,
-    /// Money of a cast with its children: one amount per currency, since amounts of two never meet.
+    /// The maximum cost of a cast with its children: one amount per currency, since amounts in two currencies are never
+    /// added.
     pub max_cost: Vec<Money>,
-    /// How deep delegation may go; [`limits::DEPTH`] unless declared.
+    /// The maximum depth of delegation; [`limits::DEPTH`] unless declared.
     pub max_depth: Option<u64>,
-    /// Calls of one utterance; [`limits::GATE_CALLS`] unless declared.
+    /// The maximum number of gate calls of one utterance; [`limits::GATE_CALLS`] unless declared.
     pub max_gate_calls: Option<u64>,
     pub remove_gate: BTreeSet<String>,
     pub restrict: Restriction,
     pub require_done_tool: bool,
     pub require_approval: Approval,
     pub loop_detected: Option<Loops>,
-    /// Switched on by the circle that holds all three labels, or by hand.
+    /// Switched on by a circle that holds all three labels, or by a declaration.
     pub trifecta: bool,
-    /// Why a circle that holds all three labels goes without that ward.
+    /// The reason why a circle that holds all three labels does without the ward `trifecta`.
     pub allow_trifecta: Option<String>,
     pub medium: MediumLimits,
 }
 
-/// Which calls a person has to allow.
+/// The calls that a person has to approve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
     Gates(BTreeSet<String>),
-    /// Every gate but `done`: an entity can always end.
+    /// Every gate except `done`: an entity can always end.
     Every,
 }
 
@@ -88,16 +89,16 @@ impl Approval {
     }
 }
 
-/// When a cast is going round in circles.
+/// The thresholds at which a cast counts as a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Loops {
-    /// Groups in a row with one mark.
+    /// The number of equal groups of calls in a row.
     pub repeats: u64,
-    /// Times that two marks alternate.
+    /// The number of times that two groups of calls alternate.
     pub cycles: u64,
 }
 
-/// The bounds of one program in a code medium; where none is declared the default holds.
+/// The limits of one program in a code medium. Where none is declared the default applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MediumLimits {
     pub memory_bytes: Option<u64>,
@@ -118,7 +119,7 @@ impl MediumLimits {
         }
     }
 
-    /// The same with the defaults filled in: what a child must not exceed.
+    /// Returns the limits with the defaults filled in: the bounds that a child must not exceed.
     fn effective(&self, medium: MediumKind) -> Self {
         if medium == MediumKind::Shell {
             let Bounds { memory_bytes, cpu, wall, output_bytes, .. } = Bounds::default().within(self);
@@ -149,7 +150,7 @@ fn least<T: Ord>(one: Option<T>, two: Option<T>) -> Option<T> {
 }
 
 impl Wards {
-    /// Both sets together: each kind at its narrowest. In any order, and however often, it comes to the same.
+    /// Merges both sets: the narrowest value of each kind. The operation is commutative, associative and idempotent.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let loop_detected = match (self.loop_detected, other.loop_detected) {
@@ -176,14 +177,15 @@ impl Wards {
         }
     }
 
-    /// The wards of a child in a circle of code or conversation that asks for `asked`.
+    /// Returns the wards of a child that requests `asked`, below a circle of code or conversation.
     #[must_use]
     pub fn for_child(&self, asked: &Self) -> Self {
         self.for_child_in(MediumKind::Javascript, asked)
     }
 
-    /// The wards of a child, below a circle of this medium, that asks for `asked`: composed with these as they are in force, one level less deep. What
-    /// a child asks for cannot lift anything, so its reason to go without the ward `trifecta` does not count.
+    /// Returns the wards of a child that requests `asked`, below a circle of this medium: the wards in force here
+    /// merged with `asked`, with one level less of delegation. A request cannot lift a ward, so a child's reason to do
+    /// without the ward `trifecta` is ignored.
     #[must_use]
     pub fn for_child_in(&self, medium: MediumKind, asked: &Self) -> Self {
         let inherited = Self {
@@ -196,23 +198,23 @@ impl Wards {
         inherited.and(&asked)
     }
 
-    /// How many levels of children there may be below.
+    /// Returns the number of levels of children that may exist below.
     pub fn depth(&self) -> u64 {
         self.max_depth.unwrap_or(limits::DEPTH)
     }
 
-    /// How many calls one utterance may make.
+    /// Returns the number of gate calls that one utterance may make.
     pub fn gate_calls(&self) -> u64 {
         self.max_gate_calls.unwrap_or(limits::GATE_CALLS)
     }
 
-    /// Whether a cast under these ends by itself. Tokens and money do not count: a crystal without usage or price
-    /// never reaches them.
+    /// Returns true if these wards make every cast end. Tokens and money do not count: a crystal without usage or price
+    /// never reaches those limits.
     pub fn truncates(&self) -> bool {
         self.max_turns.is_some() || self.timeout.is_some()
     }
 
-    /// As records keep them; [`Wards::parse`] reads it back.
+    /// Returns the wards in the form that records store; [`Wards::parse`] reads it back.
     pub fn to_value(&self) -> Value {
         let mut written = Map::new();
         let mut put = |key: &str, value: Option<Value>| {
@@ -257,7 +259,7 @@ impl Serialize for Wards {
     }
 }
 
-/// The least of each currency, in the order of their names.
+/// Returns the lowest amount of each currency, ordered by the name of the currency.
 fn cheapest(one: &[Money], two: &[Money]) -> Vec<Money> {
     let currencies: BTreeSet<Currency> = one.iter().chain(two).map(|cost| cost.currency()).collect();
     let cheapest = currencies.into_iter().filter_map(|currency| {

@@ -1,4 +1,4 @@
-//! From what a spell says to wards. Every fault is told, each with its place.
+//! Parses wards from a spell. Every fault is reported, each with its place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{Approval, Loops, Restriction, Wards};
 use crate::gate::canonical_name;
 use crate::limits::LOOP_REPEATS;
 
-/// Every ward there is, as it is written.
+/// The names of all wards, as they are written.
 const NAMES: [&str; 18] = [
     "max_turns",
     "timeout",
@@ -33,16 +33,16 @@ const NAMES: [&str; 18] = [
     "stack",
 ];
 
-/// A ward that cannot be, and why.
+/// A ward that is not valid, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WardFault {
-    /// A JSON Pointer into what was read.
+    /// A JSON Pointer into the value that was parsed.
     pub path: String,
     pub ward: String,
     pub rule: WardRule,
 }
 
-/// What a ward's value may not be.
+/// The rule that a ward's value breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WardRule {
     Unknown {
@@ -51,7 +51,7 @@ pub enum WardRule {
     NotATable,
     NotANumber,
     Negative,
-    /// Nothing could be done under it.
+    /// With this value no action would be possible.
     TooSmall,
     NotADuration,
     NotASize,
@@ -88,13 +88,14 @@ impl fmt::Display for WardFault {
 impl std::error::Error for WardFault {}
 
 impl Wards {
-    /// Reads a table of wards, or a list of such tables; null is none. All faults are told, in the order of the text.
+    /// Parses a table of wards, or a list of such tables; null means no wards. All faults are reported, in the order of
+    /// the text.
     pub fn parse(written: &Value) -> Result<Self, Vec<WardFault>> {
         let (wards, faults) = Self::read(written);
         if faults.is_empty() { Ok(wards) } else { Err(faults) }
     }
 
-    /// The wards that can be read, and what is wrong with the others.
+    /// Returns the wards that can be parsed, and the faults of the others.
     pub(crate) fn read(written: &Value) -> (Self, Vec<WardFault>) {
         let mut reading = Reading::default();
         match written {
@@ -187,7 +188,7 @@ fn number(value: &Value) -> Result<u64, WardRule> {
     match (number.as_u64(), number.as_f64()) {
         (Some(number), _) => Ok(number),
         (None, Some(number)) if number < 0.0 => Err(WardRule::Negative),
-        // JSON from a program may write a whole number as a float.
+        // A program may write a whole number as a float in JSON.
         (None, Some(number)) if number.fract() == 0.0 && number <= 9_007_199_254_740_991.0 => Ok(number as u64),
         (None, _) => Err(WardRule::NotANumber),
     }
@@ -201,14 +202,14 @@ fn flag(value: &Value) -> Result<bool, WardRule> {
     value.as_bool().ok_or(WardRule::NotABoolean)
 }
 
-/// Digits and what follows them.
+/// Splits a text into its leading digits and the rest.
 fn quantity(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, text[end..].trim_start()))
 }
 
-/// `90s`, `5m`, `250ms`, `1h`; a bare number is seconds.
+/// Parses `90s`, `5m`, `250ms` or `1h`; a bare number is seconds.
 fn duration(value: &Value) -> Result<Duration, WardRule> {
     let millis = match value {
         Value::String(text) => match quantity(text) {
@@ -225,7 +226,7 @@ fn duration(value: &Value) -> Result<Duration, WardRule> {
     Ok(Duration::from_millis(positive(millis)?))
 }
 
-/// `4096`, `512KiB`, `64MiB`, `1GiB`.
+/// Parses `4096`, `512KiB`, `64MiB` or `1GiB`.
 fn size(value: &Value) -> Result<u64, WardRule> {
     let bytes = match value {
         Value::String(text) => match quantity(text) {
@@ -256,7 +257,7 @@ fn gates(value: &Value) -> Result<BTreeSet<String>, WardRule> {
     Ok(names.into_iter().map(|name| canonical_name(name).to_owned()).collect())
 }
 
-/// One text, or a list of texts.
+/// Returns one text, or a list of texts.
 fn texts(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::String(text) => Some(vec![text]),
@@ -265,7 +266,7 @@ fn texts(value: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// One list of texts, or a list of such lists: each of them has to allow.
+/// Returns one list of texts, or a list of such lists; every list has to allow the resource.
 fn lists(value: &Value) -> Option<Vec<Vec<&str>>> {
     match texts(value) {
         Some(one) => Some(vec![one]),
@@ -302,7 +303,7 @@ fn loops(value: &Value) -> Result<Option<Loops>, WardRule> {
         return Err(WardRule::Unknown { nearest: None });
     }
     let count = |key: &str| match table.get(key) {
-        // One of a kind is no repetition.
+        // A single occurrence is no repetition.
         Some(value) => number(value).and_then(|count| if count < 2 { Err(WardRule::TooSmall) } else { Ok(count) }),
         None => Ok(LOOP_REPEATS),
     };

@@ -1,45 +1,45 @@
-//! How far may a gate reach?
+//! Which resources may a gate access?
 //!
-//! A `restrict` ward lists what is allowed: paths, hosts, methods. Two of them do not merge into one list, because the
-//! intersection of two sets of patterns is no set of patterns; both are kept, and what a gate reaches for has to pass
-//! each of them.
+//! A `restrict` ward lists what is allowed: paths, hosts, methods. Two lists are not merged into one, because the
+//! intersection of two sets of patterns is not a set of patterns. Both are kept, and every resource that a gate
+//! accesses has to pass each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Map, Value, json};
 
-/// What a call reaches for, as far as its arguments say so.
+/// A resource that a call accesses, as far as its arguments show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceAccess {
-    /// A path below the gate's root, to be read: as the entity wrote it, and without its detours.
+    /// A path below the gate's root that is read: as the entity wrote it, and normalized.
     Read { written: String, path: String },
-    /// A path below the gate's root, to be changed.
+    /// A path below the gate's root that is changed.
     Write { written: String, path: String },
-    /// A host, with its port where the URL names one.
+    /// A host, with its port if the URL names one.
     Host { host: String, port: Option<u16> },
     /// An HTTP method.
     Method(String),
 }
 
-/// Everything the `restrict` wards of a circle allow. The empty one allows all.
+/// Everything the `restrict` wards of a circle allow. An empty restriction allows all.
 #[derive(Debug, Clone, Default)]
 pub struct Restriction {
     paths: BTreeMap<BTreeSet<String>, GlobSet>,
     hosts: BTreeSet<BTreeSet<String>>,
-    /// In capital letters.
+    /// The allowed methods in upper case.
     methods: Option<BTreeSet<String>>,
 }
 
 impl PartialEq for Restriction {
-    /// A compiled pattern follows from its text.
+    /// Compares the texts only: a compiled pattern follows from its text.
     fn eq(&self, other: &Self) -> bool {
         self.paths.keys().eq(other.paths.keys()) && self.hosts == other.hosts && self.methods == other.methods
     }
 }
 
 impl Restriction {
-    /// Only these paths: each a pattern such as `data/*.csv`, and all that lies beneath what it names.
+    /// Allows only these paths. Each is a pattern such as `data/*.csv`; everything beneath a match is allowed too.
     pub fn paths(patterns: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, globset::Error> {
         let patterns: BTreeSet<String> = patterns.into_iter().map(Into::into).collect();
         let mut set = GlobSetBuilder::new();
@@ -53,19 +53,19 @@ impl Restriction {
         Ok(Self { paths: BTreeMap::from([(patterns, set.build()?)]), ..Self::default() })
     }
 
-    /// Only these hosts: `example.com`, `*.example.com` for what lies below it, either with `:port`.
+    /// Allows only these hosts: `example.com`, or `*.example.com` for its subdomains, either with `:port`.
     pub fn hosts(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let hosts = hosts.into_iter().map(|host| plain(host.as_ref())).collect();
         Self { hosts: BTreeSet::from([hosts]), ..Self::default() }
     }
 
-    /// Only these HTTP methods.
+    /// Allows only these HTTP methods.
     pub fn methods(methods: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let methods = methods.into_iter().map(|method| method.as_ref().to_ascii_uppercase()).collect();
         Self { methods: Some(methods), ..Self::default() }
     }
 
-    /// What both allow.
+    /// Returns the restriction that allows what both allow.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let methods = match (&self.methods, &other.methods) {
@@ -81,7 +81,7 @@ impl Restriction {
         *self == Self::default()
     }
 
-    /// Whether a path below a root is allowed: it, or a folder above it, is named by every list.
+    /// Returns true if a path below a root is allowed: every list names the path or a folder above it.
     pub fn allows_path(&self, path: &str) -> bool {
         let named = |set: &GlobSet| {
             let mut ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
@@ -100,7 +100,8 @@ impl Restriction {
         self.methods.as_ref().is_none_or(|methods| methods.contains(&method))
     }
 
-    /// As records keep it; nothing if all is allowed. Several lists of one kind stand as a list of lists.
+    /// Returns the restriction in the form that records store; none if all is allowed. Several lists of one kind are a
+    /// list of lists.
     pub(super) fn to_value(&self) -> Option<Value> {
         if self.is_empty() {
             return None;
@@ -127,16 +128,16 @@ fn lists<'a>(lists: impl Iterator<Item = &'a BTreeSet<String>>) -> Value {
     }
 }
 
-/// A host without the differences that mean nothing.
+/// Normalizes a host: lower case, no trailing dot.
 fn plain(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Whether a pattern of hosts names this one.
+/// Returns true if a host pattern matches this host and port.
 pub(crate) fn host_fits(pattern: &str, host: &str, port: Option<u16>) -> bool {
     let host = plain(host);
     let (name, wanted) = match pattern.rsplit_once(':') {
-        // An IPv6 address has colons of its own and stands in brackets.
+        // An IPv6 address has colons of its own and is in brackets.
         Some((name, digits)) if !pattern.ends_with(']') => match digits.parse::<u16>() {
             Ok(wanted) => (name, Some(wanted)),
             Err(_) => (pattern, None),

@@ -1,4 +1,4 @@
-//! A circle with a wrapper around it, and one way to call its gates.
+//! A circle inside the safety wrapper, and one way to call its gates.
 #![allow(dead_code)]
 
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ pub(crate) fn guard() -> Guard {
     cantrip_reply::testing::guard()
 }
 
-/// The trace of a call that the gate calls are inside of.
+/// Returns the trace of a call that contains the gate calls.
 pub(crate) fn trace(guard: &Guard) -> Trace {
     let found = Mutex::new(None);
     let ended = guard
@@ -40,7 +40,7 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
-/// A circle with `done`, these gates and these wards, ten turns at most.
+/// Builds a circle with `done`, these gates and these wards, and a limit of ten turns.
 pub(crate) fn circle(gates: impl IntoIterator<Item = AnyGate>, wards: Value) -> Circle {
     let built =
         Circle::builder().gate(builtin::done()).gates(gates).wards(&json!({"max_turns": 10})).wards(&wards).build();
@@ -52,12 +52,12 @@ pub(crate) fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision 
     circle.decide(CallRequest { gate, arguments: CallArguments::Tool(arguments) }, &standing)
 }
 
-/// Calls a gate and gives everything that came of it.
+/// Calls a gate and returns the whole outcome.
 pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: StopSignal) -> GateOutcome {
     heard(circle, gate, arguments, stop, ProgressListener::default()).await
 }
 
-/// The same, with someone who hears how far it has come.
+/// Calls a gate with a listener for its progress.
 pub(crate) async fn heard(
     circle: &Circle,
     gate: &str,
@@ -82,12 +82,12 @@ pub(crate) async fn heard(
     }
 }
 
-/// Calls a gate and gives its reply.
+/// Calls a gate and returns its reply.
 pub(crate) async fn call(circle: &Circle, gate: &str, arguments: Value) -> Reply {
     execute(circle, gate, arguments, StopSignal::never()).await.guarded.reply
 }
 
-/// The reply to a call that must be refused without being executed.
+/// Returns the reply to a call that must be refused without being executed.
 pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &CallerState) -> Reply {
     let guard = guard();
     let trace = trace(&guard);
@@ -99,7 +99,7 @@ pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &
     }
 }
 
-/// What a gate gave.
+/// Returns the value of a reply.
 #[track_caller]
 pub(crate) fn value(reply: &Reply) -> &Value {
     reply.value().unwrap_or_else(|| panic!("{reply:?} has no value"))

@@ -1,4 +1,4 @@
-//! A small world around one Python sandbox: gates that are answered at once, and a clock that moves when it is told to.
+//! A small environment around one Python sandbox: gates that are answered at once, and a clock that the test moves.
 #![allow(dead_code, unreachable_pub)]
 
 use cantrip_canon::Timestamp;
@@ -17,7 +17,7 @@ pub fn at(millis: i64) -> Timestamp {
     Timestamp::from_unix_millis(millis).expect("a time after 1970")
 }
 
-/// A gate with one argument of any kind.
+/// Creates a gate with one argument of any kind.
 fn any(name: &'static str) -> AnyGate {
     let gate = gate(name, "For tests.", |_: NoArguments| async { Ok::<_, Refusal>(()) });
     let parameters = json!({"type": "object", "properties": {"value": {}, "more": {"type": "integer"}}});
@@ -38,7 +38,7 @@ pub fn circle(wards: &Value) -> Circle {
         .expect("a circle")
 }
 
-/// What an entity's circle would do, reduced to what these tests look at.
+/// A reduced circle of an entity, with only the parts that these tests check.
 pub struct World {
     pub medium: Python,
     pub circle: Circle,
@@ -79,7 +79,7 @@ impl World {
         self.sandbox.take().unwrap_or_else(fresh)
     }
 
-    /// Runs a program to its end, answering every call; a sandbox that was rolled back is replaced by a new one.
+    /// Runs a program to its end and answers every call; a sandbox that was rolled back is replaced by a new one.
     pub async fn run(&mut self, source: &str) -> OutputRecord {
         let program = self.program(source);
         let mut next = self.take().start(program).await.expect("the sandbox stands");
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// How the last expression of a program that must not fail shows itself.
+    /// Returns the text of the last expression of a program that must not fail.
     pub async fn value(&mut self, source: &str) -> String {
         let output = self.run(source).await;
         assert_eq!(output.error, None, "{source}");
@@ -130,7 +130,7 @@ impl World {
         output.value.unwrap_or_else(|| "None".into())
     }
 
-    /// The name of the error that a program ends in, and its message.
+    /// Returns the name and the message of the error that a program ends in.
     pub async fn error(&mut self, source: &str) -> (String, String) {
         let output = self.run(source).await;
         let error = output.error.unwrap_or_else(|| panic!("{source} must fail: {:?}", output.value));

@@ -1,4 +1,4 @@
-//! A small world around one sandbox: gates that are answered at once, and a clock that moves when it is told to.
+//! A small environment around one sandbox: gates that are answered at once, and a clock that the test moves.
 #![allow(dead_code, unreachable_pub)]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn host(threads: usize) -> Host {
     Options { threads }.start().expect("threads can be started")
 }
 
-/// What an entity's circle would do, reduced to what these tests look at.
+/// A reduced circle of an entity, with only the parts that these tests check.
 pub struct World {
     pub host: Host,
     pub spec: Arc<SandboxSpec>,
@@ -65,7 +65,7 @@ impl World {
         Program::new(format!("turn-{}.js", self.turn), source, at(self.now)).expect("a short program")
     }
 
-    /// Runs a program to its end, answering every call; a sandbox that was rolled back is replaced by a new one.
+    /// Runs a program to its end and answers every call; a sandbox that was rolled back is replaced by a new one.
     pub async fn run(&mut self, source: &str) -> ProgramOutput {
         self.finish(source).await.0
     }
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// The completion value of a program that must not fail.
+    /// Returns the completion value of a program that must not fail.
     pub async fn value(&mut self, source: &str) -> String {
         let output = self.run(source).await;
         assert_eq!(output.error, None, "{source}");

@@ -1,4 +1,5 @@
-//! An exchange with the agent for editors: the real adapter over in-memory pipes, with the cantrip of the case as its only spell.
+//! An exchange with the agent for editors: the real adapter over in-memory pipes, with the cantrip of the case as its
+//! only spell.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,18 +30,18 @@ pub(super) struct AcpRequest {
     pub(super) params: Map<String, Value>,
 }
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(super) struct AcpResponse {
     pub(super) id: Value,
-    /// None where the answer is an error.
+    /// The result; None if the answer is an error.
     pub(super) result: Option<Value>,
-    /// The answer, and what the agent said between the request and the answer.
+    /// The params of the messages between the request and its answer, then the answer itself.
     said: Vec<Value>,
 }
 
 impl AcpResponse {
-    /// Every text in the answer and in the updates since its request, and both as JSON.
+    /// Returns the answer and the updates before it as JSON, and every text in them.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for value in &self.said {
@@ -64,7 +65,7 @@ fn texts(value: &Value, into: &mut String) {
     }
 }
 
-/// The spell of a case: its own cantrip, whatever is asked for.
+/// The spell catalog of a case: every name gives the cantrip of the case.
 #[derive(Clone)]
 struct OneSpell {
     name: String,
@@ -94,7 +95,7 @@ impl SpellCatalog for OneSpell {
     }
 }
 
-/// Sessions for as long as the exchange lasts.
+/// Sessions that are kept only while the exchange lasts.
 struct MemorySessions {
     spell: OneSpell,
     sessions: Mutex<HashMap<RunId, SessionRecord>>,
@@ -124,7 +125,7 @@ impl SessionStore for MemorySessions {
 }
 
 impl CaseEnvironment<'_> {
-    /// Asks the requests one after the other, each after the one before was answered.
+    /// Sends the requests in order, each after the previous one was answered.
     pub(super) async fn exchange(
         &mut self,
         cantrip: Cantrip,
@@ -151,7 +152,7 @@ impl CaseEnvironment<'_> {
         let answers = answers?;
         served.map_err(|error| format!("the agent stopped: {}", error.message))?;
         seen.answered.extend(answers);
-        // What was cast for the prompts, in the order of their casts.
+        // Collect the casts of the prompts, in order.
         for entity in self.entities().await? {
             let id = entity.entity.entity_id;
             for cast in self.service.runtime().loom().casts(id).await.map_err(unread)? {
@@ -177,8 +178,8 @@ impl Editor {
         Self { lines: BufReader::new(from).lines(), to, folder, session: None }
     }
 
-    /// Sends a request and reads up to its answer. What only the run can know is filled in where the case leaves it out: the
-    /// folder of a new session, and which session was opened last.
+    /// Sends a request and reads up to its answer. Values that only this run knows are filled in if the case leaves
+    /// them out: the folder of a new session, and the id of the session that was opened last.
     async fn ask(&mut self, asked: &AcpRequest) -> Result<AcpResponse, String> {
         let mut params = asked.params.clone();
         if asked.method == "session/new" {
@@ -203,7 +204,7 @@ impl Editor {
                     said.extend(result.clone().or_else(|| message.get("error").cloned()));
                     return Ok(AcpResponse { id: asked.id.clone(), result, said });
                 }
-                // Nobody sits at this editor: whatever it is asked, the prompt is cancelled.
+                // No user is at this editor: every question is answered with a cancellation.
                 (Some(id), Some(_)) => {
                     let refused = json!({"outcome": {"outcome": "cancelled"}, "action": {"action": "cancel"}});
                     self.write(&json!({"jsonrpc": "2.0", "id": id, "result": refused})).await?;

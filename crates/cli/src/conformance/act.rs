@@ -1,4 +1,4 @@
-//! The steps of a case, taken through the service, and what was seen of each.
+//! Runs the steps of a case through the service and collects the results.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,16 +13,16 @@ use super::acp::AcpResponse;
 use super::action::Step;
 use super::environment::{BuildError, CaseEnvironment};
 
-/// What came of all steps so far.
+/// The results of all steps so far.
 #[derive(Debug, Default)]
 pub(super) struct CaseResults {
-    /// Casts and forks, in order.
+    /// The casts and forks, in order.
     pub(super) casts: Vec<ObservedCast>,
-    /// The texts in which the last step said what was wrong.
+    /// The error messages of the last step.
     pub(super) errors: Vec<String>,
     pub(super) extracted: Option<Thread>,
     pub(super) exported: Option<String>,
-    /// What the agent for editors answered, in order.
+    /// The responses of the agent for editors, in order.
     pub(super) answered: Vec<AcpResponse>,
 }
 
@@ -32,10 +32,10 @@ pub(super) struct ObservedCast {
     pub(super) outcome: Option<Outcome>,
 }
 
-/// How one step ended.
+/// The result of one step.
 #[derive(Debug, Default)]
 pub(super) struct StepResult {
-    /// It was refused, in these words.
+    /// The message of the refusal, if the step was refused.
     pub(super) refused: Option<String>,
     errors: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl CaseResults {
     fn cast(&mut self, cast: CastReply) -> StepResult {
         let mut taken = StepResult::from_reply(&cast.guarded);
         if let Some(outcome) = &cast.outcome {
-            // It ran: however it ended, it was not refused.
+            // The cast ran, so the step was not refused, however the cast ended.
             taken.refused = None;
             match &outcome.ending {
                 Ending::Terminated { .. } => {}
@@ -74,7 +74,7 @@ impl CaseResults {
 }
 
 impl CaseEnvironment<'_> {
-    /// Takes one step. An error is a fault of the case or the machine, never an answer of the product.
+    /// Runs one step. An error is a fault of the case or of the machine, never an answer of the product.
     pub(super) async fn step(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
         let before = if step.is_after() { Some(self.digest().await?) } else { None };
         let taken = self.take(step, seen).await?;
@@ -180,7 +180,7 @@ impl CaseEnvironment<'_> {
         (text, guarded)
     }
 
-    /// A hash over every record of the loom.
+    /// Returns a hash over every record of the loom.
     async fn digest(&self) -> Result<Hash, String> {
         let (text, guarded) = self.export(Format::Journal, Redaction::Off).await;
         match guarded.reply.reply_type() {
@@ -191,12 +191,12 @@ impl CaseEnvironment<'_> {
         }
     }
 
-    /// Whether anything was written at all.
+    /// Returns true if the loom has any record.
     pub(super) async fn has_records(&self) -> Result<bool, String> {
         Ok(self.service.runtime().loom().looms().await.map_err(unread)?.contains(&self.loom()))
     }
 
-    /// All turns of the loom, in the order of writing.
+    /// Returns all turns of the loom, in the order of writing.
     pub(super) async fn turns(&self) -> Result<Vec<Turn>, String> {
         if !self.has_records().await? {
             return Ok(Vec::new());
@@ -225,7 +225,7 @@ impl CaseEnvironment<'_> {
         self.turns().await?.into_iter().nth(at).ok_or_else(|| format!("the loom has no turn {at}"))
     }
 
-    /// The thread that the last cast made longer; none if it closed no turn.
+    /// Returns the thread that the last cast extended; None if the cast closed no turn.
     pub(super) async fn last_thread(&self, seen: &CaseResults) -> Result<Option<Thread>, String> {
         let Some(outcome) = seen.last().and_then(|cast| cast.outcome.as_ref()) else { return Ok(None) };
         match outcome.leaf {
@@ -248,7 +248,7 @@ pub(super) fn unread(error: Error) -> String {
     format!("the loom cannot be read: {error}")
 }
 
-/// Every page of a list.
+/// Reads every page of a list.
 async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> Result<ListPage<T>, Error>) -> Result<Vec<T>, String> {
     let (mut all, mut next) = (Vec::new(), PageRequest::FIRST);
     loop {
@@ -261,7 +261,7 @@ async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> Result<ListPage<T>, Err
     }
 }
 
-/// Everything that is logged, as text.
+/// A buffer of everything that is logged, as text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! What a case does, step by step.
+//! The actions of a case, step by step.
 
 use cantrip_crystal::tree::{Node, NodeValue};
 use cantrip_loom::export::Format;
@@ -8,7 +8,7 @@ use super::acp::AcpRequest;
 use super::issues::Issues;
 use super::setup::Setup;
 
-/// Its steps, in order; never empty.
+/// The steps of a case, in order; never empty.
 #[derive(Debug)]
 pub(super) struct Action {
     pub(super) steps: Vec<Step>,
@@ -21,24 +21,24 @@ pub(super) enum Step {
         intent: Option<String>,
         crystal: Option<String>,
     },
-    /// Makes an entity that lives on, under a name of the case's own.
+    /// Summons an entity under a name that the case gives it.
     Summon {
         name: String,
         crystal: Option<String>,
     },
-    /// Casts a summoned entity on a further intent.
+    /// Casts a summoned entity on another intent.
     Send {
         to: String,
         intent: Option<String>,
     },
     MutateCall(Value),
-    /// By its place in the loom.
+    /// Tries to delete the turn with this index in the loom.
     DeleteTurn(usize),
     Reward {
         turn: usize,
         reward: f64,
     },
-    /// Behind a turn of the last cast's thread, from 1.
+    /// Forks after a turn of the last cast's thread; turns are counted from 1.
     Fork {
         from: usize,
         crystal: Option<String>,
@@ -49,12 +49,12 @@ pub(super) enum Step {
         format: Format,
         redacted: bool,
     },
-    /// Requests to the agent for editors, in order.
+    /// Sends these requests to the agent for editors, in order.
     Acp(Vec<AcpRequest>),
 }
 
 impl Step {
-    /// Whether it follows a cast.
+    /// Returns true if the step acts on the loom of an earlier cast.
     pub(super) fn is_after(&self) -> bool {
         match self {
             Self::Construct | Self::Cast { .. } | Self::Summon { .. } | Self::Send { .. } | Self::Acp(_) => false,
@@ -132,7 +132,7 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
     }
 }
 
-/// A request to the agent for editors.
+/// Reads a request to the agent for editors.
 fn read_acp_request(node: &Node, issues: &mut Issues) -> Option<AcpRequest> {
     let (mut id, mut method, mut params) = (None, None, Map::new());
     for (key, value) in issues.map(node, "a request", &["id", "method", "params"]) {
@@ -155,7 +155,7 @@ fn read_acp_request(node: &Node, issues: &mut Issues) -> Option<AcpRequest> {
     Some(AcpRequest { id, method, params })
 }
 
-/// The name of the new entity, or a mapping that also says which crystal it has.
+/// Reads the name of the new entity, or a mapping that also names its crystal.
 fn summon(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
     if matches!(node.shape, NodeValue::Text(_)) {
         return issues.text(node).map(|name| Step::Summon { name, crystal: None });
@@ -278,7 +278,7 @@ fn nullable(node: &Node, issues: &mut Issues) -> Option<String> {
     if node.shape == NodeValue::Null { None } else { issues.text(node) }
 }
 
-/// A crystal by the key that the setup gives it.
+/// Reads a crystal by its key in the setup.
 fn read_crystal_key(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<String> {
     let name = issues.text(node)?;
     if name == "crystal" || setup.named.contains_key(&name) {

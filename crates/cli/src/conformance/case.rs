@@ -1,4 +1,4 @@
-//! What does a file of cases say? One value a case, read strictly, before anything runs.
+//! Reads a file of cases: one value for each case, parsed strictly, before any case runs.
 
 use cantrip_circle::MediumKind;
 use cantrip_crystal::tree::{Issue, Node, NodeValue};
@@ -20,7 +20,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Whether its circle needs this medium to be served.
+    /// Returns true if the circle of the case uses this medium.
     pub(super) fn acts_in(&self, medium: MediumKind) -> bool {
         match &self.body {
             Body::Skipped(_) => false,
@@ -35,7 +35,7 @@ pub(super) enum Body {
     Runs(Box<Runs>),
 }
 
-/// What is built, done and looked at.
+/// The setup, the actions and the expectations of a case.
 #[derive(Debug)]
 pub(super) struct Runs {
     pub(super) setup: Setup,
@@ -45,7 +45,7 @@ pub(super) struct Runs {
 
 const CASE_KEYS: &[&str] = &["rule", "name", "description", "setup", "action", "expect", "skip"];
 
-/// The cases of a text in its order, or everything that is wrong with it.
+/// Returns the cases of a text in order, or everything that is wrong with the text.
 pub(super) fn read(text: &str) -> Result<Vec<Case>, Vec<Issue>> {
     let root = Node::read_yaml(text).map_err(|issue| vec![issue])?;
     let mut issues = Issues::default();
@@ -57,7 +57,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Case>, Vec<Issue>> {
         }
     }
     issues.0.sort_by_key(|issue| issue.line);
-    // Each variant of a case tells the faults they share.
+    // The variants of a case report their common faults more than once.
     issues.0.dedup();
     if issues.0.is_empty() { Ok(cases) } else { Err(issues.0) }
 }
@@ -91,7 +91,7 @@ fn case(node: &Node, medium: Option<MediumKind>, issues: &mut Issues) -> Option<
     if setup.is_none() && action.is_none() && expect.is_none() {
         return skipped(if skip { "marked skip" } else { "it has neither setup, action nor expect" });
     }
-    // A case that is skipped is read as strictly as any other.
+    // A skipped case is read as strictly as any other.
     let setup = setup.map_or_else(Setup::default, |setup| read_setup(setup, issues));
     let action = action.and_then(|action| read_action(action, &setup, issues));
     let expect = match expect {
@@ -132,7 +132,7 @@ mod tests {
     use super::read;
     use crate::conformance::unreadable;
 
-    /// All of our own cases.
+    /// All conformance files of this repository.
     const SUITE: &[&str] = &[
         include_str!("../../../../tests/conformance/circle.yaml"),
         include_str!("../../../../tests/conformance/composition.yaml"),
@@ -142,7 +142,7 @@ mod tests {
         include_str!("../../../../tests/conformance/production.yaml"),
     ];
 
-    /// What means something in a file of cases, or nearly.
+    /// Fragments of the syntax of a case file, valid or nearly valid.
     const WORDS: &[&str] = &[
         "- ",
         "\n",

@@ -1,4 +1,4 @@
-//! Is what was seen what the case wants?
+//! Do the results of a case match its expectations?
 
 use cantrip_canon::{EntityId, TurnId};
 use cantrip_loom::{Ending, EntityView, Loom, Origin, Outcome, Settlement, Thread, Turn, TurnSide, render};
@@ -10,15 +10,15 @@ use super::expect::{Expectation, ExpectedResponse, ExpectedTurn};
 use super::pattern::{Fields, mismatch, same, short_json};
 use super::requests;
 
-/// The loom as the case left it.
+/// The results and the loom of a case, after its last step.
 pub(super) struct Checker<'a> {
     world: &'a CaseEnvironment<'a>,
     seen: &'a CaseResults,
     turns: Vec<Turn>,
-    /// Their ids, as a case refers to them.
+    /// The ids of the turns, as a case refers to them.
     ids: Vec<String>,
     entities: Vec<EntityView>,
-    /// Of the last cast.
+    /// The thread of the last cast.
     thread: Option<Thread>,
     logged: Option<String>,
 }
@@ -41,7 +41,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// What is not as wanted, in words.
+    /// Returns the difference from the expectation as a message; None if it holds.
     pub(super) async fn check(&self, wanted: &Expectation) -> Result<Option<String>, String> {
         Ok(match wanted {
             Expectation::Result(wanted) => self.result("result", wanted, self.answer()),
@@ -104,7 +104,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// What an answer of the agent for editors lacks.
+    /// Returns the difference from an expected response of the agent for editors.
     fn acp_response(&self, wanted: &ExpectedResponse) -> Option<String> {
         let path = format!("acp_responses[{}]", wanted.id);
         let Some(found) = self.seen.answered.iter().find(|answered| answered.id == wanted.id) else {
@@ -138,7 +138,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What the last step said, where an answer is missing.
+    /// Returns the error of the last step, to explain a missing answer.
     fn instead(&self) -> String {
         self.seen.errors.last().map(|error| format!(" ({error})")).unwrap_or_default()
     }
@@ -170,7 +170,7 @@ impl<'a> Checker<'a> {
         equal(key, wanted, terminated == (key == "terminated"))
     }
 
-    /// Of the last turn: of the attempt that was accepted.
+    /// Returns the token usage of the accepted attempt of the last turn.
     fn usage(&self) -> Value {
         let Some(turn) = self.thread_turns().last() else { return Value::Null };
         let metadata = &turn.metadata;
@@ -200,7 +200,7 @@ impl<'a> Checker<'a> {
         Some(format!("error: expected {part:?}, got {got}"))
     }
 
-    /// The settled calls of the last cast, in order: the turn, and the place in it.
+    /// Returns the settled calls of the last cast in order: the turn, and the index of the call in it.
     fn settled(&self) -> impl Iterator<Item = (&Turn, usize)> {
         let cast = self.outcome().map(|outcome| outcome.cast_id);
         let turns = self.thread_turns().iter().filter(move |turn| Some(turn.cast_id) == cast);
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
         Ok(self.turns_match("loom.turns", turns, &self.turns))
     }
 
-    /// From the first on, only the named fields.
+    /// Compares the first turns in order; only the named fields count.
     fn turns_match(&self, path: &str, wanted: &[ExpectedTurn], found: &[Turn]) -> Option<String> {
         wanted.iter().enumerate().find_map(|(at, wanted)| {
             let path = format!("{path}[{at}]");
@@ -286,12 +286,12 @@ impl<'a> Checker<'a> {
         found.or_else(|| missing(&format!("{path}.observation_contains"), &observed, &wanted.observation_contains))
     }
 
-    /// Whether it is the entity of the cast.
+    /// Returns true if this is the entity of the last cast.
     fn is_parent(&self, entity: EntityId) -> bool {
         self.seen.last().and_then(|cast| cast.entity) == Some(entity)
     }
 
-    /// Whether it is another one, spawned by a turn of the cast's entity.
+    /// Returns true if this entity is a child of the last cast's entity.
     fn is_child(&self, entity: EntityId) -> bool {
         let Some(view) = self.entities.iter().find(|view| view.entity.entity_id == entity) else { return false };
         match view.entity.origin {
@@ -348,7 +348,7 @@ impl<'a> Checker<'a> {
         both.find_map(|(at, (wanted, half))| mismatch(wanted, &format!("thread[{at}]"), half, &self.ids))
     }
 
-    /// The first child of the loom.
+    /// Returns the first child entity of the loom.
     fn child(&self) -> Option<&EntityView> {
         self.entities.iter().find(|view| match view.entity.origin {
             Origin::Child { .. } => true,
@@ -395,7 +395,8 @@ fn missing(path: &str, text: &str, parts: &[String]) -> Option<String> {
     Some(format!("{path}: expected {part:?}, got {}", short_json(&json!(text))))
 }
 
-/// A check of what is not there needs something to look at.
+/// Returns the first excluded part that the text contains. Missing text is a fault too, because a check for absence
+/// needs something to check.
 fn excluded(path: &str, text: Option<&str>, parts: &[String]) -> Option<String> {
     let Some(text) = text else { return Some(format!("{path}: there is nothing to look at")) };
     let part = parts.iter().find(|part| text.contains(part.as_str()))?;

@@ -1,4 +1,4 @@
-//! What one case is run in: its crystals, its circle, its files, a loom of its own.
+//! The environment of one case: its crystals, its circle, its files and its own loom.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,33 +21,33 @@ use super::gates::{Executions, Fixture, built_in, configure_gate};
 use super::loopback::Loopback;
 use super::setup::{CrystalSetup, GateSetup, Says, Setup};
 
-/// Everything that a case needs before its first step. Dropping it takes files and servers away.
+/// Everything that a case needs before its first step. Dropping it removes its files and stops its servers.
 pub(super) struct CaseEnvironment<'a> {
     pub(super) service: Service,
-    /// The name of its loom.
+    /// The name of the case's loom.
     name: String,
     setup: &'a Setup,
     mediums: &'a [Arc<dyn Medium>],
     crystals: BTreeMap<String, AnyCrystal>,
-    /// Those that record what they are asked, by the key of the setup.
+    /// The scripted crystals, which record their requests, by the key of the setup.
     scripted: BTreeMap<String, ScriptedCrystal>,
     delegates: DelegationGrants,
     children: Vec<(String, AnyCrystal)>,
     folder: Option<tempfile::TempDir>,
     executions: BTreeMap<String, Executions>,
     _servers: Vec<Loopback>,
-    /// One value for every crystal that is cast.
+    /// The built cantrips, one for each crystal that is cast.
     cantrips: BTreeMap<String, Cantrip>,
-    /// Entities that live on, by the names that the case gave them.
+    /// The summoned entities, by the names that the case gave them.
     pub(super) summoned: BTreeMap<String, EntityId>,
 }
 
-/// Why a cantrip could not be had.
+/// The reason why a cantrip could not be built.
 #[derive(Debug)]
 pub(super) enum BuildError {
-    /// The builder said so.
+    /// The faults that the builder reported.
     Faults(CantripFaults),
-    /// The case could not be set up, which is no answer of the product.
+    /// The case could not be set up, which is not an answer of the product.
     Setup(String),
 }
 
@@ -119,7 +119,7 @@ impl<'a> CaseEnvironment<'a> {
         }
     }
 
-    /// The case's files lie below a folder of their own, each root among them.
+    /// Writes the files of the case below a temporary folder and creates the roots of its gates there.
     fn write_files(&mut self) -> io::Result<()> {
         let roots: Vec<&str> =
             self.setup.circle.iter().flat_map(|circle| &circle.gates).filter_map(|gate| gate.root.as_deref()).collect();
@@ -145,7 +145,7 @@ impl<'a> CaseEnvironment<'a> {
         &self.name
     }
 
-    /// A folder that a session can work in: that of the case's files, or one of its own.
+    /// Returns the working folder of a session: the folder of the case's files, or a new one.
     pub(super) fn working_folder(&mut self) -> io::Result<PathBuf> {
         let folder = match self.folder.take() {
             Some(folder) => folder,
@@ -162,12 +162,12 @@ impl<'a> CaseEnvironment<'a> {
         self.scripted.get(key)
     }
 
-    /// How often a gate of the case was entered; none if it has no such gate.
+    /// Returns the number of times that a gate of the case was entered; None if the case has no such gate.
     pub(super) fn executions(&self, gate: &str) -> Option<u64> {
         self.executions.get(gate).map(|executions| executions.load(Ordering::SeqCst))
     }
 
-    /// The cantrip with the crystal of this key: built the first time, the same value from then on.
+    /// Returns the cantrip with the crystal of this key. It is built once; later calls return the same value.
     pub(super) fn cantrip(&mut self, crystal: Option<&str>) -> Result<Cantrip, BuildError> {
         let key = crystal.unwrap_or("crystal");
         if let Some(cantrip) = self.cantrips.get(key) {
@@ -254,7 +254,7 @@ impl<'a> CaseEnvironment<'a> {
     }
 }
 
-/// An absolute path of the case, as a path of this machine.
+/// Maps an absolute path of the case to a path below this folder.
 fn below(folder: &Path, path: &str) -> PathBuf {
     folder.join(path.trim_start_matches('/'))
 }

@@ -1,4 +1,4 @@
-//! What a case wants to see.
+//! The expectations of a case.
 
 use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::issues::Issues;
 use super::pattern::{Fields, Pattern, fields};
 
-/// One thing that must hold.
+/// One condition that must hold.
 #[derive(Debug)]
 pub(super) enum Expectation {
     Result(Value),
@@ -20,7 +20,7 @@ pub(super) enum Expectation {
     Entities(u64),
     EntityIdsUnique(bool),
     Error(String),
-    /// Under either of two keys, which mean the same.
+    /// The names of the calls. Two keys mean the same; `key` is the one that the case uses.
     Calls {
         key: &'static str,
         names: Vec<String>,
@@ -67,7 +67,7 @@ pub(super) enum Expectation {
 #[derive(Debug)]
 pub(super) enum Invocations {
     Count(u64),
-    /// From the first on; there may be more.
+    /// The first requests in order; there may be more.
     Each(Vec<Invocation>),
 }
 
@@ -241,7 +241,7 @@ fn each(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Vec<Fie
     issues.list(node, "a list").iter().map(|item| fields(item, what, known, issues)).collect()
 }
 
-/// An answer of the agent for editors.
+/// An expected response of the agent for editors.
 #[derive(Debug)]
 pub(super) struct ExpectedResponse {
     pub(super) id: Value,
@@ -343,7 +343,7 @@ fn thread(at: usize, node: &Node, issues: &mut Issues) -> Expectation {
     Expectation::Thread { at, turns: count, result, last_turn }
 }
 
-/// As a list, the halves of the last cast's thread; as a mapping, the thread that was extracted.
+/// Reads `thread`: a list is the halves of the last cast's thread, a mapping is the extracted thread.
 fn extracted(node: &Node, issues: &mut Issues) -> Expectation {
     if matches!(node.shape, NodeValue::List(_)) {
         return Expectation::Halves(each(node, "half a turn", &["role", "content"], issues));

@@ -1,4 +1,4 @@
-//! The gates of a case: ours by name, and its own as ordinary gates of a user.
+//! The gates of a case: built-in gates by name, and gates that the case defines itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::setup::{FixtureSetup, GateSetup};
 
-/// How often a gate of the case was entered.
+/// The number of times that a gate of the case was entered.
 pub(super) type Executions = Arc<AtomicU64>;
 
-/// A built-in gate; none if no gate is called so.
+/// Returns the built-in gate of this name, if there is one.
 pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Option<AnyGate> {
     Some(match name {
         "done" => builtin::done(),
@@ -34,7 +34,7 @@ pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Optio
     })
 }
 
-/// What the case says about a gate, whichever it is.
+/// Applies the settings of the case to a gate, built-in or not.
 pub(super) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
     let gate = match &setup.parameters {
         Some(parameters) => gate.parameters(parameters.clone()),
@@ -46,7 +46,7 @@ pub(super) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
     }
 }
 
-/// A gate of the case's own.
+/// A gate that the case defines.
 pub(super) struct Fixture {
     promises: GateSpec,
     behaves: FixtureSetup,

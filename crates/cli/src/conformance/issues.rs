@@ -1,8 +1,8 @@
-//! What is wrong with a file, all of it, each on its line.
+//! Collects everything that is wrong with a file, each fault with its line.
 
 use cantrip_crystal::tree::{Issue, Key, Node, NodeValue};
 
-/// Reads on after a fault, so that one look tells all of them.
+/// The faults so far. Reading continues after a fault, so that one pass reports all of them.
 #[derive(Debug, Default)]
 pub(super) struct Issues(pub(super) Vec<Issue>);
 
@@ -18,7 +18,7 @@ impl Issues {
         self.push(node.line, format!("expected {wanted}, found {}", node.noun()));
     }
 
-    /// The entries whose keys are known; every other key is told.
+    /// Returns the entries whose keys are known; every other key is reported.
     pub(super) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Vec<Entry<'a>> {
         self.map_where(node, what, |key| known.contains(&key))
     }
@@ -59,7 +59,7 @@ impl Issues {
         }
     }
 
-    /// One text, or a list of them.
+    /// Reads one text, or a list of texts.
     pub(super) fn texts(&mut self, node: &Node) -> Vec<String> {
         match &node.shape {
             NodeValue::Text(text) => vec![text.clone()],

@@ -1,4 +1,4 @@
-//! A provider on loopback that gives one body to whoever asks, so that a case about a wire goes over a wire.
+//! A provider on loopback that answers every request with one body, so that a case about a wire uses a real connection.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::limits::EXCHANGE_BYTES_MAX;
 
-/// Serves until it is dropped.
+/// The server; it runs until it is dropped.
 #[derive(Debug)]
 pub(super) struct Loopback {
     url: Url,
@@ -29,7 +29,7 @@ impl Loopback {
         let url = Url::parse(&url).map_err(io::Error::other)?;
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // A client that goes away in the middle has its own failure to tell.
+                // If the client disconnects early, the client reports its own failure.
                 let _ = exchange(stream, &body).await;
             }
         });
@@ -60,7 +60,7 @@ async fn exchange(mut stream: TcpStream, body: &str) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// How long the whole request is, once its head is there.
+/// Returns the length of the whole request, once its head has arrived.
 fn request_length(taken: &[u8]) -> Option<usize> {
     let end = taken.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&taken[..end]).to_ascii_lowercase();

@@ -1,22 +1,22 @@
 //! One case in several mediums.
 //!
-//! What a rule says of code it says of every language that code can be written in. Such a case names its `mediums` and
-//! says what differs between them as a mapping from each to its own (`code: {javascript: .., python: ..}`); the rest is
-//! said once. It is read as one case per medium, each of which has to hold by itself.
+//! A rule about code holds for every language in which code can be written. Such a case names its `mediums`, and writes
+//! each value that differs between them as a mapping (`code: {javascript: .., python: ..}`); all other values are
+//! written once. The case is read as one case per medium, and each of them must hold by itself.
 
 use cantrip_circle::MediumKind;
 use cantrip_crystal::tree::{Key, Node, NodeValue};
 
 use super::issues::Issues;
 
-/// A case as it is in one medium.
+/// A case in one medium.
 pub(super) struct Variant {
     pub(super) node: Node,
-    /// None for a case that says nothing about mediums.
+    /// None for a case that does not name mediums.
     pub(super) medium: Option<MediumKind>,
 }
 
-/// The variants of a case; none if what it says of mediums is wrong.
+/// Returns the variants of a case; empty if its mediums are not valid.
 pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
     let Some(listed) = entry(node, "mediums") else { return vec![Variant { node: node.clone(), medium: None }] };
     let mut mediums: Vec<MediumKind> = Vec::new();
@@ -64,7 +64,7 @@ struct MediumSelector<'a> {
 }
 
 impl MediumSelector<'_> {
-    /// The same without what belongs to other mediums.
+    /// Returns the node without the values for other mediums.
     fn select(&mut self, node: &Node) -> Node {
         let shape = match &node.shape {
             NodeValue::Map(entries) if self.is_choice(entries) => return self.select_variant(node, entries),
@@ -77,7 +77,7 @@ impl MediumSelector<'_> {
         Node { line: node.line, shape }
     }
 
-    /// Whether a mapping only says what it is in one medium or the other.
+    /// Returns true if a mapping only selects a value by medium.
     fn is_choice(&self, entries: &[(Key, Node)]) -> bool {
         !entries.is_empty() && entries.iter().all(|(key, _)| self.mediums.iter().any(|one| one.as_str() == key.text))
     }

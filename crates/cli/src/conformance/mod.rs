@@ -1,10 +1,10 @@
-//! `cantrip conformance`: does this runtime keep the rules, as a file of cases tells them?
+//! `cantrip conformance`: does this runtime follow the rules, as a file of cases states them?
 //!
-//! A case is data: what is built, what is done, what must then be true. This runner builds with the public builder, acts
-//! through the service and looks at what everyone can look at: the reply, the loom, and what a scripted crystal was
-//! asked. It has no case of its own for any rule, mends nothing and makes no record; a case that asks for what is not
-//! built fails and says so. Each file is read whole before anything runs, since a key that nobody reads would be a
-//! promise that nobody keeps.
+//! A case is data: what is built, what is done, and what must then be true. This runner builds with the public builder,
+//! acts through the service and checks only public results: the reply, the loom, and the requests that a scripted
+//! crystal received. It has no special code for any rule, repairs nothing and writes no record. A case that needs a
+//! missing feature fails and says so. Each file is read whole before any case runs, because a key that is ignored would
+//! be an expectation that is never checked.
 
 mod acp;
 mod act;
@@ -46,36 +46,36 @@ use crate::limits::{CASE_MS_MAX, CASES_BYTES_MAX, FAULTS_LISTED_MAX};
 use crate::present::{Present, answer};
 use crate::worker;
 
-/// Run files of conformance cases against this runtime.
+/// Run conformance tests from case files against this runtime.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip conformance tests/conformance/loop.yaml\n  \
                         cantrip conformance tests/conformance/*.yaml --filter LOOM\n\n\
                         Exit status: 0 if no case failed, 2 if a file cannot be read, 4 if a case failed.")]
 pub(crate) struct Conformance {
-    /// Files of cases, in YAML.
+    /// The YAML files with the cases.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Where the looms of the cases are kept: `memory:`, `jsonl:DIR`, `sqlite:FILE` or `postgres://...`.
+    /// The store for the looms of the cases: `memory:`, `jsonl:DIR`, `sqlite:FILE` or `postgres://...`.
     #[arg(long, value_name = "URL", default_value = "memory:")]
     store: String,
 
-    /// Run only the cases whose rule or name has this text.
+    /// Run only the cases whose rule or name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 }
 
-/// Where looms are kept.
+/// The store of the looms.
 enum Store {
-    /// A new one for each case.
+    /// A new loom for each case.
     Memory,
     One(AnyLoom),
 }
 
-/// What all cases share.
+/// The parts that all cases share.
 struct SuiteContext {
     store: Store,
-    /// Those that need someone to serve them.
+    /// The mediums that need a running interpreter.
     mediums: Vec<Arc<dyn Medium>>,
 }
 
@@ -112,7 +112,7 @@ impl Store {
     }
 }
 
-/// What came of one case.
+/// The result of one case.
 enum Verdict {
     Passed(Duration),
     Failed(String),
@@ -172,7 +172,7 @@ impl Conformance {
         Ok(tally)
     }
 
-    /// The cases of all files, or everything that is wrong with any of them.
+    /// Returns the cases of all files, or everything that is wrong with any of them.
     fn cases(&self, present: Present) -> Result<Vec<Case>, Refusal> {
         let (mut cases, mut faults) = (Vec::new(), Vec::new());
         for path in &self.files {
@@ -203,7 +203,7 @@ fn read_bounded(path: &std::path::Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
-/// The first fault in the message, the others in the data.
+/// Returns a refusal with the first fault in the message and the others in the data.
 fn unreadable(faults: &[(String, Issue)]) -> ReplyDraft<Invalid> {
     let (file, position, detail) = match faults.first() {
         Some((file, issue)) => (file.as_str(), format!("line {}", issue.line), issue.rule.as_str()),
@@ -232,7 +232,7 @@ async fn judge(case: &Case, suite: &SuiteContext, name: String) -> Verdict {
     }
 }
 
-/// Everything in which a case differs from what it wants.
+/// Returns every difference between a case's results and its expectations.
 async fn faults(runs: &Runs, suite: &SuiteContext, name: String) -> Vec<String> {
     match run_case(runs, suite, name).await {
         Ok(faults) => faults,
@@ -243,7 +243,7 @@ async fn faults(runs: &Runs, suite: &SuiteContext, name: String) -> Vec<String> 
 async fn run_case(runs: &Runs, suite: &SuiteContext, name: String) -> Result<Vec<String>, String> {
     let Runs { setup, action, expect } = runs;
     let logged = expect.iter().any(|wanted| matches!(wanted, Expectation::LogsExclude(_))).then(LogBuffer::default);
-    // One thread runs the executor, so what its tasks log goes here too.
+    // The executor runs on this thread only, so the logs of its tasks also go to this buffer.
     let _listening = logged.clone().map(|logged| {
         let to = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::TRACE);
         tracing::subscriber::set_default(to.with_writer(move || logged.clone()).finish())

@@ -1,4 +1,4 @@
-//! When is a value what a case wants? Exactly, except for the few words that stand for more than one value.
+//! When does a value match an expectation? If it is equal, except for a few words that stand for more than one value.
 
 use cantrip_canon::json;
 use cantrip_crystal::tree::{Node, NodeValue};
@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use super::issues::Issues;
 
-/// What one field must be.
+/// The expected value of one field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Pattern {
-    /// This and nothing else.
+    /// Exactly this value.
     Is(Value),
     NotNull,
     GreaterThan(f64),
-    /// The id of this turn of the loom.
+    /// The id of the turn with this index in the loom.
     TurnId(usize),
-    /// A mapping that has these fields, and perhaps others.
+    /// A mapping with these fields, and perhaps others.
     Has(Fields),
 }
 
-/// Named fields; those that are not named may be anything.
+/// Named fields; a field that is not named may have any value.
 pub(super) type Fields = Vec<(String, Pattern)>;
 
 impl Pattern {
@@ -49,7 +49,7 @@ impl Pattern {
         Self::Is(text.into())
     }
 
-    /// The text it wants, if it wants just that.
+    /// Returns the expected text, if the pattern is exactly one text.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Is(wanted) => wanted.as_str(),
@@ -57,7 +57,7 @@ impl Pattern {
         }
     }
 
-    /// What is wrong with `found`, if anything is. `turns` are the ids of the loom's turns.
+    /// Returns the difference from `found`, if there is one. `turns` are the ids of the loom's turns.
     pub(super) fn mismatch(&self, path: &str, found: &Value, turns: &[String]) -> Option<String> {
         let fits = match self {
             Self::Is(wanted) => same(wanted, found),
@@ -83,7 +83,7 @@ impl Pattern {
     }
 }
 
-/// The first named field of `found` that is not what it should be. A field that is absent is null.
+/// Returns the difference of the first named field of `found` that does not match. An absent field is null.
 pub(super) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[String]) -> Option<String> {
     fields.iter().find_map(|(name, pattern)| {
         let field = found.get(name).unwrap_or(&Value::Null);
@@ -91,7 +91,7 @@ pub(super) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[Stri
     })
 }
 
-/// Equal as JSON: 1 and 1.0 are the same number, and nothing else is loosened.
+/// Returns true if both values are equal as JSON. 1 and 1.0 are the same number; nothing else is relaxed.
 pub(super) fn same(wanted: &Value, found: &Value) -> bool {
     match (json::canonical(wanted), json::canonical(found)) {
         (Ok(wanted), Ok(found)) => wanted == found,
@@ -99,7 +99,7 @@ pub(super) fn same(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// A value in one short line.
+/// Renders a value on one short line.
 pub(super) fn short_json(value: &Value) -> String {
     const SHOWN_CHARS: usize = 200;
     let text = value.to_string();
@@ -109,7 +109,7 @@ pub(super) fn short_json(value: &Value) -> String {
     }
 }
 
-/// The fields of a mapping, each of a known name.
+/// Reads the fields of a mapping; unknown names are reported.
 pub(super) fn fields(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Fields {
     let entries = issues.map(node, what, known);
     entries.into_iter().map(|(key, value)| (key.text.clone(), Pattern::read(value))).collect()

@@ -1,4 +1,4 @@
-//! What the crystals of a case were asked, as they recorded it.
+//! Checks the requests that the crystals of a case received and recorded.
 
 use cantrip_crystal::{RecordedRequest, ScriptedCrystal};
 use cantrip_loom::{GateCall, Message};
@@ -30,7 +30,7 @@ pub(super) fn invocations(
     }
 }
 
-/// The whole list, in order, in every request.
+/// Compares the whole list of tools, in order, in every request.
 pub(super) fn tools(crystal: Option<&ScriptedCrystal>, wanted: &[Fields], turns: &[String]) -> Option<String> {
     let key = "crystal_received_tools";
     every(key, crystal, |path, input| {
@@ -98,7 +98,7 @@ fn invocation(path: &str, input: &RecordedRequest, wanted: &Invocation, turns: &
     wanted.exclude.iter().find(|part| holds(part)).map(|part| format!("{path}: a message has {part:?}"))
 }
 
-/// A message as a case sees it: text and arguments, without ids.
+/// Returns a message as a case sees it: text and arguments, without ids.
 fn shape(message: &Message) -> Value {
     match message {
         Message::System { content } => json!({"role": "system", "content": content.text()}),
@@ -112,7 +112,7 @@ fn shape(message: &Message) -> Value {
     }
 }
 
-/// What a message says: its text, and the arguments of its calls, whole and each text in them by itself.
+/// Returns the texts of a message: its text, and the arguments of its calls as a whole and each text in them.
 fn texts(message: &Message) -> Vec<String> {
     match message {
         Message::System { content } | Message::User { content } | Message::Tool { content, .. } => vec![content.text()],

@@ -1,4 +1,4 @@
-//! What a case is built from: crystals, circle, call, folding, retry, files.
+//! The setup of a case: crystals, circle, call, folding, retry, files.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::issues::Issues;
 
 #[derive(Debug, Default)]
 pub(super) struct Setup {
-    /// None if the file gives none, or null.
+    /// None if the file has no crystal, or null.
     pub(super) crystal: Option<CrystalSetup>,
     /// The default crystals of children, by level; the key without a level is the first.
     pub(super) children: Vec<CrystalSetup>,
-    /// `fork_crystal` and `crystal_<x>`, for actions to name.
+    /// `fork_crystal` and `crystal_<x>`, which actions can name.
     pub(super) named: BTreeMap<String, CrystalSetup>,
     pub(super) circle: Option<CircleSetup>,
     pub(super) call: CallSetup,
     pub(super) trigger_after_turns: Option<u64>,
     pub(super) retry: RetrySetup,
-    /// Absolute paths and texts.
+    /// Absolute paths, each with the text of the file.
     pub(super) files: Vec<(String, String)>,
 }
 
@@ -31,23 +31,23 @@ pub(super) struct CrystalSetup {
     pub(super) line: usize,
     pub(super) name: Option<String>,
     pub(super) says: Says,
-    /// It claims to be for a code circle.
+    /// True if the case declares the crystal to be for a code circle.
     pub(super) code: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Says {
     Script(Script),
-    /// This body, over HTTP, to every request.
+    /// This body, over HTTP, as the response to every request.
     Body(Value),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct CircleSetup {
     pub(super) gates: Vec<GateSetup>,
-    /// As they are written.
+    /// The wards as the case writes them.
     pub(super) wards: Value,
-    /// Every one that is declared.
+    /// Every declared medium.
     pub(super) mediums: Vec<MediumKind>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct GateSetup {
     pub(super) fixture: Option<FixtureSetup>,
 }
 
-/// How a gate of the case's own behaves.
+/// The behaviour of a gate that the case defines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FixtureSetup {
     pub(super) delay: Duration,
@@ -170,7 +170,7 @@ fn put(
     }
 }
 
-/// A crystal that is said to be for code belongs to a code circle.
+/// Reports a crystal that is declared for code if the circle has no code medium.
 fn agrees(setup: &Setup, issues: &mut Issues) {
     let code = setup.circle.as_ref().is_some_and(|circle| circle.mediums.iter().any(|medium| medium.is_code()));
     let all = setup.crystal.iter().chain(&setup.children).chain(setup.named.values());
@@ -230,7 +230,7 @@ fn crystal(node: &Node, issues: &mut Issues) -> Option<CrystalSetup> {
         (None, None) => match Script::of_node(&Node { line: node.line, shape: NodeValue::Map(script) }) {
             Ok(script) => Says::Script(script),
             Err(found) => {
-                // Unknown keys were told above; the script tells what only it knows.
+                // Unknown keys were reported above; keep only the other faults of the script.
                 issues.0.extend(found.into_iter().filter(|issue| !issue.rule.starts_with("unknown key")));
                 return None;
             }
@@ -315,7 +315,7 @@ fn gate(node: &Node, issues: &mut Issues) -> Option<GateSetup> {
     built_in(gate, node, issues)
 }
 
-/// A gate that says nothing about its behaviour must be one of ours.
+/// Checks that a gate without a described behaviour is a built-in gate.
 fn built_in(gate: GateSetup, node: &Node, issues: &mut Issues) -> Option<GateSetup> {
     if gate.fixture.is_none() && !BUILT_IN.contains(&gate.name.as_str()) {
         issues

@@ -1,7 +1,8 @@
-//! Which servers of models can be reached from here, and with which keys?
+//! Which model servers can be reached from here, and with which keys?
 //!
-//! Every provider and every endpoint is told of, found or not: by its name, its address and the variable of its key. A key is
-//! looked for and sent to its own server; it is never shown. A server elsewhere is only asked where there is a key for it.
+//! Every provider and every endpoint is reported, found or not: its name, its address and the variable of its key. A
+//! key is looked up and sent only to its own server; it is never shown. A remote server is only contacted if there is a
+//! key for it.
 
 use cantrip::crystal::{ModelListError, NamedEndpoint, Provider, models_of_endpoint, models_of_provider};
 use cantrip_reply::{Guard, Refusal, codes};
@@ -14,25 +15,25 @@ use crate::config;
 use crate::endpoints;
 use crate::keys;
 
-/// Models that a line names; of the others it tells how many they are.
+/// The number of models that a line names; the others are only counted.
 const MODELS_NAMED: usize = 3;
 
-/// What is known of one server.
+/// The facts about one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Server {
     name: String,
     url: String,
-    /// The variables that may hold its key; none if it takes no key.
+    /// The variables that may hold its key; empty if it takes no key.
     key_variables: Vec<String>,
-    /// The variable that holds one.
+    /// The variable that holds a key.
     key_found_in: Option<String>,
-    /// Whether it answered; none if it was not asked.
+    /// True if the server answered; None if it was not contacted.
     answers: Option<bool>,
-    /// The models that it says it has.
+    /// The models that the server lists.
     models: Vec<String>,
 }
 
-/// A finding for each provider, for each endpoint, and for which crystal is cast where nobody names one.
+/// Returns a finding for each provider, for each endpoint and for the default crystal.
 pub(super) async fn look(guard: &Guard) -> Vec<Finding> {
     let mut findings = join_all(Provider::ALL.map(|provider| of_provider(provider, guard))).await;
     match of_endpoints().await {
@@ -104,7 +105,7 @@ fn server(
     Server { name, url, key_variables, key_found_in, answers, models }
 }
 
-/// What a server that was asked came to. One of this machine that does not run is no fault.
+/// Returns the finding for a server that was contacted. A local server that does not run is not a fault.
 fn finding(told: Server, asked: Result<Vec<String>, ModelListError>, may_be_absent: bool) -> Finding {
     let Server { name, url, key_variables, key_found_in, .. } = &told;
     let key = match (key_found_in, key_variables.as_slice()) {
@@ -139,7 +140,7 @@ fn finding(told: Server, asked: Result<Vec<String>, ModelListError>, may_be_abse
             };
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
         }
-        // Another program has the port.
+        // Another program uses the port.
         Err(fault @ ModelListError::Strange(_)) if may_be_absent => Finding::absent(name, format!("{url}: {fault}")),
         Err(fault @ ModelListError::Strange(_)) => {
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), "look whether the address is right")
@@ -161,7 +162,7 @@ fn count_models(models: &[String]) -> String {
     }
 }
 
-/// Which crystal a cast asks where nobody names one.
+/// Reports the crystal of a cast that names none.
 async fn default_crystal(guard: &Guard) -> Finding {
     let here = match std::env::current_dir() {
         Ok(here) => here,
@@ -176,7 +177,7 @@ async fn default_crystal(guard: &Guard) -> Finding {
             if finding.code.as_deref() != Some(&*codes::CONFIG_INVALID.any().to_string()) {
                 return finding;
             }
-            // A project whose spells all name theirs is in order.
+            // Only a note, because a project in which every spell names its crystal needs no default.
             let said = format!("a cast that names no model finds none to ask: {}", finding.said);
             let hint = "set one of the keys above (export ANTHROPIC_API_KEY=...), start a server on this machine, or name a \
                         model with --crystal PROVIDER/MODEL";

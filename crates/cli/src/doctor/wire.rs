@@ -1,4 +1,4 @@
-//! Do `acp` and `mcp` answer? Each is started as an editor or an agent starts it, and greeted.
+//! Do `acp` and `mcp` answer? Each is started as an editor or an agent starts it, and sent `initialize`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use super::Finding;
 use crate::limits::DOCTOR_WIRE_MS;
 use crate::present::program;
 
-/// The commands, each with what it is greeted with and the field that a greeting is answered with.
+/// The commands, each with the params of its `initialize` request.
 fn greetings() -> [(&'static str, Value); 2] {
     let client = json!({"name": "doctor", "version": env!("CARGO_PKG_VERSION")});
     [
@@ -37,7 +37,7 @@ pub(super) async fn findings() -> Vec<Finding> {
     findings
 }
 
-/// Starts a command, greets it, and gives the revision that it answers with.
+/// Starts a command, sends it the message and returns the protocol revision of its answer.
 async fn greet(command: &str, message: &Value) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     let started = Command::new(program)
@@ -71,7 +71,7 @@ async fn greet(command: &str, message: &Value) -> Result<String, String> {
     }
 }
 
-/// It would end by itself now that its input is closed; nobody waits for that.
+/// Kills the process. It would end by itself now that its input is closed, but there is no need to wait for that.
 fn end(mut child: Child) {
     drop(child.kill());
     drop(child.wait());

@@ -1,4 +1,4 @@
-//! A loom's way out and in: lines of JSON.
+//! Export and import of a loom, as lines of JSON.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,40 +16,40 @@ use serde_json::{Value, json};
 use super::{CommandReply, refusal_reply};
 use crate::input_files;
 
-/// Write a loom as lines of JSON: turns, the whole journal, chats or trajectories.
+/// Export a loom as JSON lines: turns, the whole journal, chats or trajectories.
 ///
-/// Secrets and personal data are taken out unless --no-redact is given. Only a journal that was not redacted can be
-/// imported as it was, with its hashes.
+/// Secrets and personal data are redacted unless --no-redact is given. Only a journal that was not redacted can be
+/// imported unchanged, with its hashes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom export > turns.jsonl\n  \
                         cantrip loom export --format journal --no-redact --out backup.jsonl\n  \
                         cantrip loom export analyst --format chat")]
 pub(super) struct Export {
-    /// A loom (or its spell's name), or anything in it.
+    /// A loom (or the name of its spell), or the id of anything in it.
     #[arg(value_name = "LOOM")]
     of: Option<String>,
 
     #[arg(long, value_enum, default_value = "turns")]
     format: ExportFormat,
 
-    /// Leave secrets and personal data in.
+    /// Do not redact secrets and personal data.
     #[arg(long)]
     no_redact: bool,
 
-    /// Write to a new file, not to standard output.
+    /// Write to this new file instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ExportFormat {
-    /// One line a turn.
+    /// One line per turn.
     Turns,
     /// Every record and body.
     Journal,
-    /// One line a thread: its messages.
+    /// One line per thread, with its messages.
     Chat,
-    /// One line a thread: messages, rewards, how it ended.
+    /// One line per thread, with its messages, rewards and outcome.
     Trajectories,
 }
 
@@ -69,7 +69,7 @@ impl Export {
             Some(path) => {
                 Box::new(BufWriter::new(File::create_new(path).map_err(|error| write_refusal(path, &error))?))
             }
-            // The envelope is the one thing on standard output.
+            // With `--json`, standard output carries the envelope only.
             None if json => {
                 return Err(codes::config_invalid("--json", "export", "needs --out FILE for the lines")
                     .data(json!({"hint": "cantrip loom export --json --out turns.jsonl"}))
@@ -94,7 +94,7 @@ impl Export {
             .await;
         match written.and_then(|()| to.flush()) {
             Ok(()) => Ok((guarded, String::new())),
-            // A reader that went away wants no more.
+            // The reader closed the pipe and wants no more lines.
             Err(error) if self.out.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
                 Ok((guarded, String::new()))
             }
@@ -114,15 +114,16 @@ fn write_refusal(path: &Path, error: &io::Error) -> Refusal {
     codes::io_failed("write", shown, error.to_string()).into()
 }
 
-/// Take in a file that `loom export` wrote: a journal as it was, or turns, ours or another's.
+/// Import a file that `loom export` wrote: an unchanged journal, or turns, also those of another program.
 ///
-/// Taking the same file in twice changes nothing.
+/// Importing the same file twice changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom import backup.jsonl\n  cantrip loom import turns.jsonl --as analyst")]
 pub(super) struct Import {
     file: PathBuf,
 
-    /// The loom that turns go to, by its spell's name; else the file's name is used. A journal has its own.
+    /// The loom to import turns into, by the name of its spell. Default: the name of the file. A journal names its own
+    /// loom.
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
 }
@@ -151,7 +152,7 @@ impl Import {
     }
 }
 
-/// Whether the first line is a journal's heading.
+/// Returns true if the first line is the header of a journal.
 fn is_journal(text: &str) -> bool {
     let heading = text.lines().next().and_then(|line| json::read(line).ok());
     heading.is_some_and(|heading| heading.get("format").is_some_and(Value::is_string))

@@ -1,8 +1,8 @@
-//! Two threads: what they share, where they part, what differs from there on.
+//! Compares two threads: their common turns, where they part, and the differences after that.
 //!
-//! Threads of one tree share turns, and what is shared is told by its ids, not compared. Behind that, and from the start
-//! for threads that share nothing, the turns are set against each other by their place; a turn is taken apart into what
-//! was said, called, answered and printed, so that a difference says of what it is one.
+//! Threads of one tree share turns. Shared turns are found by their ids, not compared. The turns after them, or all
+//! turns of threads that share none, are compared by position. A turn is split into text, calls, results and output, so
+//! that each difference names the part that it concerns.
 
 use std::fmt::Write;
 
@@ -21,23 +21,23 @@ use super::{count_noun, find};
 use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
 use crate::present::{BOLD, DIM, colour, cut, strip_control, width};
 
-/// Compare two threads: where they part, and what differs turn by turn.
+/// Compare two threads: where they diverge, and what differs turn by turn.
 ///
-/// One alone is compared with the latest; none, the latest fork with what it branched off from.
+/// A single thread is compared with the latest one. Without arguments, the latest fork is compared with its original.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom diff\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
                         cantrip loom diff turn_06cyf9 @last --json")]
 pub(super) struct Compare {
-    /// The turn that one thread ends with, or its entity, cast or run.
+    /// The last turn of the first thread, or its entity, cast or run.
     a: Option<String>,
 
-    /// The same of the other thread.
+    /// The last turn of the second thread, or its entity, cast or run.
     b: Option<String>,
 }
 
-/// Lines of one difference that are drawn; `--json` has them all.
+/// The lines of one difference that are drawn; `--json` has them all.
 const LINES_SHOWN: usize = 40;
-/// Equal lines that are drawn around those that differ.
+/// The number of equal lines that are drawn around a difference.
 const LINES_AROUND: usize = 2;
 
 #[derive(Debug, Serialize)]
@@ -47,7 +47,7 @@ pub(super) struct Diff {
     shared: Shared,
     turns: Vec<Pair>,
     outcome: Difference,
-    /// Texts that were cut, because an envelope's size is bounded.
+    /// The counts of a comparison whose texts were cut, because the size of an envelope is bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<Value>,
 }
@@ -60,14 +60,14 @@ struct Side {
     turns: usize,
 }
 
-/// The turns that both threads hold.
+/// The turns that both threads have.
 #[derive(Debug, Serialize)]
 struct Shared {
     turns: usize,
     last: Option<TurnId>,
 }
 
-/// Turns at the same place.
+/// The turns at the same position.
 #[derive(Debug, Serialize)]
 struct Pair {
     a: Option<Place>,
@@ -81,7 +81,7 @@ struct Place {
     sequence: u64,
 }
 
-/// One part that is not the same on both sides; what a side does not have is null.
+/// One part that differs; None for a side that does not have it.
 #[derive(Debug, Serialize)]
 struct Difference {
     what: String,
@@ -101,7 +101,7 @@ impl Compare {
     }
 }
 
-/// The thread that the fork at this leaf branched off from.
+/// Returns the thread from which the fork with this leaf branched off.
 async fn original(loom: &AnyLoom, leaf: TurnId) -> Result<TurnId, Refusal> {
     let stored = |error| store_refusal(&error);
     let entity = loom.entity(loom.turn(leaf).await.map_err(stored)?.entity_id).await.map_err(stored)?;
@@ -134,7 +134,7 @@ fn side(thread: &Thread) -> Side {
     Side { leaf, entity_id: thread.entity.entity.entity_id, state, turns }
 }
 
-/// What the last cast of a thread came to; none while it is under way.
+/// Returns the outcome of a thread's last cast; None while the cast is running.
 fn outcome(thread: &Thread) -> Option<String> {
     let outcome = thread.casts.last()?.outcome.as_ref()?;
     Some(match &outcome.ending {
@@ -152,7 +152,7 @@ fn pair(a: Option<&Turn>, b: Option<&Turn>) -> Pair {
     let mut names: Vec<&String> = parts_a.iter().map(|(name, _)| name).collect();
     for (at, (name, _)) in parts_b.iter().enumerate() {
         if !names.contains(&name) {
-            // Where it stands on its own side.
+            // Insert the name at the position that it has on side b.
             let before = parts_b[..at].iter().rev().find_map(|(name, _)| names.iter().position(|known| *known == name));
             names.insert(before.map_or(0, |at| at + 1), name);
         }
@@ -167,7 +167,7 @@ fn pair(a: Option<&Turn>, b: Option<&Turn>) -> Pair {
     Pair { differences: differences.collect(), a: a.map(place), b: b.map(place) }
 }
 
-/// A turn taken apart, each part under a name that is its own within the turn.
+/// Splits a turn into parts. The name of a part is unique within the turn.
 fn parts(turn: &Turn) -> Vec<(String, String)> {
     let mut parts = Vec::new();
     let mut put = |name: String, text: String| {
@@ -237,7 +237,7 @@ fn closing_text(closing: &Closing) -> String {
 }
 
 impl Diff {
-    /// The same, fit for an envelope: long texts are cut if all of them together are too long.
+    /// Returns the comparison in a size that fits into an envelope: long texts are cut if their sum is too long.
     pub(super) fn truncate(mut self) -> Self {
         let all = self.turns.iter().flat_map(|pair| &pair.differences).chain([&self.outcome]);
         let bytes: usize = all.flat_map(|difference| [&difference.a, &difference.b]).flatten().map(String::len).sum();
@@ -318,7 +318,7 @@ impl Pair {
     }
 }
 
-/// The lines that differ, with a few around them.
+/// Draws the lines that differ, with a few equal lines around them.
 fn draw_changes(text: &mut String, Difference { a, b, .. }: &Difference) {
     let (a, b) = (strip_control(a.as_deref().unwrap_or_default()), strip_control(b.as_deref().unwrap_or_default()));
     let columns = width().map(|all| all.saturating_sub(4));

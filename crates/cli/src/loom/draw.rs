@@ -1,4 +1,4 @@
-//! Turns, threads and looms as a person reads them.
+//! Renders turns, threads and looms for people.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use super::read::{LoomRow, ShownThread};
 use crate::present::{BOLD, DIM, colour, cut, width};
 use crate::watch::cost;
 
-/// Lines of one text of a thread; `loom show` has them all.
+/// The lines that are drawn of each text in a thread; `loom show` has them all.
 const LINES_SHOWN: usize = 12;
 
 pub(super) fn looms(rows: &[LoomRow]) -> String {
@@ -56,7 +56,7 @@ pub(super) fn verified(shown: &str, found: &VerifyReport) -> String {
     text
 }
 
-/// One turn, whole.
+/// Renders one turn in full.
 pub(crate) fn turn(turn: &Turn) -> String {
     let mut text = head(turn);
     let _ = writeln!(text, "  {DIM}entity {}  cast {}{DIM:#}", turn.entity_id, turn.cast_id);
@@ -83,7 +83,7 @@ pub(crate) fn turn(turn: &Turn) -> String {
     text
 }
 
-/// A thread, turn by turn.
+/// Renders a thread, turn by turn.
 pub(crate) fn thread(shown: &ShownThread) -> String {
     let thread = &shown.thread;
     let state = match thread.state {
@@ -102,7 +102,7 @@ pub(crate) fn thread(shown: &ShownThread) -> String {
     if let Some(first) = thread.turns.first().filter(|first| first.parent_id.is_some()) {
         let _ = writeln!(text, "  {DIM}those before turn {} are not shown{DIM:#}", first.sequence);
     }
-    // Both are in the order of the path.
+    // The folds are in the order of the path, as the turns are.
     let mut folds = thread.folds.iter().peekable();
     let mut begun = HashSet::new();
     for turn in &thread.turns {
@@ -128,7 +128,7 @@ pub(crate) fn thread(shown: &ShownThread) -> String {
     text
 }
 
-/// What was said and cancelled before an answer.
+/// Renders the intents that were cancelled before an answer.
 fn cancelled(text: &mut String, intents: &[Content]) {
     for intent in intents {
         text.push('\n');
@@ -142,7 +142,7 @@ fn head(turn: &Turn) -> String {
     format!("{BOLD}{}. {}{BOLD:#}  {}{reward}\n", turn.sequence, turn.id, state(turn))
 }
 
-/// Intent, utterance, programs and calls.
+/// Renders the intent, the utterance, the programs and the calls of a turn.
 fn body(text: &mut String, turn: &Turn, most: Option<usize>) {
     if let Some(intent) = &turn.intent {
         lines(text, "  ? ", &intent.text(), most);
@@ -154,7 +154,7 @@ fn body(text: &mut String, turn: &Turn, most: Option<usize>) {
         if let Some(content) = &utterance.content {
             lines(text, "  ", content, most);
         }
-        // What a program called stands below it; a call by name stands with its reply.
+        // The calls of a program are drawn below it; a tool call is drawn with its reply.
         for call in &utterance.calls {
             if let Some(code) = call.args.get("code").and_then(Value::as_str) {
                 lines(text, "  > ", code, most);
@@ -197,7 +197,7 @@ fn printed(text: &mut String, output: &OutputRecord, most: Option<usize>) {
     }
 }
 
-/// Where in its text a program failed, as words behind the code of its reply.
+/// Returns the position at which a program failed, as text after the code of its reply.
 pub(crate) fn position(line: Option<u32>, column: Option<u32>) -> String {
     match (line, column) {
         (Some(line), Some(column)) => format!(" at line {line}, column {column}"),
@@ -230,7 +230,7 @@ fn call(text: &mut String, record: &GateRecord, most: Option<usize>) {
     }
 }
 
-/// How a turn was closed, in a word or two.
+/// Returns how a turn was closed, in a word or two.
 pub(super) fn state(turn: &Turn) -> String {
     let (style, words) = match &turn.closing {
         Closing::Open => (DIM, "went on".to_owned()),
@@ -242,7 +242,7 @@ pub(super) fn state(turn: &Turn) -> String {
     format!("{style}{words}{style:#}")
 }
 
-/// A text on lines of its own, each behind `before`.
+/// Appends a text line by line. `before` precedes the first line; the others are indented to match.
 fn lines(text: &mut String, before: &str, told: &str, most: Option<usize>) {
     let columns = most.and(width()).map(|all| all.saturating_sub(before.len()));
     let all = told.lines().count();
@@ -257,7 +257,7 @@ fn lines(text: &mut String, before: &str, told: &str, most: Option<usize>) {
     }
 }
 
-/// What was said must not steer the terminal it is shown on.
+/// Replaces control characters, so that recorded text cannot control the terminal.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

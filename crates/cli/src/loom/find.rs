@@ -1,4 +1,4 @@
-//! What does an id, the beginning of one, `@last` or nothing stand for?
+//! Resolves an id, an id prefix, `@last` or no argument.
 
 use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::{AnyId, AnyLoom, Error, Loom, RunView};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 const LAST: &str = "@last";
 
-/// The turn that is meant; an entity, cast or run stands for its last one.
+/// Returns the turn; an entity, cast or run stands for its last turn.
 pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else {
         let run = latest(loom).await?;
@@ -35,13 +35,13 @@ pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, 
     }
 }
 
-/// Whether someone who writes this means something that is in a loom: an id, the beginning of one, or the latest.
+/// Returns true if the text looks like an id, the prefix of one, or `@last`.
 pub(crate) fn looks_like_id(asked: &str) -> bool {
     const KINDS: [&str; 4] = ["ent_", "run_", "cast_", "turn_"];
     asked == LAST || KINDS.iter().any(|kind| asked.starts_with(kind))
 }
 
-/// The entity that is meant; a cast, run or turn stands for its own.
+/// Returns the entity; a cast, run or turn stands for its entity.
 pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<EntityId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else {
         return latest(loom).await?.entity_id.ok_or_else(|| nothing("entity", LAST));
@@ -49,7 +49,7 @@ pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<Entity
     owner(loom, resolve_name(loom, asked).await?, asked).await
 }
 
-/// The run that is meant; an entity or a cast stands for its last.
+/// Returns the run; an entity or a cast stands for its last run.
 pub(crate) async fn run(loom: &AnyLoom, asked: Option<&str>) -> Result<RunId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(latest(loom).await?.run_id) };
     let cast = match resolve_name(loom, asked).await? {
@@ -78,14 +78,14 @@ async fn owner(loom: &AnyLoom, named: AnyId, asked: &str) -> Result<EntityId, Re
     }
 }
 
-/// What a tree is drawn of.
+/// The part of a store that a tree shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Loom(LoomId),
     Entity(LoomId, EntityId),
 }
 
-/// A loom, by its id or its spell's name, or an entity; a cast, run or turn stands for its entity.
+/// Returns a loom, by its id or the name of its spell, or an entity. A cast, run or turn stands for its entity.
 pub(super) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(Part::Loom(latest(loom).await?.loom_id)) };
     let called = loom_id_for(asked);
@@ -101,7 +101,7 @@ pub(super) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Re
     Ok(Part::Entity(loom.entity(entity).await.map_err(refuse_store_error)?.loom_id, entity))
 }
 
-/// The loom that is meant, or that of what is meant.
+/// Returns the loom with this id, or the loom of the record with this id.
 pub(super) async fn loom(loom: &AnyLoom, asked: Option<&str>) -> Result<LoomId, Refusal> {
     match part(loom, asked).await? {
         Part::Loom(found) | Part::Entity(found, _) => Ok(found),
@@ -112,7 +112,7 @@ async fn leaf(loom: &AnyLoom, entity: EntityId, asked: &str) -> Result<TurnId, R
     loom.entity(entity).await.map_err(refuse_store_error)?.leaf.ok_or_else(|| nothing("turn", asked))
 }
 
-/// The run that was begun last by someone, not by a call of another run.
+/// Returns the newest run that was started by a caller, not by a call of another run.
 async fn latest(loom: &AnyLoom) -> Result<RunView, Refusal> {
     loom.last_run().await.map_err(refuse_store_error)?.ok_or_else(empty)
 }
@@ -135,7 +135,7 @@ fn refuse_store_error(error: Error) -> Refusal {
 
 fn nothing(kind: &str, asked: &str) -> Refusal {
     let shown: String = asked.chars().take(64).collect();
-    // Who asks for a run finds it in the list of runs, whatever else they may be after.
+    // A run is found in the list of runs, whatever kind of id was expected.
     let hint = if kind == "run" || asked.starts_with("run_") { "cantrip run ls" } else { "cantrip loom tree" };
     codes::not_found(kind, shown).data(json!({ "hint": hint })).into()
 }

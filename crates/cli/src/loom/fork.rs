@@ -1,4 +1,4 @@
-//! Another way from a turn.
+//! `cantrip loom fork`: starts a new branch from a turn.
 
 use std::process::ExitCode;
 
@@ -19,41 +19,41 @@ use crate::present::Present;
 use crate::store::Store;
 use crate::watch::{OutputMode, Viewer};
 
-/// Branch off behind a turn: a new entity that shares every turn up to it, and goes another way.
+/// Fork a thread after a turn: a new entity shares every turn up to it and continues from there.
 ///
-/// The original stays as it is, and no gate is called to rebuild its variables. Without an intent the cast of that turn
-/// goes on under its own.
+/// The original is not changed, and no gate is called to rebuild its variables. Without an intent, the fork continues
+/// the cast of that turn under its original intent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom fork turn_06cyf9 'and in June?'\n  \
                         cantrip loom fork ent_06cyf9 --at 2 'try the other file'\n  cantrip loom fork 'and in June?'\n  \
                         cantrip loom fork turn_06cyf9 --crystal local/qwen@http://localhost:8000/v1")]
 pub(super) struct Fork {
-    /// The turn (an entity, cast or run stands for its last one; the latest without), then the intent. - reads the
-    /// intent from standard input.
+    /// The turn, then the intent. An entity, cast or run stands for its last turn. Default: the latest turn. - reads
+    /// the intent from standard input.
     #[arg(num_args = 0..=2, value_names = ["TURN", "INTENT"])]
     words: Vec<String>,
 
-    /// Behind this turn of its thread, counted from 1, instead of its last one.
+    /// Fork after the turn with this number in its thread, counted from 1, instead of the last one.
     #[arg(long, value_name = "N")]
     at: Option<u64>,
 
-    /// What becomes of variables and the like: restored as they stood, or gone.
+    /// The state of variables and the rest of the environment: restored as it was after that turn, or fresh (empty).
     #[arg(long, value_enum, default_value = "restored")]
     environment: ForkEnvironment,
 
-    /// Another crystal.
+    /// Use this crystal (model) instead.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     crystal: Option<String>,
 
-    /// Another spell than the turn was cast from, or the same where it cannot be found.
+    /// Use this spell instead of the one that the turn was cast from. Also needed if that spell cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 
-    /// Print the upserts, one line of JSON each, in the place of the answer.
+    /// Print the upserts (stream updates) instead of the answer, each as one line of JSON.
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 
-    /// Say nothing on standard error while it runs.
+    /// Print nothing on standard error during the run.
     #[arg(long)]
     quiet: bool,
 }
@@ -65,7 +65,7 @@ enum ForkEnvironment {
 }
 
 impl Fork {
-    /// What was asked for: a turn, and an intent. One word that is no id is an intent if it has several words.
+    /// Returns the turn and the intent from the arguments. A single argument is an intent if it has several words.
     fn target_and_intent(&self) -> (Option<&str>, Option<&str>) {
         match self.words.as_slice() {
             [] => (None, None),
@@ -80,7 +80,7 @@ impl Fork {
         let Some(number) = self.at else { return Ok(leaf) };
         let path = store.loom.path(leaf).await.map_err(|error| store_refusal(&error))?;
         let last = path.last().map_or(0, |turn| turn.sequence);
-        // A child's thread runs through its parent's, and each counts for itself: the nearest is meant.
+        // The thread of a child contains its parent's turns, and each entity counts its own. Take the nearest one.
         let found = path.iter().rev().find(|turn| turn.sequence == number).map(|turn| turn.id);
         found.ok_or_else(|| {
             let hint = format!("its thread has turns 1 to {last}: cantrip loom thread {leaf}");

@@ -1,4 +1,4 @@
-//! The looms of a store, in numbers.
+//! The looms of a store, with their counts.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::spells;
 
-/// One loom.
+/// The counts of one loom.
 #[derive(Debug, Serialize)]
 pub(super) struct LoomRow {
     pub(super) loom_id: LoomId,
-    /// The spell's, if it was found.
+    /// The name of its spell, if the spell was found.
     pub(super) name: Option<String>,
     pub(super) entities: u64,
     pub(super) turns: u64,
@@ -23,7 +23,7 @@ pub(super) struct LoomRow {
 
 pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
     let stored = |error: Error| store_refusal(&error);
-    // What the spells that lie around call their looms.
+    // The names of nearby spells, by the ids of their looms.
     let spells = spells::around().into_iter();
     let names: HashMap<LoomId, String> = spells.map(|(_, spell)| (loom_id_for(&spell.name), spell.name)).collect();
     let mut rows = Vec::new();
@@ -34,7 +34,7 @@ pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
     Ok(rows)
 }
 
-/// A thread as it is shown: with what was said to its entity after its last turn and cancelled before an answer.
+/// A thread with the intents that its entity received after the last turn and that were cancelled before an answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct ShownThread {
     #[serde(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct ShownThread {
 }
 
 impl ShownThread {
-    /// Reads what was cancelled behind a thread, if that is where its entity stands.
+    /// Reads the cancelled intents after a thread, if the thread ends at the newest turn of its entity.
     pub(crate) async fn of(loom: &AnyLoom, thread: Thread) -> Result<Self, Refusal> {
         let is_last = thread.entity.leaf == Some(thread.leaf);
         let cancelled = if is_last {

@@ -1,4 +1,4 @@
-//! Is a thread what its records say?
+//! Does a thread match its records when it is replayed?
 
 use std::fmt::Write;
 
@@ -13,18 +13,19 @@ use crate::origin::{self, SpellQuery};
 use crate::present::{BOLD, DIM, strip_control};
 use crate::store::Store;
 
-/// Run a thread again against its records: no network, no gate, no write.
+/// Replay a thread from its records, without network, gate calls or writes.
 ///
-/// Says that it is identical, or where it first differs: the turn, the call, what kind of difference, and both sides.
+/// Reports that the replay is identical, or the first difference: the turn, the call, the kind of difference, and both
+/// sides.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom replay\n  cantrip loom replay ent_06cyf9\n  \
                         cantrip loom replay turn_06cyf9 --spell analyst.toml")]
 pub(super) struct Replay {
-    /// The turn it ends with, or the entity, cast or run; the latest without.
+    /// The last turn of the thread, or its entity, cast or run. Default: the latest thread.
     #[arg(value_name = "THREAD")]
     of: Option<String>,
 
-    /// Another spell than it was cast from, or the same where it cannot be found.
+    /// Use this spell instead of the one that the thread was cast from. Also needed if that spell cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 }
@@ -52,7 +53,7 @@ fn identical(leaf: TurnId, turns: u64, calls: u64) -> String {
     format!("{BOLD}identical{BOLD:#}  {leaf}  {turns}, {calls}\n")
 }
 
-/// Both sides, one above the other.
+/// Renders the recorded and the found value, one above the other.
 fn differs(Divergence { turn, sequence, call, kind, recorded, found }: &Divergence) -> String {
     let call = call.map(|call| format!(", call {call}")).unwrap_or_default();
     let mut text = format!("{BOLD}differs{BOLD:#} in {}: turn {sequence}{call}  {DIM}{turn}{DIM:#}\n", kind.as_str());

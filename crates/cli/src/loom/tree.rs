@@ -1,7 +1,7 @@
-//! The tree of a loom: turns below their parents, whoever branched off them indented.
+//! The tree of a loom: turns below their parents, branches indented.
 //!
-//! A turn may hold a megabyte, and a loom a hundred thousand of them; a line of the tree is short. So turns are read a
-//! few at a time, and only what their lines say is kept.
+//! A turn may hold a megabyte, and a loom may hold a hundred thousand turns; a line of the tree is short. So turns are
+//! read a few at a time, and only the values for their lines are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -18,28 +18,28 @@ use super::find::{self, Part};
 use crate::limits::{TREE_PAGE_TURNS, TREE_TURNS_LISTED_MAX};
 use crate::present::{BOLD, DIM, colour, cut, width};
 
-/// Columns of an intent or an utterance where nobody's terminal says how many there are.
+/// The width of an intent or an utterance if the output is not a terminal.
 const COLUMNS: usize = 160;
-/// Where indentation ends: what branches off deeper stands below each other.
+/// The deepest indentation; deeper branches are not indented further.
 const DEPTH_SHOWN: usize = 24;
 
-/// A part of a loom, its turns in the order of the drawing.
+/// A part of a loom, its turns in drawing order.
 pub(super) struct Tree {
     loom: LoomId,
     origins: HashMap<EntityId, Origin>,
     turns: Vec<(usize, Line)>,
-    /// Entities that have closed no turn, by the turn they branched off.
+    /// The entities that have closed no turn, by the turn from which they branched off.
     unturned: HashMap<Option<TurnId>, Vec<EntityId>>,
 }
 
-/// What is kept of a turn.
+/// The values of a turn that its line shows.
 struct Line {
     id: TurnId,
     parent: Option<TurnId>,
     entity: EntityId,
     sequence: u64,
     intent: Option<String>,
-    /// Each gate that was called, and its reply unless the call was delegated.
+    /// Each gate that was called, with its reply unless the call was delegated.
     gates: Vec<(String, Option<ReplyMark>)>,
     state: String,
     terminated: bool,
@@ -87,7 +87,7 @@ pub(super) async fn read(loom: &AnyLoom, asked: Option<&str>) -> Result<Tree, Re
     Ok(Tree { loom: of, origins, turns: order_lines(lines, only), unturned })
 }
 
-/// Every turn of a loom.
+/// Reads every turn of a loom.
 async fn loom_lines(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
     let mut page = PageRequest { after: None, most: TREE_PAGE_TURNS };
     let mut lines = Vec::new();
@@ -101,7 +101,7 @@ async fn loom_lines(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
     }
 }
 
-/// The turns of an entity and all that grew from them, without a look at the rest of its loom.
+/// Reads the turns of an entity and all their descendants, without reading the rest of the loom.
 async fn entity_lines(loom: &AnyLoom, entity: EntityId) -> Result<Vec<Line>, Error> {
     let Some(leaf) = loom.entity(entity).await?.leaf else { return Ok(Vec::new()) };
     let mut first = leaf;
@@ -121,7 +121,8 @@ async fn entity_lines(loom: &AnyLoom, entity: EntityId) -> Result<Vec<Line>, Err
 
 type Unturned = HashMap<Option<TurnId>, Vec<EntityId>>;
 
-/// How each entity came to be, and where those stand that have closed no turn.
+/// Returns the origin of each entity, and the entities that have closed no turn, by the turn from which they branched
+/// off.
 async fn entities(
     loom: &AnyLoom,
     of: LoomId,
@@ -160,8 +161,8 @@ async fn entities(
     }
 }
 
-/// Turns with their depths, those that branch off before the one that goes on. Without recursion: a fork of a fork of a
-/// fork is as deep as someone likes.
+/// Orders the turns for drawing and returns them with their depths. Branches come before the next turn of the same
+/// entity. There is no recursion, because forks of forks can be nested to any depth.
 fn order_lines(lines: Vec<Line>, only: Option<EntityId>) -> Vec<(usize, Line)> {
     let known: HashMap<TurnId, EntityId> = lines.iter().map(|line| (line.id, line.entity)).collect();
     let mut below: HashMap<TurnId, Vec<Line>> = HashMap::new();
@@ -229,7 +230,7 @@ impl Tree {
     }
 }
 
-/// The gate calls of a turn, with the type of every reply that is no success.
+/// Renders the gate calls of a turn, with the type of every reply that is not Success.
 fn gates(line: &Line) -> String {
     let called = line.gates.iter().map(|(gate, reply)| match reply {
         None => format!("{gate} {DIM}(delegated){DIM:#}"),
@@ -243,7 +244,7 @@ fn gates(line: &Line) -> String {
     if called.is_empty() { called } else { format!("  {called}") }
 }
 
-/// What the drawing shows; `loom show` has the rest of a turn.
+/// Serializes what the drawing shows; `loom show` has the rest of a turn.
 impl Serialize for Tree {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let turns = self.turns.iter().take(TREE_TURNS_LISTED_MAX).map(|(depth, line)| {

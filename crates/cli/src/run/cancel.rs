@@ -1,4 +1,4 @@
-//! Ends a run: through whoever works on it, or here if nobody does.
+//! Ends a run: through the worker that holds it, or in this process if no worker does.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::watch::{OutputMode, Viewer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Cancelling {
-    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
     run: Option<String>,
 
-    /// The spell it was cast from, where it cannot be found.
+    /// The spell that the run was cast from, if it cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 }
@@ -52,7 +52,8 @@ impl Cancelling {
         Ok(present.reply(guarded, || format!("{run} is cancelled\n")))
     }
 
-    /// Waits until its worker ended it, or ends it if nobody works on it. The inner error is what keeps it alive.
+    /// Waits until the worker has ended the run, or ends the run here if no worker holds it. The inner error says why
+    /// the run is not cancelled.
     async fn wait_for_end(&self, store: &Store, service: &Service, run: RunId) -> Result<Result<(), Refusal>, Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = &store.loom;
@@ -61,7 +62,7 @@ impl Cancelling {
             let view = loom.run(run).await.map_err(stored)?;
             match view.state {
                 RunState::Truncated => return Ok(Ok(())),
-                // It came to its own end first.
+                // The run ended by itself first.
                 RunState::Terminated | RunState::Failed => {
                     let state = if view.state == RunState::Failed { "failed" } else { "terminated" };
                     let refusal = codes::wrong_state("run", run.to_string(), state, "ending it", "a live run");
@@ -77,7 +78,8 @@ impl Cancelling {
                     cancel.cancel();
                     let reply = service.resume(&found.cantrip, run, &cancel).await;
                     if reply.outcome.is_none() {
-                        // Someone else took it first, or the store is gone; who asks again is told.
+                        // Another process took the run first, or the store is not available; the next iteration finds
+                        // out.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 }
@@ -92,7 +94,7 @@ impl Cancelling {
                     return Ok(Err(busy.data(json!({ "hint": hint })).into()));
                 }
                 Some(_) => {
-                    // Its holder looks from time to time, and whatever it writes wakes us.
+                    // The holder checks for a cancellation from time to time, and any record that it writes wakes us.
                     let grown = loom.wait_for_growth(run, view.newest);
                     let _ = tokio::time::timeout(Duration::from_millis(250), grown).await;
                 }

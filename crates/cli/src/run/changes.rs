@@ -1,4 +1,4 @@
-//! What a run did to files: shown, and taken back.
+//! The file changes of a run: diff and undo.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -19,24 +19,25 @@ use crate::watch::{OutputMode, Viewer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {
-    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
     run: Option<String>,
 
-    /// Only what came after this turn of it: its number in the thread, or its id.
+    /// Include only changes after this turn: its number in the thread, or its id.
     #[arg(long, value_name = "TURN")]
     since: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Undoing {
-    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
     run: Option<String>,
 
-    /// Only what came after this turn of it: its number in the thread, or its id.
+    /// Include only changes after this turn: its number in the thread, or its id.
     #[arg(long, value_name = "TURN")]
     to: Option<String>,
 
-    /// The spell it was cast from, where it cannot be found or was changed since: its files lie where that says.
+    /// The spell that the run was cast from, if it cannot be found or was changed since. The spell says where the files
+    /// are.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 }
@@ -66,7 +67,7 @@ impl Showing {
             match (text.is_empty(), styled) {
                 (true, _) => answer(&format!("{DIM}it changed no files{DIM:#}\n")),
                 (false, true) => answer(&text),
-                // Into a pipe goes what patch takes, byte for byte.
+                // A pipe gets the diff byte for byte, as `patch` needs it.
                 (false, false) => answer_of_entity(&text),
             }
             notes.iter().for_each(|note| say(&format!("{DIM}{}{DIM:#}", strip_control(note))));
@@ -95,7 +96,7 @@ impl Undoing {
         Ok(present.reply(guarded, || text))
     }
 
-    /// Where its files lie. A spell that is named is believed.
+    /// Returns the folders of the run's files. A spell that the user names is used without a check.
     async fn roots(&self, store: &Store, run: RunId) -> Result<GateRoots, Refusal> {
         match &self.spell {
             Some(named) => Ok(GateRoots::from_spell(&Source::File(spells::find(named)?).read(None)?)),
@@ -104,7 +105,7 @@ impl Undoing {
     }
 }
 
-/// A turn by its number in the thread of the run's entity, or by its id.
+/// Returns a turn by its number in the thread of the run's entity, or by its id.
 async fn turn_of(store: &Store, run: RunId, asked: Option<&str>) -> Result<Option<TurnId>, Refusal> {
     let Some(asked) = asked else { return Ok(None) };
     let Ok(number) = asked.parse::<u64>() else { return Ok(Some(find::turn(&store.loom, Some(asked)).await?)) };
@@ -123,7 +124,7 @@ async fn turn_of(store: &Store, run: RunId, asked: Option<&str>) -> Result<Optio
     }
 }
 
-/// One file, as patch has it; on a terminal in colour and without what could steer it.
+/// Renders the diff of one file in the format of `patch`; on a terminal with colours and without control characters.
 fn draw(text: &mut String, file: &FileDiff, styled: bool) {
     let Some(unified) = &file.unified else {
         let size = |bytes: Option<usize>| bytes.map_or_else(|| "of unknown size".to_owned(), |n| format!("{n} bytes"));
@@ -156,13 +157,13 @@ fn draw(text: &mut String, file: &FileDiff, styled: bool) {
     }
 }
 
-/// Calls of which nobody knows what they did.
+/// Returns a note for each interrupted call whose file changes are unknown.
 fn unknown(seen: Option<&Value>) -> impl Iterator<Item = String> {
     let paths = seen.and_then(|seen| seen["unknown"].as_array()).into_iter().flatten().filter_map(Value::as_str);
     paths.map(|path| format!("a call that was cut off may have changed {path}: its outcome is unknown"))
 }
 
-/// What became of each file.
+/// Renders the result of an undo for each file.
 fn draw_report(data: &Value, outcome: ReplyType) -> String {
     let mut text = String::new();
     let listed = |key: &str| data[key].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What did a run cost, by turn and by child? From its journal, so that requests that came to nothing are counted too.
+//! What did a run cost, by turn and by child? The journal is the source, so that failed requests are counted too.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,27 +11,27 @@ use serde::Serialize;
 
 use crate::limits::{RUN_ENTITIES_LISTED_MAX, RUN_TURNS_LISTED_MAX};
 
-/// What a run cost, and each of its turns and entities.
+/// The cost of a run, of its turns and of its entities.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Costs {
-    /// The latest ones, oldest first.
+    /// The latest turns, oldest first.
     pub(super) turns: VecDeque<TurnCost>,
-    /// Turns before them that are not listed.
+    /// The number of earlier turns that are not listed.
     pub(super) unlisted: u64,
-    /// In the order they were cast: first the root, then children and theirs.
+    /// The entities in the order of their casts: first the root, then the children and their children.
     pub(super) entities: Vec<EntityCost>,
-    /// Entities after them that are not listed; they are in the sums.
+    /// The number of later entities that are not listed; they are included in the sums.
     pub(super) unlisted_entities: u64,
-    /// Of every request that reported it.
+    /// The usage of every request that reported it.
     pub(super) usage: Usage,
     pub(super) cost: Option<Money>,
-    /// Requests whose cost nobody knows.
+    /// The number of requests whose cost is unknown.
     pub(super) uncosted: u64,
-    /// Requests that came to nothing.
+    /// The number of requests that failed.
     pub(super) failed_attempts: u64,
 }
 
-/// What one answer took.
+/// The usage and the cost of one turn.
 #[derive(Debug, Serialize)]
 pub(super) struct TurnCost {
     pub(super) turn_id: TurnId,
@@ -40,12 +40,12 @@ pub(super) struct TurnCost {
     pub(super) usage: Usage,
     pub(super) cost: Option<Money>,
     pub(super) attempts: u32,
-    /// What the gates took that it called.
+    /// The cost of the gates that the turn called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gates: Option<Money>,
 }
 
-/// What one entity took itself; its children have rows of their own.
+/// The usage and the cost of one entity; its children have their own rows.
 #[derive(Debug, Serialize)]
 pub(super) struct EntityCost {
     pub(super) entity_id: EntityId,
@@ -53,7 +53,7 @@ pub(super) struct EntityCost {
     pub(super) usage: Usage,
     pub(super) cost: Option<Money>,
     pub(super) uncosted: u64,
-    /// The part of it that no turn has: folds, and requests that came to nothing.
+    /// The requests that belong to no turn: folds, and failed requests.
     pub(super) besides: ExtraRequests,
 }
 
@@ -95,13 +95,13 @@ impl EntityCost {
     }
 }
 
-/// Adds up while the journal is read.
+/// Sums the costs while the journal is read.
 #[derive(Default)]
 struct CostCounter {
     costs: Costs,
     casts: HashMap<CastId, EntityId>,
     callers: HashMap<Caller, EntityId>,
-    /// Where an entity stands in the list.
+    /// The index of each entity in the list.
     places: HashMap<EntityId, usize>,
 }
 
@@ -180,7 +180,7 @@ impl CostCounter {
     }
 }
 
-/// A fold's, or one that a turn begins with and that came to nothing.
+/// Returns true for a request of a fold, or a failed request at the start of a turn.
 fn is_request(call: &CallId) -> bool {
     matches!(call.caller(), Caller::Fold(_)) || call.number() == 0
 }

@@ -1,4 +1,4 @@
-//! Decides about calls that wait for a person.
+//! `cantrip run approve` and `run refuse`: decisions about calls that wait for a person.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -15,23 +15,23 @@ use crate::present::{DIM, Present, cut, program, strip_control};
 use crate::store::Store;
 use crate::watch::{OutputMode, Viewer};
 
-/// A person's word about the calls of a run that wait for it.
+/// The calls of a run that wait for a person's decision.
 #[derive(Debug, clap::Args)]
 pub(super) struct Waiting {
-    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
     run: Option<String>,
 
-    /// Only about this one of the calls that wait.
+    /// Decide only about this one of the waiting calls.
     #[arg(long, value_name = "APPROVAL")]
     only: Option<String>,
 
-    /// Who decides.
+    /// The name of the person who decides.
     #[arg(long, value_name = "NAME", default_value = "local")]
     by: String,
 }
 
 impl Waiting {
-    /// `refusal` is why not; without it they may be made.
+    /// Approves the selected calls. If there is a `refusal`, refuses them with it as the reason.
     pub(super) async fn answer(
         &self,
         store: Result<Store, Refusal>,
@@ -60,7 +60,7 @@ impl Waiting {
         let Some(mut guarded) = decided else { return Err(nothing(run)) };
         let left = service.pending(run).await?;
         if let (Some(last), false) = (chosen.last(), left.is_empty()) {
-            // It still waits for a person, and a script that would resume it now has to know.
+            // The run still waits for a person, and a script that would resume it now has to know that.
             let (id, word) = (last.approval_id.to_string(), if refusal.is_none() { "approved" } else { "refused" });
             let approvals: Vec<_> = left.iter().map(|asked| asked.approval_id).collect();
             let data = json!({"run_state": "waiting", "approvals": approvals});
@@ -102,14 +102,14 @@ fn nothing(run: RunId) -> Refusal {
         .into()
 }
 
-/// What it may cost, and why a person is asked.
+/// Renders the highest cost of the call and the reason why a person is asked.
 pub(super) fn describe_pending(asked: &PendingApproval) -> String {
     let cost = asked.cost.map_or_else(String::new, |cost| format!(", up to {cost}"));
     let why = asked.reason_code.as_deref().map_or_else(String::new, |code| format!(" ({})", strip_control(code)));
     format!("{cost}{why}")
 }
 
-/// A call as a person reads it before deciding.
+/// Renders a call for the person who decides.
 pub(super) fn call(gate: &str, args: &serde_json::Value) -> String {
     cut(&strip_control(&format!("{gate}({args})")), 2_000)
 }

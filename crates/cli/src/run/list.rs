@@ -1,4 +1,4 @@
-//! Which runs there are, and how each stands.
+//! `cantrip run ls` and `run show`: the runs of a store and their states.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -25,27 +25,27 @@ use crate::store::Store;
 use crate::waiting::CrystalFault;
 use crate::watch::{OutputMode, Viewer, cost};
 
-/// Which of them.
+/// The filters of `run ls`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Listing {
-    /// Only those that stand so.
+    /// List only runs in this state.
     #[arg(long, value_enum)]
     state: Option<RunStatus>,
 
-    /// How many, the latest ones.
+    /// The maximum number of runs to list; the latest ones are listed.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
 
-/// How a run stands, for someone who may have to do something.
+/// The state of a run, as a user sees it who may have to act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RunStatus {
-    /// A process works on it.
+    /// A process works on the run.
     Running,
-    /// The process that worked on it is gone, or has not been heard of for too long.
+    /// The process that worked on the run is gone, or its lease has run out.
     Orphaned,
-    /// For a person or a provider.
+    /// The run waits for a person or a provider.
     Waiting,
     Terminated,
     Truncated,
@@ -65,7 +65,7 @@ impl RunStatus {
     }
 }
 
-/// Who holds a run.
+/// The worker that holds a run.
 #[derive(Debug, Serialize)]
 struct Holder {
     owner: String,
@@ -74,7 +74,7 @@ struct Holder {
     presence: Presence,
 }
 
-/// One run.
+/// The listed values of one run.
 #[derive(Debug, Serialize)]
 struct Row {
     #[serde(flatten)]
@@ -82,7 +82,7 @@ struct Row {
     standing: RunStatus,
     holder: Option<Holder>,
     intent: Option<String>,
-    /// The retention that removed its records.
+    /// The removal of its records by a retention.
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<Removal>,
 }
@@ -102,7 +102,7 @@ impl Listing {
         Ok(present.reply(guarded, || text))
     }
 
-    /// The latest of those that are asked for, oldest first.
+    /// Returns the latest matching runs, oldest first.
     async fn rows(&self, loom: &AnyLoom) -> Result<Vec<Row>, Refusal> {
         let stored = |error: Error| store_refusal(&error);
         let most = self.limit.min(RUNS_LISTED_MAX);
@@ -112,7 +112,7 @@ impl Listing {
             page.most = most - rows.len();
             let listed = loom.latest_runs(self.state.map(recorded_state), page).await.map_err(stored)?;
             for run in listed.items {
-                // Whether a run has an owner is only known by its lease.
+                // Only the lease shows whether a run has an owner.
                 let row = row(loom, run, &mut removals).await.map_err(stored)?;
                 if self.state.is_none_or(|wanted| wanted == row.standing) {
                     rows.push(row);
@@ -128,7 +128,7 @@ impl Listing {
     }
 }
 
-/// How a run stands on record that stands so for a person.
+/// Returns the recorded state that a status is derived from.
 const fn recorded_state(standing: RunStatus) -> RunState {
     match standing {
         RunStatus::Running | RunStatus::Orphaned => RunState::Running,
@@ -162,7 +162,7 @@ async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(RunStatus, Option<Ho
     Ok((standing, None))
 }
 
-/// What retentions removed, by run; it is read when the first run without its records is met.
+/// The removals by retentions, by run. They are read when the first run without records is found.
 #[derive(Debug, Default)]
 struct Removals(Option<HashMap<RunId, Removal>>);
 
@@ -199,12 +199,12 @@ async fn row(loom: &AnyLoom, run: RunView, removals: &mut Removals) -> Result<Ro
     Ok(Row { run, standing, holder, intent, removed })
 }
 
-/// What the records say of the cast that a run is.
+/// The record of a run's cast.
 enum CastRecord {
     Kept(Box<CastView>),
-    /// The run is no cast, or not yet.
+    /// The run is not a cast, or its cast has not begun.
     None,
-    /// A retention removed them; the run itself is still known.
+    /// A retention removed the records; the run itself is still known.
     Removed,
 }
 
@@ -220,7 +220,7 @@ async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<CastRecord, Error> {
     }
 }
 
-/// Who removed the records of a run, when, and why.
+/// Renders who removed the records of a run, when and why.
 fn removal_told(removal: &Removal) -> String {
     format!("{} by {}: {}", removal.at, strip_control(&removal.actor), strip_control(&removal.reason))
 }
@@ -248,7 +248,7 @@ fn draw_rows(rows: &[Row], store: &Store) -> String {
     let count = |standing| rows.iter().filter(|row| row.standing == standing).count();
     if count(RunStatus::Orphaned) > 0 {
         let _ =
-            writeln!(text, "{DIM}nobody works on them, and they can go on:{DIM:#} {program} run resume --all{again}");
+            writeln!(text, "{DIM}no process works on them; resume them with:{DIM:#} {program} run resume --all{again}");
     }
     if let Some(row) = rows.iter().rfind(|row| row.standing == RunStatus::Waiting) {
         let _ = writeln!(text, "{DIM}waits to go on:{DIM:#} {program} run resume {}{again}", row.run.run_id);
@@ -256,7 +256,7 @@ fn draw_rows(rows: &[Row], store: &Store) -> String {
     text
 }
 
-/// All about one run.
+/// All details of one run.
 #[derive(Debug, Serialize)]
 struct RunDetails {
     #[serde(flatten)]
@@ -265,10 +265,10 @@ struct RunDetails {
     /// The calls that wait for a person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<PendingApproval>,
-    /// Why it rests, if it was parked.
+    /// The record that parked the run, if it is parked.
     #[serde(skip_serializing_if = "Option::is_none")]
     parked: Option<CastParked>,
-    /// What it took, with its children.
+    /// The cost of the run, with its children.
     costs: Costs,
 }
 
@@ -294,7 +294,7 @@ pub(super) async fn show(
             (Vec::new(), None)
         }
     };
-    // What it took stands in its records; its receipt still says it.
+    // The costs are computed from the records. If a retention removed them, the receipt still has the costs.
     let costs = if is_removed { Costs::default() } else { costs::of(&store.loom, run).await.map_err(stored)? };
     let row = row(&store.loom, view, &mut Removals::default()).await.map_err(stored)?;
     let whole = RunDetails { row, cast, pending, parked, costs };
@@ -304,7 +304,7 @@ pub(super) async fn show(
     Ok(present.reply(guarded, || text))
 }
 
-/// What each turn of the root took, and each child with all its turns: what was neither counted nor paid for is left out.
+/// Returns a row for each turn of the root and for each child as a whole. Rows without tokens and cost are left out.
 fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
     let counted = |usage: &Usage, cost: Option<Money>, uncosted: u64| {
         usage.total_tokens() > 0 || uncosted > 0 || cost.is_some_and(|cost| cost.micros() > 0)
@@ -382,7 +382,7 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
     }
     let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.usage;
     let spent = cost(&CostTotal::new(costs.cost, costs.uncosted));
-    // A script that counts nothing took nothing worth a line.
+    // A script without token counts needs no line.
     if costs.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
         let failed = match costs.failed_attempts {
             0 => String::new(),
@@ -418,7 +418,9 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
             line("waits", &format!("to be resumed: {} ({})", fault.provider_message(), fault.code()));
             line("hint", fault.advice());
         }
-        Some((ParkReason::NoProgress, None)) => line("waits", "to be resumed: nobody who took it up got any further"),
+        Some((ParkReason::NoProgress, None)) => {
+            line("waits", "to be resumed: every process that took it up ended without progress")
+        }
         Some((ParkReason::Interrupted, _)) => line("waits", "to be resumed: it was interrupted"),
         Some((ParkReason::HandedBack, _)) => line("waits", "to be resumed: its process ended and handed it back"),
         None => {}

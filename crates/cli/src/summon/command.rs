@@ -1,4 +1,4 @@
-//! What someone says to this binary instead of to the entity: a line that begins with a slash.
+//! Commands to this binary instead of intents for the entity: lines that begin with a slash.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::present::{BOLD, DIM};
 
-/// A command, as it was typed.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {
     Help,
     Thread,
-    /// The turn of this number, or the last one.
+    /// Shows the turn with this number, or the last one.
     Show(Option<u64>),
     Fork {
         number: u64,
@@ -22,7 +22,7 @@ pub(super) enum Command {
     Quit,
 }
 
-/// What there is, how it is written, what it does.
+/// Every command: its name, its arguments and its description.
 const ALL: &[(&str, &str, &str)] = &[
     ("/thread", "", "tell the thread, turn by turn"),
     ("/show", " [N]", "show turn N whole; the last one without N"),
@@ -47,7 +47,7 @@ pub(super) fn help() -> String {
 }
 
 impl Command {
-    /// Reads a line that begins with a slash.
+    /// Parses a line that begins with a slash.
     pub(super) fn read(line: &str) -> Result<Self, Refusal> {
         let line = line.trim();
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));

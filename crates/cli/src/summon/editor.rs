@@ -1,4 +1,4 @@
-//! Someone who types: an editor for lines and blocks, with what was typed before.
+//! The line editor of a terminal session: lines and blocks, with a history.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::input::ReadResult;
 use crate::limits::HISTORY_ENTRIES_MAX;
 use crate::present::BOLD;
 
-/// What was typed, in the store's folder.
+/// The file of the input history, in the folder of the store.
 const HISTORY: &str = "history";
 
 pub(super) struct LineEditor {
@@ -29,14 +29,14 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    /// None where there is no terminal after all.
+    /// Opens the editor; None if there is no terminal.
     pub(super) fn new(name: &str, beside: Option<&Path>) -> Option<Self> {
         let colours = match AutoStream::choice(&std::io::stderr()) {
             ColorChoice::Never => ColorMode::Disabled,
             ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => ColorMode::Enabled,
         };
         let config = Config::builder()
-            // Standard output is for answers: what is typed is shown on the terminal itself.
+            // Standard output is for answers, so the editor writes to the terminal itself.
             .behavior(Behavior::PreferTerm)
             .bracketed_paste(true)
             .completion_type(CompletionType::List)
@@ -56,7 +56,7 @@ impl LineEditor {
         Some(Self { editor, prompt: format!("{name}> "), history })
     }
 
-    /// Waits until something was entered.
+    /// Waits for the next entry.
     pub(super) fn entry(&mut self) -> ReadResult {
         match self.editor.readline(&self.prompt) {
             Ok(typed) => {
@@ -68,12 +68,12 @@ impl LineEditor {
         }
     }
 
-    /// At once: whoever is killed has typed it all the same.
+    /// Appends the entry to the history file at once, so that it is kept even if the process is killed.
     fn remember(&mut self, typed: &str) {
         if typed.trim().is_empty() {
             return;
         }
-        // A key that was pasted is not kept in a file.
+        // A pasted key is not written to a file.
         let added = self.editor.add_history_entry(replace_known_secrets(typed.trim_end()));
         if let (Ok(true), Some(history)) = (added, &self.history)
             && let Err(error) = self.editor.append_history(history)
@@ -83,7 +83,7 @@ impl LineEditor {
     }
 }
 
-/// What the editor asks about the line.
+/// The callbacks of the editor.
 struct Aid;
 
 impl Helper for Aid {}

@@ -1,11 +1,11 @@
-//! When is what was typed whole, and what was meant by it?
+//! When is an entry complete, and what does it mean?
 //!
-//! A line is an intent. One that ends in a backslash goes on in the next line; a block between `"""` may hold anything,
-//! blank lines and backslashes too. What is pasted comes as one entry and is taken as it is.
+//! A line is an intent. A line that ends in a backslash continues in the next line. A block between `"""` may contain
+//! anything, also blank lines and backslashes. Pasted text is one entry and is not changed.
 
 const BLOCK: &str = "\"\"\"";
 
-/// What someone entered.
+/// A parsed entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     Nothing,
@@ -14,7 +14,7 @@ pub(super) enum Entry {
     Command(String),
 }
 
-/// Whether these lines want another one.
+/// Returns true if these lines need another line.
 pub(super) fn is_open(typed: &str) -> bool {
     match typed.trim_start().strip_prefix(BLOCK) {
         Some(inside) => !inside.trim_end().ends_with(BLOCK),
@@ -22,19 +22,19 @@ pub(super) fn is_open(typed: &str) -> bool {
     }
 }
 
-/// Whether an entry that begins so is a block.
+/// Returns true if an entry with this beginning is a block.
 pub(super) fn is_block(beginning: &str) -> bool {
     beginning.trim_start().starts_with(BLOCK)
 }
 
-/// Whether an entry wants another line, from the last one it has; that is not its first.
+/// Returns true if an entry needs another line after `line`, which is not its first.
 pub(super) fn continues(block: bool, line: &str) -> bool {
     if block { !line.trim_end().ends_with(BLOCK) } else { line.trim_end_matches('\n').ends_with('\\') }
 }
 
 pub(super) fn parse_entry(typed: &str) -> Entry {
     if let Some(inside) = typed.trim_start().strip_prefix(BLOCK) {
-        // The end of the input closes a block that was left open.
+        // The end of the input closes an open block.
         let inside = inside.trim_end();
         let inside = inside.strip_suffix(BLOCK).unwrap_or(inside);
         let inside = inside.strip_prefix('\n').unwrap_or(inside);

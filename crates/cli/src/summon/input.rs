@@ -1,4 +1,4 @@
-//! Where intents come from: someone who types, or a pipe.
+//! The source of intents: a terminal or a pipe.
 
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
@@ -10,12 +10,12 @@ use super::entry::{self, Entry};
 use crate::interrupt::Presses;
 use crate::limits::TYPED_BYTES_MAX;
 
-/// The next thing that was given.
+/// The next input.
 pub(super) enum InputEvent {
     Intent(String),
     Command(String),
     Refused(Refusal),
-    /// Someone pressed Ctrl-C where a script is read.
+    /// The user pressed Ctrl-C while a script was read.
     Interrupted,
     End,
 }
@@ -31,7 +31,7 @@ impl From<Entry> for Option<InputEvent> {
 }
 
 pub(super) enum Input {
-    /// Taken while someone types.
+    /// The editor; it is None while a read is in progress.
     Typed(Option<Box<LineEditor>>),
     Piped(Presses),
 }
@@ -45,14 +45,14 @@ impl Input {
         Self::Piped(Presses::new())
     }
 
-    /// Waits for the next entry that says something.
+    /// Waits for the next entry that is not empty.
     pub(super) async fn next(&mut self) -> InputEvent {
         loop {
             let read = match self {
                 Self::Typed(typing) => read_typed(typing).await,
                 Self::Piped(presses) => tokio::select! { biased;
                     () = presses.next() => return InputEvent::Interrupted,
-                    // A read that nobody waits for any more ends with the process.
+                    // A read that is no longer awaited ends with the process.
                     read = blocking(|| read_piped(&mut io::stdin().lock())) => read,
                 },
             };
@@ -82,7 +82,7 @@ fn too_long(bytes: usize) -> Refusal {
     codes::limit("the intent", bytes, TYPED_BYTES_MAX).into()
 }
 
-/// What was read.
+/// The result of a read.
 pub(super) enum ReadResult {
     Entry(String),
     TooLong(usize),
@@ -110,8 +110,8 @@ async fn read_typed(typing: &mut Option<Box<LineEditor>>) -> ReadResult {
     }
 }
 
-/// One entry: a line, or several that belong together. What is too long is read to its end and let go: its rest must
-/// not be taken for intents.
+/// Reads one entry: a line, or several lines that belong together. An entry that is too long is read to its end and
+/// dropped, because its rest must not be taken for intents.
 fn read_piped(from: &mut impl BufRead) -> ReadResult {
     let (mut all, mut bytes, mut block) = (Vec::new(), 0, false);
     loop {
@@ -124,7 +124,7 @@ fn read_piped(from: &mut impl BufRead) -> ReadResult {
             return ReadResult::End;
         }
         let text = String::from_utf8_lossy(&line);
-        // Only this line is looked at, however long the entry is already: how it began decides what ends it.
+        // Only this line is checked, however long the entry is already; the first line decides what ends the entry.
         let open = if bytes == 0 {
             block = entry::is_block(&text);
             entry::is_open(text.trim_end_matches('\n'))
@@ -137,7 +137,8 @@ fn read_piped(from: &mut impl BufRead) -> ReadResult {
         if fits {
             all.append(&mut line);
         }
-        // A line without an end is the last one, or the beginning of one that is too long: the next look tells.
+        // A line without a line break is the last one, or the start of a line that is too long. The next read shows
+        // which.
         if count > 0 && (open || !whole) {
             continue;
         }

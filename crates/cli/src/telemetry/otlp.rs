@@ -1,11 +1,12 @@
-//! Spans on their way to a collector: OTLP over HTTP, as the standard environment variables say.
+//! Sends spans to a collector: OTLP over HTTP, configured by the standard environment variables.
 //!
-//! The SDK batches in a thread of its own behind a bounded queue, so a collector that is slow or gone costs a cast nothing;
-//! what does not fit is dropped. A batch is sent once: whoever repeats it keeps a process from ending. The first batch that
-//! is lost is told on standard error, and no other.
+//! The SDK batches in its own thread behind a bounded queue, so a slow or missing collector costs a cast nothing; spans
+//! that do not fit are dropped. A batch is sent once, because retries would keep a process from ending. The first lost
+//! batch is reported on standard error, and no other.
 //!
-//! Trace ids are ours: what an envelope calls its trace is what the collector knows it by. The SDK draws ids only through
-//! its generator, which is told nothing; so a tracer around its own hands over the ids that the span was made with.
+//! Trace ids are ours: the trace id of an envelope is also the id in the collector. The SDK draws ids only through its
+//! generator, which gets no arguments. So a tracer around the SDK's own tracer passes the ids of the span to the
+//! generator.
 
 use std::cell::Cell;
 use std::env;
@@ -38,10 +39,10 @@ use super::is_set;
 use crate::limits::{COLLECTOR_ANSWER_BYTES_MAX, COLLECTOR_CONNECT_MS, COLLECTOR_END_MS};
 use crate::present::say;
 
-/// Who still has spans to send.
+/// The provider that still has spans to send.
 static SENDING: Mutex<Option<SdkTracerProvider>> = Mutex::new(None);
 
-/// The layer that sends spans, if a collector was named.
+/// Returns the layer that sends spans, if a collector is configured.
 pub(super) fn layer<S>() -> Option<impl Layer<S>>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -72,11 +73,11 @@ where
     Some(layer.with_filter(ours))
 }
 
-/// Sends what is left.
+/// Sends the remaining spans.
 pub(super) fn end() {
     let provider = SENDING.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(provider) = provider {
-        // A batch that was lost has said so; one that takes too long is not waited for.
+        // A lost batch was reported already; a batch that takes too long is abandoned.
         let _ = provider.shutdown_with_timeout(Duration::from_millis(COLLECTOR_END_MS));
     }
 }
@@ -94,7 +95,7 @@ fn provider() -> Result<SdkTracerProvider, String> {
     Ok(builder.with_resource(resource()).build())
 }
 
-/// Who sends: `cantrip`, unless the environment gives another name.
+/// Returns the resource of the spans: `cantrip`, unless the environment gives another name.
 fn resource() -> Resource {
     let resource = Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
     let named = is_set("OTEL_SERVICE_NAME")
@@ -107,7 +108,7 @@ thread_local! {
     static NEXT_TRACE: Cell<Option<TraceId>> = const { Cell::new(None) };
 }
 
-/// Gives out the ids that the next span was made with.
+/// Returns the ids that were set for the next span.
 #[derive(Debug, Default)]
 struct PresetIds(RandomIdGenerator);
 
@@ -121,7 +122,7 @@ impl IdGenerator for PresetIds {
     }
 }
 
-/// A tracer whose spans have the ids, and hang below the span of somebody else's, that their fields say.
+/// A tracer whose spans get their ids and their remote parent from their fields.
 #[derive(Debug)]
 struct PlacedTracer(SdkTracer);
 
@@ -140,7 +141,7 @@ impl Tracer for PlacedTracer {
             Some(above) => self.0.build_with_context(builder, &parent.with_remote_span_context(remote(&above))),
             None => self.0.build_with_context(builder, parent),
         };
-        // Whatever was not asked for is nobody else's.
+        // Clear unused ids, so that no other span gets them.
         NEXT_SPAN.take();
         NEXT_TRACE.take();
         span
@@ -154,7 +155,7 @@ fn remote(above: &TraceContext) -> SpanContext {
     SpanContext::new(trace, SpanId::from(above.span().get()), flags, true, state)
 }
 
-/// What the fields of a span say about its place.
+/// The ids and the parent of a span, from its fields.
 #[derive(Default)]
 struct SpanPlacement {
     trace_id: Option<TraceId>,
@@ -164,7 +165,7 @@ struct SpanPlacement {
 }
 
 impl SpanPlacement {
-    /// Takes a field that is no attribute.
+    /// Takes a field that sets an id or the parent. Returns false for an ordinary attribute.
     fn takes(&mut self, attribute: &KeyValue) -> bool {
         let value = || attribute.value.as_str().into_owned();
         match attribute.key.as_str() {
@@ -178,7 +179,7 @@ impl SpanPlacement {
     }
 }
 
-/// Sends, and says once that something was lost.
+/// An exporter that reports the first lost batch.
 #[derive(Debug)]
 struct ReportingExporter {
     exporter: Otlp,
@@ -188,7 +189,7 @@ struct ReportingExporter {
 impl SpanExporter for ReportingExporter {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for attribute in batch.iter_mut().flat_map(|span| &mut span.attributes) {
-            // A list by the conventions, which a field of a span cannot be.
+            // The conventions require a list, which a field of a span cannot be.
             if attribute.key.as_str() == "gen_ai.response.finish_reasons"
                 && let Value::String(reason) = &attribute.value
             {
@@ -214,8 +215,8 @@ impl SpanExporter for ReportingExporter {
     }
 }
 
-/// An HTTP client that the thread of the SDK can block on: it has a runtime of its own, so it also sends when the one that
-/// casts is gone.
+/// An HTTP client on which the thread of the SDK can block. It has its own runtime, so it can still send when the
+/// runtime of the casts is gone.
 struct Client {
     runtime: tokio::runtime::Runtime,
     client: reqwest::Client,
@@ -229,9 +230,9 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     fn new() -> Result<Self, HttpError> {
-        // Whoever made a client before may have chosen another provider; then that one stays.
+        // If another client has already installed a provider, that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Redirects would carry the headers, which hold a key, to somebody else.
+        // A redirect would send the headers, which hold a key, to another server.
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_millis(COLLECTOR_CONNECT_MS))
@@ -261,7 +262,7 @@ impl Client {
     }
 }
 
-/// How long one batch may take: as the standard variables say, in milliseconds.
+/// Returns the timeout of one batch from the standard variables, in milliseconds.
 fn timeout() -> Duration {
     const STANDARD_MS: u64 = 10_000;
     let said = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];

@@ -1,11 +1,11 @@
-//! Text that appears on the terminal while it is still being said.
+//! Text that appears on the terminal while it is streamed.
 //!
-//! Text is only ever appended: what was written can scroll away, and a terminal that is resized or that knows no escape
-//! sequences shows it as well as any other. One item is written at a time. The others wait until they are whole, or
-//! until it is their turn; two children that speak at once would otherwise be mixed word by word.
+//! Text is only ever appended: written text can scroll away, and a terminal that is resized or that does not support
+//! escape sequences shows it correctly too. One item is written at a time. The others wait until they are complete, or
+//! until it is their turn; otherwise the words of two children that stream at once would be mixed.
 //!
-//! What the root says may be the answer, which belongs on standard output. Where both streams are the same terminal its
-//! words go there at once, and the answer is not written a second time.
+//! The text of the root may be the answer, which belongs on standard output. If both streams are the same terminal, its
+//! words go to standard output at once, and the answer is not written a second time.
 
 use anstyle::Style;
 use cantrip::stream::{ItemId, Text};
@@ -14,31 +14,31 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::cursor::{self, Stream};
 use crate::present::{DIM, strip_control, width_of_error};
 
-/// How the text of an item looks.
+/// The style of an item's text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextStyle {
-    /// Stands before every line.
+    /// The prefix of every line.
     pub before: &'static str,
     pub depth: usize,
     pub style: Style,
-    /// The words of the root, which may be the answer.
+    /// True for the text of the root, which may be the answer.
     pub may_be_answer: bool,
 }
 
-/// What is being written.
+/// The item that is being written, and its text so far.
 #[derive(Debug)]
 struct LiveText {
     item: ItemId,
     written: Text,
 }
 
-/// The text that is being said, on a terminal.
+/// The streamed text on a terminal.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// Standard output is the same terminal.
+    /// True if standard output is the same terminal.
     shared: bool,
     open: Option<LiveText>,
-    /// The last words of the root that were written whole where the answer belongs.
+    /// The last complete text of the root.
     said: Option<Text>,
 }
 
@@ -47,27 +47,27 @@ impl Live {
         Self { shared: cursor::is_shared_terminal(), open: None, said: None }
     }
 
-    /// Returns whether an item is being written whose end has not come.
+    /// Returns true if an item is being written and is not complete.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Returns whether the answer will be written to this same screen.
+    /// Returns true if the answer will be written to the same terminal.
     pub(super) fn shows_answers(&self) -> bool {
         self.shared
     }
 
-    /// Returns whether this answer was written already, to where answers belong.
+    /// Returns true if this answer was already written to standard output.
     pub(super) fn has_said(&self, answer: &str) -> bool {
         self.shared && self.said.as_ref().is_some_and(|said| said.to_string().trim() == answer.trim())
     }
 
-    /// Forgets what was said before the cast that begins.
+    /// Clears the state of the previous cast.
     pub(super) fn begin(&mut self) {
         (self.open, self.said) = (None, None);
     }
 
-    /// Writes what an item has grown by.
+    /// Writes the new part of a growing item.
     pub(super) fn grow(&mut self, item: &ItemId, content: &Text, look: TextStyle) {
         match &self.open {
             Some(open) if open.item != *item => {}
@@ -76,20 +76,20 @@ impl Live {
                 self.write(item, content, &rest, look);
             }
             None => {
-                // The first words of an item stand in a line of their own.
+                // An item begins on a new line.
                 cursor::settle();
                 self.write(item, content, &content.to_string(), look);
             }
         }
     }
 
-    /// Writes the rest of an item that is whole. `note` says what became of one that did not end well.
+    /// Writes the rest of a complete item. `note` says why an item ended with an error.
     pub(super) fn finish(&mut self, item: &ItemId, content: &Text, note: Option<&str>, look: TextStyle) {
         let rest = match self.open.take() {
             Some(open) if open.item == *item && begins_with(content, &open.written) => {
                 beyond(content, open.written.len())
             }
-            // Whoever ends an item may put another text in the place of what was said.
+            // The final text of an item may replace the streamed text.
             Some(open) if open.item == *item => {
                 cursor::settle();
                 content.to_string()
@@ -122,7 +122,7 @@ impl Live {
         }
         let text = strip_control(text);
         if look.may_be_answer && self.shared {
-            // As it is: the terminal breaks its lines, so that they can be copied whole.
+            // The text is not wrapped here; the terminal wraps it, so that lines can be copied whole.
             let last = text.rsplit('\n').next().unwrap_or_default();
             let before = if last.len() == text.len() { cursor::column() } else { 0 };
             cursor::append(Stream::Output, look.style, &text, before + last.width());
@@ -135,8 +135,8 @@ impl Live {
     }
 }
 
-/// Breaks text into lines of at most `columns` columns, each behind `margin`, from the column on that the cursor is in.
-/// Returns the lines and the column behind the last of them.
+/// Wraps text into lines of at most `columns` columns, each after `margin`, starting at the cursor's column. Returns
+/// the lines and the column after the last of them.
 pub(super) fn wrap(text: &str, column: usize, margin: &str, columns: usize) -> (String, usize) {
     let (mut out, mut at) = (String::new(), column);
     let first = margin.width();
@@ -154,7 +154,7 @@ pub(super) fn wrap(text: &str, column: usize, margin: &str, columns: usize) -> (
         }
         let word = &rest[..rest.find(|char: char| char.is_whitespace()).unwrap_or(rest.len())];
         if word.is_empty() {
-            // A space that would begin a line only separated it from the one before.
+            // A space that would be at the end of a full line is dropped; the line break replaces it.
             let space = char.width().unwrap_or(0);
             if at + space < columns {
                 out.push(char);
@@ -184,7 +184,7 @@ pub(super) fn wrap(text: &str, column: usize, margin: &str, columns: usize) -> (
     (out, at)
 }
 
-/// Returns what stands behind the first `bytes` of a text, which end on a character.
+/// Returns the text after the first `bytes` bytes, which end at a character boundary.
 fn beyond(text: &Text, bytes: usize) -> String {
     let (mut skipped, mut rest) = (0, String::new());
     for segment in text.segments() {

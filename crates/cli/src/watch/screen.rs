@@ -1,4 +1,4 @@
-//! What stands on the screen while a cast runs, and what is written there next.
+//! The state of the screen while a cast runs, and the drawing of each event.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -21,39 +21,39 @@ use crate::limits::PROGRESS_MS;
 use crate::loom::draw::position;
 use crate::present::{BOLD, DIM, colour, cut, say, strip_control, width_of_error};
 
-/// Lines of a program, an output or a text that are shown; the loom has them all.
+/// The lines of a program, an output or a text that are shown; the loom has them all.
 const LINES_SHOWN: usize = 12;
 
-/// What is rendered for a program that printed nothing and has no value.
+/// The text of the loom for a program that printed nothing and has no value.
 const NO_OUTPUT: &str = "(no output)";
 
-/// What was drawn, and what is being drawn.
+/// The drawn items, and the items in progress.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// The turns that are shown.
+    /// The running turns.
     shown: HashMap<TurnId, TurnState>,
-    /// Calls that were shown before they were answered.
+    /// The calls that were drawn and have no reply yet.
     asked: HashSet<ItemId>,
-    /// How far each entity has come; the one that was cast has no name.
+    /// The number of turns of each entity; the cast's own entity has no name.
     pub(super) turns: HashMap<Option<Box<str>>, u64>,
-    /// The last turn of each: one that is taken up again is no further one.
+    /// The last turn of each entity. A resumed turn is not counted again.
     pub(super) last: HashMap<Option<Box<str>>, TurnId>,
-    /// Children, in the order in which they were met.
+    /// The number of each child, in the order of appearance.
     pub(super) children: HashMap<Box<str>, usize>,
-    /// When the calls of the turns that are shown last told how far they had come.
+    /// The time of the last progress line of each call in the running turns.
     progressed: HashMap<CallId, Instant>,
-    /// What the children of the cast took.
+    /// The usage of the cast's children.
     pub(super) below: ChildUsage,
-    /// Where text appears as it is said; none where nobody sees it grow.
+    /// The streamed text; None if standard error is not a terminal.
     pub(super) live: Option<Live>,
-    /// The turn whose text is being said, and what happened in others meanwhile.
+    /// The turn whose text is being streamed; `kept` has the events of other turns meanwhile.
     speaking: Option<TurnId>,
     kept: Vec<(Instant, Emission)>,
-    /// The turn that was drawn last: whatever belongs to another one says so.
+    /// The turn that was drawn last; output of another turn is labelled.
     drawn: Option<TurnId>,
 }
 
-/// What the children of a cast took.
+/// The usage of a cast's children.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ChildUsage {
     pub(super) input: u64,
@@ -73,8 +73,8 @@ impl Screen {
         Self { live, ..Self::default() }
     }
 
-    /// Draws what happened. While the text of one turn is being said, what happens in others is kept until it is whole:
-    /// words of two children would otherwise stand in each other's lines.
+    /// Draws an event. While the text of one turn is streamed, events of other turns are kept until the text is
+    /// complete; otherwise the words of two children would be on the same line.
     pub(super) fn draw(&mut self, emission: Emission) {
         let now = Instant::now();
         if self.is_kept_back(&emission) {
@@ -100,7 +100,7 @@ impl Screen {
         self.speaking.as_ref().is_some_and(|speaking| speaking != emission.turn_id())
     }
 
-    /// Keeps an emission for later; an earlier one of an item that grows is not needed any more.
+    /// Keeps an emission for later. It replaces an earlier one of the same growing item.
     fn keep(&mut self, at: Instant, emission: Emission) {
         let grows = |emission: &Emission| match emission {
             Emission::Upsert(upsert) if !upsert.status.is_final() => Some(upsert.item_id.clone()),
@@ -108,7 +108,7 @@ impl Screen {
         };
         if let Some(item) = grows(&emission)
             && let Some(earlier) = self.kept.iter_mut().find(|(_, kept)| grows(kept).as_ref() == Some(&item))
-            // A call that is named and one whose arguments are known are two things to show.
+            // A call with its name and a call with its arguments are drawn separately, so neither replaces the other.
             && matches!(&emission, Emission::Upsert(Upsert { item: Item::Message { .. } | Item::Thinking { .. }, .. }))
         {
             *earlier = (at, emission);
@@ -117,7 +117,7 @@ impl Screen {
         self.kept.push((at, emission));
     }
 
-    /// Says which child goes on, where another one was drawn last.
+    /// Prints which child continues, if another one was drawn last.
     fn attribute(&mut self, turn: &TurnId) {
         if self.drawn.as_ref() == Some(turn) || self.live.is_none() {
             return;
@@ -130,7 +130,7 @@ impl Screen {
         }
     }
 
-    /// Draws what happened at this time.
+    /// Draws an emission that happened at this time.
     fn draw_now(&mut self, at: Instant, emission: &Emission) {
         match emission {
             Emission::Turn(TurnEvent::Started { turn_id, model_id, child, .. }) => {
@@ -154,14 +154,14 @@ impl Screen {
             Emission::Turn(TurnEvent::Complete { turn_id, usage, continuations, .. }) => {
                 let Some(shown) = self.shown.remove(turn_id) else { return };
                 self.progressed.clear();
-                // A turn that delegates goes on as the next one.
+                // A turn that delegates continues as further turns.
                 let further = continuations.as_ref().map_or(0, |turns| turns.len() as u64);
                 *self.turns.entry(shown.entity.clone()).or_default() += further;
                 self.show_usage(at, &shown, usage.as_ref());
             }
             Emission::Turn(TurnEvent::Error { turn_id, error_code, error_message, usage, .. }) => {
                 let Some(shown) = self.shown.remove(turn_id) else { return };
-                // A turn that was only interrupted is asked for again. What ends the cast itself is told by its reply.
+                // An interrupted turn is requested again. The error that ends the cast itself is in its reply.
                 if &**error_code != STREAM_CLOSED && shown.depth > 0 {
                     let (style, message) = (colour(ReplyType::Failure), strip_control(error_message));
                     self.say(shown.depth, &format!("  {style}{message}{style:#} {DIM}{error_code}{DIM:#}"));
@@ -177,7 +177,7 @@ impl Screen {
         }
     }
 
-    /// How far a call has come; a line of it now and then will do.
+    /// Draws the progress of a call, at most one line per interval.
     pub(super) fn progressed(&mut self, CallProgress { turn_id, call_id, gate, progress }: &CallProgress) {
         let Some(depth) = self.shown.get(&TurnId::from(turn_id)).map(|shown| shown.depth) else { return };
         let now = Instant::now();
@@ -199,7 +199,7 @@ impl Screen {
         self.say(depth, &retry_line(retrying));
     }
 
-    /// What a turn took, if that is worth a line.
+    /// Draws the duration and the usage of a turn, if they are worth a line.
     fn show_usage(&mut self, at: Instant, shown: &TurnState, usage: Option<&Usage>) {
         if let (Some(usage), true) = (usage, shown.depth > 0) {
             self.below.input = self.below.input.saturating_add(usage.input_tokens);
@@ -212,7 +212,7 @@ impl Screen {
         });
         let seconds = at.saturating_duration_since(shown.since).as_secs_f64();
         if seconds >= 0.1 || !tokens.is_empty() {
-            // Of children that work at once nobody knows whose line this is but by its number.
+            // If several children work at once, only the number shows which child the line belongs to.
             let number = shown.entity.as_ref().and_then(|entity| self.children.get(entity));
             let several = self.live.is_some() && self.children.len() > 1;
             let of = number.filter(|_| several).map(|number| format!("child {number} · "));
@@ -221,11 +221,11 @@ impl Screen {
         }
     }
 
-    /// Texts are shown as they grow, or where nobody would see that when they are whole; a call by its name, then when its
-    /// arguments are known, and again when it is answered.
+    /// Draws an upsert. Text is drawn as it grows, or when it is complete if standard error is not a terminal. A call
+    /// is drawn by its name, then with its arguments, and again with its reply.
     fn upsert(&mut self, depth: usize, Upsert { status, item, item_id, turn_id, .. }: &Upsert) {
         let whole = status.is_final();
-        // The answer goes to standard output.
+        // The answer is not drawn here; it goes to standard output.
         let is_answer = item_id.as_str().ends_with("/answer");
         match item {
             Item::Message { content, origin: Origin::Agent } if !is_answer => {
@@ -256,7 +256,7 @@ impl Screen {
         }
     }
 
-    /// Shows what an item says.
+    /// Draws the text of an item.
     fn show_text(&mut self, turn: &TurnId, status: &Status, item: &ItemId, content: &Text, look: TextStyle) {
         if self.live.is_some() || status.is_final() {
             self.attribute(turn);
@@ -276,7 +276,7 @@ impl Screen {
         }
     }
 
-    /// Shows for the moment what is called, as long as nobody knows with which arguments.
+    /// Shows the name of a call as a status line until its arguments are known.
     fn show_call_name(&self, depth: usize, call: &ToolCall) {
         if self.live.is_some() {
             let name = cut(&strip_control(call.name.as_str()), width_of_error().unwrap_or(80) / 4);
@@ -288,7 +288,7 @@ impl Screen {
         }
     }
 
-    /// Whether a call says what is about to be written to this same screen as the answer.
+    /// Returns true if the call holds the answer that is about to be written to this terminal.
     fn is_answering(&self, depth: usize, call: &ToolCall) -> bool {
         depth == 0 && call.name.as_str() == "done" && self.live.as_ref().is_some_and(Live::shows_answers)
     }
@@ -306,7 +306,7 @@ impl Screen {
 
     fn output(&self, depth: usize, call: &ToolCall) {
         let Some(output) = &call.output else { return };
-        // A program that ran to its end shows what it gave; the code of its success would say nothing more.
+        // A program that succeeded shows its output; the code of its success would add nothing.
         let is_program = call.name.as_str().parse().is_ok_and(MediumKind::is_code);
         if let Some(reply) = output.reply.as_ref().filter(|reply| !is_program || reply.kind != ReplyKind::Success) {
             let kind = reply_type(reply.kind);
@@ -322,16 +322,16 @@ impl Screen {
         }
         let text = output.text.to_string();
         if output.is_error {
-            // What was refused, and what can be done about it, is read to its end.
+            // An error and its remedy are shown in full.
             return self.whole(depth, "    ", &text);
         }
-        // A program that gave nothing back has shown what it did.
+        // A program without output needs no line.
         if text != NO_OUTPUT {
             self.text(depth, "    ", &text);
         }
     }
 
-    /// Shows every word of a text, in lines that the screen has room for.
+    /// Draws a text in full, wrapped to the width of the screen.
     fn whole(&self, depth: usize, before: &str, text: &str) {
         let margin = format!("{:indent$}{before}", "", indent = 2 * depth);
         let (lines, _) = live::wrap(strip_control(text).trim_end(), 0, &margin, width_of_error().unwrap_or(usize::MAX));

@@ -1,15 +1,15 @@
-//! Anthropic's Messages: signed thinking that comes back as it was, behind what it was thought behind.
+//! Anthropic's Messages API: signed thinking must be sent back unchanged, after the same prefix.
 
 use serde_json::{Value, json};
 
 use super::{Rules, Said, combination, events, halves, list, made_up, text_of, unknown_field};
 
-/// Which of its models it plays.
+/// The generation of models that the peer simulates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Generation {
-    /// Thinks by a budget of tokens, and takes a temperature or a `top_p`.
+    /// Thinking has a token budget; a temperature or a `top_p` is allowed.
     Budgeted,
-    /// Thinks by effort, takes neither, and its thoughts are bound to what they were thought behind.
+    /// Thinking has an effort level; neither is allowed, and thinking blocks are bound to the prefix before them.
     Bound,
 }
 
@@ -18,10 +18,10 @@ pub(crate) struct Anthropic {
     issued: Vec<Issued>,
 }
 
-/// An answer that was given.
+/// An answer of the peer.
 struct Issued {
     blocks: Vec<Value>,
-    /// What the request said before it, without the marks for the cache.
+    /// The request before it, without the cache marks.
     before: Value,
 }
 
@@ -130,7 +130,7 @@ impl Anthropic {
         }
     }
 
-    /// Each call is answered right behind it, and nothing is answered that was not called.
+    /// Checks that each call is answered directly after it, and that no other call is answered.
     fn pairs(&self, body: &Value) -> Result<(), String> {
         let messages = list(&body["messages"]);
         let ids = |message: Option<&Value>, kind: &str, key: &str| -> Vec<String> {
@@ -178,12 +178,12 @@ impl Anthropic {
                 }
             }
         }
-        // Since the last words of the user: everything there is as it was.
+        // After the last user message, every block must be unchanged.
         let results_only =
             |message: &Value| list(&message["content"]).iter().all(|block| block["type"] == "tool_result");
         let user = messages.iter().rposition(|message| message["role"] == "user" && !results_only(message));
         let turn = messages.iter().enumerate().skip(user.map_or(0, |at| at + 1));
-        // What was thought is signed; of the calls around it only their place counts.
+        // Thinking blocks are signed; of the calls around them only the position counts.
         let said = |blocks: &[Value]| -> Vec<Value> {
             let blocks = blocks.iter().filter(|block| block["type"] != "text");
             blocks.map(|block| if block["type"] == "tool_use" { block["id"].clone() } else { block.clone() }).collect()
@@ -201,7 +201,7 @@ impl Anthropic {
             let thinks = |block: &&Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
             let moved = self.generation == Generation::Bound && issued.before != before(body, at);
             if moved && !blocks.iter().any(|block| thinks(&block)) {
-                // What it was thought behind is gone: then it may be left out.
+                // The prefix of the thinking has changed, so the thinking may be left out.
                 continue;
             }
             return Err(match blocks.iter().find(thinks) {
@@ -213,7 +213,7 @@ impl Anthropic {
                 ),
             });
         }
-        // Where thoughts are asked for behind results, what led to the calls began with one.
+        // If thinking is enabled, the message with the calls must start with a thinking block.
         let first = messages.iter().skip(user.map_or(0, |at| at + 1)).find(|message| message["role"] == "assistant");
         let begins =
             |message: &Value| matches!(message["content"][0]["type"].as_str(), Some("thinking" | "redacted_thinking"));
@@ -228,7 +228,7 @@ impl Anthropic {
     }
 }
 
-/// A schema that answers can be held to.
+/// Checks that structured output supports the schema.
 fn held(schema: &Value) -> Result<(), String> {
     let refused = ["minimum", "maximum", "multipleOf", "minLength", "maxLength", "pattern", "maxItems", "oneOf", "not"];
     if let Some(keyword) = refused.iter().find(|keyword| schema.get(keyword).is_some()) {
@@ -256,7 +256,7 @@ fn unmarked(value: &Value) -> Value {
     }
 }
 
-/// What stands before a message.
+/// Returns the prefix of a message.
 fn before(body: &Value, at: usize) -> Value {
     let messages = &list(&body["messages"])[..at];
     unmarked(&json!({"system": body["system"], "tools": body["tools"], "messages": messages}))

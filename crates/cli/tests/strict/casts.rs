@@ -1,4 +1,4 @@
-//! Casts of several turns, with tools and thoughts, against each strict peer.
+//! Casts of several turns, with tools and thinking, against each strict peer.
 
 use std::process::{Output, Stdio};
 
@@ -15,7 +15,7 @@ use super::{RequestTypes, Said, StrictPeer, list};
 use crate::providers::{FAMILIES, KEY};
 use crate::support::{Folder, id, stdout};
 
-/// A model of a provider, as a spell names it and as its peer plays it.
+/// A model of a provider: its name in a spell and the peer that simulates it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Model {
     Budgeted,
@@ -31,7 +31,7 @@ impl Model {
     pub(crate) const ALL: [Self; 7] =
         [Self::Budgeted, Self::Bound, Self::Responses, Self::Gemini, Self::Gateway, Self::Local, Self::Ollama];
 
-    /// Which row of `FAMILIES` says how it is reached; none if its name does.
+    /// Returns the row of `FAMILIES` that has its variables; None if the name of the crystal holds the address.
     fn family(self) -> Option<usize> {
         Some(match self {
             Self::Budgeted | Self::Bound => 0,
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// What the binary needs to know to reach its peer.
+    /// Returns the variables with which the binary reaches its peer.
     pub(crate) fn variables(self, peer: &StrictPeer) -> Vec<(&'static str, String)> {
         let Some(family) = self.family() else { return Vec::new() };
         let (_, key, base, path) = FAMILIES[family];
@@ -76,7 +76,7 @@ impl Model {
         variables
     }
 
-    /// Whether what it signed has to come back.
+    /// Returns true if the provider signs values that must be sent back.
     fn signs(self) -> bool {
         self != Self::Local
     }
@@ -88,7 +88,7 @@ pub(crate) fn run(folder: &Folder, arguments: &[&str], variables: &[(&str, Strin
     command.stdin(Stdio::null()).output().expect("the binary runs")
 }
 
-/// A spell that may read three files, and that asks for thoughts and for every way of sampling.
+/// A spell that may read three files, with thinking and every sampling setting.
 pub(crate) fn spell(crystal: &str, medium: &str) -> String {
     format!(
         "name = \"reader\"\ncrystal = \"{crystal}\"\nmedium = \"{medium}\"\npark = false\n[call]\n\
@@ -145,7 +145,7 @@ fn a_cast_with_tools_and_thoughts_keeps_every_rule_of_its_provider() {
         for text in ["first", "second", "third"] {
             assert!(last.contains(text), "{model:?}: {last}");
         }
-        // And goes on from there: the answer itself is part of what comes next.
+        // A fork continues from there: the answer itself is part of the next request.
         peer.will_say(Said::text("Read again.").thinking("They ask again."));
         let leaf = id(&folder.seen(&["thread"])["turns"][2]["id"]).to_owned();
         let output = run(&folder, &["loom", "fork", &leaf, "read them again", "--quiet"], &model.variables(&peer));
@@ -193,7 +193,7 @@ fn a_fork_to_another_provider_brings_it_nothing_that_was_signed_elsewhere() {
         let (folder, first) = cast(from, "conversation", conversation(), "All three are read.\n");
         let signed: Vec<String> = signed_values(&first.bodies()[2]);
         assert!(!signed.is_empty(), "{from:?} signed nothing");
-        // From behind the first calls: what comes next is asked in the middle of their turn.
+        // A fork after the first calls: the next request is in the middle of their turn.
         let other = to.peer([Said::text("Taken over.").thinking("Where was I?")]);
         let turn = id(&folder.seen(&["thread"])["turns"][0]["id"]).to_owned();
         let crystal = to.crystal(&other);
@@ -211,7 +211,7 @@ fn a_fork_to_another_provider_brings_it_nothing_that_was_signed_elsewhere() {
     }
 }
 
-/// The values in a body that only its provider could have made.
+/// Returns the values in a body that only the provider could have made.
 fn signed_values(body: &Value) -> Vec<String> {
     match body {
         Value::Object(object) => {

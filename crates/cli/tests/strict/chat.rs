@@ -1,4 +1,4 @@
-//! Chat completions as a gateway serves them: reasoning with a signature that comes back as it was.
+//! Chat completions as a gateway serves them: reasoning with a signature that must be sent back unchanged.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::{Rules, Said, combination, halves, list, made_up, text_of, unknown_fi
 
 #[derive(Default)]
 pub(crate) struct Chat {
-    /// The calls' ids and the reasoning of each answer.
+    /// The ids of the calls and the reasoning of each answer.
     issued: Vec<(Vec<String>, Vec<Value>)>,
-    /// Whether reasoning, in the gateway's own field, is part of the wire.
+    /// True if the wire has reasoning, in the gateway's own field.
     pub(crate) reasons: bool,
 }
 

@@ -1,4 +1,4 @@
-//! An answer that its provider cut off is no answer, in every provider's word for it.
+//! An answer that was cut off by the provider's output limit is not an answer, whatever the provider calls it.
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
@@ -8,7 +8,7 @@ use super::casts::{Model, run, spell};
 use super::{RequestTypes, Said};
 use crate::support::{Folder, stderr, stdout};
 
-/// What a crystal is told after a text that was cut off.
+/// The message to a crystal after a text that was cut off.
 const CONTINUE: &str = "Continue exactly where it ended";
 
 fn folder(spell: &str) -> Folder {
@@ -51,7 +51,7 @@ fn a_cast_that_cannot_go_on_after_a_cut_text_ends_truncated_and_shows_it_as_cut(
         assert_eq!(output.status.code(), Some(3), "{model:?}: {output:?}");
         let told = (&envelope["data"]["ward"], &envelope["data"]["cut_text"]);
         assert_eq!(told, (&json!("max_turns"), &json!("Half of an ans")), "{model:?}: {envelope}");
-        // Someone who reads along sees the same, and no answer on standard output.
+        // The output on a terminal says the same, and no answer goes to standard output.
         let output = run(&folder, &["cast", "reader.toml", "tell me"], &model.variables(&peer));
         assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""), "{model:?}: {output:?}");
         let line = "truncated (max_turns) after 1 turn, its last text cut off at the limit of its output";
@@ -86,7 +86,7 @@ fn a_run_that_is_continued_after_a_cut_text_answers_with_the_whole_text() {
         assert_eq!(third["answer"], whole, "{model:?}: {third}");
         let casts = folder.seen(&["thread"])["casts"].clone();
         assert_eq!(casts[2]["outcome"]["result"], whole, "{model:?}: {casts}");
-        // What is said next is an intent of its own: nothing of the text before belongs to its answer.
+        // The next intent is separate: the text before it does not become a part of its answer.
         let leaf = third["leaf"].as_str().expect("a turn");
         let output = run(&folder, &["loom", "fork", leaf, "and now?", "--quiet"], &model.variables(&peer));
         assert_eq!((output.status.code(), stdout(&output)), (Some(0), "Something else.\n"), "{model:?}: {output:?}");
@@ -134,7 +134,7 @@ fn a_model_that_is_cut_off_again_and_again_is_not_asked_for_ever() {
 #[test]
 fn a_call_whose_arguments_were_cut_off_is_invalid_and_its_model_is_told_why() {
     let _types = RequestTypes::hold();
-    // Gemini and Ollama send a call whole or not at all.
+    // Gemini and Ollama send a call completely or not at all.
     for model in [Model::Budgeted, Model::Bound, Model::Responses, Model::Gateway, Model::Local] {
         for (medium, call, cut) in [
             ("conversation", ("read", json!({"path": "a.txt"})), ("read", json!({"path": "a.txt"}))),
@@ -177,7 +177,7 @@ additionalProperties = false
 properties.text = { type = "string", maxLength = 20 }
 "#;
 
-/// An answer as this model gives one: as text, or as a call where its provider holds no text to a schema.
+/// Returns an answer as this model gives it: as text, or as a call if its provider cannot enforce a schema on text.
 fn answering(model: Model, text: &str) -> Said {
     match model {
         Model::Gateway => Said::calling(&[("done", json!({"answer": {"text": "HEY"}}))]),
@@ -202,7 +202,7 @@ fn a_predict_whose_answer_was_cut_off_has_no_valid_answer() {
         assert_envelope(&envelope, codes::OUTPUT_SCHEMA.any());
         assert_eq!(peer.refused(), [""; 0], "{model:?}: {output:?}");
         assert_ne!(output.status.code(), Some(0), "{model:?}: {output:?}");
-        // With a whole one it is answered, by a model that is held to the schema as far as its provider can.
+        // A complete answer succeeds; the provider enforces the schema as far as it can.
         let whole = model.peer([answering(model, "{\"text\": \"HEY\"}")]);
         let crystal = model.crystal(&whole);
         let asked = ["predict", "Shout", "--field", "text=ho", "--crystal", &crystal, "--store", "sqlite:kept/l.db"];

@@ -1,4 +1,4 @@
-//! Google's generateContent, as its third generation does: calls that come back with their signatures.
+//! Google's generateContent, as in its third generation: calls must be sent back with their signatures.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ pub(crate) struct Gemini {
     issued: Vec<Vec<Value>>,
 }
 
-/// What may stand on a call that another model made.
+/// The allowed signature for a call that another model made.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-/// The keywords of a schema that are documented.
+/// The documented keywords of a schema.
 const KEYWORDS: [&str; 21] = [
     "$id",
     "$defs",
@@ -161,7 +161,7 @@ impl Gemini {
                     return Err("Corrupted thought signature.".to_owned());
                 }
             }
-            // The first call of each step, since the user's last words.
+            // The first call of each step after the last user message.
             if let Some(call) = calls(content).first().filter(|_| at > turn)
                 && call.get("thoughtSignature").is_none()
             {
@@ -204,7 +204,7 @@ impl Rules for Gemini {
             }
             chunks.push(part);
         }
-        // Behind text it comes on a part of its own.
+        // After text, the signature is in its own part.
         if said.calls.is_empty() {
             chunks.push(json!({"text": "", "thoughtSignature": made_up("")}));
         }

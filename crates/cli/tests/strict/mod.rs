@@ -1,7 +1,8 @@
 //! Each wire through the binary, against a peer on loopback that refuses what the real provider refuses.
 //!
-//! The rules are those of the providers' public documentation and of the request types of their own libraries. What a
-//! peer signs or encrypts is made by the peer, anew in each run: nobody else knows it, so it can only have come back.
+//! The rules come from the providers' public documentation and from the request types of their own libraries. Signed or
+//! encrypted values are made by the peer, new in each run: no other program knows them, so they can only have been sent
+//! back.
 
 mod anthropic;
 mod casts;
@@ -23,13 +24,13 @@ use serde_json::{Value, json};
 
 pub(crate) use request_types::{RequestTypes, assert_fit_request_types};
 
-/// What a model says in one answer, whoever serves it.
+/// The content of one answer of a model, for any provider.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Said {
     pub(crate) thought: Option<&'static str>,
     pub(crate) text: Option<String>,
     pub(crate) calls: Vec<(&'static str, Value)>,
-    /// The provider's limit on the answer ended it.
+    /// True if the provider's output limit cut off the answer.
     pub(crate) cut: bool,
 }
 
@@ -58,21 +59,21 @@ impl Said {
     }
 }
 
-/// What one provider refuses, and how it says things.
+/// The rules of one provider, and the format of its answers.
 pub(crate) trait Rules: Send {
-    /// Which request types hold its bodies; none if its provider publishes none.
+    /// Returns the request types for its bodies; None if the provider publishes none.
     fn request_types(&self) -> Option<&'static str>;
 
-    /// Why this body is refused, in the provider's words.
+    /// Returns the reason why this body is refused, in the provider's words.
     fn refuses(&self, body: &Value) -> Result<(), String>;
 
-    /// The body of a refusal.
+    /// Returns the body of a refusal.
     fn refusal(&self, message: &str) -> Value;
 
-    /// The stream of an answer to a body that was accepted. What is signed in it is kept.
+    /// Returns the stream of an answer to an accepted body. Signed values in it are recorded.
     fn answer(&mut self, body: &Value, said: &Said) -> String;
 
-    /// From now on nothing that was signed before is recognised.
+    /// Forgets all signed values.
     fn forget(&mut self);
 }
 
@@ -82,11 +83,11 @@ struct State {
     bodies: Vec<Value>,
     accepted: Vec<Value>,
     refused: Vec<String>,
-    /// Whether it forgets what it signed after each answer.
+    /// True if the peer forgets its signed values after each answer.
     forgets: bool,
 }
 
-/// A provider on loopback that says what its script says, to whoever keeps its rules.
+/// A provider on loopback that plays its script for requests that follow its rules.
 pub(crate) struct StrictPeer {
     pub(crate) address: String,
     state: Arc<Mutex<State>>,
@@ -115,35 +116,35 @@ impl StrictPeer {
                     false => answered(&mut shared.lock().expect("not poisoned"), &body),
                 };
                 let head = format!("HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
             }
         });
         Self { address, state }
     }
 
-    /// The same, which does not recognise what it signed.
+    /// Returns the peer in the mode that forgets its signed values.
     pub(crate) fn forgetting(self) -> Self {
         self.state.lock().expect("not poisoned").forgets = true;
         self
     }
 
-    /// Adds to what it will say.
+    /// Appends to the script.
     pub(crate) fn will_say(&self, said: Said) {
         self.state.lock().expect("not poisoned").script.push_back(said);
     }
 
-    /// The bodies it was asked with, those it refused included.
+    /// Returns the bodies of all requests, also of refused ones.
     pub(crate) fn bodies(&self) -> Vec<Value> {
         self.state.lock().expect("not poisoned").bodies.clone()
     }
 
-    /// Why it refused what it refused.
+    /// Returns the reasons of the refusals.
     pub(crate) fn refused(&self) -> Vec<String> {
         self.state.lock().expect("not poisoned").refused.clone()
     }
 
-    /// Sends a body to it directly: the status, and what it said.
+    /// Sends a body to the peer directly. Returns the status and the answer.
     pub(crate) fn ask(&self, body: &Value) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address.trim_start_matches("http://")).expect("a connection");
         let body = body.to_string();
@@ -157,7 +158,7 @@ impl StrictPeer {
 }
 
 impl Drop for StrictPeer {
-    /// Every body that a test was answered for is held to the provider's own types.
+    /// Collects every accepted body, to check it against the provider's own types.
     fn drop(&mut self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = state.rules.request_types() {
@@ -166,7 +167,7 @@ impl Drop for StrictPeer {
     }
 }
 
-/// Whether a request asks which models there are or how large a window is. These peers tell nothing of that.
+/// Returns true if a request asks for the list of models or the size of a window. These peers do not report either.
 fn asks_about_the_server(head: &str) -> bool {
     let mut words = head.split(' ');
     words.next() == Some("get") || words.next().is_some_and(|path| path.ends_with("/api/show"))
@@ -194,7 +195,7 @@ fn answered(state: &mut State, body: &Value) -> (u16, &'static str, String) {
     (200, "text/event-stream", text)
 }
 
-/// The head and the body of a request; none if it breaks off.
+/// Returns the head and the body of a request; None if the request breaks off.
 fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 65_536]);
     loop {
@@ -210,14 +211,14 @@ fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
     }
 }
 
-/// A value that nobody has seen before, in letters that every wire can carry.
+/// Returns a new random value, in characters that every wire can carry.
 pub(crate) fn made_up(prefix: &str) -> String {
     let mut bytes = [0; 24];
     File::open("/dev/urandom").and_then(|mut chance| chance.read_exact(&mut bytes)).expect("chance");
     bytes.iter().fold(prefix.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// A stream of events, each named as its provider names it.
+/// Renders a stream of events, each with the provider's name for it.
 pub(crate) fn events(events: &[Value]) -> String {
     let named = |event: &Value| match event["type"].as_str() {
         Some(name) => format!("event: {name}\ndata: {event}\n\n"),
@@ -231,12 +232,12 @@ pub(crate) fn halves(text: &str) -> [&str; 2] {
     [one, two]
 }
 
-/// The first field of an object that is none of these.
+/// Returns the first field of an object that is not in the list.
 pub(crate) fn unknown_field<'a>(object: &'a Value, known: &[&str]) -> Option<&'a str> {
     object.as_object()?.keys().map(String::as_str).find(|key| !known.contains(key))
 }
 
-/// The first keyword at the top of a tool's parameters that no provider takes there.
+/// Returns the first keyword at the top level of a tool's parameters that no provider accepts there.
 pub(crate) fn combination(parameters: &Value) -> Option<&'static str> {
     let combinations = ["oneOf", "anyOf", "allOf", "enum", "not"];
     combinations.into_iter().find(|keyword| parameters.get(keyword).is_some())

@@ -1,4 +1,4 @@
-//! Ollama's own chat. It signs nothing; what it cannot read into its types it refuses.
+//! Ollama's own chat API. It signs nothing, and refuses bodies that do not fit its types.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::{Rules, Said, halves, list, unknown_field};
 
 #[derive(Default)]
 pub(crate) struct Ollama {
-    /// What was thought before calls, and the names that were called.
+    /// The thinking before the calls, and the names of the called tools.
     issued: Vec<(String, Vec<String>)>,
 }
 
 impl Rules for Ollama {
-    /// There is no library of its own among those that are installed.
+    /// Its own library is not installed, so there are no request types.
     fn request_types(&self) -> Option<&'static str> {
         None
     }

@@ -1,4 +1,4 @@
-//! Bodies against the request types of the providers' own Python libraries.
+//! Checks bodies against the request types of the providers' own Python libraries.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// The Python that has the libraries: `test.sh` makes a place for it and names it in `CANTRIP_TEST_PYTHON`.
+/// The Python that has the libraries: `test.sh` installs it and names it in `CANTRIP_TEST_PYTHON`.
 fn python() -> Option<PathBuf> {
     std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// What the types have against these bodies, a line each; none without a Python that has the libraries.
+/// Returns the faults of these bodies, one per line; None without a Python that has the libraries.
 fn faults(bodies: &[(&str, Value)]) -> Option<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/request_types.py");
     let mut command = Command::new(python()?);
@@ -21,7 +21,7 @@ fn faults(bodies: &[(&str, Value)]) -> Option<Vec<String>> {
     let lines: String =
         bodies.iter().map(|(wire, body)| format!("{}\n", json!({"wire": wire, "body": body}))).collect();
     let mut input = child.stdin.take().expect("a pipe");
-    // The script may say what is wrong while it reads.
+    // The script may write faults while it still reads.
     let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
     let output = child.wait_with_output().expect("python ends");
     writer.join().expect("no panic").expect("it reads everything");
@@ -35,11 +35,12 @@ fn faults(bodies: &[(&str, Value)]) -> Option<Vec<String>> {
 }
 
 thread_local! {
-    /// The bodies that the test on this thread has sent, while it holds them to the types.
+    /// The bodies that the test on this thread has sent; None if they are not collected.
     static SENT: RefCell<Option<Vec<(&'static str, Value)>>> = const { RefCell::new(None) };
 }
 
-/// Whoever holds this holds all bodies of their test to the request types, at its end and in one go.
+/// A guard that collects all bodies of its test and checks them against the request types when it is dropped, all at
+/// once.
 pub(crate) struct RequestTypes(());
 
 impl RequestTypes {
@@ -76,7 +77,8 @@ pub(crate) fn assert_fit_request_types(bodies: impl IntoIterator<Item = (&'stati
     }
 }
 
-/// The types are strict: for each wire, a body with a field too many, one with a field too few, one of a wrong kind.
+/// The types are strict: for each wire, a body with an extra field, one with a missing field, and one with a wrong
+/// type.
 #[test]
 fn a_body_that_a_library_could_not_send_is_found() {
     let message = json!({"role": "user", "content": "a"});

@@ -1,4 +1,5 @@
-//! OpenAI's Responses, with nothing kept at the provider: encrypted reasoning that comes back before what it led to.
+//! OpenAI's Responses API without storage at the provider: encrypted reasoning must be sent back before the item that
+//! it led to.
 
 use serde_json::{Value, json};
 
@@ -102,7 +103,8 @@ impl Responses {
         }
     }
 
-    /// Reasoning comes as it was, right before what it led to; what it led to does not come without it.
+    /// Checks that reasoning comes back unchanged, directly before the item that it led to, and that the item does not
+    /// come without it.
     fn reasoning(&self, body: &Value) -> Result<(), String> {
         let input = list(&body["input"]);
         for (at, item) in input.iter().enumerate() {
@@ -142,7 +144,7 @@ impl Responses {
                 ));
             }
         }
-        // A call of this provider's that lost its item's id has lost its reasoning with it.
+        // A call of this provider without its item id has lost its reasoning too.
         let lost = |item: &&Value| {
             item["type"] == "function_call"
                 && item.get("id").is_none()

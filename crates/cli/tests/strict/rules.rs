@@ -6,10 +6,10 @@ use super::casts::{Model, run, spell};
 use super::{RequestTypes, Said, StrictPeer, list};
 use crate::support::Folder;
 
-/// What is done to a body, and the words it is refused with.
+/// The words of the expected refusal, and the change to the body.
 type Break = (&'static str, fn(&mut Value));
 
-/// A body that was accepted, from a cast, and its peer.
+/// Returns an accepted body of a cast, and its peer.
 fn accepted(model: Model) -> (StrictPeer, Value) {
     let read = |path: &str| ("read", json!({ "path": path }));
     let peer = model.peer([
@@ -38,7 +38,7 @@ fn each_is_refused(model: Model, breaks: &[Break]) {
         let told: Value = serde_json::from_str(&told).expect("JSON");
         assert!(told.to_string().contains(words), "{model:?}: {words:?} is not in {told}");
     }
-    // The same body as it was is answered.
+    // The unchanged body is accepted.
     peer.will_say(Said::text("Fine."));
     assert_eq!(peer.ask(&body).0, 200);
 }

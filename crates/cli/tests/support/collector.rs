@@ -1,4 +1,4 @@
-//! A collector on loopback: takes spans as OTLP over HTTP says, and remembers them.
+//! A collector on loopback: receives spans as OTLP over HTTP, and records them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-/// What came in with one batch.
+/// One received batch.
 struct Taken {
     head: String,
     body: Vec<u8>,
@@ -43,7 +43,7 @@ impl Collector {
         self.taken.lock().expect("nobody panics with it").iter().map(|batch| batch.head.clone()).collect()
     }
 
-    /// Whether this stands anywhere in what came.
+    /// Returns true if any batch contains this text.
     pub fn holds(&self, text: &str) -> bool {
         let found = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         let taken = self.taken.lock().expect("nobody panics with it");
@@ -55,13 +55,13 @@ impl Collector {
         taken.iter().map(|batch| ExportTraceServiceRequest::decode(&*batch.body).expect("protobuf")).collect()
     }
 
-    /// What each batch says about who sent it.
+    /// Returns the resource of each batch.
     pub fn resources(&self) -> Vec<Value> {
         let of = |batch: ExportTraceServiceRequest| batch.resource_spans.into_iter().filter_map(|spans| spans.resource);
         self.batches().into_iter().flat_map(of).map(|resource| attributes(&resource.attributes)).collect()
     }
 
-    /// All spans, in the order in which they ended.
+    /// Returns all spans, in the order in which they ended.
     pub fn spans(&self) -> Vec<Told> {
         let of = |batch: ExportTraceServiceRequest| {
             batch.resource_spans.into_iter().flat_map(|spans| spans.scope_spans).flat_map(|spans| spans.spans)
@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// A span, as a test looks at it.
+/// A span, with the fields that tests check.
 #[derive(Debug, Clone)]
 pub struct Told {
     pub name: String,

@@ -1,4 +1,4 @@
-//! A server of models on loopback that answers nobody without its key, as vLLM and llama.cpp do under `--api-key`.
+//! A model server on loopback that requires its key, as vLLM and llama.cpp do with `--api-key`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// What a request holds.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// `POST /v1/chat/completions`
     pub line: String,
-    /// With names in small letters.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Value,
 }
@@ -21,18 +21,18 @@ impl Asked {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is for an answer, and not about a model.
+    /// Returns true if the request is for an answer, not about a model.
     pub fn wants_answer(&self) -> bool {
         self.line.starts_with("POST") && self.line != "POST /api/show"
     }
 
-    /// All of it, for searching.
+    /// Returns the whole request as text, for searching.
     pub fn text(&self) -> String {
         format!("{} {:?} {}", self.line, self.headers, self.body)
     }
 }
 
-/// A status, and a body: a stream of events where it is a list of texts, else JSON.
+/// A response: a stream of events, or a status and a JSON body.
 pub enum Says {
     Events(Vec<String>),
     Json(u16, Value),
@@ -44,8 +44,8 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// One that wants this key in `Authorization: Bearer`, if it wants one, and then says what `says` makes of a request
-    /// and of how many were answered before it.
+    /// Starts a server that requires this key in `Authorization: Bearer`, if there is one. `says` makes the response
+    /// from a request and the number of requests that were answered before it.
     pub fn start(key: Option<&'static str>, says: impl Fn(&Asked, usize) -> Says + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let origin = format!("http://{}", listener.local_addr().expect("an address"));
@@ -71,7 +71,7 @@ impl Keyed {
                         let error = json!({"message": "Invalid API Key", "type": "authentication_error", "code": 401});
                         Says::Json(401, json!({"type": "error", "error": error}))
                     };
-                    // Whoever asked may be gone.
+                    // The client may have disconnected.
                     let _ = written(stream, said);
                 });
             }
@@ -84,12 +84,12 @@ impl Keyed {
         &self.origin
     }
 
-    /// Everything it was asked, whether it answered or not.
+    /// Returns all requests, whether they were answered or not.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().expect("nobody panics with it").clone()
     }
 
-    /// What it was asked to answer, without what it was asked about its models.
+    /// Returns the requests for an answer, without those about models.
     pub fn posted(&self) -> Vec<Asked> {
         self.asked().into_iter().filter(Asked::wants_answer).collect()
     }

@@ -1,4 +1,4 @@
-//! What the tests of the binary share: a folder of its own for each, and a terminal to type on.
+//! Helpers for the tests of the binary: a separate folder for each test, and a terminal to type on.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -17,7 +17,7 @@ use cantrip_reply::AnyCode;
 use cantrip_reply::testing::assert_envelope;
 use serde_json::Value;
 
-/// A folder of its own, which is also the only home the binary sees. Casts go to `jsonl:kept` in it.
+/// A separate folder, which is also the only home that the binary sees. Casts go to `jsonl:kept` in it.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -46,7 +46,7 @@ impl Folder {
         command
     }
 
-    /// The surroundings in which the binary runs.
+    /// Sets the environment in which the binary runs.
     pub fn around(&self, command: &mut Command) {
         command.current_dir(self.path()).env("HOME", self.path()).env("CANTRIP_STORE", "jsonl:kept");
         for variable in ["XDG_DATA_HOME", "XDG_CONFIG_HOME", "CANTRIP_CRYSTAL", "CARGO", "NO_COLOR", "CANTRIP_LOG"] {
@@ -64,17 +64,17 @@ impl Folder {
         self.command(arguments).stdin(Stdio::null()).output().expect("the binary runs")
     }
 
-    /// Runs it with this piped in.
+    /// Runs the binary with this input on a pipe.
     pub fn piped(&self, arguments: &[&str], input: &str) -> Output {
         let mut command = self.command(arguments);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
-        // One that refuses before it reads closes the pipe.
+        // A command that refuses before it reads closes the pipe.
         let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
         child.wait_with_output().expect("the binary ends")
     }
 
-    /// A line as someone pastes it.
+    /// Runs a line in a shell, as a user pastes it.
     pub fn pasted(&self, line: &str) -> Output {
         let folder = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder");
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
@@ -84,14 +84,14 @@ impl Folder {
         command.env("PATH", path).stdin(Stdio::null()).output().expect("bash runs")
     }
 
-    /// Runs a command with `--json`. Its exit status has to be the one that its envelope stands for.
+    /// Runs a command with `--json`. Its exit status has to match its envelope.
     #[track_caller]
     pub fn envelope(&self, arguments: &[&str], code: AnyCode) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         enveloped(&output, code)
     }
 
-    /// The value that a look at the loom gives.
+    /// Returns the value that a loom command reads.
     #[track_caller]
     pub fn seen(&self, arguments: &[&str]) -> Value {
         let arguments = [&["loom"], arguments].concat();
@@ -106,7 +106,7 @@ impl Folder {
         casts.map(|cast| cast["intent"].as_str().expect("a text").to_owned()).collect()
     }
 
-    /// An entity that counts in its sandbox: each answer is the sum so far, the second after a turn of its own.
+    /// An entity that counts in its sandbox: each answer is the sum so far; the second answer needs an extra turn.
     pub fn with_adder(self) -> Self {
         self.write(
             "adder.toml",
@@ -121,9 +121,10 @@ impl Folder {
         self
     }
 
-    /// A spell whose entity calls a gate as often as `model` says; the gate notes each call in `calls.log`, and then takes
-    /// so many seconds to answer. A call without arguments is noted in `torn.log`: there must be none. Its model has a price, and
-    /// each call of the gate is a payment: the key under which it was made is noted in `paid.log`.
+    /// A spell whose entity calls a gate as often as `model` says. The gate records each call in `calls.log`, and then
+    /// takes this many seconds to answer. A call without arguments is recorded in `torn.log`: there must be none. Its
+    /// model has a price, and each call of the gate is a payment: the idempotency key of the payment is recorded in
+    /// `paid.log`.
     pub fn with_counter(self, model: &model::Model, seconds: &str) -> Self {
         self.write(
             "counter.toml",
@@ -150,7 +151,8 @@ impl Folder {
         self
     }
 
-    /// What the gate of the counter noted: how often each step of each intent was really done.
+    /// Returns the calls that the gate of the counter recorded: the number of times that each step of each intent was
+    /// really executed.
     pub fn calls(&self) -> std::collections::BTreeMap<(String, u64), u64> {
         let text = fs::read_to_string(self.path().join("calls.log")).unwrap_or_default();
         let mut calls = std::collections::BTreeMap::new();
@@ -162,14 +164,14 @@ impl Folder {
         calls
     }
 
-    /// What `new` writes.
+    /// Writes the spell of `cantrip new`.
     pub fn with_hello(self) -> Self {
         assert!(self.run(&["new", "hello"]).status.success());
         self
     }
 }
 
-/// A store of its own in the Postgres that is given; none if none is.
+/// Returns a new store in the Postgres of the environment; None if there is no Postgres.
 pub fn own_postgres() -> Option<String> {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let url = std::env::var("CANTRIP_TEST_POSTGRES").ok().filter(|url| !url.is_empty())?;
@@ -179,7 +181,7 @@ pub fn own_postgres() -> Option<String> {
     Some(format!("{url}{sign}schema=c{}_{now}_{next}", std::process::id()))
 }
 
-/// The envelope that a command with `--json` printed; its exit status has to be the one that the envelope stands for.
+/// Returns the envelope that a command with `--json` printed. The exit status has to match the envelope.
 #[track_caller]
 pub fn enveloped(output: &Output, code: AnyCode) -> Value {
     let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -188,7 +190,7 @@ pub fn enveloped(output: &Output, code: AnyCode) -> Value {
     envelope
 }
 
-/// The exit status of an envelope, as docs/replies.md tells a script to compute it.
+/// Returns the exit status of an envelope, as docs/replies.md tells scripts to compute it.
 fn status_of(envelope: &Value) -> i32 {
     let data = &envelope["data"];
     if data["run_state"] == "waiting" {

@@ -1,5 +1,5 @@
-//! A model on loopback. What it says follows from what it is told, so whoever goes on with a run hears what the one
-//! before would have heard.
+//! A model on loopback. Its answers depend only on the request, so a process that resumes a run gets the same answers
+//! as the process before it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// One that answers each request with the message that `says` makes of it.
+    /// Starts a model that answers each request with the message that `says` returns.
     pub fn start(says: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
@@ -25,14 +25,14 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (counted, kept, says) = (counted.clone(), kept.clone(), says.clone());
-                // Whoever asks may be killed at any moment: then nobody reads the answer.
+                // The client may be killed at any moment; then the answer is not read.
                 std::thread::spawn(move || exchange(stream, &counted, &kept, &*says));
             }
         });
         Self { url, asked, heads }
     }
 
-    /// One that has the gate `count` called `steps` times, once a turn, and is done then.
+    /// Starts a model that calls the gate `count` `steps` times, once per turn, and then ends.
     pub fn counting(steps: usize) -> Self {
         Self::start(move |request| {
             let messages = request["messages"].as_array().cloned().unwrap_or_default();
@@ -50,27 +50,27 @@ impl Model {
         })
     }
 
-    /// One that always says the same.
+    /// Starts a model that always gives the same answer.
     pub fn saying(text: &'static str) -> Self {
         Self::start(move |_| json!({"role": "assistant", "content": text}))
     }
 
-    /// How a spell names it.
+    /// Returns its name in a spell.
     pub fn crystal(&self) -> String {
         format!("local/test@{}", self.url)
     }
 
-    /// What it serves at.
+    /// Returns its address.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The heads of what it was asked, in small letters.
+    /// Returns the heads of all requests, in lower case.
     pub fn heads(&self) -> Vec<String> {
         self.heads.lock().expect("nobody panics with it").clone()
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests for an answer.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ fn exchange(
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
         let length = length.unwrap_or(0);
         if taken.len() >= end + 4 + length {
-            // It tells no window: only answers are asked for and counted.
+            // It does not report a context window: only requests for an answer are counted.
             let about_models = ["get /v1/models ", "get /props ", "get /api/", "post /api/show "];
             if about_models.iter().any(|question| head.starts_with(question)) {
                 return stream

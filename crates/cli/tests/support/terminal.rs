@@ -1,7 +1,7 @@
-//! A terminal without a person: what is typed goes in, what is drawn comes out.
+//! A terminal without a person: keys go in, the drawn output comes out.
 //!
-//! The binary gets a real one, as its own controlling terminal, so that what it does with keys, signals and modes is what
-//! it does for people. A test waits for what it wants to see, never for time.
+//! The binary gets a real terminal as its controlling terminal, so that keys, signals and modes work as they do for
+//! people. A test waits for expected output, never for time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ pub const TAB: &str = "\t";
 pub const CTRL_C: &str = "\u{3}";
 pub const CTRL_D: &str = "\u{4}";
 
-/// What a terminal sends for a text that is pasted.
+/// Returns the bytes that a terminal sends for pasted text.
 pub fn paste(text: &str) -> String {
     format!("\u{1b}[200~{text}\u{1b}[201~")
 }
@@ -34,7 +34,7 @@ pub struct Terminal {
     keys: File,
     drawn: Receiver<Vec<u8>>,
     bytes: Vec<u8>,
-    /// What was waited for lies before this, in the text.
+    /// The position in the text after the last match.
     seen: usize,
 }
 
@@ -44,12 +44,12 @@ impl Terminal {
         Self::start(folder, arguments, &[], None)
     }
 
-    /// The same with these variables.
+    /// Like `run`, with these variables.
     pub fn run_with(folder: &Folder, arguments: &[&str], variables: &[(&str, String)]) -> Self {
         Self::start(folder, arguments, variables, None)
     }
 
-    /// The same with standard output going into a file.
+    /// Like `run`, with standard output going into a file.
     pub fn run_into(folder: &Folder, arguments: &[&str], output: File) -> Self {
         Self::start(folder, arguments, &[], Some(output))
     }
@@ -62,7 +62,7 @@ impl Terminal {
         tcsetwinsize(&master, size).expect("it has a size");
         let name = ptsname(&master, Vec::new()).expect("it has a name").into_string().expect("UTF-8");
         let open = || OpenOptions::new().read(true).write(true).open(&name).expect("its other side");
-        // setsid gives the binary the terminal as its own, so that Ctrl-C reaches it as a signal.
+        // setsid makes this the controlling terminal of the binary, so that Ctrl-C reaches it as a signal.
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_cantrip")]).args(arguments);
         folder.around(&mut command);
@@ -76,7 +76,7 @@ impl Terminal {
         let (to, drawn) = channel();
         std::thread::spawn(move || {
             let mut piece = [0; 4_096];
-            // The other side is closed when the binary has ended: that is an error here, and the end.
+            // When the binary has ended, the other side is closed; the read error is the end.
             while let Ok(count) = screen.read(&mut piece) {
                 if count == 0 || to.send(piece[..count].to_vec()).is_err() {
                     break;
@@ -95,17 +95,17 @@ impl Terminal {
         self.send(&format!("{text}{ENTER}"));
     }
 
-    /// What was drawn so far, with the marks that only a terminal reads.
+    /// Returns the output so far, with escape sequences.
     pub fn raw(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// What was drawn so far, without the marks that only a terminal reads.
+    /// Returns the output so far, without escape sequences.
     pub fn text(&self) -> String {
         plain(&String::from_utf8_lossy(&self.bytes))
     }
 
-    /// Waits until this was drawn, after what was waited for before.
+    /// Waits until this text appears after the previous match.
     #[track_caller]
     pub fn wait_for(&mut self, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
@@ -125,7 +125,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the binary has ended, and gives what was drawn after what was waited for, and its exit status.
+    /// Waits until the binary has ended. Returns the output after the previous match, and the exit status.
     #[track_caller]
     pub fn end(mut self) -> (String, Option<i32>) {
         let deadline = Instant::now() + PATIENCE;
@@ -144,13 +144,13 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // One that ended is not there to be killed.
+        // If the process has ended, there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Without colours, cursor movements and carriage returns.
+/// Returns the text without colours, cursor movements and carriage returns.
 fn plain(drawn: &str) -> String {
     let mut text = String::new();
     let mut chars = drawn.chars().peekable();

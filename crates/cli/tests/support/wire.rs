@@ -1,4 +1,4 @@
-//! A wire to the Postgres that is given, which can be cut.
+//! A connection to the Postgres of the environment, which can be cut.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use url::Url;
 
-/// Whatever goes through it while it is whole.
+/// The open connections, and whether the wire is cut.
 #[derive(Default)]
 struct Held {
     is_cut: bool,
@@ -20,7 +20,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A wire to the store that this URL names.
+    /// Opens a wire to the store of this URL.
     pub fn to(store: &str) -> Self {
         let mut url = Url::parse(store).expect("a URL");
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -52,7 +52,7 @@ impl Wire {
         Self { url, held }
     }
 
-    /// The store at its near end.
+    /// Returns the URL of the store through this wire.
     pub fn store(&self) -> &str {
         self.url.as_str()
     }
@@ -70,7 +70,7 @@ impl Wire {
     }
 }
 
-/// Carries bytes both ways until one side ends.
+/// Copies bytes both ways until one side ends.
 fn joined<S: Read + Write + Send + 'static>(near: TcpStream, far: S, other: S) {
     let back = near.try_clone().expect("a second handle");
     std::thread::spawn(move || carried(near, far));

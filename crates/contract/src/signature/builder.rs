@@ -1,4 +1,4 @@
-//! A signature written in code: the same keys as in a file, and so the same hashes.
+//! Builds a signature in code: the same keys as in a file, and so the same hashes.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Demo, NoFiles, Params, Signature, SignatureFault};
 use crate::Strategy;
 
-/// Collects what a signature's file would say.
+/// Collects the keys of a signature's file.
 ///
 /// ```
 /// use cantrip_contract::Signature;
@@ -28,7 +28,7 @@ pub struct SignatureBuilder {
 }
 
 impl Signature {
-    /// Begins a signature with `direct.v1` as its program.
+    /// Starts a signature with `direct.v1` as its program.
     pub fn builder(namespace: &str, name: &str, version: u64) -> SignatureBuilder {
         let mut written = Map::new();
         written.insert("namespace".to_owned(), json!(namespace));
@@ -74,7 +74,7 @@ impl SignatureBuilder {
         self.within("prompt_template", "system", json!(template))
     }
 
-    /// The template of the message.
+    /// The template of the user message.
     #[must_use]
     pub fn user(self, template: &str) -> Self {
         self.within("prompt_template", "user", json!(template))
@@ -95,7 +95,7 @@ impl SignatureBuilder {
         self.with("program_template", json!(strategy))
     }
 
-    /// An option of the program, as `repair_attempts`.
+    /// An option of the program, such as `repair_attempts`.
     #[must_use]
     pub fn option(self, name: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);

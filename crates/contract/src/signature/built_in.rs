@@ -1,4 +1,4 @@
-//! The signatures that come with the program: they are compiled in, and no file is read at run time.
+//! The built-in signatures: they are compiled in, and no file is read at run time.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ pub const BUILT_IN: [(&str, &str); 4] = [
     ("reflect.toml", include_str!("files/reflect.toml")),
 ];
 
-/// All of them, read once.
+/// All built-in signatures, parsed once.
 pub fn built_in() -> &'static [Signature] {
     static READ: OnceLock<Vec<Signature>> = OnceLock::new();
     READ.get_or_init(|| {

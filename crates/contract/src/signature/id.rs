@@ -1,4 +1,4 @@
-//! Which signature is it? `{namespace}/{name}.v{version}`, said once and immutable from then on.
+//! How is a signature named? `{namespace}/{name}.v{version}`; a published id is immutable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,14 +18,14 @@ use crate::limits::SIGNATURE_ID_BYTES_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SignatureId {
-    /// Namespace, a slash and the name.
+    /// The namespace, a slash and the name.
     path: String,
-    /// How much of it is the namespace.
+    /// The length of the namespace in bytes.
     namespace: usize,
     version: u64,
 }
 
-/// Why a text is not the id of a signature.
+/// The reason why a text is not the id of a signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureIdFault {
     #[error("{0:?} is no signature: write namespace/Name.v1, as in @cantrip/text/Classify.v1")]
@@ -95,7 +95,7 @@ impl FromStr for SignatureId {
         let (namespace, name) = path.rsplit_once('/').ok_or_else(form)?;
         let written = || SignatureIdFault::Version(version.to_owned());
         let number: u64 = version.parse().map_err(|_| written())?;
-        // `01` and `+1` are other texts for the same number: two ids for one signature.
+        // `01` and `+1` are other texts for the same number and would give one signature two ids.
         if number.to_string() != version {
             return Err(written());
         }

@@ -1,4 +1,4 @@
-//! What goes in, what comes out, and how it is asked for: one immutable thing with an id and four hashes.
+//! A signature: the input, the output and the prompt as one immutable value with an id and four hashes.
 
 mod builder;
 mod built_in;
@@ -22,7 +22,7 @@ use template::Scope;
 
 use crate::{Artifact, Schema, Strategy};
 
-/// Where the programs of `rlm_lite.v1` run.
+/// The medium in which the programs of `rlm_lite.v1` run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Medium {
@@ -30,10 +30,11 @@ pub enum Medium {
     Python,
 }
 
-/// How a signature is executed. The numbers belong to the version of the program and never change under it.
+/// The way in which a signature is executed. The numbers belong to the version of the program and never change within
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// `direct.v1`: one question, and repairs.
+    /// `direct.v1`: one request, and repairs.
     Direct { repair_attempts: u8 },
     /// `rlm_lite.v1`: programs over the inputs as variables, with a bounded number of sub-calls.
     RlmLite { medium: Medium, max_iterations: u8, max_sub_calls: u8, repair_attempts: u8 },
@@ -74,7 +75,7 @@ impl Program {
     }
 }
 
-/// An example of what goes in and what comes out.
+/// An example of an input and its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Demo {
@@ -84,7 +85,7 @@ pub struct Demo {
     pub rationale: Option<String>,
 }
 
-/// What is asked of a model beyond the prompt. What is left out is decided elsewhere.
+/// Sampling parameters beyond the prompt. An absent parameter is decided elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Params {
@@ -103,7 +104,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// These, and of what they leave out what the others say.
+    /// Returns these parameters, with absent ones taken from `others`.
     #[must_use]
     pub fn with_fallback(&self, others: &Self) -> Self {
         Self {
@@ -125,7 +126,7 @@ pub struct Hashes {
     pub program_hash: Hash,
 }
 
-/// A signature.
+/// A typed prompt: its schemas, templates, demos and parameters, with their hashes.
 #[derive(Debug)]
 pub struct Signature {
     id: SignatureId,
@@ -142,7 +143,7 @@ pub struct Signature {
     payload_hash: Hash,
 }
 
-/// Values of ours always have a canonical form: texts, small numbers, and what the strict reader let through.
+/// Our own values always have a canonical form: texts, small numbers, and values that the strict reader accepted.
 fn hash(value: &Value) -> Hash {
     stable_hash(value).expect("what is hashed was read strictly")
 }
@@ -152,7 +153,7 @@ impl Signature {
         &self.id
     }
 
-    /// For people; not hashed.
+    /// A description for people; not hashed.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -181,7 +182,7 @@ impl Signature {
         self.hashes
     }
 
-    /// Over what an artifact may change: instructions, demos, parameters.
+    /// The hash over the parts that an artifact may change: instructions, demos, parameters.
     pub fn payload_hash(&self) -> Hash {
         self.payload_hash
     }
@@ -199,7 +200,7 @@ impl Signature {
         }
     }
 
-    /// Refuses an input that does not fit.
+    /// Refuses an input that does not match the schema.
     pub fn check_input(&self, input: &Value) -> Result<(), Refusal> {
         let violations = self.input.violations(input);
         let Some(first) = violations.first() else { return Ok(()) };
@@ -208,7 +209,7 @@ impl Signature {
         Err(refused.data(json!({ "violations": violations })).into())
     }
 
-    /// What a crystal is told for this input, with what an artifact of this signature says.
+    /// Renders the prompt for this input, with the instructions and demos of an artifact of this signature.
     pub fn render(&self, artifact: &Artifact, input: &Value) -> Result<Rendered, Refusal> {
         let scope = Scope {
             inputs: input,
@@ -223,7 +224,7 @@ impl Signature {
         })
     }
 
-    /// The whole as it is kept: everything that is hashed, in the shape of its file.
+    /// The whole signature as it is stored: everything that is hashed, in the shape of its file.
     pub fn body(&self) -> Value {
         json!({
             "v": 1,
@@ -241,8 +242,8 @@ impl Signature {
         })
     }
 
-    /// Whether adding `self` again where `kept` is changes nothing; else which hash differs. A published id is immutable:
-    /// the way out is the next version.
+    /// Returns none if adding `self` where `kept` exists changes nothing; otherwise the hash that differs. A published
+    /// id is immutable: a change needs the next version.
     pub fn conflict(&self, kept: &Self) -> Option<(&'static str, Hash, Hash)> {
         let pairs = [
             ("schema_hash", kept.hashes.schema_hash, self.hashes.schema_hash),
@@ -269,12 +270,12 @@ impl Signature {
     }
 }
 
-/// Which signatures are there: one hash over the ids and the three hashes of all of them.
+/// The version of a catalog: one hash over the ids and the three hashes of all its signatures.
 pub fn catalog_version<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> Hash {
     catalog_version_of(signatures.into_iter().map(|signature| (&signature.id, signature.hashes)))
 }
 
-/// The same, of what a store keeps of them.
+/// The version of a catalog, computed from the stored ids and hashes.
 pub fn catalog_version_of<'a>(signatures: impl IntoIterator<Item = (&'a SignatureId, Hashes)>) -> Hash {
     let mut rows: Vec<_> = signatures.into_iter().map(|(id, hashes)| (id.to_string(), hashes)).collect();
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -1,4 +1,4 @@
-//! A signature from its file. Whatever is wrong is told by its key, and nothing is opened but what the caller opens.
+//! Reads a signature from its file. Each fault names its key, and only the caller opens files.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::{Demo, Hashes, Medium, Params, Program, Prompt, Signature, SignatureI
 use crate::limits::{ITERATIONS_MAX, REPAIR_ATTEMPTS_MAX, SIGNATURE_BYTES_MAX, SUB_CALLS_MAX};
 use crate::{Schema, Strategy};
 
-/// Opens the schemas that a signature keeps in files of their own.
+/// Opens the schemas that a signature keeps in separate files.
 pub trait Files {
-    /// The text of the file of this name, beside the signature; or why there is none.
+    /// Returns the text of the file of this name beside the signature, or the reason why there is none.
     fn text(&self, name: &str) -> Result<String, String>;
 }
 
-/// Where there are no files: everything stands in the signature.
+/// A source without files, for signatures that hold their schemas themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct NoFiles;
 
@@ -27,12 +27,12 @@ impl Files for NoFiles {
     }
 }
 
-/// Why a text is no signature.
+/// The reason why a text is not a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignatureFault {
-    /// It is no TOML.
+    /// The text is not TOML.
     Text { line: usize, detail: String },
-    /// What is wrong, by key.
+    /// The faults, by key.
     Keys(Vec<(String, String)>),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for SignatureFault {
 impl std::error::Error for SignatureFault {}
 
 impl SignatureFault {
-    /// As a reply about this file.
+    /// The reply about this file.
     pub fn refusal(self, file: &str) -> Refusal {
         match self {
             Self::Text { line, detail } => {
@@ -94,7 +94,7 @@ impl Issues {
 }
 
 impl Signature {
-    /// Reads a signature's TOML.
+    /// Parses the TOML of a signature.
     pub fn parse(text: &str, files: &dyn Files) -> Result<Self, SignatureFault> {
         if text.len() > SIGNATURE_BYTES_MAX {
             return Err(one("file", format!("it has more than {SIGNATURE_BYTES_MAX} bytes")));
@@ -110,7 +110,7 @@ impl Signature {
         Self::from_keys(&written, files)
     }
 
-    /// Reads a signature as a store kept it.
+    /// Reads a signature from a store.
     pub fn from_stored(body: &Value, description: &str) -> Result<Self, SignatureFault> {
         let missing = || one("signature_id", "it is missing".to_owned());
         let mut written = body.as_object().cloned().ok_or_else(missing)?;
@@ -129,11 +129,11 @@ impl Signature {
         Self::from_keys(&written, &NoFiles)
     }
 
-    /// Makes a signature of its keys.
+    /// Builds a signature from its keys.
     pub(super) fn from_keys(written: &Map<String, Value>, files: &dyn Files) -> Result<Self, SignatureFault> {
         let mut issues = Issues::default();
         for key in written.keys().filter(|key| !TOP.contains(&key.as_str())) {
-            issues.note(key, format!("no key of a signature is called so{}", suggestion(key, &TOP)));
+            issues.note(key, format!("unknown key{}", suggestion(key, &TOP)));
         }
         let id = id(written, &mut issues);
         let program = program(written, &mut issues);
@@ -170,8 +170,8 @@ impl Signature {
         if issues.0.is_empty() { Ok(signature) } else { Err(SignatureFault::Keys(issues.0)) }
     }
 
-    /// Demos fit, and the templates can be rendered with each of them and with a sample: what is missing is found now and
-    /// not in production.
+    /// Checks that the demos fit, and that the templates can be rendered with each demo and with a sample. So a missing
+    /// name is found now and not in production.
     fn check_templates(&self, issues: &mut Issues) {
         self.demos_fit(&self.demos, issues);
         let sample = template::sample(self.input.source());
@@ -203,7 +203,7 @@ impl Signature {
         }
     }
 
-    /// What does not fit in examples for this signature.
+    /// The faults of examples for this signature.
     pub(crate) fn demo_faults(&self, demos: &[Demo]) -> Vec<(String, String)> {
         let mut faults = Vec::new();
         for (index, demo) in demos.iter().enumerate() {
@@ -221,7 +221,7 @@ fn one(key: &str, rule: String) -> SignatureFault {
     SignatureFault::Keys(vec![(key.to_owned(), rule)])
 }
 
-/// TOML as JSON. A date has no form there, so it could not be hashed.
+/// Converts TOML to JSON. JSON has no form for a date, so a date could not be hashed and is refused.
 fn plain(path: &str, value: &toml::Value) -> Result<Value, SignatureFault> {
     Ok(match value {
         toml::Value::Datetime(date) => {

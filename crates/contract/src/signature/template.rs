@@ -1,7 +1,8 @@
-//! How a prompt is made of an input: a template that can read what it is given, and nothing else.
+//! How is a prompt made from an input? By a template that can read only its scope.
 //!
-//! There is no loader, so nothing is included or imported; no clock and no chance; a name that is not in scope is a
-//! fault and never an empty text; steps and bytes are bounded. What stands in a value is never read as a template.
+//! There is no loader, so nothing is included or imported; no clock and no random source. A name that is not in scope
+//! is a fault and never an empty text. Steps and bytes are bounded. The content of a value is never read as a
+//! template.
 
 use std::io::{self, Write};
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Demo;
 use crate::limits::{RENDERED_BYTES_MAX, SAMPLE_DEPTH_MAX, TEMPLATE_FUEL};
 
-/// What a template may name.
+/// The names that a template may use.
 const SCOPE: [&str; 6] = ["inputs", "instructions", "sub_instructions", "demos", "output_schema", "signature"];
 
 /// The two templates of a signature.
@@ -23,14 +24,14 @@ pub struct Prompt {
     pub user: String,
 }
 
-/// What a crystal is told.
+/// The rendered prompt for a crystal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub system: String,
     pub user: String,
 }
 
-/// What a rendering is made of.
+/// The values of a rendering.
 pub(crate) struct Scope<'a> {
     pub inputs: &'a Json,
     pub instructions: &'a str,
@@ -41,7 +42,7 @@ pub(crate) struct Scope<'a> {
 }
 
 impl Prompt {
-    /// Whether the demos are placed by the template itself.
+    /// Returns true if the template places the demos itself.
     pub fn names_demos(&self) -> bool {
         self.variables().contains("demos")
     }
@@ -55,7 +56,7 @@ impl Prompt {
         names(&self.system).into_iter().chain(names(&self.user)).collect()
     }
 
-    /// What is wrong with the templates as they are written: which of them, and why.
+    /// Returns the first fault in the text of the templates: which template, and why.
     pub(super) fn fault(&self) -> Option<(&'static str, String)> {
         let environment = environment();
         for (key, text) in [("system", &self.system), ("user", &self.user)] {
@@ -74,7 +75,7 @@ impl Prompt {
         (!used).then(|| ("system", "neither template uses {{ instructions }}, so nothing could be compiled".to_owned()))
     }
 
-    /// Renders both for this input.
+    /// Renders both templates for this input.
     pub(crate) fn render(&self, scope: &Scope<'_>) -> Result<Rendered, (&'static str, String)> {
         let environment = environment();
         let context = minijinja::context! {
@@ -113,9 +114,9 @@ fn describe_error(error: &Error) -> String {
     }
 }
 
-/// The canonical text of a value: two equal inputs are one prompt.
+/// The canonical text of a value: two equal inputs give the same prompt.
 fn as_json(value: &Value) -> Result<String, Error> {
-    // A filter of ours gets what is not there as a value like any other.
+    // Our own filters receive an undefined value like any other, so it is refused here.
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "there is no such value"));
     }
@@ -127,7 +128,7 @@ fn invalid(detail: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, detail)
 }
 
-/// The value between tags of this name. A closing tag within it is broken, so that nothing in a value ends the fence.
+/// Puts the value between tags of this name. A closing tag within it is broken up, so that no value can end the fence.
 fn fence_value(value: &Value, name: &str) -> Result<String, Error> {
     let sound = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if name.is_empty() || !name.chars().all(sound) {
@@ -155,7 +156,7 @@ fn escape_closing_tags(text: &str, name: &str) -> String {
     out
 }
 
-/// Takes so much and no more.
+/// A writer that refuses to exceed its limit.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -172,8 +173,8 @@ impl Write for Bounded {
     }
 }
 
-/// A value in the shape of a schema, every property there, to try a template with. It need not be valid: what is tried
-/// are the names.
+/// Makes a value in the shape of a schema, with every property, to try a template. It need not be valid: only the names
+/// are tried.
 pub(super) fn sample(schema: &Json) -> Json {
     sample_at_depth(schema, schema, SAMPLE_DEPTH_MAX)
 }

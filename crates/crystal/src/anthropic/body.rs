@@ -1,4 +1,4 @@
-//! What is sent.
+//! Builds the body of a request.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,8 @@ use crate::limits::THINKING_TOKENS_MIN;
 use crate::schema::{for_anthropic, plain_object};
 use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
-/// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that the provider of `maker`
+/// made are sent back.
 pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
@@ -39,7 +40,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
                 ("assistant", blocks.iter().filter_map(block).collect())
             }
         };
-        // Results of one group belong into one message, and roles take turns.
+        // The results of one group of calls belong in one message, and roles must alternate.
         match messages.last_mut() {
             Some((last, before)) if *last == role => before.extend(said),
             Some(_) | None => messages.push((role, said)),
@@ -51,7 +52,8 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
         system.push(json!({"type": "text", "text": format.in_words()}));
     }
     mark(system.last_mut());
-    // The end of this request, and that of the one before: what is between them may be too long to be looked through.
+    // Marks the end of this request and the end of the previous one. The content between them may be longer than the
+    // provider searches for a cached prefix.
     for (_, said) in messages.iter_mut().rev().filter(|(role, _)| *role == "user").take(2) {
         mark(said.last_mut());
     }
@@ -75,8 +77,8 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
     };
     let budget = budget.filter(|tokens| *tokens >= THINKING_TOKENS_MIN && may_think(request, maker));
     set("thinking", budget.map(|tokens| json!({"type": "enabled", "budget_tokens": tokens})));
-    // The newer version of this wire has neither. Under the older one a model that thinks by a budget takes none, and
-    // any other takes one of the two.
+    // The newer version of this protocol has neither parameter. Under the older one, a model that thinks by a token
+    // budget accepts neither, and any other model accepts one of the two.
     if profile.samples && budget.is_none() {
         set("temperature", sampling.temperature.map(Value::from));
         set("top_p", sampling.top_p.filter(|_| sampling.temperature.is_none()).map(Value::from));
@@ -103,7 +105,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
         set("tools", Some(tools.into()));
         let choice = match request.choice {
             ToolChoice::Auto => "auto",
-            // Where it cannot be forced, whoever asked asks again.
+            // Where a call cannot be forced, the caller checks the answer and asks again.
             ToolChoice::Required if profile.forces_calls && budget.is_none() => "any",
             ToolChoice::Required => "auto",
             ToolChoice::None => "none",
@@ -113,13 +115,14 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
     Ok(body)
 }
 
-/// The parts that are given back: those of the same provider, whichever of its models made them.
+/// Returns the parts that are sent back: those of the same provider, whichever of its models made them.
 fn own_parts<'a>(parts: Option<&'a ProviderParts>, maker: &Maker) -> Option<&'a ProviderParts> {
     parts.filter(|parts| parts.maker.shares_provider_with(maker))
 }
 
-/// Whether thoughts can be asked for here. Behind results they cannot where what led to the calls did not begin with a
-/// thought of this provider's: another one called, or no thoughts were asked for then.
+/// Returns true if thinking can be requested here. After tool results it cannot if the answer that made the calls did
+/// not begin with a thinking block of this provider: another provider made the calls, or thinking was not requested
+/// then.
 fn may_think(request: &Request, maker: &Maker) -> bool {
     let user =
         request.messages.iter().enumerate().filter(|(_, message)| matches!(message, Message::User { .. })).last();
@@ -135,7 +138,8 @@ fn may_think(request: &Request, maker: &Maker) -> bool {
     })
 }
 
-/// Up to here the next request will be the same. What was thought cannot be marked.
+/// Marks a block as the end of a cacheable prefix: the next request repeats everything up to it. Thinking blocks cannot
+/// be marked.
 fn mark(block: Option<&mut Value>) {
     if let Some(block) = block
         && !matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
@@ -152,7 +156,7 @@ fn block(block: &Block<'_>) -> Option<Value> {
         Block::Call(call, _) => {
             let input = match &call.args {
                 input @ Value::Object(_) => input.clone(),
-                // It must be an object. That this was none, the result says.
+                // The input must be an object. The tool result reports that this one was not.
                 other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
                     Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
                 }
@@ -162,7 +166,7 @@ fn block(block: &Block<'_>) -> Option<Value> {
     }
 }
 
-/// An id as this wire takes it. One of another provider may have characters that it does not.
+/// Returns an id that this protocol accepts. The id of another provider may contain characters that it rejects.
 fn id(id: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !id.is_empty() && id.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! What came back, event by event.
+//! Reads the events of an answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,23 +20,23 @@ pub(super) struct AnswerReader<'a> {
     finish: Option<Finish>,
     usage: Option<Counted>,
     order: BlockOrder,
-    /// The blocks that have not ended, by their index.
+    /// The blocks that are not complete yet, by their index.
     open: BTreeMap<u64, Open>,
 }
 
 enum Open {
     Text,
     Call,
-    /// What was thought, with its signature, as it grows.
+    /// A thinking block with its signature, both incomplete.
     Thinking {
         text: String,
         signature: String,
     },
-    /// What cannot be read here, and is over with its start.
+    /// A block that is not read here. It is complete when it starts.
     Opaque,
 }
 
-/// What the provider counted. Its words for input leave out what the cache gave.
+/// The token counts of the provider. Its input count leaves out tokens that were read from the cache.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     input: u64,
@@ -71,7 +71,8 @@ impl<'a> AnswerReader<'a> {
             Some("tool_use") => {
                 self.order.call(self.assembler.calls());
                 self.assembler.call(index, block["id"].as_str(), block["name"].as_str())?;
-                // Whole where it is not streamed; where it is, this is an empty object that the deltas replace.
+                // Without streaming the input is complete here. With streaming it is an empty object that the deltas
+                // replace.
                 if let Some(input) = block["input"].as_object().filter(|input| !input.is_empty()) {
                     self.assembler.arguments_so_far(index, &Value::Object(input.clone()).to_string())?;
                 }
@@ -88,7 +89,7 @@ impl<'a> AnswerReader<'a> {
                 self.order.own(block.clone())?;
                 Open::Opaque
             }
-            // What the server did by itself, or what is newer than this.
+            // Blocks of tools that ran on the server, or of a type newer than this code.
             Some(_) | None => Open::Opaque,
         };
         self.open.insert(index, open);
@@ -122,7 +123,7 @@ impl<'a> AnswerReader<'a> {
             Some(Open::Call) => self.assembler.end_call(index),
             Some(Open::Thinking { text, signature }) => {
                 self.assembler.end_block();
-                // Without its signature it is not taken back.
+                // The provider does not accept a thinking block without its signature.
                 match signature.is_empty() {
                     true => Ok(()),
                     false => self.order.own(json!({"type": "thinking", "thinking": text, "signature": signature})),
@@ -136,7 +137,7 @@ impl<'a> AnswerReader<'a> {
         }
     }
 
-    /// Counts are cumulative: what is said last replaces what was said before.
+    /// Reads token counts. They are cumulative: a later value replaces an earlier one.
     fn count(&mut self, usage: &Value) {
         let Some(usage) = usage.as_object() else { return };
         let mut counted = self.usage.unwrap_or_default();
@@ -242,11 +243,12 @@ fn parse_finish(reason: &str) -> Finish {
     }
 }
 
-/// This provider's own number for what is 503 everywhere else, and is asked again as that.
+/// This provider's own status for "overloaded", which is 503 elsewhere and is retried as 503.
 const OVERLOADED: u16 = 529;
 const UNAVAILABLE: u16 = 503;
 
-/// An error inside a stream that began well: its type stands for the status it would have had.
+/// Returns the cause for an error inside a stream that began well. The type of the error stands for the HTTP status
+/// that it would have had.
 fn stream_error(error: &Value) -> Cause {
     let status = match error["type"].as_str() {
         Some("invalid_request_error") => 400,
@@ -266,7 +268,7 @@ fn stream_error(error: &Value) -> Cause {
 
 fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
     let detail = message(error);
-    // There is no word for it but the sentence: "prompt is too long: 205000 tokens > 200000 maximum".
+    // There is no error code for this case, only the sentence: "prompt is too long: 205000 tokens > 200000 maximum".
     if status == 400
         && let Some(counts) = detail.split_once("prompt is too long").map(|(_, counts)| counts)
     {

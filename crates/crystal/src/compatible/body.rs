@@ -1,4 +1,4 @@
-//! What is sent.
+//! Builds the body of a request.
 
 use std::fmt::Write;
 
@@ -14,7 +14,8 @@ use crate::message_log::element;
 use crate::schema::plain_object;
 use crate::{Request, ThinkingBy, ToolChoice, ToolDefinition};
 
-/// The body of a request to this endpoint, or why this list cannot be sent. What it made itself is given back.
+/// Returns the body of a request to this endpoint, or the reason why these messages cannot be sent. Parts that this
+/// endpoint's model made are sent back.
 pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
     let Endpoint { name, maker, model, profile, .. } = endpoint;
     let format = request.format.as_ref();
@@ -39,7 +40,7 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Bod
         set(&mut body, "top_p", sampling.top_p.map(Value::from));
     }
     if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
-        // A gateway has one word for what its models call differently.
+        // OpenRouter has one parameter for a setting that its models name differently.
         match name.starts_with("openrouter/") {
             true => set(&mut body, "reasoning", Some(json!({"effort": effort.as_str()}))),
             false => set(&mut body, "reasoning_effort", Some(effort.as_str().into())),
@@ -70,7 +71,7 @@ fn set(body: &mut Value, key: &str, value: Option<Value>) {
     }
 }
 
-/// The definitions as elements of a list.
+/// Renders the definitions as elements of a JSON array.
 fn tools(definitions: &[ToolDefinition]) -> String {
     let mut text = String::new();
     for ToolDefinition { name, description, parameters } in definitions {
@@ -85,8 +86,8 @@ fn tools(definitions: &[ToolDefinition]) -> String {
     text
 }
 
-/// A message as an element of the list. It is written without a tree of values: of a long thread this is most of what a
-/// request costs.
+/// Renders a message as an element of the JSON array. It is written without a tree of values, because for a long thread
+/// this is most of the cost of a request.
 fn render_message(message: &Message, request: &Request, maker: &Maker) -> Result<String, String> {
     let mut text = String::from("{\"role\":");
     match message {
@@ -108,7 +109,8 @@ fn render_message(message: &Message, request: &Request, maker: &Maker) -> Result
             put_text(&mut text, &content.text());
         }
         Message::Assistant { content, calls, parts } => {
-            // Only what this very model said. A gateway may serve another one from elsewhere, where nobody can read it.
+            // Only parts of this very model. A gateway may serve another model from elsewhere, where nobody can read
+            // them.
             let own = parts.as_ref().filter(|own| own.maker == *maker).and_then(|own| own.parts.as_object());
             let is_own = |key: &str| own.is_some_and(|own| own.contains_key(key));
             text.push_str("\"assistant\"");

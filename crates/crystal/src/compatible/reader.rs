@@ -1,4 +1,4 @@
-//! What came back, chunk by chunk.
+//! Reads the chunks of an answer.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub(super) struct AnswerReader<'a> {
     finish: Option<Finish>,
     refused: bool,
     usage: Option<Usage>,
-    /// Reasoning that only this provider can read, as it came.
+    /// Reasoning that only this provider can read, unmodified.
     details: Vec<Value>,
     details_bytes: usize,
-    /// Keys for calls whose provider gives them no index.
+    /// The last key given to a call whose provider sends no index.
     unnumbered: u64,
 }
 
-/// Beyond every index that a wire can carry in 32 bits.
+/// The first key for calls without an index: above every index that the protocol can carry in 32 bits.
 const UNNUMBERED: u64 = 1 << 40;
 
 impl<'a> AnswerReader<'a> {
@@ -50,7 +50,7 @@ impl<'a> AnswerReader<'a> {
         if let Some(model) = chunk["model"].as_str().filter(|model| !model.is_empty()) {
             model.clone_into(&mut self.model);
         }
-        // Usage is cumulative: the last one counts.
+        // Usage is cumulative: the last value counts.
         self.usage = usage(&chunk["usage"]).or(self.usage);
         let choice = &chunk["choices"][0];
         self.delta(&choice[part])?;
@@ -88,7 +88,7 @@ impl<'a> AnswerReader<'a> {
         let name = function["name"].as_str().filter(|name| !name.is_empty());
         let key = match call["index"].as_u64() {
             Some(index) => index,
-            // Without an index a call is whole, or goes on with the one before it.
+            // A call without an index is complete, or continues the previous one.
             None => {
                 self.unnumbered += u64::from(name.is_some());
                 self.unnumbered
@@ -136,7 +136,8 @@ impl ReadAnswer for AnswerReader<'_> {
     }
 }
 
-/// Joins a piece of reasoning with the one it continues: of the same kind, with the same index. Whether it does.
+/// Joins a piece of reasoning with the piece that it continues, which has the same kind and the same index. Returns
+/// true if it was joined.
 fn join_reasoning(last: &mut Value, piece: &Value) -> bool {
     let same = |key: &str| last[key] == piece[key] || piece[key].is_null();
     let (Some(_), true) = (piece["index"].as_u64(), same("type") && last["index"] == piece["index"] && same("id"))
@@ -183,7 +184,8 @@ fn usage(usage: &Value) -> Option<Usage> {
     })
 }
 
-/// An error inside a stream that began well. Gateways put the status of whoever failed behind them into its code.
+/// Returns the cause for an error inside a stream that began well. Gateways put the status of the failed upstream into
+/// its code.
 fn stream_error(error: &Value) -> Cause {
     let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     match status.filter(|status| (400..600).contains(status)) {
@@ -192,12 +194,13 @@ fn stream_error(error: &Value) -> Cause {
     }
 }
 
-/// An answer whose status is no success.
+/// Returns the cause for an answer with an error status.
 fn error_cause(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
     let error = body.get("error").unwrap_or(body);
     let detail = message(error);
     let is = |word: &str| error["code"].as_str() == Some(word) || error["type"].as_str() == Some(word);
-    // vLLM and its kin have no word for it, only a sentence; the fold it leads to is worth reading that.
+    // vLLM and similar servers have no error code for this case, only a sentence. It is worth matching, because the
+    // cause leads to a fold.
     let says_too_long = || status == 400 && detail.contains("maximum context length");
     if is("context_length_exceeded") || is("exceed_context_size_error") || says_too_long() {
         let count = |key: &str| error[key].as_u64();

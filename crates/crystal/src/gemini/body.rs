@@ -1,4 +1,4 @@
-//! What is sent.
+//! Builds the body of a request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +10,12 @@ use crate::request::is_minted;
 use crate::schema::for_gemini;
 use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
-/// What stands in the place of a signature on a call that this model did not sign, after the provider's documentation: a
-/// call without one is refused, and so may be one that another model signed.
+/// The placeholder for the signature of a call that this model did not sign, from the provider's documentation. A call
+/// without a signature is refused, and a signature of another model may be refused.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-/// The body of a request, or why this list cannot be sent. What `maker` made is given back.
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that `maker` made are sent
+/// back.
 pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
@@ -25,7 +26,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) 
                 continue;
             }
             Message::User { content } => ("user", render_content(content, request)?),
-            // Its results go by the name of the function, in the order of the calls, and by the id if the call has one.
+            // Results are matched by the function's name, in the order of the calls, and by the id if the call has one.
             Message::Tool { tool_call_id, gate, content } => {
                 let mut response = json!({"name": gate, "response": {"result": content.text()}});
                 identify(&mut response, tool_call_id);
@@ -45,7 +46,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) 
                 ("model", said)
             }
         };
-        // The results of parallel calls belong into one message.
+        // The results of parallel calls belong in one message.
         match contents.last_mut() {
             Some((last, before)) if *last == role => before.extend(said),
             Some(_) | None => contents.push((role, said)),
@@ -118,12 +119,12 @@ fn thinking(request: &Request, profile: &Profile) -> Option<Value> {
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
-/// Whether it refuses calls without a signature: models that think, from the third generation on.
+/// Returns true if the model refuses calls without a signature: thinking models from the third generation on.
 fn signs_calls(profile: &Profile) -> bool {
     profile.thinks && profile.thinking_by != ThinkingBy::Budget
 }
 
-/// The first of the calls that were made at once has a signature.
+/// Ensures that the first of several parallel calls has a signature.
 fn sign(parts: &mut [Value]) {
     let first = parts.iter_mut().find(|part| part.get("functionCall").is_some());
     if let Some(Value::Object(call)) = first {
@@ -131,7 +132,7 @@ fn sign(parts: &mut [Value]) {
     }
 }
 
-/// Says which call it is, in the provider's own words if it has any.
+/// Sets the id of a call if the provider gave it one.
 fn identify(call: &mut Value, id: &str) {
     if !is_minted(id) {
         call["id"] = id.into();
@@ -146,7 +147,7 @@ fn part(block: &Block<'_>) -> Option<Value> {
         Block::Call(call, with) => {
             let args = match &call.args {
                 args @ Value::Object(_) => args.clone(),
-                // It must be an object. That this was none, the result says.
+                // The arguments must be an object. The tool result reports that these were not.
                 other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
                     Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
                 }

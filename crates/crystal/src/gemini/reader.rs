@@ -1,4 +1,4 @@
-//! What came back, chunk by chunk.
+//! Reads the chunks of an answer.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::block_order::BlockOrder;
 use crate::http::{ReadAnswer, Step, message, parse_json};
 use crate::{Answer, Cause, Charge, Failure};
 
-/// Reads the chunks of one answer. There is no end mark: a stream has ended well once it said why.
+/// Reads the chunks of one answer. The stream has no end marker: it is complete once it has a finish reason.
 pub(super) struct AnswerReader<'a> {
     assembler: Assembler<'a>,
     maker: &'a Maker,
@@ -74,7 +74,7 @@ impl<'a> AnswerReader<'a> {
                 self.order.text(text);
                 self.assembler.text(text)
             }
-            // On a part without anything to stand on, it is given back as it came.
+            // A signature on a part without text is sent back as it came.
             (false, Some(_)) if text.is_empty() => self.order.own(part.clone()),
             (false, Some(signature)) => {
                 self.order.text_with(text, "thoughtSignature", signature)?;
@@ -83,7 +83,7 @@ impl<'a> AnswerReader<'a> {
         }
     }
 
-    /// A call comes whole.
+    /// Records a call, which always arrives complete.
     fn call(&mut self, call: &Value) -> Result<(), Cause> {
         let number = self.assembler.calls();
         let key = number as u64;
@@ -103,7 +103,7 @@ impl ReadAnswer for AnswerReader<'_> {
 
     fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
         match body {
-            // Without the query that asks for events, a stream is one array of its chunks.
+            // Without the query parameter for events, a stream is one array of its chunks.
             Value::Array(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => self.chunk(body),
         }
@@ -126,7 +126,7 @@ impl ReadAnswer for AnswerReader<'_> {
     }
 
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
-        // An error of a stream comes in an array too.
+        // An error of a stream also comes in an array.
         let body = body.get(0).unwrap_or(body);
         error_cause(status, body.get("error").unwrap_or(body), retry_after)
     }
@@ -139,7 +139,7 @@ fn parse_finish(reason: &str, candidate: &Value) -> Result<Finish, Cause> {
         "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
             Finish::Refusal
         }
-        // The model wrote a call that its provider could not read. Asked again, it may write it better.
+        // The model wrote a call that its provider could not parse. A retry may produce a valid one.
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
             let detail = candidate["finishMessage"].as_str().unwrap_or(reason);
             return Err(Cause::Broken { detail: detail.into() });
@@ -148,7 +148,7 @@ fn parse_finish(reason: &str, candidate: &Value) -> Result<Finish, Cause> {
     })
 }
 
-/// The counts of an answer are those of its text and of its thoughts, told apart.
+/// Reads the token counts. The provider counts text and thinking separately.
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |key: &str| usage[key].as_u64();
     let prompt = count("promptTokenCount")?;
@@ -164,13 +164,13 @@ fn usage(usage: &Value) -> Option<Usage> {
 
 fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
     let detail = message(error);
-    // There is no word for it but the sentence, which has both counts: "The input token count (1200000) exceeds the
-    // maximum number of tokens allowed (1048576)."
+    // There is no error code for this case, only a sentence with both counts: "The input token count (1200000) exceeds
+    // the maximum number of tokens allowed (1048576)."
     if status == 400 && detail.contains("input token count") {
         let mut numbers = detail.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
         return Cause::ContextTooLong { tokens: numbers.next(), window: numbers.next() };
     }
-    // A bad key is a bad request here; only its reason tells.
+    // An invalid key has status 400 here; only its reason identifies it.
     let mut details = error["details"].as_array().into_iter().flatten();
     let status = match details.clone().any(|detail| detail["reason"] == "API_KEY_INVALID") {
         true => 401,
@@ -180,7 +180,7 @@ fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cau
     Cause::Status { status, detail: detail.into(), retry_after: retry_after.or(delay) }
 }
 
-/// A duration as JSON has it here: seconds, with a fraction perhaps, and an `s`.
+/// Parses a duration as JSON writes it here: seconds, optionally with a fraction, and an `s`.
 fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
 }

@@ -3,42 +3,41 @@
 use crate::Cause;
 use crate::limits::FRAME_BYTES_MAX;
 
-/// Cuts bytes, however they come, into the data of events. Each byte is looked at once, and a character that was cut
-/// between two reads is whole again before it is decoded.
+/// Splits bytes, in chunks of any size, into the data of events. Each byte is read once, and a character that was split
+/// between two reads is complete again before it is decoded.
 #[derive(Debug, Default)]
 pub(super) struct EventSplitter {
     bytes: Vec<u8>,
-    /// Where the line that is being read begins.
+    /// The offset of the current line.
     line: usize,
-    /// Up to where there is no line end.
+    /// The offset up to which there is no line end.
     seen: usize,
     data: Vec<u8>,
-    /// Each line is an event of its own.
+    /// True if each line is a separate event.
     bare: bool,
 }
 
 impl EventSplitter {
-    /// For a stream whose every line is an event.
+    /// Creates a splitter for a stream in which every line is an event.
     pub(super) fn lines() -> Self {
         Self { bare: true, ..Self::default() }
     }
 
-    /// More bytes came.
+    /// Adds bytes.
     pub(super) fn push(&mut self, chunk: &[u8]) {
-        // What was read is let go of, at most once per push.
+        // Drops the bytes that were read, at most once per push.
         self.bytes.drain(..self.line);
         self.seen -= self.line;
         self.line = 0;
         self.bytes.extend_from_slice(chunk);
     }
 
-    /// No more bytes come. What stands there without a line end is a line all the same: some servers send their end
-    /// mark so.
+    /// Ends the stream. Text without a line end counts as a line: some servers send their end marker this way.
     pub(super) fn end(&mut self) {
         self.bytes.extend_from_slice(b"\n\n");
     }
 
-    /// The data of the next event, if it is complete.
+    /// Returns the data of the next event, if it is complete.
     pub(super) fn next(&mut self) -> Option<Result<String, Cause>> {
         loop {
             let Some(end) = self.bytes[self.seen..].iter().position(|byte| *byte == b'\n').map(|at| self.seen + at)

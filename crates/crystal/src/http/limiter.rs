@@ -1,9 +1,9 @@
-//! Who may send to a provider now?
+//! Which request may be sent to a provider now?
 //!
-//! A provider counts the requests of a key, not those of an entity. So everything in this process that uses the same key
-//! at the same address goes through one limiter: at most [`REQUESTS_AT_ONCE_MAX`] at once, in the order of asking, and
-//! nobody while the provider wants to be left alone. Each entity backing off by itself was the alternative; then the
-//! others go on asking, and a provider that was told it is asked too often is asked more often.
+//! A provider counts the requests of a key, not those of an entity. So all requests of this process with the same key
+//! to the same address pass through one limiter: at most [`REQUESTS_AT_ONCE_MAX`] at once, in the order in which they
+//! asked, and none while the provider asks to wait. A separate back-off for each entity was turned down: the other
+//! entities would continue, and a provider that reports too many requests would get even more.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,15 +15,15 @@ use tokio::time::Instant;
 
 use crate::limits::{REQUESTS_AT_ONCE_MAX, RETRY_AFTER_MS_MAX};
 
-/// One key at one address.
+/// The limiter of one key at one address.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     places: Arc<Semaphore>,
-    /// Until when the provider wants to be left alone.
+    /// The time until which the provider asked to wait.
     held_until: Mutex<Option<Instant>>,
 }
 
-/// A place among the requests on their way. Dropped, it is free.
+/// A slot among the requests in flight. It is released when dropped.
 #[derive(Debug)]
 pub(crate) struct RequestSlot {
     _permit: Option<OwnedSemaphorePermit>,
@@ -34,7 +34,7 @@ impl Limiter {
         Self { places: Arc::new(Semaphore::new(places)), held_until: Mutex::new(None) }
     }
 
-    /// The limiter of this key at this address, the same for everyone in this process. Of the key only a hash is kept.
+    /// Returns the limiter of this key at this address, shared by the whole process. Only a hash of the key is kept.
     pub(crate) fn of(authority: &str, key: Option<&str>) -> Arc<Self> {
         static ALL: Mutex<Option<HashMap<Hash, Weak<Limiter>>>> = Mutex::new(None);
         let name = bytes_hash(format!("{authority}\n{}", key.unwrap_or_default()).as_bytes());
@@ -49,9 +49,9 @@ impl Limiter {
         limiter
     }
 
-    /// Waits until a request may be sent. Dropping the future gives the place in the queue up.
+    /// Waits until a request may be sent. Dropping the future gives up the place in the queue.
     pub(crate) async fn enter(&self) -> RequestSlot {
-        // It is never closed.
+        // The semaphore is never closed.
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         while let Some(until) = self.blocked_until().filter(|until| *until > Instant::now()) {
             tokio::time::sleep_until(until).await;
@@ -63,8 +63,8 @@ impl Limiter {
         *self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The provider wants to be left alone for so long. One that wants more than anybody would wait for is down, which
-    /// whoever asks it next finds out for themselves.
+    /// Blocks requests for as long as the provider asked to wait. A provider that asks for more than
+    /// [`RETRY_AFTER_MS_MAX`] is down; the next request finds that out by itself.
     pub(crate) fn back_off(&self, wait: Duration) {
         if wait > Duration::from_millis(RETRY_AFTER_MS_MAX) {
             return;

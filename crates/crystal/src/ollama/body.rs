@@ -1,4 +1,4 @@
-//! What is sent.
+//! Builds the body of a request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::http::Endpoint;
 use crate::limits::OLLAMA_WINDOW_DEFAULT;
 use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
-/// The body of a request to this endpoint, or why this list cannot be sent.
+/// Returns the body of a request to this endpoint, or the reason why these messages cannot be sent.
 pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
     let (Endpoint { maker, model, .. }, profile) = (endpoint, &endpoint.profile());
     let messages = request.messages.iter().map(|message| wire(message, request, maker));
@@ -19,7 +19,7 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Val
         "stream": true,
         "options": options(request, profile),
     });
-    // It has no way to be made to call something: whoever asked asks again.
+    // Ollama cannot be forced to call a tool; the caller checks the answer and asks again.
     if !request.definitions.is_empty() && request.choice != ToolChoice::None {
         let tools = request.definitions.iter().map(|definition| {
             json!({"type": "function", "function": {
@@ -66,7 +66,7 @@ fn wire(message: &Message, request: &Request, maker: &Maker) -> Result<Value, St
             }
             message
         }
-        // Its results go by the name of the function, in the order of the calls.
+        // Results are matched by the function's name, in the order of the calls.
         Message::Tool { gate, content, .. } => {
             json!({"role": "tool", "tool_name": gate, "content": content.text()})
         }
@@ -81,7 +81,7 @@ fn wire(message: &Message, request: &Request, maker: &Maker) -> Result<Value, St
                 let calls = calls.iter().map(|call| {
                     let arguments = match &call.args {
                         args @ Value::Object(_) => args.clone(),
-                        // It must be an object. That this was none, the result says.
+                        // The arguments must be an object. The tool result reports that these were not.
                         other @ (Value::Null
                         | Value::Bool(_)
                         | Value::Number(_)
@@ -97,7 +97,7 @@ fn wire(message: &Message, request: &Request, maker: &Maker) -> Result<Value, St
     })
 }
 
-/// What is text in it; images stand beside it.
+/// Returns the text of a content; images are sent in a separate field.
 fn words(content: &Content) -> String {
     match content {
         Content::Text(text) => text.clone(),

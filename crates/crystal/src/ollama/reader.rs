@@ -1,4 +1,4 @@
-//! What came back, line by line.
+//! Reads the lines of an answer.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::assembler::{AnswerEnd, Assembler};
 use crate::http::{ReadAnswer, Step, message, parse_json};
 use crate::{Answer, Cause, Charge, Failure};
 
-/// Reads the lines of one answer; the last one says that it is.
+/// Reads the lines of one answer. The last line is marked as such.
 pub(super) struct AnswerReader<'a> {
     assembler: Assembler<'a>,
     maker: &'a Maker,
     model: String,
-    /// What was thought: a model that calls something wants it back with the results.
+    /// The thinking text: a model that calls a tool wants it back with the results.
     thinking: String,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -27,7 +27,7 @@ impl<'a> AnswerReader<'a> {
 
     fn line(&mut self, line: &Value) -> Result<Step, Cause> {
         if let Some(error) = line.get("error").filter(|error| !error.is_null()) {
-            // Whatever failed behind it has no status there.
+            // Ollama reports no status for a failure inside a stream.
             return Err(Cause::Status { status: 500, detail: message(error).into(), retry_after: None });
         }
         if let Some(model) = line["model"].as_str().filter(|model| !model.is_empty()) {
@@ -54,7 +54,7 @@ impl<'a> AnswerReader<'a> {
         Ok(Step::End)
     }
 
-    /// A call comes whole, and often without an id.
+    /// Records a call, which always arrives complete and often without an id.
     fn call(&mut self, call: &Value) -> Result<(), Cause> {
         let key = self.assembler.calls() as u64;
         let function = &call["function"];
@@ -103,7 +103,7 @@ impl ReadAnswer for AnswerReader<'_> {
 
 fn usage(line: &Value) -> Option<Usage> {
     let count = |key: &str| line[key].as_u64();
-    // What its own cache gave it does not count.
+    // Ollama does not report tokens that came from its own cache.
     let (prompt, completion) = (count("prompt_eval_count"), count("eval_count"));
     if prompt.is_none() && completion.is_none() {
         return None;

@@ -1,4 +1,4 @@
-//! What is sent.
+//! Builds the body of a request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,8 @@ use crate::block_order::{Block, blocks, text_of};
 use crate::schema::plain_object;
 use crate::{Profile, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that the provider of `maker`
+/// made are sent back.
 pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut input = Vec::new();
     for message in request.messages.iter() {
@@ -48,9 +49,9 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
             body[key] = value;
         }
     };
-    // Of a model that does not reason, what it reasoned cannot be asked for.
+    // A model that does not reason rejects a request for its reasoning.
     set("include", profile.thinks.then(|| json!(["reasoning.encrypted_content"])));
-    // And one that reasons has no temperature, and refuses a request that gives it one.
+    // A reasoning model has no temperature, and rejects a request that sets one.
     if profile.samples {
         set("temperature", request.sampling.temperature.map(Value::from));
         set("top_p", request.sampling.top_p.map(Value::from));
@@ -78,17 +79,17 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
     Ok(body)
 }
 
-/// An item of the input; none for a message that says nothing.
+/// Returns an item of the input, or none for an empty message.
 fn item(block: &Block<'_>) -> Option<Value> {
     let (mut item, with) = match block {
         Block::Own(own) => return Some((*own).clone()),
         Block::Text(text, _) if text.trim().is_empty() => return None,
-        // A message that the provider made has the id and the status that it came with.
+        // A message that the provider made keeps its id and its status.
         Block::Text(text, with) if with.is_some_and(|with| with.contains_key("id") && with.contains_key("status")) => {
             let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
             (json!({"type": "message", "role": "assistant", "content": content}), *with)
         }
-        // Any other was said by someone else, or before they were kept.
+        // Any other message came from another source, or was recorded before ids and statuses were kept.
         Block::Text(text, _) => (json!({"role": "assistant", "content": text}), None),
         Block::Call(call, with) => {
             let arguments = arguments_text(&call.args);

@@ -1,4 +1,4 @@
-//! What came back, event by event.
+//! Reads the events of an answer.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::block_order::BlockOrder;
 use crate::http::{ReadAnswer, Step, message, parse_json};
 use crate::{Answer, Cause, Charge, Failure};
 
-/// Reads the events of one answer. An item is known by its place in the output.
+/// Reads the events of one answer. An item is identified by its index in the output.
 pub(super) struct AnswerReader<'a> {
     assembler: Assembler<'a>,
     maker: &'a Maker,
@@ -19,7 +19,7 @@ pub(super) struct AnswerReader<'a> {
     refused: bool,
     usage: Option<Usage>,
     order: BlockOrder,
-    /// The message that is being said has text.
+    /// True if the current message has text.
     wrote: bool,
 }
 
@@ -52,7 +52,7 @@ impl<'a> AnswerReader<'a> {
         if !self.assembler.has_call(index) {
             self.order.call(self.assembler.calls());
         }
-        // The item has an id too; what a result names is the call's.
+        // The item has its own id; a tool result refers to the id of the call.
         self.assembler.call(index, item["call_id"].as_str(), item["name"].as_str())
     }
 
@@ -68,7 +68,7 @@ impl<'a> AnswerReader<'a> {
         }
     }
 
-    /// An item is over; `told` says whether its text came before, piece by piece.
+    /// Ends an item. `told` is true if its text already arrived in pieces.
     fn finish_item(&mut self, index: u64, item: &Value, told: bool) -> Result<(), Cause> {
         match item["type"].as_str() {
             Some("function_call") => {
@@ -99,7 +99,7 @@ impl<'a> AnswerReader<'a> {
                     }
                 }
                 self.assembler.end_block();
-                // Without what is encrypted there is nothing to give back: nothing is kept at the provider.
+                // Without the encrypted content there is nothing to send back: nothing is stored at the provider.
                 if item["encrypted_content"].is_string() {
                     let mut own = item.clone();
                     if let Value::Object(own) = &mut own {
@@ -113,7 +113,7 @@ impl<'a> AnswerReader<'a> {
         Ok(())
     }
 
-    /// Keeps what the provider wants back on an item beside its text, or its name and arguments.
+    /// Keeps the fields of an item that the provider wants back in addition to its text, or its name and arguments.
     fn attach(&mut self, item: &Value, keys: &[&str]) -> Result<(), Cause> {
         for key in keys {
             if let Some(value) = item.get(*key).filter(|value| !value.is_null()) {
@@ -123,7 +123,7 @@ impl<'a> AnswerReader<'a> {
         Ok(())
     }
 
-    /// The response as a whole, which the last event has and an answer that is not streamed is.
+    /// Reads the complete response, which is part of the last event, or the whole body if the answer is not streamed.
     fn read_response(&mut self, response: &Value) -> Result<(), Cause> {
         self.usage = usage(&response["usage"]).or(self.usage);
         if let Some(model) = response["model"].as_str().filter(|model| !model.is_empty()) {
@@ -212,7 +212,7 @@ fn usage(usage: &Value) -> Option<Usage> {
     })
 }
 
-/// An error inside a stream that began well.
+/// Returns the cause for an error inside a stream that began well.
 fn stream_error(error: &Value) -> Cause {
     match error["code"].as_str() {
         Some("rate_limit_exceeded") => error_cause(429, error, None),

@@ -1,12 +1,12 @@
-//! Whose draw is it?
+//! Which child may draw the next response?
 
 use std::collections::{BTreeMap, HashMap};
 
 use cantrip_canon::EntityId;
 use cantrip_loom::{CallId, Spawn};
 
-/// Children that have neither drawn nor ended, by the call that spawned them. Each child leaves it once, so it holds no
-/// more than is alive.
+/// The children that have neither drawn nor ended, by the call that spawned them. Each child is removed once, so this
+/// never holds more than the live children.
 #[derive(Debug, Default)]
 pub(super) struct DrawOrder {
     calls: HashMap<CallId, BTreeMap<u32, EntityId>>,
@@ -29,8 +29,8 @@ impl DrawOrder {
         }
     }
 
-    /// Whether this entity may draw now; if so, its first draw is made. Only a first draw of a child is ever held, and
-    /// only by children before it.
+    /// Returns true if this entity may draw now, and records its first draw. Only the first draw of a child ever waits,
+    /// and only for children with a smaller index.
     pub(super) fn admit(&mut self, entity: EntityId) -> bool {
         let Some(by) = self.waiting.get(&entity) else { return true };
         let siblings = self.calls.get(&by.call_id);

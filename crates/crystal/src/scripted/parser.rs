@@ -1,4 +1,4 @@
-//! Is this text a script, and if not, what is wrong with it, all of it, on which lines?
+//! Is this text a script, and if not, which faults does it have, on which lines?
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::tree::{Issue, Key, Node, NodeValue};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ScriptFault {
     pub file: String,
-    /// In the order of their lines; never empty.
+    /// The issues in the order of their lines; never empty.
     pub issues: Vec<Issue>,
 }
 
@@ -28,7 +28,7 @@ impl std::fmt::Display for ScriptFault {
 }
 
 impl ScriptFault {
-    /// The reply to whoever gave the script: the first fault in its message, all of them in its data.
+    /// Returns the reply to the provider of the script: the first fault in its message, all of them in its data.
     pub fn to_reply(&self) -> ReplyDraft<Invalid> {
         let (position, detail) = match self.issues.first() {
             Some(issue) => (format!("line {}", issue.line), &*issue.rule),
@@ -39,7 +39,7 @@ impl ScriptFault {
     }
 }
 
-/// The scripts of a text, in its order: YAML, or JSON lines if the file's name ends in `.jsonl`.
+/// Parses the scripts of a text, in order: YAML, or JSON lines if the file's name ends in `.jsonl`.
 pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>, ScriptFault> {
     let mut issues = ScriptParser::default();
     let scripts = if file.ends_with(".jsonl") {
@@ -58,7 +58,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>, ScriptFault> {
 }
 
 impl Script {
-    /// One script out of a larger tree, with everything that is wrong with it.
+    /// Parses one script out of a larger tree, with all of its faults.
     pub fn of_node(node: &Node) -> Result<Self, Vec<Issue>> {
         let mut issues = ScriptParser::default();
         let script = issues.script(node);
@@ -66,7 +66,7 @@ impl Script {
     }
 }
 
-/// Reads on after a fault, so that one look tells all of them.
+/// Continues after a fault, so that one pass reports all of them.
 #[derive(Default)]
 struct ScriptParser(Vec<Issue>);
 
@@ -406,7 +406,7 @@ impl ScriptParser {
         duration
     }
 
-    /// The entries of a mapping; what is not in `known` is an issue and left out.
+    /// Returns the entries of a mapping. A key that is not in `known` is reported and left out.
     fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Vec<&'a (Key, Node)> {
         let NodeValue::Map(entries) = &node.shape else {
             self.expected(node, what);
@@ -418,7 +418,8 @@ impl ScriptParser {
         entries.iter().filter(|(key, _)| known.contains(&&*key.text)).collect()
     }
 
-    /// Tells what is missing, unless something was told since `before`: a misspelt key is one fault and not two.
+    /// Reports a missing key, unless another issue was reported since `before`: a misspelt key is one fault and not
+    /// two.
     fn require(&mut self, before: usize, found: bool, node: &Node, rule: &str) {
         if !found && self.0.len() == before {
             self.push(node.line, rule);
@@ -430,7 +431,7 @@ impl ScriptParser {
     }
 }
 
-/// The nearest of the known words, or all of them if none is near.
+/// Returns the nearest of the known words, or all of them if none is near.
 pub(crate) fn suggestion(word: &str, known: &[&str]) -> String {
     let distance = |known: &&&str| strsim::osa_distance(word, known);
     match known.iter().min_by_key(distance).filter(|near| distance(near) <= 1 + near.len() / 4) {

@@ -1,4 +1,4 @@
-//! What does a script say? Its responses, as values.
+//! What does a script contain? Its responses, as values.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Script {
     pub name: Option<String>,
     pub responses: Vec<Response>,
-    /// Of each response that has none of its own.
+    /// The usage of each response that has none of its own.
     pub usage: Option<Usage>,
 }
 
@@ -20,44 +20,44 @@ impl Script {
     }
 }
 
-/// What is said to one request.
+/// The response to one request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Response {
     pub content: Option<String>,
-    /// The pieces the content is streamed in; else one word each.
+    /// The pieces in which the content is streamed. None streams it word by word.
     pub chunks: Option<Vec<String>>,
     pub thinking: Option<String>,
     pub calls: Vec<ScriptedCall>,
-    /// A program: a call of the code tool, or a fenced block where none is offered.
+    /// A program: a call of the code tool, or a fenced block if no code tool is offered.
     pub code: Option<String>,
     pub usage: Option<Usage>,
-    /// The attempt fails, after whatever else the response says was streamed.
+    /// The failure of the attempt, after the rest of the response was streamed.
     pub error: Option<ScriptedError>,
-    /// Before the first piece.
+    /// The wait before the first piece.
     pub delay: Duration,
-    /// Between one piece and the next.
+    /// The wait between two pieces.
     pub pace: Duration,
-    /// The stream breaks off after so many pieces.
+    /// The number of pieces after which the stream breaks off.
     pub break_after: Option<usize>,
-    /// Else it follows from what is said.
+    /// The finish reason. None derives it from the response.
     pub finish: Option<Finish>,
-    /// Else the script's name.
+    /// The model's name. None uses the name of the script.
     pub model: Option<String>,
-    /// What a provider would want back.
+    /// The parts that a provider would want back.
     pub parts: Option<Value>,
 }
 
-/// A call as a script asks for it.
+/// A call as written in a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedCall {
-    /// None: one is made up, as for a provider that gives none.
+    /// None generates an id, as for a provider that gives none.
     pub id: Option<String>,
     pub gate: String,
-    /// An object; or a text, which is then sent as it is, whether or not it is JSON.
+    /// An object, or a string that is sent unchanged, whether or not it is JSON.
     pub args: Value,
 }
 
-/// How an attempt fails.
+/// The kind of failure of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptedError {
     Status { status: u16, message: String, retry_after: Option<Duration> },
@@ -68,29 +68,29 @@ pub enum ScriptedError {
 }
 
 impl Response {
-    /// A text and nothing else.
+    /// Creates a response of text only.
     pub fn text(content: impl Into<String>) -> Self {
         Self { content: Some(content.into()), ..Self::default() }
     }
 
-    /// One call.
+    /// Creates a response with one call.
     pub fn call(id: impl Into<String>, gate: impl Into<String>, args: Value) -> Self {
         Self::default().and_call(id, gate, args)
     }
 
-    /// The same response and one more call.
+    /// Adds a call.
     #[must_use]
     pub fn and_call(mut self, id: impl Into<String>, gate: impl Into<String>, args: Value) -> Self {
         self.calls.push(ScriptedCall { id: Some(id.into()), gate: gate.into(), args });
         self
     }
 
-    /// A program.
+    /// Creates a response with a program.
     pub fn code(code: impl Into<String>) -> Self {
         Self { code: Some(code.into()), ..Self::default() }
     }
 
-    /// An attempt that fails with this status.
+    /// Creates an attempt that fails with this status.
     pub fn error(status: u16, message: impl Into<String>) -> Self {
         let error = ScriptedError::Status { status, message: message.into(), retry_after: None };
         Self { error: Some(error), ..Self::default() }

@@ -1,4 +1,4 @@
-//! How each family of providers writes the same answer, in shapes of our own after their documentation.
+//! The wire formats of each provider family for the same answer, written after their documentation.
 
 use cantrip_canon::Secret;
 use cantrip_crystal::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Responses};
@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::server::Served;
 
-/// What a model says, whoever serves it.
+/// The answer of a model, independent of its provider.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) pieces: Vec<Piece>,
@@ -16,10 +16,10 @@ pub(crate) struct Said {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// With what its provider needs back.
+    /// Thinking, and the signature that its provider needs back.
     Thought(&'static str, &'static str),
     Text(&'static [&'static str]),
-    /// Its id, its name, its arguments as they are written.
+    /// The id, the name and the arguments as text.
     Call(&'static str, &'static str, &'static str),
 }
 
@@ -68,7 +68,7 @@ impl Family {
         }
     }
 
-    /// The header that a key goes out in.
+    /// Returns the header that carries the key.
     pub(crate) fn key_header(self, key: &str) -> String {
         match self {
             Self::Anthropic => format!("x-api-key: {key}"),
@@ -77,7 +77,7 @@ impl Family {
         }
     }
 
-    /// The events of a stream, the last of which ends it.
+    /// Returns the events of a stream, including the last one.
     pub(crate) fn events(self, said: &Said) -> Vec<String> {
         match self {
             Self::Anthropic => anthropic(said),
@@ -88,7 +88,7 @@ impl Family {
         }
     }
 
-    /// 100 tokens in, 60 of them cached where that is told, 20 out.
+    /// Returns 100 tokens in, 60 of them cached if the family reports that, 20 out.
     pub(crate) fn counted(self) -> (u64, u64, u64) {
         match self {
             Self::Ollama => (COUNTED.0, 0, COUNTED.2),
@@ -96,7 +96,7 @@ impl Family {
         }
     }
 
-    /// Whether it has a word for an answer that a model would not give.
+    /// Returns true if the family has a finish reason for a refusal.
     pub(crate) fn refuses(self) -> bool {
         self != Self::Ollama
     }
@@ -105,7 +105,7 @@ impl Family {
         self.stream(&self.events(said))
     }
 
-    /// A stream of these events.
+    /// Returns a stream of these events.
     pub(crate) fn stream(self, events: &[String]) -> Served {
         match self {
             Self::Ollama => Served::Stream(events.iter().map(|event| format!("{event}\n")).collect::<String>().into()),
@@ -113,7 +113,7 @@ impl Family {
         }
     }
 
-    /// The same from a server that does not stream.
+    /// Returns the same answer from a server that does not stream.
     pub(crate) fn whole(self, said: &Said) -> Served {
         let body = match self {
             Self::Anthropic => anthropic_whole(said),
@@ -125,7 +125,7 @@ impl Family {
         Served::Whole(200, "content-type: application/json\r\n", body.to_string())
     }
 
-    /// An error in the middle of a stream that another attempt may not meet.
+    /// Returns a temporary error in the middle of a stream.
     pub(crate) fn trouble(self) -> String {
         match self {
             Self::Anthropic => {
@@ -139,7 +139,7 @@ impl Family {
         .to_string()
     }
 
-    /// The body of an answer that says no.
+    /// Returns the body of an error response.
     pub(crate) fn error(self, word: &str, message: &str) -> String {
         match self {
             Self::Anthropic => json!({"type": "error", "error": {"type": word, "message": message}}),
@@ -154,7 +154,7 @@ impl Family {
 fn stream(events: &[String]) -> Served {
     let mut text = String::from(": a comment\n\n");
     for event in events {
-        // Some name their events too; what counts is in the data.
+        // Some providers name their events too; only the data counts.
         text.push_str(&format!("event: something\ndata: {event}\n\n"));
     }
     Served::Stream(text.into_bytes())
@@ -371,7 +371,7 @@ fn gemini_parts(piece: &Piece) -> Vec<Value> {
     match piece {
         Piece::Thought(text, signature) => vec![
             json!({"text": text, "thought": true}),
-            // Where nothing follows that it could stand on, it comes by itself.
+            // A signature without a following part comes on an empty part.
             json!({"text": "", "thoughtSignature": signature}),
         ],
         Piece::Text(chunks) => chunks.iter().map(|chunk| json!({ "text": chunk })).collect(),
@@ -411,7 +411,7 @@ fn gemini(said: &Said) -> Vec<String> {
     chunks.iter().map(Value::to_string).collect()
 }
 
-/// One line: what these pieces say, and how it ended if it did.
+/// Returns one line with these pieces, and the end if there is one.
 fn ollama_line(pieces: &[Piece], end: Option<End>) -> Value {
     let mut message = json!({"role": "assistant", "content": ""});
     let mut calls = Vec::new();
@@ -420,7 +420,7 @@ fn ollama_line(pieces: &[Piece], end: Option<End>) -> Value {
             Piece::Thought(text, _) => message["thinking"] = (*text).into(),
             Piece::Text(chunks) => message["content"] = chunks.concat().into(),
             Piece::Call(id, name, arguments) => {
-                // What is no JSON it cannot write.
+                // Ollama cannot send arguments that are not JSON.
                 let arguments = if arguments.is_empty() { json!({}) } else { parsed(arguments) };
                 calls.push(json!({"id": id, "function": {"name": name, "arguments": arguments}}));
             }

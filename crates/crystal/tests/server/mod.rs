@@ -1,4 +1,4 @@
-//! A server on loopback that answers each request with the next prepared response, and remembers what it was asked.
+//! A server on loopback that answers each request with the next prepared response, and records the requests.
 
 #![allow(dead_code, reason = "each test uses its part of it")]
 
@@ -40,7 +40,7 @@ impl Log {
     }
 }
 
-/// Serves until its runtime ends. The last response is given again to whoever asks further.
+/// Serves until its runtime ends. The last response is repeated for further requests.
 pub(crate) async fn serve(responses: impl IntoIterator<Item = Served>) -> (Url, Arc<Log>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -103,7 +103,7 @@ async fn answer(mut stream: TcpStream, served: Served, log: Arc<Log>) {
     }
 }
 
-/// An event stream of these chunks, without an end mark.
+/// Returns an event stream of these chunks, without an end marker.
 pub(crate) fn chunks(chunks: &[Value]) -> Vec<u8> {
     let mut text = String::from(": a comment\n\n");
     for chunk in chunks {
@@ -112,7 +112,7 @@ pub(crate) fn chunks(chunks: &[Value]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The same with its end mark.
+/// Returns an event stream with an end marker.
 pub(crate) fn stream(events: &[Value]) -> Served {
     let mut bytes = chunks(events);
     bytes.extend_from_slice(b"data: [DONE]\n\n");

@@ -1,4 +1,4 @@
-//! Recorded threads, made up.
+//! Recorded threads for tests.
 
 #![allow(dead_code, reason = "each test uses its part of it")]
 

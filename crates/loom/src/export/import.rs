@@ -1,9 +1,9 @@
-//! Taking a journal in that was written elsewhere.
+//! Import of a journal that was written elsewhere.
 //!
-//! Every hash is checked before anything is written under it, and what is taken in keeps its places, times and epochs,
-//! so that exporting it again gives the same lines. Taking the same journal in twice changes nothing. Papers (the receipts of
-//! its runs and what they name) are there to be verified where they lie: a receipt is written once, where its run ended, so
-//! they are counted here and not taken in.
+//! Every hash is checked before anything is written under it. Imported records keep their positions, times and epochs,
+//! so that exporting them again gives the same lines. Importing the same journal twice changes nothing. Papers (the
+//! receipts of the runs and the rows that the receipts name) are in the file to be verified there: a receipt is
+//! written once, where its run ended, so papers are counted and not imported.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,17 @@ use super::journal::{BodyLine, Encoding, FORMAT, Heading, PaperLine, RecordLine,
 use crate::limits::STEP_RECORDS_MAX;
 use crate::{AppendOutcome, Body, Conflict, Error, Journal, Kind, Record, RecordDraft, Seq, Step, StepId};
 
-/// What was taken in.
+/// The counts of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Imported {
     pub records: u64,
     pub runs: u64,
     pub bodies: u64,
-    /// Receipts and what they name: left where they are.
+    /// The number of receipts and of rows that receipts name; they are not imported.
     pub papers: u64,
 }
 
-/// A line of a journal export, as it stands there: whether its hashes are those of what it holds is for its reader to say.
+/// A line of a journal export as it is in the file. The reader has to check whether the hashes match the content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JournalLine {
     Body {
@@ -35,12 +35,12 @@ pub enum JournalLine {
         bytes: Vec<u8>,
     },
     Record(Record),
-    /// A receipt, or something that receipts name.
+    /// A receipt, or a row that receipts name.
     Paper(Value),
 }
 
 impl JournalLine {
-    /// Reads the line with this number, which is not the first.
+    /// Reads the line with this number, which is not the first line.
     pub fn read(at: u64, text: &str) -> Result<Self, Error> {
         if let Ok(line) = serde_json::from_str::<BodyLine>(text) {
             let bytes = match line.encoding {
@@ -65,13 +65,13 @@ impl JournalLine {
         }))
     }
 
-    /// The line of a paper.
+    /// Returns the line of a paper.
     pub fn of_paper(paper: Value) -> Result<String, Error> {
         super::journal::text(&PaperLine { paper })
     }
 }
 
-/// Reads the first line of a journal export: whether the rest can be compared with its hashes.
+/// Reads the first line of a journal export, and checks that the rest can be compared with its hashes.
 pub fn read_journal_heading(first: Option<&str>) -> Result<(), Error> {
     let first = first.ok_or_else(|| refuse(1, "it is empty"))?;
     let heading: Heading = serde_json::from_str(first).map_err(|_| refuse(1, "it has no heading"))?;
@@ -87,7 +87,7 @@ pub fn read_journal_heading(first: Option<&str>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes in the lines of a journal export. Lines before a fault stay, as records do; the fault names its line.
+/// Imports the lines of a journal export. Lines before a fault stay imported; the error names the faulty line.
 pub async fn import_journal<J: Journal>(
     store: &J,
     lines: impl IntoIterator<Item = impl AsRef<str>>,
@@ -135,7 +135,7 @@ impl<J: Journal> Import<'_, J> {
     }
 
     async fn record(&mut self, at: u64, record: Record) -> Result<(), Error> {
-        // An epoch is no part of the hash, and the next one has to be greater.
+        // The epoch is not part of the hash, and the next epoch has to be greater.
         if record.epoch.get() >= JSON_INTEGER_MAX {
             return Err(refuse(at, format!("record {} of run {} has an impossible epoch", record.seq, record.run)));
         }

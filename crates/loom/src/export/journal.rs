@@ -1,4 +1,5 @@
-//! The whole journal of a loom: a heading, every body before the first record that names it, every record.
+//! The export of the whole journal of a loom: a heading, every record, and every body before the first record that
+//! names it.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -57,7 +58,7 @@ pub(super) struct RecordLine<'a> {
     pub kind: String,
 }
 
-/// A line with a receipt or something that receipts name.
+/// A line with a receipt or a row that receipts name.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PaperLine {
@@ -113,7 +114,7 @@ impl<S: Journal> JournalExport<'_, S> {
         if !self.runs.contains(&record.run) {
             return Ok(());
         }
-        // A body may name others: an intent with an image that is itself long.
+        // A body may name other bodies: for example a long intent with an image.
         let mut named = body_refs::body_hashes(&record.payload, true)?;
         while let Some(hash) = named.pop() {
             if !self.told.insert(hash) {
@@ -127,7 +128,7 @@ impl<S: Journal> JournalExport<'_, S> {
                     );
                     self.ready.push_back(text(&self.body_line(hash, body.bytes())?)?);
                 }
-                // What someone said may look like a name of ours.
+                // User data may look like a body reference.
                 Err(Error::BodyAltered(_)) if !body_refs::body_hashes(&record.payload, false)?.contains(&hash) => {}
                 Err(error) => return Err(error),
             }
@@ -154,7 +155,7 @@ impl<S: Journal> JournalExport<'_, S> {
 
     fn body_line(&self, body: Hash, bytes: &[u8]) -> Result<BodyLine, Error> {
         let Ok(readable) = std::str::from_utf8(bytes) else {
-            // What is not text was loaded from somewhere and may hold anything.
+            // Binary data was loaded from outside and may hold anything, so it cannot be redacted.
             let data = if self.redaction.is_on() { String::new() } else { STANDARD.encode(bytes) };
             return Ok(BodyLine { body, data, encoding: Encoding::Base64 });
         };

@@ -1,4 +1,4 @@
-//! Turns, chats and trajectories.
+//! The export of turns, chats and trajectories.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::limits::PAGE_ITEMS_MAX;
 use crate::render::{implicit_reward, messages, observation};
 use crate::{Closing, Error, GateRecord, Loom, PageRequest, RootView, Thread, Turn};
 
-/// How many turns or threads are read at once.
+/// The number of turns or threads that are read at once.
 const AT_ONCE: usize = 64;
 const _: () = assert!(AT_ONCE <= PAGE_ITEMS_MAX);
 
@@ -32,7 +32,7 @@ impl<'a, S> LineExport<'a, S> {
 }
 
 fn text(value: &impl serde::Serialize) -> Result<String, Error> {
-    // Not canonical: the keys stand in the order in which people read them.
+    // Not canonical: the keys are in the order in which people read them.
     let value = json::to_value(value)?;
     serde_json::to_string(&value).map_err(|source| Error::Misread { what: "a line of the export".to_owned(), source })
 }
@@ -56,7 +56,7 @@ pub(super) fn turns<S: Loom>(
     })
 }
 
-/// A line of one thread.
+/// A function that makes the line of one thread.
 type ThreadLine = fn(&Thread, Option<&str>, &Redaction) -> Result<Value, Error>;
 
 pub(super) fn threads<S: Loom>(
@@ -71,7 +71,7 @@ pub(super) fn threads<S: Loom>(
             if reading.roots.is_empty() {
                 reading.roots = reading.store.roots(reading.loom).await?;
             }
-            // One thread at a time: a single one may be long.
+            // One thread at a time, because a single thread may be long.
             let listed = reading.store.leaves(reading.loom, PageRequest { most: 1, ..page }).await?;
             for leaf in &listed.items {
                 let thread = reading.store.thread(*leaf).await?;
@@ -85,7 +85,7 @@ pub(super) fn threads<S: Loom>(
     })
 }
 
-/// The five fields that every record of a gate call has, and ours.
+/// Returns the five fields that every record of a gate call has, and the fields that only ours have.
 fn gate_call(record: &GateRecord, redaction: &Redaction) -> Result<(Value, Value), Error> {
     let Value::Object(mut all) = json::to_value(record)? else { return Ok((Value::Null, Value::Null)) };
     let mut common = Map::new();
@@ -163,7 +163,7 @@ fn status(thread: &Thread) -> Value {
     }
 }
 
-/// A thread as a conversation to train on.
+/// Returns a thread as a conversation for training.
 pub(super) fn chat(thread: &Thread, prompt: Option<&str>, redaction: &Redaction) -> Result<Value, Error> {
     let told: Vec<_> = messages(thread, prompt).into_iter().map(|(message, _)| message).collect();
     Ok(json!({
@@ -177,8 +177,8 @@ pub(super) fn chat(thread: &Thread, prompt: Option<&str>, redaction: &Redaction)
     }))
 }
 
-/// A thread as states, actions and rewards. Messages are nodes that name the one before them, so threads that share a
-/// beginning share its nodes.
+/// Returns a thread as states, actions and rewards. Messages are nodes that name the node before them, so threads with
+/// a common prefix share its nodes.
 pub(super) fn trajectory(thread: &Thread, prompt: Option<&str>, redaction: &Redaction) -> Result<Value, Error> {
     let mut nodes = Vec::new();
     let mut parent = Value::Null;

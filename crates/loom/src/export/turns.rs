@@ -1,7 +1,7 @@
-//! Taking turns in that were written elsewhere, ours or another's.
+//! Import of turns that were written elsewhere, by Cantrip or by another system.
 //!
-//! A line says what happened and not how it was journalled, so the records are made anew: one run for each cast, with
-//! the ids of the lines where they are ours and ids cut from theirs where they are not. What lines do not say (the call,
+//! A line describes a turn and not its journal records, so the records are made anew: one run for each cast. Ids of
+//! ours are kept; other ids are replaced by ids derived from their hash. Data that the lines do not have (the call,
 //! the circle, money) is not invented: their cantrips get a name of their own.
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ struct MetadataLine {
     timestamp: Timestamp,
 }
 
-/// What only our own lines have.
+/// The fields that only our own lines have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct CantripFields {
@@ -102,8 +102,8 @@ struct OurCall {
     decision: Option<PolicyOutcome>,
 }
 
-/// Takes in the lines of a `turns` export, into a loom that is there or is made by it. Taking the same lines in twice
-/// changes nothing.
+/// Imports the lines of a `turns` export into a loom, which is created if it does not exist. Importing the same lines
+/// twice changes nothing.
 pub async fn import_turns<J: Journal>(
     store: &J,
     loom: LoomId,
@@ -116,7 +116,7 @@ pub async fn import_turns<J: Journal>(
         let line: Line = serde_json::from_value(value).map_err(|fault| refuse(at, fault.to_string()))?;
         read.push((at, line));
     }
-    // A sealed turn names the one it goes on in, which stands on a later line.
+    // A sealed turn names the turn in which it continues, which is on a later line.
     let next = read.iter().filter_map(|(_, line)| Some((line.x.continuation_of.clone()?, turn_id(&line.id, line))));
     let next = next.collect();
     let mut import =
@@ -127,7 +127,7 @@ pub async fn import_turns<J: Journal>(
     Ok(import.taken)
 }
 
-/// The id itself if it is one of ours, else one cut from its hash.
+/// Returns the id itself if it is one of ours, else an id derived from its hash.
 fn id_of<K: cantrip_canon::Kind>(text: &str, at: Timestamp) -> Id<K> {
     text.parse().unwrap_or_else(|_| {
         let hash = bytes_hash(format!("import {} {text}", K::PREFIX).as_bytes());
@@ -141,7 +141,7 @@ fn turn_id(text: &str, line: &Line) -> TurnId {
     id_of(text, line.metadata.timestamp)
 }
 
-/// An entity as far as it was taken in.
+/// An entity and the part of it that is imported so far.
 struct ImportedEntity {
     id: EntityId,
     cast: CastId,
@@ -208,7 +208,7 @@ impl<J: Journal> Import<'_, J> {
         }
     }
 
-    /// The records before the first turn of a cast, and the entity as it then stands.
+    /// Returns the records before the first turn of a cast, and the state of the entity after them.
     fn begin(
         &mut self,
         line: &Line,
@@ -276,7 +276,7 @@ impl<J: Journal> Import<'_, J> {
         Ok((drafts, known))
     }
 
-    /// The records of one turn, and of the end of its cast if it ends there.
+    /// Returns the records of one turn, and of the end of its cast if the cast ends there.
     fn events(
         &self,
         line: &Line,
@@ -408,7 +408,8 @@ fn origin(line: &Line, parent: Option<TurnId>) -> Origin {
         (None, _, _) => Origin::Root,
         (Some(parent), Some(spawned_by), _) => Origin::Child { parent, spawned_by },
         (Some(turn), None, Some(fork)) => Origin::Fork(Fork { turn, ..fork }),
-        // A first turn below another's is a child's; one that goes on counting is a fork's.
+        // A first turn with sequence 1 below another turn belongs to a child; one with a higher sequence belongs to a
+        // fork.
         (Some(parent), None, None) if line.sequence == 1 => {
             Origin::Child { parent, spawned_by: Spawn { call_id: CallId::of_turn(parent, 1), index: 0 } }
         }
@@ -416,7 +417,7 @@ fn origin(line: &Line, parent: Option<TurnId>) -> Origin {
     }
 }
 
-/// What the circle showed, where no call says it.
+/// Returns the output of the circle, if no call has it.
 fn outputs(line: &Line) -> Vec<OutputRecord> {
     if !line.x.outputs.is_empty() || !line.gate_calls.is_empty() || line.observation.is_empty() {
         return line.x.outputs.clone();

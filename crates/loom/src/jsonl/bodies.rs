@@ -1,5 +1,5 @@
-//! Bodies as files, each under its hash: written beside, flushed, then given its name, so that a name never stands for
-//! half a body.
+//! Bodies as files, each named by its hash. A body is written to a temporary file, flushed and then renamed, so that a
+//! name never refers to half a body.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ impl Folder {
         self.path(hash).is_file()
     }
 
-    /// Stores a body, if it is not there, and makes it durable.
+    /// Stores a body if it is not stored yet, and makes it durable.
     pub(super) fn store(&self, body: &Body) -> Result<(), Error> {
         let path = self.path(&body.hash());
         if path.is_file() {
@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-/// Makes names in a folder durable.
+/// Makes the names in a folder durable.
 pub(super) fn flush_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

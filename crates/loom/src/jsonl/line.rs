@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 use crate::state::Stored;
 use crate::{Epoch, Error, Kind, Record, Seq, StepId};
 
-/// Keys in the order of canonical JSON. The payload is kept as the bytes it has: they are what the hash is over.
+/// A line. Keys are in the order of canonical JSON. The payload is kept as raw bytes, because the hash covers these
+/// bytes.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -33,7 +34,7 @@ fn is_false(flag: &bool) -> bool {
 
 pub(super) const VERSION: u64 = 1;
 
-/// Writes a record behind `buffer`, with its line feed.
+/// Appends a record to `buffer`, with its line feed.
 pub(super) fn write(stored: &Stored, buffer: &mut Vec<u8>) -> Result<(), Error> {
     let record = &stored.record;
     let misread = |source| Error::Misread { what: format!("record {} of run {}", record.seq, record.run), source };
@@ -55,7 +56,7 @@ pub(super) fn write(stored: &Stored, buffer: &mut Vec<u8>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Why a line is not a record.
+/// The reason why a line is not a record.
 #[derive(Debug)]
 pub(super) enum LineFault {
     NotJson,

@@ -1,4 +1,4 @@
-//! Opening a folder: what is whole is taken in, what is torn is cut off, what is damaged is named.
+//! Opening a folder: complete steps are read, an unfinished step at the end is cut off, and damage is reported.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,7 +17,8 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { doing, path, source }
 }
 
-/// Takes the lock, cuts off a torn end and reads the rest. Gives what holds the lock, the state, and the bytes cut off.
+/// Takes the lock, cuts off an unfinished end and reads the rest. Returns the file that holds the lock, the state, and
+/// the number of bytes cut off.
 pub(super) fn for_writing(folder: &Path) -> Result<(File, FolderState, u64), Error> {
     fs::create_dir_all(folder.join(BODIES)).map_err(failed("make", folder))?;
     let lock_path = folder.join(LOCK);
@@ -41,14 +42,14 @@ pub(super) fn for_writing(folder: &Path) -> Result<(File, FolderState, u64), Err
             .and_then(|()| file.sync_all())
             .map_err(failed("cut off the torn end of", &records))?;
     } else if held.damage.is_none() && tail < held.length {
-        // The last record was whole but for its line feed.
+        // The last record was complete except for its line feed.
         file.write_all(b"\n").and_then(|()| file.sync_all()).map_err(failed("finish", &records))?;
     }
     remember_epochs(&folder.join(LEASES), &mut held)?;
     Ok((lock, held, torn))
 }
 
-/// Takes in what was finished since the last time.
+/// Reads the steps that were finished since the last read.
 pub(super) fn catch_up(records: &Path, held: &mut FolderState) -> Result<(), Error> {
     let mut file = match File::open(records) {
         Ok(file) => file,
@@ -59,16 +60,16 @@ pub(super) fn catch_up(records: &Path, held: &mut FolderState) -> Result<(), Err
     Ok(())
 }
 
-/// What to do with a last line that is whole but for its line feed.
+/// The treatment of a last line that is complete except for its line feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     Take,
-    /// Its writer may be about to finish it.
+    /// The writer of the line may be about to finish it.
     Leave,
 }
 
-/// Reads whole steps behind what is held. Gives the length of the file; what lies between that and `held.length` is
-/// torn. A whole last line without its line feed counts as if it had one.
+/// Reads complete steps after `held.length`. Returns the length of the file; the bytes between `held.length` and that
+/// are an unfinished step. A complete last line without its line feed counts as if it had one.
 pub(super) fn take_in(file: &mut File, path: &Path, held: &mut FolderState, tail: Tail) -> Result<u64, Error> {
     let size = file.metadata().map_err(failed("look at", path))?.len();
     file.seek(SeekFrom::Start(held.length)).map_err(failed("read", path))?;
@@ -89,7 +90,7 @@ pub(super) fn take_in(file: &mut File, path: &Path, held: &mut FolderState, tail
         let damage = |run, seq, what| Some(Damage { run, seq, line: Some(lines), what });
         let stored = match line::read(text) {
             Ok(stored) => stored,
-            // Without its line feed it is an unfinished write.
+            // Without its line feed the line is an unfinished write.
             Err(_) if !whole => break,
             Err(LineFault::NotJson) => {
                 held.damage = damage(None, None, "a line is not a record");
@@ -129,7 +130,8 @@ pub(super) fn take_in(file: &mut File, path: &Path, held: &mut FolderState, tail
     Ok(size)
 }
 
-/// Owners of former processes are gone, since the lock is ours; their epochs must not be given out again.
+/// Reads the epochs of former processes. Their owners are gone, since this process holds the lock, but their epochs
+/// must not be given out again.
 fn remember_epochs(path: &Path, held: &mut FolderState) -> Result<(), Error> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -138,7 +140,7 @@ fn remember_epochs(path: &Path, held: &mut FolderState) -> Result<(), Error> {
         Err(source) => return Err(Error::Io { doing: "open", path: path.to_owned(), source }),
     };
     for line in text.split(|byte| *byte == b'\n') {
-        // A torn line is an epoch that nobody was told about.
+        // A torn line is an epoch for which nobody got an answer.
         if let Ok(lease) = serde_json::from_slice::<Lease>(line) {
             held.state.remember_epoch(lease.run, lease.epoch);
         }

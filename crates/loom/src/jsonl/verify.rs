@@ -11,25 +11,25 @@ use super::open::{Tail, take_in};
 use super::{BODIES, FolderState, RECORDS};
 use crate::{Bodies, Damage, Error, body_refs};
 
-/// What was found to be sound.
+/// The counts of a successful verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     pub records: u64,
     pub runs: u64,
     pub bodies: u64,
-    /// Bytes of an unfinished step at the end, which nobody was told about.
+    /// The number of bytes of an unfinished step at the end, for which nobody got an answer.
     pub torn_bytes: u64,
-    /// What retentions removed; none if nothing was ever removed.
+    /// The data that retention removed; none if nothing was ever removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed: Option<RemovedCounts>,
 }
 
-/// What is gone from a store by retention, as the records of it say.
+/// The counts of the data that retention removed from a store, from the records of the removals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RemovedCounts {
     pub runs: u64,
     pub records: u64,
-    /// Runs whose beginning was removed by an earlier version, which kept no record of it.
+    /// The number of runs whose beginning was removed by an earlier version, which kept no record of it.
     pub unrecorded: u64,
 }
 

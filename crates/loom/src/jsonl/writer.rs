@@ -1,7 +1,7 @@
-//! The one thread that writes: it takes what is waiting, writes it, flushes once, and answers all.
+//! The only thread that writes: it takes all waiting requests, writes them, flushes once, and answers all.
 //!
-//! A thread of its own and not a task: a flush blocks, the order of writing is the order of the channel, and a step that
-//! was taken is finished even if whoever asked is gone.
+//! It is a thread and not a task: a flush blocks, the order of writing is the order of the channel, and a step that
+//! was taken from the channel is finished even if its caller is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use crate::{AppendOutcome, Error, Lease, Step, WorkerId};
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the writer is asked to do.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum WriteRequest {
     Append(Box<Step>, Reply<AppendOutcome>),
@@ -29,7 +29,7 @@ pub(super) enum WriteRequest {
     Release(Lease, Reply<()>),
 }
 
-/// The handle: what was ordered before it is dropped is done before the lock is given back.
+/// The handle of the writer. Requests that were sent before it is dropped are finished before the lock is released.
 #[derive(Debug)]
 pub(super) struct Writer {
     orders: Option<mpsc::Sender<WriteRequest>>,
@@ -64,7 +64,8 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A writer that panicked has told everyone who waited; there is nobody left to tell here.
+            // A writer that panicked has reported the error to every waiting caller; there is nobody left to report it
+            // to here.
             let _ = thread.join();
         }
     }
@@ -76,9 +77,9 @@ struct WriterThread {
     records_path: PathBuf,
     leases: File,
     leases_path: PathBuf,
-    /// The disk holds something that could not be taken back: nothing more is written.
+    /// True if the disk holds a write that could not be undone. Nothing more is written then.
     stopped: bool,
-    /// Dropped with the thread, so that nobody else writes before it has ended.
+    /// Dropped with the thread, so that no other process writes before the thread has ended.
     _lock: File,
 }
 
@@ -121,13 +122,13 @@ impl WriterThread {
                 held.length += buffer.len() as u64;
                 held.lines += (held.state.len() - before.0) as u64;
             }
-            // Not even what would have been answered without writing holds: it may repeat a step of this batch.
+            // Answers that needed no write are also invalid: they may repeat a step of this batch.
             Err(_) => held.state.roll_back(before.0),
         }
         drop(held);
         shared.commits.send_modify(|commits| *commits += 1);
         for (answer, reply) in waiting {
-            // Who asked may be gone; the step stands all the same.
+            // The caller may be gone; the step is written anyway.
             let _ = reply.send(match &flushed {
                 Ok(()) => Ok(answer),
                 Err(error) => Err(self.io("append to", io::Error::new(error.kind(), error.to_string()))),
@@ -150,7 +151,7 @@ impl WriterThread {
         match held.state.stage(step, |hash| self.shared.bodies.has(hash))? {
             StageOutcome::Answered(answer) => Ok(answer),
             StageOutcome::Written(answer) => {
-                // Bodies come first: a record never names what is not there.
+                // Bodies are stored first, so that a record never names a body that does not exist.
                 let stored = bodies.iter().try_for_each(|body| self.shared.bodies.store(body));
                 let start = buffer.len();
                 let written = stored
@@ -165,7 +166,7 @@ impl WriterThread {
         }
     }
 
-    /// Writes and flushes. A write that failed is taken back; if that fails too, this writer stops.
+    /// Writes and flushes. A failed write is undone; if that fails too, this writer stops.
     fn flush(&mut self, buffer: &[u8], length: u64) -> io::Result<()> {
         let written = self.records.write_all(buffer).and_then(|()| self.records.sync_data());
         if written.is_err() && self.records.set_len(length).and_then(|()| self.records.sync_all()).is_err() {

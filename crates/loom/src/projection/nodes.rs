@@ -1,4 +1,4 @@
-//! What the projection keeps about each thing.
+//! The nodes of the projection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::{
 pub(super) struct LoomNode {
     pub roots: Vec<CantripId>,
     pub entities: Vec<EntityId>,
-    /// Closed ones.
+    /// Closed turns.
     pub turns: Vec<TurnId>,
-    /// By the place of the turn among `turns`.
+    /// Keyed by the position of the turn in `turns`.
     pub leaves: BTreeMap<u64, TurnId>,
 }
 
@@ -33,12 +33,13 @@ pub(super) struct EntityNode {
     pub run: RunId,
     pub at: Timestamp,
     pub casts: Vec<CastId>,
-    /// The last closed turn of its own.
+    /// The last closed turn of this entity itself.
     pub leaf: Option<TurnId>,
     pub sequence: u64,
     pub open: Option<TurnId>,
     pub live_cast: Option<CastId>,
-    /// How many folds there were when it was made: of what it branched off from, those hold for it too.
+    /// The number of folds when the entity was made. Earlier folds of the entity it branched off from are valid for it
+    /// too.
     pub folds_before: u64,
 }
 
@@ -49,16 +50,16 @@ pub(super) struct CastNode {
     pub at: Timestamp,
     pub last_turn: Option<TurnId>,
     pub end: Option<Arc<End>>,
-    /// Its run failed, and its entity was cast again.
+    /// True if the run of the cast failed and its entity was cast again.
     pub given_up: bool,
 }
 
-/// A call as far as it came within one turn.
+/// The state of a call within one turn.
 #[derive(Debug)]
 pub(super) struct CallNode {
     pub number: u32,
     pub asked: Option<Arc<GateCallRequest>>,
-    /// None: it was delegated here, and settles in a continuation.
+    /// None if the call was delegated here and settles in a continuation.
     pub settled: Option<Arc<CallSettled>>,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct CallNode {
 pub(super) struct Closed {
     pub record: TurnClosed,
     pub at: Timestamp,
-    /// Its place among the turns of its loom.
+    /// The position of the turn among the turns of its loom.
     pub place: u64,
 }
 
@@ -85,15 +86,15 @@ pub(super) struct TurnNode {
     pub entity: EntityId,
     pub cast: CastId,
     pub sequence: u64,
-    /// The turn that holds the utterance of its group: itself, unless it is a continuation.
+    /// The turn that holds the utterance of its group: the turn itself, unless it is a continuation.
     pub holder: TurnId,
     pub opened: Option<Arc<TurnOpened>>,
     pub calls: Vec<CallNode>,
     pub first_of_cast: bool,
     pub first_of_entity: bool,
-    /// The records it is put together from, in its run.
+    /// The positions, within the run, of the records from which the turn is assembled.
     pub places: Vec<Seq>,
-    /// None while it is open.
+    /// None while the turn is open.
     pub closed: Option<Closed>,
     pub children: Vec<TurnId>,
     pub rewards: Vec<RewardNode>,
@@ -104,7 +105,7 @@ pub(super) struct TurnNode {
 pub(super) struct FoldNode {
     pub fold: Fold,
     pub at: Timestamp,
-    /// Orders folds of one path.
+    /// Orders the folds of one path.
     pub place: u64,
 }
 
@@ -112,7 +113,7 @@ pub(super) struct FoldNode {
 #[derive(Debug)]
 pub(super) struct Group {
     pub open: TurnId,
-    /// The record that opened its open turn: what settled before belongs to an earlier one.
+    /// The record that opened its open turn. Calls that settled before it belong to an earlier turn.
     pub since: Seq,
     pub started: BTreeMap<u32, StartedCall>,
     pub settled: BTreeSet<u32>,
@@ -135,11 +136,11 @@ impl Group {
     }
 }
 
-/// How far a run has come, whoever holds it.
+/// The progress of a run, independent of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Live,
-    /// Given up by its machine; who resumes it makes it live again.
+    /// The runtime gave up the run. Resuming it makes it live again.
     Failed,
     Ended(RunState),
 }
@@ -159,7 +160,7 @@ pub(super) struct RunNode {
 }
 
 impl TurnNode {
-    /// A turn that begins, without anything said in it yet.
+    /// Makes an open turn without content.
     pub(super) fn open(of: TurnOf, parent: Option<TurnId>) -> Self {
         Self {
             parent,
@@ -181,7 +182,7 @@ impl TurnNode {
     }
 }
 
-/// Where a turn belongs.
+/// The loom, the entity and the cast of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TurnOf {
     pub loom: LoomId,
@@ -230,7 +231,7 @@ impl RunNode {
         self.ended_at = Some(at);
     }
 
-    /// Makes a failed run live again; says whether it was one.
+    /// Makes a failed run live again. Returns true if it had failed.
     pub(super) fn reopen(&mut self) -> bool {
         let failed = self.has_failed();
         if failed {
@@ -245,13 +246,13 @@ impl RunNode {
         self.ended_at = Some(at);
     }
 
-    /// Where it stands; a run waits only once its lease is free.
+    /// Returns the state of the run. A run is waiting only if its lease is free.
     pub(super) fn state(&self, held: bool) -> RunState {
         match self.phase {
             Phase::Ended(state) => state,
             Phase::Failed => RunState::Failed,
             Phase::Live if held => RunState::Running,
-            // A copy goes on only if someone says so.
+            // A copied run continues only if someone resumes it.
             Phase::Live if self.parked || self.copied || !self.approvals.is_empty() => RunState::Waiting,
             Phase::Live if self.epoch == Epoch::NONE => RunState::Queued,
             Phase::Live => RunState::Running,

@@ -1,10 +1,11 @@
-//! A part of the tree: what a store that keeps it on a disk hands over, so that the rules and the views are the same.
+//! A part of the tree: the data that a store on a disk puts into a projection, so that it uses the same rules and
+//! views.
 //!
-//! A store with a million turns cannot hold the projection of all its records, and a second way to read them, written in
-//! its query language, would in time tell a second story. So it keeps an index of where the records of each thing lie,
-//! and to judge a step or to show a turn it puts the few things that are asked about into an empty projection. What is
-//! not put there does not exist for it: [`Event::dependencies`] says what a record rests on, and each view says in its trait
-//! what it is about.
+//! A store with a million turns cannot hold the projection of all its records. A second way to read them, written in
+//! its query language, would in time give different answers. So it keeps an index of the positions of each thing's
+//! records. To check a step or to show a turn, it puts the few things that are needed into an empty projection. Things
+//! that are not put there do not exist for the projection: [`Event::dependencies`] lists the things that a record
+//! depends on, and the documentation of each view in its trait says which things it shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::{
     Event, Fold, Intent, Origin, Record, RecordValue, Reward, Root, RunOpening, Seq,
 };
 
-/// What a record said, and where.
+/// The event of a record, with its position and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedEvent {
     pub seq: Seq,
@@ -43,14 +44,14 @@ pub struct RootPart {
     pub at: Timestamp,
 }
 
-/// A run, as far as its records tell.
+/// The state of a run, computed from its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPart {
     pub run_id: RunId,
     pub opening: RunOpening,
     pub created_at: Timestamp,
     pub newest: Seq,
-    /// The highest of its records.
+    /// The highest epoch of its records.
     pub epoch: Epoch,
     pub phase: Phase,
     pub ended_at: Option<Timestamp>,
@@ -60,26 +61,27 @@ pub struct RunPart {
     pub copied: bool,
 }
 
-/// An entity and where it stands.
+/// An entity with its casts and its newest turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntityPart {
     pub entity: Entity,
     pub loom_id: LoomId,
-    /// The run that made it.
+    /// The run that created the entity.
     pub run_id: RunId,
     pub at: Timestamp,
     /// Oldest first.
     pub casts: Vec<CastId>,
-    /// Its last closed turn, and the sequence of that; of an entity without one, the sequence it goes on from.
+    /// The last closed turn of the entity, and its sequence. For an entity without a turn, `sequence` is the one from
+    /// which it continues.
     pub leaf: Option<TurnId>,
     pub sequence: u64,
     /// The cast that has neither ended nor been given up.
     pub live_cast: Option<CastId>,
-    /// The place of the first fold that was not there when it was made.
+    /// The position of the first fold that did not exist when the entity was made.
     pub folds_before: u64,
 }
 
-/// A cast and how it ended.
+/// A cast and its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CastPart {
     pub cast: Cast,
@@ -87,7 +89,7 @@ pub struct CastPart {
     pub at: Timestamp,
     pub last_turn: Option<TurnId>,
     pub end: Option<End>,
-    /// Its run failed, and its entity was cast again.
+    /// True if the run of the cast failed and its entity was cast again.
     pub given_up: bool,
 }
 
@@ -104,7 +106,7 @@ pub struct TurnPart {
     pub holder: TurnId,
     pub first_of_cast: bool,
     pub first_of_entity: bool,
-    /// What stands at its [`places`](Projection::places), in order.
+    /// The events of the records at its [`places`](Projection::places), in order.
     pub events: Vec<RecordedEvent>,
     /// Oldest first.
     pub rewards: Vec<(Timestamp, Reward)>,
@@ -117,24 +119,24 @@ pub struct TurnPart {
 pub struct FoldPart {
     pub fold: Fold,
     pub at: Timestamp,
-    /// Orders folds, and tells which were there when an entity was made.
+    /// Orders folds. It also shows which folds existed when an entity was made.
     pub place: u64,
 }
 
-/// What a record rests on.
+/// A thing that a record depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dependency {
     Cantrip(CantripId),
     Entity(EntityId),
-    /// With its entity.
+    /// A cast, together with its entity.
     Cast(CastId),
-    /// A closed one.
+    /// A closed turn.
     Turn(TurnId),
 }
 
 impl Event {
-    /// The things that must be in a projection before this may be taken, apart from its run, what the run has open and
-    /// what records of the same step bring.
+    /// Returns the things that must be in a projection before this event can be applied. The run, its open turns and
+    /// everything that records of the same step add are not in the list.
     pub fn dependencies(&self) -> Vec<Dependency> {
         match self {
             Self::Entity(entity) => {
@@ -167,7 +169,7 @@ impl Event {
         }
     }
 
-    /// The bodies that a view of what it tells reads, so that they can be fetched at once.
+    /// Returns the bodies that a view of this event reads, so that they can be fetched together.
     pub fn body_hashes(&self) -> Vec<Hash> {
         fn of<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(held: &RecordValue<T>) -> Option<Hash> {
             held.reference().map(|reference| reference.hash)
@@ -205,7 +207,7 @@ impl Event {
 }
 
 impl Projection {
-    /// Whether this is here, for a run of this loom.
+    /// Returns true if the projection contains this dependency, for a run of this loom.
     pub fn contains(&self, loom: LoomId, needed: Dependency) -> bool {
         match needed {
             Dependency::Cantrip(cantrip) => self.roots.contains_key(&(loom, cantrip)),
@@ -244,7 +246,7 @@ impl Projection {
         }
     }
 
-    /// A run as far as its records tell.
+    /// Returns the state of a run, computed from its records.
     pub fn run_part(&self, run: RunId) -> Option<RunPart> {
         self.runs.get(&run).map(|node| RunPart {
             run_id: run,
@@ -260,7 +262,7 @@ impl Projection {
         })
     }
 
-    /// Says that a live run has this entity.
+    /// Records that a live run holds this entity.
     pub fn insert_busy(&mut self, entity: EntityId, run: RunId) {
         self.live_run_by_entity.insert(entity, run);
     }
@@ -306,7 +308,7 @@ impl Projection {
         self.folds.insert(id, FoldNode { fold, at, place });
     }
 
-    /// Holds a closed turn. What it was told must be its own, and end with its closing.
+    /// Adds a closed turn. Its events must belong to it and end with its closing.
     pub fn insert_turn(&mut self, part: TurnPart) -> Result<(), Error> {
         let (run, seq) = (self.casts.get(&part.cast_id).map(|cast| cast.run), part.events.last().map(|told| told.seq));
         let misplaced = |what| Error::Damaged(Damage { run, seq, line: None, what });
@@ -379,12 +381,13 @@ impl Projection {
         Ok(())
     }
 
-    /// Where the records of a closed turn lie in its run, in order: with them it can be held again.
+    /// Returns the positions of a closed turn's records in its run, in order. With these records the turn can be added
+    /// again.
     pub fn places(&self, turn: TurnId) -> Option<&[Seq]> {
         self.turns.get(&turn).filter(|node| node.closed.is_some()).map(|node| &*node.places)
     }
 
-    /// A closed turn, without what was told in it.
+    /// Returns a closed turn without its events.
     pub fn turn_part(&self, turn: TurnId) -> Option<TurnPart> {
         let node = self.turns.get(&turn)?;
         let closed = node.closed.as_ref()?;
@@ -404,8 +407,8 @@ impl Projection {
         })
     }
 
-    /// Opens the turn in which the group of an entity's sealed leaf goes on. The other turns of the group come in by
-    /// [`take_up`](Self::restore_open).
+    /// Opens the turn in which the group of an entity's sealed leaf continues. The other turns of the group are added
+    /// by [`restore_open`](Self::restore_open).
     pub fn reopen_sealed(&mut self, entity: EntityId) {
         let Some(node) = self.entities.get_mut(&entity).filter(|node| node.live_cast.is_some()) else { return };
         let Some((id, leaf)) = node.leaf.and_then(|leaf| Some((leaf, self.turns.get(&leaf)?))) else { return };
@@ -420,9 +423,9 @@ impl Projection {
         self.groups.insert(holder, Group::new(next, since));
     }
 
-    /// Takes up what a run had open, one record after the other in their order: those of the groups whose last turn is
-    /// sealed, and those behind the last closed turn of each of its live entities. A record that is not about an open
-    /// turn changes nothing, so records in between do no harm.
+    /// Restores the open turns of a run, record by record in order: the records of the groups whose last turn is
+    /// sealed, and those after the last closed turn of each live entity. A record that is not about an open turn
+    /// changes nothing, so records in between do no harm.
     pub fn restore_open(&mut self, record: &Record) -> Result<(), Error> {
         let event = record.event()?;
         let Some(loom) = self.runs.get(&record.run).map(|run| run.opening.loom_id) else { return Ok(()) };
@@ -496,7 +499,7 @@ impl Projection {
         }
     }
 
-    /// The oldest record of a run that something open in it still rests on; none if nothing is open.
+    /// Returns the oldest record of a run that something open in it still depends on; none if nothing is open.
     pub fn oldest_open(&self) -> Option<Seq> {
         let begun = self.groups.values().flat_map(|group| {
             let unsettled = group.started.iter().filter(|(number, _)| !group.settled.contains(number));
@@ -506,7 +509,7 @@ impl Projection {
         begun.min()
     }
 
-    /// Forgets what was said and settled in a closed turn, and keeps that it is there: enough to judge what may follow.
+    /// Drops the content of a closed turn and keeps its node: enough to check which record may follow.
     pub fn drop_turn_content(&mut self, turn: TurnId) {
         if let Some(node) = self.turns.get_mut(&turn).filter(|node| node.closed.is_some()) {
             node.opened = None;
@@ -514,9 +517,10 @@ impl Projection {
         }
     }
 
-    /// Forgets whatever no later record of a live cast rests on, unless it names it: closed turns but the last of each
-    /// live entity, casts and entities that are over, folds, and the lists. For who judges steps and reads views
-    /// elsewhere: a run of any length stays as small as what it has open.
+    /// Drops everything that no later record of a live cast depends on, unless the record names it: closed turns
+    /// except the last of each live entity, casts and entities that are over, folds, and the lists. For callers that
+    /// check steps here and read views elsewhere: the projection of a run of any length stays as small as its open
+    /// turns.
     pub fn trim(&mut self) {
         self.entities.retain(|_, entity| entity.live_cast.is_some());
         self.casts.retain(|_, cast| cast.end.is_none() && !cast.given_up);

@@ -1,4 +1,4 @@
-//! From the beginning of an id to what it names.
+//! From the prefix of an id to the thing that it names.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Projection;
 use crate::id::prefix_range;
 use crate::{AnyId, Error};
 
-/// The beginning of an id, with its kind (`turn_06cy`) or without (`06cy`).
+/// The prefix of an id, with its kind (`turn_06cy`) or without (`06cy`).
 #[derive(Debug, Clone, Copy)]
 pub struct IdPrefix<'a> {
     text: &'a str,
@@ -24,12 +24,12 @@ impl<'a> IdPrefix<'a> {
         }
     }
 
-    /// The first and the last id of kind `K` that begin so, if one can.
+    /// Returns the first and the last id of kind `K` with this prefix, if there can be one.
     pub fn range<K: Kind>(&self) -> Option<(Id<K>, Id<K>)> {
         prefix_range(self.digits).filter(|_| self.kind.is_none_or(|kind| kind == K::PREFIX))
     }
 
-    /// The one thing that was found. It is enough to look for two of each kind.
+    /// Returns the only match. Two candidates of each kind are enough to detect an ambiguous prefix.
     pub fn require_unique(&self, found: &[AnyId]) -> Result<AnyId, Error> {
         let shown = || self.text.chars().take(64).collect();
         match found {
@@ -41,7 +41,7 @@ impl<'a> IdPrefix<'a> {
 }
 
 impl Projection {
-    /// What an id, or an unambiguous beginning of one, names.
+    /// Finds the thing that an id, or an unambiguous prefix of an id, names.
     pub fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
         let beginning = IdPrefix::parse(prefix);
         let mut found = Vec::new();
@@ -58,7 +58,7 @@ impl Projection {
     }
 }
 
-/// The first two that begin so.
+/// Adds the first two ids with this prefix.
 fn collect_matches<K: Kind, N>(
     nodes: &BTreeMap<Id<K>, N>,
     beginning: &IdPrefix<'_>,

@@ -1,6 +1,6 @@
-//! Which record may follow which, and what it adds to the tree.
+//! Which record may follow which, and what does it add to the tree?
 //!
-//! Each rule checks first and changes after, so a record that is refused leaves no trace.
+//! Each rule checks first and changes afterwards, so a refused record changes nothing.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Projection {
         if CantripId::cut(&root.hash) != root.cantrip_id {
             return Err(head.refuse("the cantrip's id is not cut from its hash"));
         }
-        // Two processes may bring the same cantrip at once; the first one stands.
+        // Two processes may add the same cantrip at once; the first record is kept.
         let key = (head.loom, root.cantrip_id);
         if !self.roots.contains_key(&key) {
             self.loom(head.loom).roots.push(root.cantrip_id);
@@ -136,7 +136,7 @@ impl Projection {
         Ok(())
     }
 
-    /// The entity of a cast that has begun and not ended.
+    /// Returns the entity of a cast that has begun and not ended.
     fn live_cast(&self, head: &Head<'_>, cast: CastId) -> Result<EntityId, Error> {
         match self.casts.get(&cast) {
             Some(node) if node.given_up => Err(head.refuse("its cast was given up")),
@@ -189,7 +189,7 @@ impl Projection {
         Ok(())
     }
 
-    /// The group a call belongs to, if it is one of a turn.
+    /// Returns the group of a call, if the call belongs to a turn.
     fn group(&mut self, head: &Head<'_>, call: CallId) -> Result<&mut Group, Error> {
         match call.caller() {
             Caller::Turn(holder) if call.number() > 0 => {
@@ -209,7 +209,7 @@ impl Projection {
         if group.settled.contains(&number) {
             return Err(head.refuse("the call is settled already"));
         }
-        // A new owner may start an idempotent call again; what was asked does not change.
+        // A new owner may start an idempotent call again; its arguments do not change.
         let asked = started.asked.map(Arc::new);
         group.started.entry(number).or_insert(StartedCall { asked, delegation, seq: head.record.seq });
         Ok(())
@@ -217,7 +217,8 @@ impl Projection {
 
     fn settle_call(&mut self, head: &Head<'_>, settled: CallSettled) -> Result<(), Error> {
         let number = settled.call_id.number();
-        // A failed request, of a turn that may never open or of a fold: in the journal for its cost, not in the tree.
+        // A failed request of a fold, or of a turn that may never open. It is in the journal for its cost, not in the
+        // tree.
         match settled.call_id.caller() {
             Caller::Turn(_) if number > 0 => {}
             Caller::Turn(_) | Caller::Fold(_) => return Ok(()),
@@ -363,7 +364,7 @@ impl Projection {
         Ok(())
     }
 
-    /// What kinds without a type of their own say about their run.
+    /// Applies the kinds without a type that change the state of their run.
     fn other(&mut self, head: &Head<'_>, kind: &str, payload: &Map<String, Value>) {
         let approval = || payload.get("approval_id").and_then(Value::as_str).map(str::to_owned);
         match kind {

@@ -1,4 +1,4 @@
-//! What the tree shows: turns put together from their records, paths, threads, lists.
+//! The views of the tree: turns assembled from their records, paths, threads, lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
     Error::NotFound { kind, id: id.to_string() }
 }
 
-/// The part of a list that a page asks for.
+/// Returns the part of a list that a page selects.
 fn page<T: Copy>(all: &[T], page: PageRequest) -> ListPage<T> {
     let start = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX).min(all.len());
     let end = start.saturating_add(page.most.min(PAGE_ITEMS_MAX)).min(all.len());
@@ -124,8 +124,8 @@ impl Projection {
         })
     }
 
-    /// The intent a cast is about. Casts that go on under an earlier one name casts that were there before them, so
-    /// this ends.
+    /// Returns the intent of a cast. A cast that continues under an earlier intent names a cast that existed before
+    /// it, so the loop ends.
     fn intent(&self, cast: CastId, bodies: &dyn Bodies) -> Result<Content, Error> {
         let mut node = self.cast_node(cast)?;
         loop {
@@ -214,7 +214,7 @@ impl Projection {
         }
     }
 
-    /// The ids of a path, root first.
+    /// Returns the ids of a path, root first.
     fn path_ids(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
         let mut ids = vec![turn];
         let mut node = self.closed_turn(turn)?.0;
@@ -230,7 +230,7 @@ impl Projection {
         self.path_ids(turn)?.into_iter().map(|id| self.turn(id, bodies)).collect()
     }
 
-    /// The last `most` turns of a path, oldest first.
+    /// Returns the last `most` turns of a path, oldest first.
     pub fn tail(&self, turn: TurnId, most: usize, bodies: &dyn Bodies) -> Result<Vec<Turn>, Error> {
         let mut ids = Vec::new();
         let mut next = Some(turn);
@@ -247,7 +247,7 @@ impl Projection {
         self.thread_of(leaf, self.path(leaf, bodies)?, folds, bodies)
     }
 
-    /// The last `most` turns of a thread, with the folds that were made behind them.
+    /// Returns the last `most` turns of a thread, with the folds that were made after one of them.
     pub fn thread_end(&self, leaf: TurnId, most: usize, bodies: &dyn Bodies) -> Result<Thread, Error> {
         let turns = self.tail(leaf, most.max(1), bodies)?;
         let shown: BTreeSet<TurnId> = turns.iter().map(|turn| turn.id).collect();
@@ -303,13 +303,14 @@ impl Projection {
         Ok(rewards.collect())
     }
 
-    /// Folds of the entity and of those it branched off from. A child's list starts at its own root, so a fold of the
-    /// entity that spawned it is none of its views.
+    /// Lists the folds of the entity and of the entities it branched off from. The message list of a child starts at
+    /// its own root, so the folds of the entity that spawned it do not apply.
     pub fn folds(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Vec<FoldView>, Error> {
         self.folds_among(turn, None, bodies)
     }
 
-    /// The last of them. Each was made behind the newest turn of its time, so the nearest one is the last.
+    /// Returns the last of these folds. Each fold was made after the newest turn of its time, so the fold nearest to
+    /// the turn is the last one.
     pub fn last_fold(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Option<FoldView>, Error> {
         let mut last = None;
         self.fold_nodes(turn, None, |at| {
@@ -319,7 +320,7 @@ impl Projection {
         last.map(|node| fold_view(node, bodies)).transpose()
     }
 
-    /// Those of them that were made behind one of these turns, which are the end of the path.
+    /// Lists the folds that were made after one of these turns, which are the end of the path.
     fn folds_among(
         &self,
         turn: TurnId,
@@ -335,9 +336,9 @@ impl Projection {
         found.into_iter().map(|node| fold_view(node, bodies)).collect()
     }
 
-    /// Gives the folds behind each turn of the own path, the newest turn first, for as long as more are wanted. A fold
-    /// that another branch made after the same turn is no view of this one, nor is one that it made after this one had
-    /// branched off.
+    /// Passes the folds after each turn of the path to the callback, the newest turn first, for as long as more are
+    /// wanted. A fold that another branch made after the same turn does not apply to this path, and neither does a
+    /// fold that the other branch made after this path branched off.
     fn fold_nodes<'a>(
         &'a self,
         turn: TurnId,
@@ -361,7 +362,8 @@ impl Projection {
         Ok(())
     }
 
-    /// The entity of a turn and those it branched off from, each with the place of the first fold that is not shared.
+    /// Returns the entity of a turn and the entities it branched off from, each with the position of the first fold
+    /// that is not shared.
     fn lineage(&self, turn: TurnId, shown: Option<&BTreeSet<TurnId>>) -> Result<BTreeMap<EntityId, u64>, Error> {
         let mut lineage = BTreeMap::new();
         let mut entity = self.closed_turn(turn)?.0.entity;
@@ -379,7 +381,7 @@ impl Projection {
         }
     }
 
-    /// The runs of which `kept` holds; `held` says whether a run's lease is out.
+    /// Lists the runs for which `kept` returns true. `held` returns true if the lease of a run is held.
     pub fn runs_where(
         &self,
         asked: PageRequest,
@@ -401,7 +403,7 @@ impl Projection {
         Ok(ListPage { items, next: None })
     }
 
-    /// The same from the last one on; a page's place is that of the one that was shown last.
+    /// Lists the same runs, newest first. The position of a page is that of the last run on it.
     pub fn latest_runs_where(
         &self,
         asked: PageRequest,
@@ -424,7 +426,7 @@ impl Projection {
         Ok(ListPage { items, next: None })
     }
 
-    /// The run that was begun last, and not below another.
+    /// Returns the newest run that is not below another run.
     pub fn last_run(&self) -> Option<RunId> {
         let begun = self.runs.iter().filter(|(id, node)| node.opening.root_run_id.is_none_or(|root| root == **id));
         begun.map(|(id, _)| *id).max()
@@ -460,7 +462,7 @@ fn own_intent(cast: &CastNode) -> bool {
     }
 }
 
-/// An end that stands alone, because no turn was open, shows on the last turn.
+/// Returns the closing to show. An end that was recorded without an open turn is shown on the last turn.
 fn shown_closing(id: TurnId, closed: &Closed, cast: &CastNode) -> Closing {
     match (&closed.record.closing, &cast.end) {
         (Closing::Open, Some(end)) if end.leaf == Some(id) => match &end.ending {

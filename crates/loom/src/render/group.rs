@@ -1,7 +1,7 @@
-//! One utterance with all it caused, as messages.
+//! One utterance with all its results, as messages.
 //!
-//! A crystal is sent these words, and a chat that is exported to train on has the same ones: one function says how a
-//! group reads, or the two would in time differ.
+//! The messages for a crystal and an exported chat for training have the same text. One function renders a group,
+//! because two functions would in time differ.
 
 use super::{call_text_within, cut, output_text};
 use crate::{
@@ -9,19 +9,19 @@ use crate::{
     Utterance,
 };
 
-/// How a group came to its end.
+/// The way in which a group ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupEnd {
-    /// The cast went on.
+    /// The cast continued.
     Open,
     Terminated,
     Truncated(TruncationReason),
-    /// A fork left the rest of it behind.
+    /// A fork branched off within the group and left the rest of it out.
     Forked,
 }
 
 impl GroupEnd {
-    /// None while the group goes on in another turn.
+    /// Returns the end for a closing; none while the group continues in another turn.
     pub fn from_closing(closing: &Closing) -> Option<Self> {
         match closing {
             Closing::Open => Some(Self::Open),
@@ -31,7 +31,7 @@ impl GroupEnd {
         }
     }
 
-    /// How a call reads that left no record.
+    /// Returns the text of a call that has no record.
     fn not_run(self) -> String {
         match self {
             Self::Open => "[not run: no record]".to_owned(),
@@ -42,7 +42,7 @@ impl GroupEnd {
     }
 }
 
-/// What was said and what came of it, over all the turns it took.
+/// An utterance and its results, over all the turns of its group.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
     /// The sequence of its first turn.
@@ -52,19 +52,20 @@ pub struct Group<'a> {
     pub records: Vec<&'a GateRecord>,
     pub ended: GroupEnd,
     pub medium: &'a str,
-    /// How many bytes its results show together; beyond it the longest are cut.
+    /// The limit for all its results together, in bytes; beyond it the longest results are cut.
     pub results_bytes_max: usize,
 }
 
-/// How many bytes the results of one group show in a list for this window, where it is known. A list that held more of
-/// them than its window has tokens could not be sent even alone.
+/// Returns the limit in bytes for the results of one group, for this context window if it is known. A list with more
+/// bytes of results than its window has tokens could not be sent even alone.
 pub fn results_bytes_max(window: Option<u64>) -> usize {
     window.and_then(|window| usize::try_from(window).ok()).unwrap_or(usize::MAX)
 }
 
 impl Group<'_> {
-    /// One assistant message, then one result per call in call order; or what a program in the text, or a person,
-    /// answered. `calls` and `parts` are the utterance's own, as far as the reader is to see them.
+    /// Returns one assistant message, then one result per call in call order. If the utterance has no calls, the
+    /// output of the program in its text, or the answer of a person, follows as a user message. `calls` and `parts`
+    /// are those of the utterance, as far as the reader may see them.
     pub fn messages(&self, calls: Vec<GateCall>, parts: Option<ProviderParts>) -> Vec<Message> {
         let said = self.utterance;
         let spoken = said.content.as_deref().filter(|content| !content.trim().is_empty());
@@ -87,7 +88,7 @@ impl Group<'_> {
         messages
     }
 
-    /// What came of each call. What short results leave of the room is the long ones'.
+    /// Returns the result of each call. Room that short results do not need is given to the long ones.
     fn results(&self) -> Vec<String> {
         let within = |most| self.utterance.calls.iter().map(|call| self.result(call, most)).collect();
         let texts: Vec<String> = within(usize::MAX);
@@ -97,14 +98,15 @@ impl Group<'_> {
         within(fair_share(texts.iter().map(String::len).collect(), self.results_bytes_max))
     }
 
-    /// What came of a call, in at most this many bytes and a note.
+    /// Returns the result of a call, in at most `most` bytes and a note.
     fn result(&self, call: &GateCall, most: usize) -> String {
         let id = Some(call.tool_call_id.as_str());
         if self.outputs.iter().any(|output| output.tool_call_id.as_deref() == id) {
             return cut(self.output(id), most);
         }
         let own = || self.records.iter().copied().filter(|record| record.tool_call_id.as_deref() == id);
-        // In code the records with this id are those of the program; only one of its own name is the call's.
+        // In a code medium the records with this id are those of the program; only a record with the call's own gate
+        // is the call's.
         let program = call.gate == self.medium;
         let shown = |record: &GateRecord| call_text_within(record, most);
         match own().filter(|record| !program || record.gate == call.gate).find_map(shown) {
@@ -114,7 +116,7 @@ impl Group<'_> {
         }
     }
 
-    /// The output of one program, joined over the turns it ran in.
+    /// Returns the output of one program, joined over the turns it ran in.
     fn output(&self, id: Option<&str>) -> String {
         let outputs = self.outputs.iter().filter(|output| output.tool_call_id.as_deref() == id);
         let joined = outputs.fold(OutputRecord::default(), |before, after| before.merge(after));
@@ -125,7 +127,7 @@ impl Group<'_> {
         output_text(&joined, self.from, self.medium)
     }
 
-    /// Whether a program still waits for the delegation that was the last thing done.
+    /// Returns true if a program still waits for a delegation, and the delegation is the last record.
     fn left_open(&self, id: Option<&str>) -> bool {
         self.records.last().is_some_and(|record| match record.settlement {
             Settlement::Delegated => record.tool_call_id.as_deref() == id,
@@ -134,7 +136,7 @@ impl Group<'_> {
     }
 }
 
-/// How long each text may be so that all of them fill `room`.
+/// Returns the maximum length of each text so that all of them together fill `room`.
 fn fair_share(mut lengths: Vec<usize>, room: usize) -> usize {
     lengths.sort_unstable();
     let (mut left, mut texts) = (room, lengths.len());

@@ -1,4 +1,4 @@
-//! The person behind the editor: asked whether a call may be made, and what an entity wants to know.
+//! The user at the editor: approves calls and answers the questions of an entity.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -23,21 +23,21 @@ use crate::limits::ACP_DIFF_BYTES_MAX;
 const ONCE: &str = "once";
 const FOR_THE_PROMPT: &str = "prompt";
 const REFUSE: &str = "refuse";
-/// The field of a form that has the answer.
+/// The field of a form that holds the answer.
 const ANSWER: &str = "answer";
 
-/// The person at the editor. Cheap to clone; all clones are the same person.
+/// The user at the editor. Cheap to clone; all clones are the same user.
 ///
-/// Gates are made before an editor is there, so a question finds its way by the run that asks it.
+/// Gates are created before an editor connects, so a question is routed by the run that asks it.
 #[derive(Debug, Clone, Default)]
 pub struct EditorUser(Arc<Mutex<HashMap<RunId, EditorLink>>>);
 
-/// The way to the person while a run is under way.
+/// The connection to the user during a run.
 #[derive(Debug, Clone)]
 pub(super) struct EditorLink {
     pub(super) to: ConnectionTo<Client>,
     pub(super) session: SessionId,
-    /// Whether the editor can show a form.
+    /// True if the editor can show a form.
     pub(super) forms: bool,
 }
 
@@ -46,14 +46,14 @@ impl EditorUser {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until it is hung up, what this run asks goes there.
+    /// Routes the questions of this run to this editor until the guard is dropped.
     pub(super) fn connect_run(&self, run: RunId, line: EditorLink) -> LinkGuard {
         self.links().insert(run, line);
         LinkGuard { person: self.clone(), run }
     }
 }
 
-/// Hangs up when it is dropped.
+/// Removes the route of a run when dropped.
 pub(super) struct LinkGuard {
     person: EditorUser,
     run: RunId,
@@ -115,7 +115,7 @@ impl EditorLink {
         }
     }
 
-    /// Where there are no forms, choices can be buttons.
+    /// Asks with buttons, for an editor without forms.
     async fn ask_choice(&self, call: ToolCallId, Question { question, choices }: Question) -> Result<String, AskError> {
         let options = choices.iter().enumerate().map(|(at, choice)| {
             PermissionOption::new(format!("choice-{at}"), choice.clone(), PermissionOptionKind::AllowOnce)
@@ -140,17 +140,17 @@ impl EditorLink {
     }
 }
 
-/// What the person said about the calls of one prompt.
+/// The approvals of the user for the calls of one prompt.
 #[derive(Debug, Default)]
 pub(super) struct Approvals {
-    /// Gates that need no further word in this prompt.
+    /// The gates that need no further approval in this prompt.
     granted: BTreeSet<String>,
 }
 
-/// What came of a question about a call.
+/// The result of an approval question.
 pub(super) enum ApprovalAnswer {
     Decided(HumanDecision),
-    /// The prompt is over.
+    /// The prompt was cancelled.
     Cancelled,
 }
 
@@ -163,7 +163,7 @@ impl Approvals {
         call: &PendingApproval,
     ) -> Result<ApprovalAnswer, agent_client_protocol::Error> {
         let person = Actor::new("person at the editor").expect("a short name");
-        // What costs something is asked about each time.
+        // A call that costs something is asked about each time.
         if call.cost.is_none() && self.granted.contains(&call.gate) {
             return Ok(ApprovalAnswer::Decided(HumanDecision::approve(person)));
         }
@@ -174,7 +174,7 @@ impl Approvals {
             shows.push(ToolCallContent::from(format!("It may cost up to {cost}.")));
         }
         if let Some(code) = &call.reason_code {
-            shows.push(ToolCallContent::from(format!("Asked because: {code}")));
+            shows.push(ToolCallContent::from(format!("Reason: {code}")));
         }
         let mut options = vec![PermissionOption::new(ONCE, "Allow once", PermissionOptionKind::AllowOnce)];
         if call.cost.is_none() {
@@ -199,12 +199,12 @@ impl Approvals {
     }
 }
 
-/// What the call would make of a file.
+/// Returns the change that the call would make to a file.
 fn difference(places: &CallPaths, call: &PendingApproval) -> Option<ToolCallContent> {
     let path = target_path(&call.gate, &call.args)?;
     let root = places.root(&call.gate)?.canonicalize().ok()?;
     let file = root.join(&path);
-    // A link may lead out of the folder: what lies there is not shown.
+    // A link may lead out of the folder: a file outside is not shown.
     if let Ok(real) = file.canonicalize()
         && !real.starts_with(&root)
     {

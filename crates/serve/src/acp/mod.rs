@@ -1,9 +1,9 @@
 //! An agent for editors: the Agent Client Protocol over a pair of pipes.
 //!
-//! A session is an entity, and a prompt is a cast of it. The session is named by the id of its first run, which is given out
-//! before that run is cast: so a session costs nothing before it is spoken to, the loom of a prompt is that of a plain cast,
-//! and after a restart the loom alone tells who answered in it. What the editor asks of the agent is translated into calls
-//! of the house; nothing is decided here.
+//! A session is an entity, and a prompt is a cast of it. The id of a session is the id of its first run, which is
+//! assigned before that run is cast. So a session costs nothing before its first prompt, the loom of a prompt equals
+//! that of a plain cast, and after a restart the loom alone identifies the entity of the session. Requests of the
+//! editor are translated into calls of the [`SpellHost`]; nothing is decided here.
 
 mod editor_user;
 mod prompt;
@@ -54,7 +54,7 @@ pub struct Agent {
     person: EditorUser,
     owner: Actor,
     sessions: Sessions,
-    /// Whether the editor can show forms.
+    /// True if the editor can show forms.
     forms: Arc<AtomicBool>,
 }
 
@@ -65,15 +65,15 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// An agent in this house, for one owner. `person` is who the spells of the house ask.
+    /// Creates an agent on this host, for one owner. `person` is the user that the spells of the host ask.
     pub fn new(host: SpellHost, desk: impl SessionStore + 'static, person: EditorUser, owner: Actor) -> Self {
         let (sessions, forms) = (Sessions::default(), Arc::default());
         Self { host, desk: Arc::new(desk), person, owner, sessions, forms }
     }
 
-    /// Serves one editor until it closes its end. Runs that are under way then are parked: they can be gone on with.
+    /// Serves one editor until it closes its end. Active runs are parked then and can be resumed.
     ///
-    /// Nothing but the protocol is written to `to`.
+    /// Only protocol messages are written to `to`.
     pub async fn serve(
         self,
         from: impl AsyncRead + Send + Unpin + 'static,
@@ -202,7 +202,7 @@ impl Agent {
             .agent_info(Implementation::new("cantrip", env!("CARGO_PKG_VERSION")).title("Cantrip".to_owned()))
     }
 
-    /// What the work gave, through the wrapper: one reply and one line in the log for each request.
+    /// Runs the work inside the safety wrapper: one reply and one log line for each request.
     async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
         let mut given = None;
         let guarded = self.host.runtime().guard().call(Call::surface(name), |rb| async {
@@ -230,7 +230,7 @@ impl Agent {
         Ok(NewSessionResponse::new(session.id()).modes(session.modes()).config_options(session.options()))
     }
 
-    /// A session as it was left.
+    /// Loads a stored session.
     async fn find_session(&self, id: &SessionId, cwd: &Path) -> Result<Session, Refusal> {
         let first = session::parse_session_id(id)?;
         let noted = self.desk.load(first);
@@ -242,7 +242,7 @@ impl Agent {
             Some(entity) => entity,
             None => match loom.run(first).await {
                 Ok(run) => run.entity_id.ok_or_else(|| session::unknown_session(id))?,
-                // It was opened and never spoken to, or there never was one: neither has anything to load.
+                // The session never had a prompt, or never existed: neither has anything to load.
                 Err(LoomError::NotFound { .. }) => return Err(session::unknown_session(id)),
                 Err(error) => return Err(stored(error)),
             },
@@ -279,7 +279,7 @@ impl Agent {
             let left = self.host.runtime().cancelled_intents(&entity).await.map_err(stored)?;
             updates.extend(thread_history::cancelled_updates(&left, &entity.entity.entity_id.to_string()));
             for update in updates {
-                // An editor that is gone by now needs nothing.
+                // If the editor has disconnected, nothing needs to be sent.
                 drop(cx.send_notification(SessionNotification::new(session.id(), update)));
             }
         }
@@ -292,11 +292,11 @@ impl Agent {
         Ok(ResumeSessionResponse::new().modes(session.modes()).config_options(session.options()))
     }
 
-    /// The sessions that were spoken to, the latest first.
+    /// Returns the sessions that had a prompt, the latest first.
     async fn list_sessions(&self, asked: ListSessionsRequest) -> Result<ListSessionsResponse, Refusal> {
         let mut all = self.desk.list();
         all.retain(|noted| asked.cwd.as_ref().is_none_or(|cwd| *cwd == noted.folder));
-        // Ids are in the order of time.
+        // Ids are ordered by time.
         all.sort_by_key(|noted| std::cmp::Reverse(noted.session.to_string()));
         let from = match &asked.cursor {
             Some(cursor) => {
@@ -318,7 +318,7 @@ impl Agent {
         Ok(ListSessionsResponse::new(sessions).next_cursor(next.flatten()))
     }
 
-    /// None if its loom is not this one any more.
+    /// Returns none if the session belongs to another loom.
     async fn session_info(&self, noted: &SessionRecord) -> Option<SessionInfo> {
         let loom = self.host.runtime().loom();
         let casts = loom.casts(noted.entity?).await.ok()?;
@@ -331,14 +331,14 @@ impl Agent {
     async fn close_session(&self, asked: CloseSessionRequest) -> Result<CloseSessionResponse, Refusal> {
         let session = self.sessions.close(&asked.session_id)?;
         if let Some(entity) = session.entity.filter(|_| session.busy.is_none()) {
-            // It is taken up from the loom when it is needed again.
+            // The entity is loaded from the loom when it is needed again.
             let disposed = self.host.service(&self.owner).dispose(entity).await;
             tracing::debug!(code = %disposed.reply.code(), "the entity of a closed session is let go");
         }
         Ok(CloseSessionResponse::new())
     }
 
-    /// Another spell answers from the next prompt on.
+    /// Selects another spell, from the next prompt on.
     async fn choose_spell(&self, id: &SessionId, spell: &str) -> Result<Session, Refusal> {
         let known = self.sessions.find(id)?.catalog.spells().into_iter().any(|card| card.name == spell);
         self.sessions.change(id, |session| {
@@ -364,7 +364,7 @@ impl Agent {
         self.choose_spell(&asked.session_id, &spell.0).await
     }
 
-    /// Casts beside the connection, which has to go on: the editor may cancel, or answer what it is asked.
+    /// Casts in a separate task, because the connection must continue: the editor may cancel, or answer a question.
     async fn begin_prompt(
         &self,
         asked: PromptRequest,
@@ -402,7 +402,7 @@ impl Agent {
                 }
             };
             agent.sessions.end_prompt(&id);
-            // Who cancels is answered so, whatever the run came to meanwhile.
+            // A cancelled prompt is answered as cancelled, whatever happened to the run meanwhile.
             let answer = match answer {
                 Ok(answer) => Ok(answer),
                 Err(_) if cancel.is_cancelled() => Ok(acp::v1::schema::PromptResponse::new(StopReason::Cancelled)),
@@ -425,7 +425,7 @@ fn folder(cwd: &Path) -> Result<PathBuf, Refusal> {
     Ok(cwd.to_owned())
 }
 
-/// What a session reaches is settled by its spell; servers that an editor would add are not asked.
+/// Logs that MCP servers of the editor are ignored: the spell alone decides what a session can reach.
 fn warn_ignored_servers(servers: usize) {
     if servers > 0 {
         tracing::info!(servers, "servers of the editor are not connected: a spell names its own");
@@ -437,7 +437,7 @@ fn title(intent: &str) -> String {
     line.chars().filter(|letter| !letter.is_control()).take(ACP_TITLE_CHARS_MAX).collect()
 }
 
-/// A reply as an error of the protocol.
+/// Converts a reply into an error of the protocol.
 fn protocol_error(guarded: &GuardedReply) -> acp::Error {
     let reply = &guarded.reply;
     let number = number(reply.reply_type(), reply.code() == codes::NOT_FOUND.any());

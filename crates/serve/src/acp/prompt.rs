@@ -1,4 +1,4 @@
-//! One prompt: a cast of the session's entity, from the words of its user to the reason why it stopped.
+//! One prompt: a cast of the session's entity, from the user's text to the stop reason.
 
 use agent_client_protocol::v1::schema::{
     ContentBlock, Cost, EmbeddedResourceResource, Meta, PromptResponse, SessionNotification, SessionUpdate, StopReason,
@@ -18,12 +18,12 @@ use super::session::Session;
 use super::session_updates::SessionUpdater;
 use crate::spell_host::StartedCast;
 
-/// Why a prompt has no end of its own.
+/// The reason why a prompt has no stop reason.
 #[derive(Debug)]
 pub(super) enum PromptError {
-    /// Before anything was cast.
+    /// The prompt was refused before a cast began.
     Refused(Refusal),
-    /// The cast says so itself.
+    /// The cast ended with this reply.
     Answered(Box<GuardedReply>),
     /// The editor cannot be reached.
     Unreached(agent_client_protocol::Error),
@@ -41,7 +41,7 @@ impl From<agent_client_protocol::Error> for PromptError {
     }
 }
 
-/// What a prompt says, as an intent: text as it is, and what it refers to named or quoted.
+/// Converts a prompt into an intent: text unchanged, references named or quoted.
 pub(super) fn intent(prompt: &[ContentBlock]) -> Result<String, Refusal> {
     let mut parts = Vec::new();
     for (at, block) in prompt.iter().enumerate() {
@@ -66,7 +66,7 @@ pub(super) fn intent(prompt: &[ContentBlock]) -> Result<String, Refusal> {
 }
 
 impl Agent {
-    /// Casts it, and answers for how it ended.
+    /// Casts the prompt and returns the response for its end.
     pub(super) async fn run_prompt(
         &self,
         session: Session,
@@ -99,7 +99,7 @@ impl Agent {
                 let mut upserts = UpsertStream::of(events, options);
                 while let Some(emission) = upserts.next().await {
                     for update in told.updates_for(emission) {
-                        // An editor that is gone is told nothing; the run is parked by who notices.
+                        // A disconnected editor gets nothing; the code that notices it parks the run.
                         drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
                     }
                 }
@@ -113,7 +113,7 @@ impl Agent {
             }
             told.mark_rested();
             if !self.decide_pending(run, &line, &told, &places, &mut approvals, &cancel).await? {
-                // Nobody wants to know any more: the call is never made, and the run ends.
+                // The prompt was cancelled: the call is never made, and the run ends.
                 cancel.cancel();
             }
             events = self.host.broadcaster().follow(run);
@@ -142,7 +142,7 @@ impl Agent {
             None => None,
         };
         Ok(match leaf {
-            // What was said so far is the past of whoever answers from here on.
+            // The conversation so far becomes the history of the new entity.
             Some(leaf) => {
                 let intent = Some(words.into());
                 let (run, cancel) = (Some(run), cancel.clone());
@@ -153,8 +153,7 @@ impl Agent {
         })
     }
 
-    /// Ends a run that was left before its end, by an editor that was closed or a process that died: another prompt goes on
-    /// from what is on record.
+    /// Ends a run that was left open by a closed editor or a dead process: the next prompt continues from its records.
     async fn settle_open_run(&self, entity: EntityId) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.host.runtime().loom();
@@ -175,9 +174,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Notes who answers in the session from now on.
+    /// Records the entity that answers in the session from now on.
     async fn save_entity(&self, session: &Session, entity: EntityId) {
-        // One that could not even be put on record answers nobody.
+        // An entity that is not on record cannot answer.
         if self.host.runtime().loom().entity(entity).await.is_err() {
             return;
         }
@@ -193,7 +192,7 @@ impl Agent {
         }
     }
 
-    /// Asks about every call that waits. False where the prompt was cancelled instead.
+    /// Asks the user about every waiting call. Returns false if the prompt was cancelled instead.
     async fn decide_pending(
         &self,
         run: RunId,
@@ -214,7 +213,7 @@ impl Agent {
             match said {
                 ApprovalAnswer::Decided(deciding) => {
                     let decided = service.decide(run, call.approval_id, deciding).await;
-                    // Somebody else was faster, or it was too late: the run knows.
+                    // Another decision may have come first, or this one too late: the run has the result.
                     tracing::debug!(code = %decided.reply.code(), "a call that waited was decided");
                 }
                 ApprovalAnswer::Cancelled => return Ok(false),
@@ -223,7 +222,7 @@ impl Agent {
         Ok(true)
     }
 
-    /// Why the prompt is over, in the editor's terms.
+    /// Returns the stop reason of the prompt in the editor's terms.
     async fn prompt_response(&self, line: &EditorLink, reply: CastReply) -> Result<PromptResponse, PromptError> {
         if let Some(update) = self.usage(&reply).await {
             drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
@@ -236,7 +235,7 @@ impl Agent {
         Ok(PromptResponse::new(reason).meta(Meta::from_iter([("cantrip".to_owned(), meta)])))
     }
 
-    /// How full the context is, and what the session has cost, where both are known.
+    /// Returns the use of the context window and the cost of the session, if both are known.
     async fn usage(&self, reply: &CastReply) -> Option<SessionUpdate> {
         let entity = reply.entity.filter(|_| reply.outcome.is_some())?;
         let loom = self.host.runtime().loom();
@@ -264,7 +263,7 @@ fn waits_for_a_person(reply: &CastReply) -> bool {
     reply.outcome.is_none() && said("state", "waiting") && said("reason", "approval")
 }
 
-/// None where only an error says it.
+/// Returns none if the end can only be reported as an error.
 fn stop_reason(reply: &CastReply) -> Option<StopReason> {
     const REFUSED: AnyCode = codes::CRYSTAL_REFUSED.any();
     match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
@@ -276,10 +275,10 @@ fn stop_reason(reply: &CastReply) -> Option<StopReason> {
             TruncationReason::MaxTokens | TruncationReason::MaxCost => Some(StopReason::MaxTokens),
             TruncationReason::Cancelled | TruncationReason::ParentTerminated => Some(StopReason::Cancelled),
             TruncationReason::CrystalError if reply.reply().code() == REFUSED => Some(StopReason::Refusal),
-            // No stop reason says that policy forbids it: the editor gets the error with its code.
+            // No stop reason of the protocol means "forbidden by policy": the editor gets the error with its code.
             TruncationReason::CrystalError | TruncationReason::PolicyDenied => None,
         },
-        // Parked: by an editor that went away, or a model that stays down, which is told as the error it is.
+        // The run is parked: the editor disconnected, or the model is unavailable, which is reported as an error.
         None => match reply.reply().reply_type() {
             ReplyType::Success if reply.reply().data().get("reason").is_some_and(|why| why == "interrupted") => {
                 Some(StopReason::Cancelled)

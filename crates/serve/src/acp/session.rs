@@ -1,4 +1,4 @@
-//! The sessions of one connection: which entity answers in which, with which spell, and whether it is busy.
+//! The sessions of one connection: the entity and the spell of each, and whether a prompt is active.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,19 +20,19 @@ use crate::spell_catalog::{SpellCatalog, SpellSummary};
 /// The option by which an editor chooses a spell.
 pub(super) const SPELL: &str = "spell";
 
-/// A session as the agent holds it.
+/// A session in the memory of the agent.
 #[derive(Clone)]
 pub(super) struct Session {
-    /// Its name: the id of its first run, given out before that is cast.
+    /// The id of its first run, assigned before that run is cast. It is the id of the session.
     pub(super) first: RunId,
     pub(super) folder: PathBuf,
     pub(super) catalog: Arc<dyn SpellCatalog>,
     pub(super) spell: String,
-    /// Who answers; nobody before the first prompt.
+    /// The entity that answers; none before the first prompt.
     pub(super) entity: Option<EntityId>,
-    /// Another spell was chosen after the entity had spoken: the next prompt branches off.
+    /// True if another spell was chosen after the entity had answered: the next prompt forks.
     pub(super) switched: bool,
-    /// Ends the prompt that is under way.
+    /// Cancels the active prompt.
     pub(super) busy: Option<Cancel>,
 }
 
@@ -54,7 +54,7 @@ impl Session {
         CallPaths { folder: self.folder.clone(), roots: self.catalog.roots(&self.spell) }
     }
 
-    /// The spells, for editors that have modes.
+    /// Returns the spells, for editors that support modes.
     pub(super) fn modes(&self) -> SessionModeState {
         let modes = self.spells().into_iter().map(|card| {
             let described = describe_spell(&card);
@@ -63,7 +63,7 @@ impl Session {
         SessionModeState::new(self.spell.clone(), modes.collect())
     }
 
-    /// The same, for those that have options.
+    /// Returns the spells, for editors that support options.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let spells = self.spells().into_iter().map(|card| {
             let described = describe_spell(&card);
@@ -71,15 +71,15 @@ impl Session {
         });
         let option = SessionConfigOption::select(SPELL, "Spell", self.spell.clone(), spells.collect::<Vec<_>>())
             .category(SessionConfigOptionCategory::Mode)
-            .description("Who answers: its model, its tools and its limits".to_owned());
+            .description("The agent that answers: its model, its tools and its limits".to_owned());
         vec![option]
     }
 
-    /// A spell that is not around any more is still the one the session speaks with.
+    /// Returns the spells. A spell that no longer exists stays selected in the session.
     fn spells(&self) -> Vec<SpellSummary> {
         let mut cards = self.catalog.spells();
         if !cards.iter().any(|card| card.name == self.spell) {
-            let (crystal, medium, about) = (String::new(), String::new(), "no longer around".to_owned());
+            let (crystal, medium, about) = (String::new(), String::new(), "no longer available".to_owned());
             cards.insert(0, SpellSummary { name: self.spell.clone(), crystal, medium, about });
         }
         cards
@@ -91,7 +91,7 @@ fn describe_spell(card: &SpellSummary) -> String {
     said.into_iter().filter(|said| !said.is_empty()).cloned().collect::<Vec<_>>().join(" · ")
 }
 
-/// All of them. Cheap to clone; all clones are the same.
+/// All sessions. Cheap to clone; all clones share one map.
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<RunId, Session>>>);
 
@@ -100,14 +100,16 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a session in, in the place of an idle one of the same name.
+    /// Adds a session, replacing an idle one of the same id.
     pub(super) fn open(&self, session: Session) -> Result<(), Refusal> {
         let mut all = self.all();
         if all.get(&session.first).is_some_and(|open| open.busy.is_some()) {
             return Err(codes::busy("session", session.first.to_string(), "a prompt").into());
         }
         if all.len() >= ACP_SESSIONS_MAX && !all.contains_key(&session.first) {
-            return Err(codes::overloaded("as many sessions are open as may be: close one").into());
+            return Err(
+                codes::overloaded(format!("too many open sessions (limit {ACP_SESSIONS_MAX}): close one")).into()
+            );
         }
         all.insert(session.first, session);
         Ok(())
@@ -124,7 +126,7 @@ impl Sessions {
         found.map(change).ok_or_else(|| unknown_session(id))
     }
 
-    /// A session takes one prompt at a time.
+    /// Begins a prompt. A session takes one prompt at a time.
     pub(super) fn begin_prompt(&self, id: &SessionId, cancel: &Cancel) -> Result<Session, Refusal> {
         self.change(id, |session| {
             if session.busy.is_some() {
@@ -139,7 +141,7 @@ impl Sessions {
         drop(self.change(id, |session| session.busy = None));
     }
 
-    /// Ends the prompt of a session, if there is one.
+    /// Cancels the prompt of a session, if there is one.
     pub(super) fn cancel(&self, id: &SessionId) {
         if let Ok(Some(cancel)) = self.change(id, |session| session.busy.clone()) {
             cancel.cancel();
@@ -156,7 +158,7 @@ impl Sessions {
     }
 }
 
-/// The run that a session is named by.
+/// Parses the id of the first run from a session id.
 pub(super) fn parse_session_id(id: &SessionId) -> Result<RunId, Refusal> {
     id.0.parse().map_err(|_| unknown_session(id))
 }

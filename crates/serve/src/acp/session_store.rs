@@ -1,4 +1,4 @@
-//! What an editor's session needs from whoever opened the house.
+//! The storage that editor sessions need from the program that embeds them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::spell_catalog::SpellCatalog;
 
-/// What is kept of a session beside the loom: where it works, and who speaks in it.
+/// The data of a session that is not in the loom: its folder and its spell.
 ///
-/// A session is named by the id of its first run, so the loom alone tells which entity answers in it; this adds what no
-/// loom knows. One that was lost costs the entry in a list, not the session.
+/// The id of a session is the id of its first run, so the loom alone identifies its entity. If a record is lost, the
+/// session is missing from the list but can still be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// The first run, also before it was cast.
+    /// The id of the first run, also before it was cast.
     pub session: RunId,
-    /// The folder it works in.
+    /// The working directory.
     pub folder: PathBuf,
-    /// The spell it speaks with.
+    /// The spell of the session.
     pub spell: String,
-    /// Who answers now; nobody before the first prompt.
+    /// The entity that answers now; none before the first prompt.
     pub entity: Option<EntityId>,
 }
 
-/// Where the agent works: folders with spells in them, and a drawer for what is kept of sessions.
+/// The environment of the agent: folders with spells in them, and storage for session records.
 pub trait SessionStore: Send + Sync {
-    /// The spells that can be cast in a folder, the one to begin with first.
+    /// Returns the spells that can be cast in a folder, the default one first.
     fn spell_catalog(&self, folder: &Path) -> Result<Arc<dyn SpellCatalog>, Refusal>;
 
-    /// Keeps it, in the place of what was kept of the same session. Whole or not at all.
+    /// Saves a record, replacing the earlier one of the same session, atomically.
     fn save(&self, noted: &SessionRecord) -> Result<(), Refusal>;
 
-    /// What was kept of a session.
+    /// Returns the record of a session.
     fn load(&self, session: RunId) -> Option<SessionRecord>;
 
-    /// All that was kept, in any order.
+    /// Returns all records, in any order.
     fn list(&self) -> Vec<SessionRecord>;
 
-    /// Lets go of a run whose process is gone, where that can be known.
+    /// Releases a run whose process is dead, if that can be detected.
     fn release_run(&self, run: RunId) -> BoxFuture<'_, Result<(), Refusal>>;
 }

@@ -1,8 +1,8 @@
-//! What does an editor have to be told, given what was upserted?
+//! Which updates does an editor need for an upsert?
 //!
-//! An upsert has the whole of its item; this protocol has chunks. So what was sent of an item is remembered, and only what
-//! goes beyond it is sent. A call is named by its turn and its own id, not by the item that showed it: who goes on with a run
-//! shows the same call as another item, and the loom knows it by that name too.
+//! An upsert carries the full state of its item, but this protocol sends chunks. So the text that was sent for each
+//! item is remembered, and only the rest is sent. A call is identified by its turn and its own id, not by the item that
+//! showed it: a process that resumes a run shows the same call as another item, and the loom uses the same name.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,22 +18,23 @@ use serde_json::{Map, Value, json};
 
 use crate::limits::ACP_TITLE_CHARS_MAX;
 
-/// What the processor says of an item that was open when its stream ended: the run rests, the item does not end by that.
+/// The error code of the processor for an item that was open when its stream ended. The run is parked; that does not
+/// end the item.
 const AT_REST: &str = "STREAM_CLOSED";
 
-/// What one prompt has told so far.
+/// The updates that one prompt has sent so far.
 #[derive(Debug)]
 pub(super) struct SessionUpdater {
     places: CallPaths,
     texts: HashMap<ItemId, SentText>,
-    /// Texts of turns that were begun before the run last rested, which nobody has shown again yet.
+    /// The texts of turns that began before the run was last parked and have not been shown again yet.
     before: HashMap<stream::TurnId, Vec<SentText>>,
     calls: HashMap<ToolCallId, SentCall>,
-    /// Turns of children: what they say is not the answer.
+    /// The turns of children: their messages are not the answer.
     children: HashSet<stream::TurnId>,
 }
 
-/// Where the paths of a call lead.
+/// The folders that the paths of a call are relative to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallPaths {
     pub(super) folder: PathBuf,
@@ -41,11 +42,11 @@ pub(super) struct CallPaths {
 }
 
 impl CallPaths {
-    /// The file that a gate means by this path.
+    /// Returns the file that a gate means by this path.
     pub(super) fn resolve(&self, gate: &str, path: &str) -> PathBuf {
         let root = self.roots.iter().find(|(name, _)| name == gate).map_or(&*self.folder, |(_, root)| root);
         let joined = root.join(path);
-        // As an editor names it: `./` and `a/../` lead nowhere else.
+        // Normalizes `./` and `a/../`, so that the path equals the editor's name for the file.
         let mut plain = PathBuf::new();
         for part in joined.components() {
             match part {
@@ -77,7 +78,7 @@ enum TextKind {
     Thought,
 }
 
-/// A call that was told of.
+/// A call that was sent.
 #[derive(Debug, Clone)]
 struct SentCall {
     gate: String,
@@ -90,21 +91,21 @@ impl SessionUpdater {
         Self { places, texts: HashMap::new(), before: HashMap::new(), calls: HashMap::new(), children: HashSet::new() }
     }
 
-    /// The run rests, and will be shown again from the beginning of its open turn.
+    /// Records that the run is parked; after that it is shown again from the beginning of its open turn.
     pub(super) fn mark_rested(&mut self) {
         for said in self.texts.drain().map(|(_, said)| said) {
             self.before.entry(said.turn.clone()).or_default().push(said);
         }
     }
 
-    /// The call that waits, as it was told of.
+    /// Returns the id of the waiting call, if it was sent.
     pub(super) fn open_call(&self, gate: &str, arguments: &Value) -> Option<ToolCallId> {
         let mut open = self.calls.iter().filter(|(_, call)| !call.over && call.gate == gate);
         let fits = |call: &SentCall| arguments.as_object() == Some(&call.arguments);
         open.find(|(_, call)| fits(call)).map(|(id, _)| id.clone())
     }
 
-    /// The updates that an emission makes.
+    /// Returns the updates for an emission.
     pub(super) fn updates_for(&mut self, emission: Emission) -> Vec<SessionUpdate> {
         match emission {
             Emission::Upsert(upsert) => self.upsert_updates(upsert),
@@ -126,7 +127,7 @@ impl SessionUpdater {
     fn upsert_updates(&mut self, upsert: Upsert) -> Vec<SessionUpdate> {
         let Upsert { turn_id, item_id, status, item, .. } = upsert;
         match item {
-            // The editor has it from its own user.
+            // The editor already has its own user's message.
             Item::Message { origin: Origin::User, .. } => Vec::new(),
             Item::Message { content, origin: Origin::Agent | Origin::System } => {
                 let voice = if self.children.contains(&turn_id) { TextKind::Thought } else { TextKind::Speech };
@@ -139,7 +140,7 @@ impl SessionUpdater {
         }
     }
 
-    /// What goes beyond the text that was sent of the item; if that was replaced, all of the new one.
+    /// Returns the text beyond what was sent for the item; if that text was replaced, all of the new text.
     fn text_update(
         &mut self,
         turn: stream::TurnId,
@@ -153,7 +154,7 @@ impl SessionUpdater {
             self.texts.insert(item.clone(), SentText { voice, turn, sent });
         }
         let said = self.texts.get_mut(&item).expect("it was put there");
-        // What grows only grows; whoever ends an item may put another text in its place.
+        // An open text only grows; the final text of an item may be a different one.
         let begun = !status.is_final() || begins_with(&content, &said.sent);
         let rest = if begun { beyond(&content, said.sent.len()) } else { content.to_string() };
         let update = (!rest.is_empty()).then(|| chunk(voice, &item, rest));
@@ -161,7 +162,7 @@ impl SessionUpdater {
         update
     }
 
-    /// The same text, told before the run rested.
+    /// Takes the matching text that was sent before the run was parked.
     fn sent_before(&mut self, turn: &stream::TurnId, voice: TextKind, content: &Text) -> Option<Text> {
         let before = self.before.get_mut(turn)?;
         let at = before.iter().position(|said| said.voice == voice && begins_with(content, &said.sent))?;
@@ -191,11 +192,11 @@ impl SessionUpdater {
                 Some(_) | None => ToolCallStatus::Completed,
             },
         };
-        // What `done` says is the answer, which is told as a message; only one that was not accepted is worth a look.
+        // The argument of `done` is the answer, which is sent as a message; only a rejected call is shown.
         if gate == "done" && state != ToolCallStatus::Failed {
             return None;
         }
-        // Shown again by who went on with the run.
+        // A process that resumed the run shows the call again.
         if known.as_ref().is_some_and(|known| known.over || !status.is_final() && known.arguments == *arguments) {
             return None;
         }
@@ -217,12 +218,12 @@ impl SessionUpdater {
     }
 }
 
-/// The name of a call for the editor.
+/// Returns the id of a call for the editor.
 pub(super) fn call_id(turn: &str, call: &str) -> ToolCallId {
     ToolCallId::new(format!("{turn}/{call}"))
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone)]
 pub(super) struct CallResult {
     pub(super) text: String,
@@ -233,7 +234,7 @@ pub(super) struct CallResult {
 }
 
 impl CallResult {
-    /// Type, code, message and data, as the reply has them.
+    /// Returns type, code, message and data of the reply.
     fn raw(&self) -> Value {
         let data = if self.is_error {
             self.position.map_or(Value::Null, |(line, column)| json!({"line": line, "column": column}))
@@ -251,7 +252,7 @@ impl CallResult {
     }
 }
 
-/// A call as an editor shows it.
+/// Builds the editor's view of a call.
 pub(super) fn tool_call(
     places: &CallPaths,
     id: ToolCallId,
@@ -276,7 +277,7 @@ pub(super) fn tool_call(
 }
 
 fn call_content(gate: &str, text: &str) -> ToolCallContent {
-    // What programs and commands print is no markdown.
+    // The output of programs and commands is not Markdown.
     let text = if kind(gate) == ToolKind::Execute {
         format!("```\n{}\n```", text.trim_end_matches('\n').replace("```", "'''"))
     } else {
@@ -285,7 +286,7 @@ fn call_content(gate: &str, text: &str) -> ToolCallContent {
     ToolCallContent::from(ContentBlock::Text(TextContent::new(text)))
 }
 
-/// What is asked of the person, about a call that waits.
+/// Builds the approval question about a waiting call.
 pub(super) fn approval_update(
     places: &CallPaths,
     id: ToolCallId,
@@ -326,7 +327,7 @@ fn locations(places: &CallPaths, gate: &str, arguments: &Map<String, Value>) -> 
     path.map(|path| ToolCallLocation::new(places.resolve(gate, path)).line(line)).into_iter().collect()
 }
 
-/// The gate and what it is about, in a line.
+/// Returns the gate and its main argument on one line.
 fn title(gate: &str, arguments: &Map<String, Value>) -> String {
     const ABOUT: [&str; 9] = ["path", "command", "pattern", "query", "url", "question", "intent", "code", "answer"];
     let about = ABOUT.iter().find_map(|key| arguments.get(*key)?.as_str());
@@ -361,7 +362,8 @@ fn begins_with(text: &Text, beginning: &Text) -> bool {
     beginning.len() <= text.len() && bytes.eq(beginning.segments().flat_map(str::bytes))
 }
 
-/// What comes after so many bytes; a segment of the text ends on a character, and so did what was sent.
+/// Returns the text after `bytes` bytes. Segments of the text end at character boundaries, and so did the part that was
+/// sent.
 fn beyond(text: &Text, bytes: usize) -> String {
     let mut rest = String::with_capacity(text.len().saturating_sub(bytes));
     let mut passed = 0;

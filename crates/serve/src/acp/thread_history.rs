@@ -1,4 +1,4 @@
-//! A thread that was lived before, told to an editor as it would have seen it.
+//! A recorded thread, replayed for an editor as if it had watched it.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use serde_json::Map;
 
 use super::session_updates::{CallPaths, CallResult, call_id, message_chunk, of_message, thought_chunk, tool_call};
 
-/// What was said and cancelled before an answer: the words, and that there was no answer. `place` tells apart what has the same
-/// words.
+/// Returns the updates for prompts that were cancelled before an answer: the text, and a marker that there was no
+/// answer. `place` distinguishes prompts with equal text.
 pub(super) fn cancelled_updates(intents: &[Content], place: &str) -> Vec<SessionUpdate> {
     let told = intents.iter().enumerate().flat_map(|(at, intent)| {
         let said = of_message(&format!("{place}/cancelled/{at}"), intent.text());
@@ -23,10 +23,10 @@ pub(super) fn cancelled_updates(intents: &[Content], place: &str) -> Vec<Session
     told.collect()
 }
 
-/// Its turns, oldest first: what was asked, what was thought, said and done, and what was answered.
+/// Returns the updates for the turns, oldest first: intents, thinking, messages, calls, and answers.
 pub(super) fn thread_updates(thread: &Thread, places: &CallPaths) -> Vec<SessionUpdate> {
     let (mut updates, mut begun) = (Vec::new(), HashSet::new());
-    // A child's thread runs through its parent's, and a session is never a child's.
+    // The thread of a child also contains turns of its parent, but a session never belongs to a child.
     for turn in &thread.turns {
         if let Some(cast) = thread.casts.iter().find(|cast| cast.cast.cast_id == turn.cast_id)
             && begun.insert(turn.cast_id)
@@ -62,7 +62,7 @@ fn push_speech(turn: &Turn, said: &Utterance, updates: &mut Vec<SessionUpdate>) 
 fn push_calls(turn: &Turn, medium: &str, places: &CallPaths, updates: &mut Vec<SessionUpdate>) {
     let group = turn.id.to_string();
     let calls = turn.utterance.as_ref().map(|said| said.calls.as_slice()).unwrap_or_default();
-    // Programs first, then the gates they called.
+    // Programs come first, then the gates that they called.
     for output in &turn.outputs {
         let call = calls.iter().find(|call| Some(&call.tool_call_id) == output.tool_call_id.as_ref());
         let arguments = call.and_then(|call| call.args.as_object()).cloned().unwrap_or_default();
@@ -80,7 +80,7 @@ fn push_calls(turn: &Turn, medium: &str, places: &CallPaths, updates: &mut Vec<S
         updates.push(SessionUpdate::ToolCall(whole));
     }
     for record in &turn.gate_calls {
-        // A call that delegates settles in a later turn, and is told there.
+        // A call that delegates settles in a later turn, and is sent there.
         let Some((status, outcome)) = settled_outcome(record) else { continue };
         if record.gate == "done" && !record.is_error() {
             continue;
@@ -122,7 +122,7 @@ fn mark(reply: &ReplyMark) -> (ReplyKind, String) {
     (kind, reply.code.clone())
 }
 
-/// What the cast of this turn answered.
+/// Returns the answer of this turn's cast.
 fn answer(thread: &Thread, turn: &Turn) -> Option<String> {
     let cast = thread.casts.iter().find(|cast| cast.cast.cast_id == turn.cast_id)?;
     match &cast.outcome.as_ref()?.ending {

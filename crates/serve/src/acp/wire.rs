@@ -1,4 +1,4 @@
-//! One message a line, in and out.
+//! Framing: one message per line, in and out.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWri
 
 use crate::limits::ACP_LINE_BYTES_MAX;
 
-/// The lines of a pair of pipes. A line that is too long is an error, and the end: what follows it could not be told apart
-/// from its rest.
+/// The lines of a pair of pipes. A line that is too long is an error and ends the connection: the following lines could
+/// not be told apart from the rest of it.
 pub(super) fn lines<R: Role>(
     from: impl AsyncRead + Send + Unpin + 'static,
     to: impl AsyncWrite + Send + Unpin + 'static,
@@ -31,10 +31,10 @@ pub(super) fn lines<R: Role>(
     Lines::new(outgoing, incoming)
 }
 
-/// A prompt whose words are a text, or stand under `content`, as the protocol has them: a list of blocks under `prompt`. Every
-/// other message stays as it came.
+/// Converts a prompt whose text is a string, or is in `content`, into the protocol's form: a list of blocks in
+/// `prompt`. Every other message stays unchanged.
 fn as_blocks(line: String) -> String {
-    // Most lines are no prompt, and need not be read twice.
+    // Most lines are not prompts, and need not be parsed twice.
     if !line.contains("session/prompt") {
         return line;
     }

@@ -1,4 +1,4 @@
-//! One thing that viewers are shown.
+//! One event for viewers.
 
 use std::sync::OnceLock;
 
@@ -8,11 +8,11 @@ use cantrip_service::cantrip::stream::{Item, TurnEvent, Upsert};
 use serde::Serialize;
 use serde_json::Value;
 
-/// An event as viewers are shown it. It is written out once, however many look at it, and not at all if nobody does.
+/// An event as viewers see it. It is serialized once for all viewers, and not at all without viewers.
 #[derive(Debug)]
 pub(crate) struct FeedEvent {
     content: Content,
-    /// The place of the record that it reports.
+    /// The sequence number of the record that it reports.
     pub(crate) id: Option<Seq>,
     written: OnceLock<String>,
 }
@@ -29,7 +29,7 @@ impl FeedEvent {
         Self { content, id, written: OnceLock::new() }
     }
 
-    /// What the event is called.
+    /// Returns the name of the event.
     pub(crate) fn name(&self) -> &'static str {
         match self.content {
             Content::Upsert(_) => "upsert",
@@ -45,7 +45,7 @@ impl FeedEvent {
         }
     }
 
-    /// Whether it begins a turn of a child.
+    /// Returns true if this starts a turn of a child.
     pub(crate) fn is_of_child(&self) -> bool {
         match &self.content {
             Content::Turn(TurnEvent::Started { child, .. }) => child.entity_id.is_some(),
@@ -53,7 +53,7 @@ impl FeedEvent {
         }
     }
 
-    /// Its text, about as long as it will be.
+    /// Returns the approximate length of its text.
     pub(crate) fn bytes(&self) -> usize {
         const FRAME: usize = 512;
         let said = match &self.content {
@@ -61,7 +61,7 @@ impl FeedEvent {
                 Item::Message { content, .. } | Item::Thinking { content, .. } => content.len(),
                 Item::ToolCall(call) => {
                     let output = call.output.as_ref().map_or(0, |output| output.text.len());
-                    // Arguments are bounded with the utterance they stand in.
+                    // Arguments are bounded with the utterance that contains them.
                     output + serde_json::to_string(&call.arguments).map_or(0, |arguments| arguments.len())
                 }
             },
@@ -70,7 +70,7 @@ impl FeedEvent {
         FRAME + said
     }
 
-    /// One line of JSON, without what must not be shown.
+    /// Returns the event as one line of redacted JSON.
     pub(crate) fn text(&self, redactor: &Redactor) -> &str {
         self.written.get_or_init(|| match &self.content {
             Content::Upsert(upsert) => redacted_json(upsert, redactor),

@@ -1,10 +1,10 @@
-//! The live view of a run: what its viewers are shown, and where each of them is.
+//! The live view of a run: the events for its viewers, and the position of each viewer.
 //!
-//! A run that somebody looks at has one [`Board`]. What happens in this process is written on it as it happens; what is on
-//! record is written on it by whoever reads the records, and gives each turn its end, its place in the journal and the
-//! state of the run. Viewers have no queues: each holds a place on the board and takes what changed behind it, at its own
-//! pace, so one that stops reading costs what the board costs and nothing more, and none is waited for. A queue for each
-//! viewer was turned down: it has to be bounded, and then does the same by a longer way.
+//! A run with viewers has one [`RunFeed`]. Events of this process are written to it as they happen. A reader of the
+//! run's records adds the recorded part: it ends each turn, gives it a sequence number, and sets the state of the run.
+//! Viewers have no queues: each has a position in the feed and takes the changes after it, at its own pace. So a viewer
+//! that stops reading costs nothing beyond the feed itself, and no viewer is waited for. A queue for each viewer was
+//! turned down: it needs a bound, and then behaves the same with more code.
 
 mod feed_event;
 mod record_reader;
@@ -22,14 +22,14 @@ pub(crate) use run_feed::{FeedCursor, Next, RunFeed, StaleCursor, StartPosition}
 
 use crate::limits::{RESTED_BOARDS_BYTES, RESTED_BOARDS_MAX};
 
-/// The boards that somebody looks at or may come back to.
+/// The feeds that have viewers or may get them back.
 #[derive(Debug, Default)]
 pub(crate) struct RunFeeds(Mutex<FeedCache>);
 
 #[derive(Debug, Default)]
 struct FeedCache {
     known: HashMap<RunId, Weak<RunFeed>>,
-    /// Of runs that came to rest here a while ago: who was cut off finds what it saw.
+    /// The feeds of runs that recently stopped in this process, so that a viewer that lost its connection can continue.
     rested: VecDeque<(RunId, Arc<RunFeed>)>,
 }
 
@@ -38,7 +38,7 @@ impl RunFeeds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The board of a run, which lives as long as somebody holds it.
+    /// Returns the feed of a run, which lives as long as it is referenced.
     pub(crate) fn get_or_create(&self, run: RunId) -> Arc<RunFeed> {
         let mut shelf = self.cache();
         if let Some(board) = shelf.known.get(&run).and_then(Weak::upgrade) {
@@ -50,7 +50,7 @@ impl RunFeeds {
         board
     }
 
-    /// A run has come to rest here.
+    /// Keeps the feed of a run that stopped in this process.
     pub(crate) fn keep_rested(&self, board: Arc<RunFeed>) {
         board.mark_rested();
         let mut shelf = self.cache();
@@ -63,7 +63,7 @@ impl RunFeeds {
         }
     }
 
-    /// A place on the board of a run, which is kept up as long as somebody has one.
+    /// Opens a cursor on the feed of a run, which is kept up to date as long as it has a cursor.
     pub(crate) fn open_cursor(&self, runtime: &Runtime, run: RunId) -> FeedCursor {
         let board = self.get_or_create(run);
         let view = FeedCursor::of(Arc::clone(&board));

@@ -1,4 +1,4 @@
-//! Who reads the records of a run onto its board.
+//! Reads the records of a run into its feed.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use super::run_feed::{RecordEffect, RunFeed};
 use super::run_status::{Change, RunStatus};
 use crate::limits::KEPT_TURNS;
 
-/// Reads until the run is over; then there is nothing more to be shown.
+/// Reads until the run has ended; after that there is nothing more to show.
 pub(super) async fn run_reader(board: Weak<RunFeed>, runtime: Runtime, run: RunId) {
     if let Err(error) = read_records(&board, &runtime, run).await {
         tracing::warn!(%run, %error, "the records of a run cannot be read for its viewers");
@@ -44,13 +44,13 @@ async fn read_records(board: &Weak<RunFeed>, runtime: &Runtime, run: RunId) -> R
         if let Some(group) =
             group.filter(|group| record.seq > known || board.needs_replay(*group) || again.contains(group))
         {
-            // From the first of its records on, though they were taken before.
+            // Replays the turn from its first record, although these records were read before.
             if record.seq <= known {
                 again.insert(group);
             }
             board.apply_events(&told.events);
         }
-        // It was read before, by someone whose viewers went away.
+        // A reader whose viewers disconnected has read this record before.
         if record.seq <= known {
             continue;
         }
@@ -72,7 +72,8 @@ async fn read_records(board: &Weak<RunFeed>, runtime: &Runtime, run: RunId) -> R
     Ok(())
 }
 
-/// The turns of a run that ended too long ago to be shown, and the place where the last of them did.
+/// Returns the turns of a run that ended too long ago to be shown, and the sequence number at which the last of them
+/// ended.
 async fn expired_turns(runtime: &Runtime, run: RunId) -> Result<(HashSet<TurnId>, Seq), Error> {
     let (mut old, mut from) = (HashSet::new(), Seq::START);
     let mut kept: VecDeque<(TurnId, Seq)> = VecDeque::with_capacity(KEPT_TURNS + 1);

@@ -1,4 +1,4 @@
-//! What the viewers of a run are shown, in order, and where each of them is.
+//! The ordered events of a run for its viewers, and the position of each viewer.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -21,11 +21,11 @@ use super::feed_event::{Content, FeedEvent};
 use super::record_reader::run_reader;
 use crate::limits::{ITEM_BYTES_A_SECOND, KEPT_BYTES, KEPT_RUNS, KEPT_TURNS};
 
-/// The board of one run.
+/// The feed of one run.
 pub(crate) struct RunFeed {
     run: RunId,
     state: Mutex<State>,
-    /// Counts what was written on it.
+    /// Counts the writes.
     written: watch::Sender<u64>,
     viewers: AtomicUsize,
     reader: Mutex<ReaderTask>,
@@ -43,14 +43,14 @@ struct ReaderTask {
     task: Option<JoinHandle<()>>,
 }
 
-/// What a record does to the board. Each waits until what came before it has been shown.
+/// The effect of a record on the feed. Each effect waits until everything before it has been shown.
 #[derive(Debug)]
 pub(crate) enum RecordEffect {
-    /// A group of turns ends with it. `end` says so where nobody who watched does.
+    /// The record ends a group of turns. `end` is the event for it, for a turn without a watcher.
     Closes { group: canon::TurnId, seq: Seq, end: Option<Arc<StreamEvent>> },
-    /// The run ends with it: what is still open ends too.
+    /// The record ends the run: open turns end too.
     Over { seq: Seq },
-    /// So the run stands now.
+    /// The new state of the run.
     Stands { seq: Seq, told: Value, answers: Option<EndedBy> },
 }
 
@@ -59,19 +59,19 @@ struct State {
     clock: MachineClock,
     version: u64,
     turns: HashMap<TurnId, TurnState>,
-    /// The last change of everything that is shown.
+    /// The latest change of everything that is shown.
     order: BTreeMap<u64, Entry>,
     ended: BTreeMap<(Seq, u64), TurnId>,
     ended_bytes: usize,
     runs: VecDeque<u64>,
     steps: VecDeque<RecordEffect>,
-    /// Turns that another process may have gone on with: they are told anew.
+    /// Turns that another process may have continued: they are replayed.
     again: HashSet<TurnId>,
-    /// Watchers in this process write on it.
+    /// True if watchers in this process write to the feed.
     watched: bool,
-    /// Turns that ended up to here are not kept.
+    /// Turns that ended up to this sequence number are not kept.
     kept_from: Seq,
-    /// Something that was written up to here is not kept.
+    /// Some of the changes up to this version are not kept.
     lost_through: u64,
     newest: Seq,
     over: bool,
@@ -81,15 +81,15 @@ struct State {
 #[derive(Default)]
 struct TurnState {
     started: Option<(u64, Arc<FeedEvent>)>,
-    /// In the order in which they appeared.
+    /// The items in the order in which they appeared.
     items: Vec<(u64, Arc<FeedEvent>)>,
     places: HashMap<ItemId, usize>,
-    /// It has ended, and its place in the journal is not known yet.
+    /// The end of the turn while its sequence number is not known yet.
     ending: Option<TurnEvent>,
     end: Option<(u64, Arc<FeedEvent>, Seq)>,
     opened: u64,
     bytes: usize,
-    /// A watcher in this process writes it.
+    /// True if a watcher in this process writes this turn.
     live: bool,
 }
 
@@ -110,7 +110,7 @@ impl State {
 
     fn process(&mut self, event: &StreamEvent, live: bool) {
         let mut out = Vec::new();
-        // A turn that meets a bound of the viewer goes on unseen; its records still end it.
+        // A turn that exceeds a bound of the viewer continues unseen; its records still end it.
         drop(self.processor.process(event, self.clock.now(), &mut out));
         for emission in out {
             self.show(emission, live);
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// A turn begins, or is told anew: then what was shown of it counts no more.
+    /// Starts a turn, or restarts it: then its earlier items are discarded.
     fn show_start(&mut self, event: TurnEvent, live: bool) {
         let id = event.turn_id().clone();
         if self.turns.get(&id).is_some_and(|turn| turn.end.is_some()) {
@@ -177,7 +177,7 @@ impl State {
         self.order.insert(version, Entry::Item(id, place));
     }
 
-    /// Takes a turn off the board; `lost` if somebody may have wanted it.
+    /// Removes a turn from the feed. `lost` is true if a viewer may have wanted it.
     fn forget(&mut self, id: &TurnId, lost: bool) {
         let Some(turn) = self.turns.remove(id) else { return };
         let start = turn.started.into_iter().map(|(version, _)| version);
@@ -194,7 +194,7 @@ impl State {
         }
     }
 
-    /// Does what records did, as far as what came before was shown.
+    /// Applies the effects of records, as far as everything before them was shown.
     fn advance(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             match step {
@@ -203,7 +203,7 @@ impl State {
                     let Some(turn) = self.turns.get(&id).filter(|turn| turn.end.is_none()) else { continue };
                     if turn.ending.is_none() {
                         if turn.live && self.watched {
-                            // Whoever watches has yet to say so.
+                            // The watcher has not reported the end yet.
                             self.steps.push_front(RecordEffect::Closes { group, seq, end });
                             return;
                         }
@@ -233,7 +233,7 @@ impl State {
                     let line = Arc::new(FeedEvent::new(Content::Run(told), Some(seq)));
                     let version = self.put(Entry::Run(line));
                     self.runs.push_back(version);
-                    // An older one says nothing that a newer one does not.
+                    // A newer state replaces an older one.
                     if self.runs.len() > KEPT_RUNS
                         && let Some(old) = self.runs.pop_front()
                     {
@@ -244,12 +244,12 @@ impl State {
         }
     }
 
-    /// The turns that have not ended.
+    /// Returns the turns that have not ended.
     fn open(&self) -> impl Iterator<Item = (u64, &TurnId)> {
         self.turns.iter().filter(|(_, turn)| turn.end.is_none()).map(|(id, turn)| (turn.opened, id))
     }
 
-    /// A turn has its end, and a place for it.
+    /// Ends a turn at a sequence number.
     fn close(&mut self, id: &TurnId, seq: Seq) {
         let Some(event) = self.turns.get_mut(id).and_then(|turn| turn.ending.take()) else { return };
         let version = self.put(Entry::End(id.clone()));
@@ -265,7 +265,7 @@ impl State {
         }
     }
 
-    /// Where the answer of the root stands: in the turn that ended last.
+    /// Returns the item with the root's answer: it is in the turn that ended last.
     fn answer(&self, by: EndedBy) -> Option<ItemId> {
         let turns = self.ended.values().rev().filter_map(|id| Some((id, self.turns.get(id)?)));
         let mut of_root = turns.filter(|(_, turn)| !turn.is_child());
@@ -293,7 +293,7 @@ impl State {
         }
     }
 
-    /// All of a turn, in order.
+    /// Adds all entries of a turn, in order.
     fn whole(&self, id: &TurnId, into: &mut VecDeque<Entry>) {
         let Some(turn) = self.turns.get(id) else { return };
         if turn.started.is_some() {
@@ -355,7 +355,7 @@ impl RunFeed {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes on it, and wakes whoever waits for that.
+    /// Changes the state and wakes the waiting viewers.
     fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let (changed, version) = {
             let mut state = self.state();
@@ -366,12 +366,12 @@ impl RunFeed {
         changed
     }
 
-    /// A run begins here, or goes on.
+    /// Records that a run begins or resumes in this process.
     pub(crate) fn begin(&self) {
         self.write(|state| state.watched = true);
     }
 
-    /// A watcher in this process saw something.
+    /// Adds an event of a watcher in this process.
     pub(crate) fn observe(&self, event: &StreamEvent) {
         self.write(|state| {
             state.process(event, true);
@@ -379,7 +379,8 @@ impl RunFeed {
         });
     }
 
-    /// It came to rest here: whoever goes on with it, perhaps elsewhere, tells what is open anew.
+    /// Records that the run stopped in this process. A process that resumes it, perhaps another one, replays the open
+    /// turns.
     pub(super) fn mark_rested(self: &Arc<Self>) {
         let open = self.write(|state| {
             state.watched = false;
@@ -407,7 +408,7 @@ impl RunFeed {
         state.turns.values().map(|turn| turn.bytes).sum()
     }
 
-    /// Sees to it that its records are read.
+    /// Starts the reader of the run's records if none is running.
     pub(super) fn ensure_reader(self: &Arc<Self>, runtime: &Runtime) {
         let mut feeding = self.reader();
         feeding.runtime = Some(runtime.clone());
@@ -426,18 +427,18 @@ impl RunFeed {
         self.state().newest
     }
 
-    /// Whether a turn needs no telling from its records: somebody watches it, or it is all there.
+    /// Returns true if a turn need not be read from its records: a watcher writes it, or it is complete.
     pub(super) fn has_turn(&self, turn: canon::TurnId) -> bool {
         let state = self.state();
         state.turns.get(&TurnId::from(&turn)).is_some_and(|turn| turn.live || turn.end.is_some())
     }
 
-    /// Whether a turn that was told up to some record has to be told anew from its first.
+    /// Returns true if a turn that was read up to some record must be replayed from its first record.
     pub(super) fn needs_replay(&self, turn: canon::TurnId) -> bool {
         self.state().again.contains(&TurnId::from(&turn))
     }
 
-    /// What a record tells.
+    /// Applies the events of a record.
     pub(super) fn apply_events(&self, events: &[StreamEvent]) {
         self.write(|state| events.iter().for_each(|event| state.process(event, false)));
     }
@@ -446,63 +447,63 @@ impl RunFeed {
         self.write(|state| state.kept_from = state.kept_from.max(seq));
     }
 
-    /// What a record does.
+    /// Applies the effects of a record.
     pub(super) fn apply_record(&self, seq: Seq, steps: Vec<RecordEffect>, over: bool) {
         self.write(|state| {
             state.newest = state.newest.max(seq);
-            // One that failed may be gone on with.
+            // A failed run may be resumed.
             state.over &= over;
             state.steps.extend(steps);
             state.advance();
         });
     }
 
-    /// Its records cannot be read any more.
+    /// Records that the run's records cannot be read any more.
     pub(super) fn mark_failed(&self) {
         self.write(|state| state.failed = true);
     }
 }
 
-/// Where a viewer begins.
+/// The position at which a viewer begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartPosition {
-    /// With all that is kept.
+    /// At everything that is kept.
     Start,
-    /// Behind this place.
+    /// After this sequence number.
     After(Seq),
-    /// With what is open.
+    /// At the open turns.
     Tail,
 }
 
-/// A place that nothing is kept of any more.
+/// The error for a position that is no longer kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StaleCursor {
-    /// The oldest place from which all is kept.
+    /// The oldest sequence number from which everything is kept.
     pub(crate) oldest: Seq,
 }
 
-/// What comes next for a viewer.
+/// The next step of a viewer.
 #[derive(Debug)]
 pub(crate) enum Next {
     Line(Arc<FeedEvent>),
-    /// Nothing yet; at the latest then there may be.
+    /// Nothing yet; wait for a change, at most until this time.
     Wait(Option<Instant>),
     /// The run has ended, and all of it was shown.
     Over,
-    /// What it has not seen is gone.
+    /// Events that the viewer has not seen are gone.
     Behind,
 }
 
-/// A place on a board.
+/// The position of a viewer in a feed.
 #[derive(Debug)]
 pub(crate) struct FeedCursor {
     board: Arc<RunFeed>,
     written: watch::Receiver<u64>,
     replay: VecDeque<Entry>,
     seen: u64,
-    /// When items that are not complete were last sent.
+    /// The times at which incomplete items were last sent.
     sent: HashMap<ItemId, Instant>,
-    /// Items that are to be sent again, not before this.
+    /// Items to send again, each not before its time.
     deferred: HashMap<ItemId, (Entry, Instant)>,
 }
 
@@ -513,7 +514,7 @@ impl FeedCursor {
         Self { board, written, replay: VecDeque::new(), seen: 0, sent: HashMap::new(), deferred: HashMap::new() }
     }
 
-    /// Waits until the records up to `seq` are on the board; says whether they are.
+    /// Waits until the records up to `seq` are in the feed. Returns false if the reader failed.
     pub(crate) async fn wait_for_record(&mut self, seq: Seq) -> bool {
         loop {
             {
@@ -528,7 +529,7 @@ impl FeedCursor {
         }
     }
 
-    /// Whether the run has ended, and whoever is at this place has seen that.
+    /// Returns true if the run has ended and its end is not after `seq`.
     pub(crate) fn is_over_after(&self, seq: Seq) -> bool {
         let state = self.board.state();
         let last = state.runs.back().and_then(|version| state.order.get(version));
@@ -539,7 +540,7 @@ impl FeedCursor {
         state.over && ended.is_some_and(|ended| seq >= ended)
     }
 
-    /// Begins, or goes on after it fell behind.
+    /// Starts at a position, or continues after the viewer fell behind.
     pub(crate) fn resume(&mut self, from: StartPosition) -> Result<(), StaleCursor> {
         let state = self.board.state();
         let after = match from {
@@ -617,7 +618,7 @@ impl FeedCursor {
         Next::Wait(tick.into_iter().chain(again).min())
     }
 
-    /// Returns when there may be something new, or at this time.
+    /// Waits for a change, at most until this time.
     pub(crate) async fn wait_for_change(&mut self, until: Option<Instant>) {
         let until = async {
             match until {
@@ -626,7 +627,7 @@ impl FeedCursor {
             }
         };
         tokio::select! {
-            // The board lives as long as this.
+            // The feed lives as long as this cursor.
             _ = self.written.changed() => {}
             () = until => {
                 let due = {
@@ -653,7 +654,7 @@ impl Drop for FeedCursor {
     }
 }
 
-/// Notes when an item was sent that is not complete.
+/// Records the time at which an incomplete item was sent.
 fn note(sent: &mut HashMap<ItemId, Instant>, line: &FeedEvent, now: Instant) {
     let Some(upsert) = line.upsert() else { return };
     if upsert.status.is_final() {
@@ -663,7 +664,7 @@ fn note(sent: &mut HashMap<ItemId, Instant>, line: &FeedEvent, now: Instant) {
     }
 }
 
-/// When an item that is not complete may be sent again: the longer it is, the later.
+/// Returns the time at which an incomplete item may be sent again: the longer the item, the later.
 fn wait(sent: &HashMap<ItemId, Instant>, line: &FeedEvent) -> Option<(ItemId, Instant)> {
     let upsert = line.upsert().filter(|upsert| !upsert.status.is_final())?;
     let last = sent.get(&upsert.item_id)?;

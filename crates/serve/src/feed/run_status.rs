@@ -1,4 +1,4 @@
-//! Where does a run stand, by its records?
+//! What is the state of a run, according to its records?
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use cantrip_service::cantrip::loom::{
 use cantrip_service::cantrip::reply::{AnyCode, codes};
 use serde_json::{Map, Value, json};
 
-/// What the records of a run say about it as a whole, up to the last one taken.
+/// The state of a run up to the last record read.
 #[derive(Debug)]
 pub(super) struct RunStatus {
     run: RunId,
     root: Option<EntityId>,
     root_cast: Option<CastId>,
-    /// A predict is over when it is closed, not when its cast is: what comes out of that is looked at first.
+    /// True for a predict. It has ended when it is closed, not when its cast has ended: the output is validated first.
     predicts: bool,
-    /// How the cast of a predict answered.
+    /// The way in which the cast of a predict answered.
     answered: Option<EndedBy>,
-    /// Calls that wait for a person, as they were asked for.
+    /// The calls that wait for an approval, as requested.
     approvals: BTreeMap<String, Map<String, Value>>,
     parked: Option<ParkReason>,
     ended: Option<RunEnding>,
@@ -35,13 +35,13 @@ struct RunEnding {
     answered_by: Option<EndedBy>,
 }
 
-/// What a record did to it.
+/// The effect of a record on the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     None,
-    /// It stands otherwise now.
+    /// The state of the run changed.
     State,
-    /// It is over.
+    /// The run has ended.
     Over,
 }
 
@@ -65,7 +65,7 @@ impl RunStatus {
         self.ended.is_some()
     }
 
-    /// How its root answered.
+    /// Returns the way in which the root answered.
     pub(super) fn answered_by(&self) -> Option<EndedBy> {
         self.ended.as_ref()?.answered_by
     }
@@ -77,7 +77,7 @@ impl RunStatus {
             self.predicts = opening.kind == RunKind::Predict;
         }
         let before = (self.state(), self.approvals.len(), self.parked);
-        // Whoever goes on with it writes something.
+        // A process that resumes the run writes a record.
         let annotates = record.kind.annotates();
         if !annotates {
             self.parked = None;
@@ -119,7 +119,7 @@ impl RunStatus {
             | Event::Fold(_)
             | Event::End(_)
             | Event::Reward(_) => {
-                // A run that failed is gone on with.
+                // A failed run is resumed.
                 if !annotates && self.ended.as_ref().is_some_and(|ended| ended.state == "failed") {
                     self.ended = None;
                 }
@@ -172,7 +172,7 @@ impl RunStatus {
         }
     }
 
-    /// All of it, as a viewer is told.
+    /// Serializes the state for viewers.
     pub(super) fn to_json(&self, answer: Option<String>) -> Value {
         let mut told = json!({"runId": self.run, "state": self.state()});
         let reason = match (&self.ended, self.parked) {

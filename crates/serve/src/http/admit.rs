@@ -1,7 +1,8 @@
-//! Who is let in, and in what order is that asked?
+//! Which requests are admitted, and in what order are they checked?
 //!
-//! First whether the request was meant for this server at all: a page in a browser may send requests to loopback under a
-//! name of its own, and must not be taken for the person who sits there. Then who asks. Only then is anything read.
+//! The first check is whether the request was meant for this server at all: a page in a browser may send requests to
+//! loopback under another host name, and must not be mistaken for the local user. The second check is authentication.
+//! Only then is anything read.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -21,10 +22,10 @@ use super::answer::{Answer, AnswerCode};
 use super::chat;
 use super::tokens::Bearer;
 
-/// The one route that says nothing about anybody.
+/// The only route that reveals nothing about any owner.
 pub(super) const HEALTH: &str = "/healthz";
 
-/// Lets requests in to these routes.
+/// Adds the admission checks to these routes.
 pub(super) fn with_admission(router: Router<HttpServer>, http: HttpServer) -> Router<HttpServer> {
     router.fallback(no_route).method_not_allowed_fallback(no_method).layer(from_fn_with_state(http, admit))
 }
@@ -45,7 +46,7 @@ async fn admit(State(http): State<HttpServer>, request: Request, next: Next) -> 
     with_context(context, Box::pin(handle_request(http, request, next))).await
 }
 
-/// The span of another system that sent the request, if it says so.
+/// Returns the span of another system that sent the request, if its headers name one.
 fn parent_trace(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     TraceContext::parse(text("traceparent")?, text("tracestate"))
@@ -85,14 +86,14 @@ async fn handle_request(http: HttpServer, mut request: Request, next: Next) -> R
     response
 }
 
-/// Handles it, among no more others than may be, and outlives a handler that panics.
+/// Handles the request within the limit of concurrent requests, and survives a handler that panics.
 async fn run_handler(http: &HttpServer, request: Request, next: Next) -> Response<Body> {
     if http.is_stopping() {
         return Answer::of(http.refusal_reply(codes::overloaded("the server is stopping").into()).await)
             .into_response();
     }
     let Ok(_permit) = http.0.under_way.try_acquire() else {
-        let refusal = codes::overloaded("as many requests are under way as may be");
+        let refusal = codes::overloaded("too many requests at once; try again later");
         return Answer::of(http.refusal_reply(refusal.into()).await).into_response();
     };
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
@@ -101,7 +102,7 @@ async fn run_handler(http: &HttpServer, request: Request, next: Next) -> Respons
     }
 }
 
-/// Whose request it is.
+/// Returns the owner of the request.
 fn authenticate(http: &HttpServer, request: &Request) -> Result<Bearer, Refusal> {
     match &http.options().tokens {
         Some(_) if request.uri().path() == HEALTH => Ok(Bearer::local()),
@@ -123,7 +124,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The host that the request was meant for, or the page that sent it, where that is not loopback.
+/// Returns the target host or the page that sent the request, if that is not loopback.
 fn foreign_origin(request: &Request) -> Option<String> {
     let headers = request.headers();
     let host = match request.uri().authority() {
@@ -138,7 +139,8 @@ fn foreign_origin(request: &Request) -> Option<String> {
     (!is_loopback(page)).then(|| origin.to_owned())
 }
 
-/// Whether a host, with its port, is a name of loopback itself: no name that someone else answers for.
+/// Returns true if a host, with its port, is a loopback name or address: not a name that another server could answer
+/// for.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! A reply as it goes over HTTP: its envelope, with the status that follows from its type and code.
+//! A reply over HTTP: its envelope, with the status that follows from its type and code.
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
@@ -6,15 +6,15 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use cantrip_service::cantrip::reply::{AnyCode, Envelope, GuardedReply};
 
-/// What a handler answers with.
+/// The response of a handler.
 #[derive(Debug)]
 pub(super) struct Answer {
     envelope: Envelope,
-    /// Where HTTP has a word of its own for it.
+    /// A status that replaces the one derived from the reply.
     status: Option<StatusCode>,
 }
 
-/// What an answer says, for whoever counts answers or says them in other words.
+/// The code and message of a response, for metrics and for other formats.
 #[derive(Debug, Clone)]
 pub(super) struct AnswerCode {
     pub(super) code: AnyCode,
@@ -50,7 +50,7 @@ impl IntoResponse for Answer {
         *response.status_mut() = status.unwrap_or(by_code);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        // What a run says today is not what it says tomorrow.
+        // The state of a run changes, so responses must not be cached.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(delay) = envelope.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));

@@ -1,4 +1,4 @@
-//! A spell is cast: at once a run's id, or its answer for whoever waits.
+//! Casting a spell: returns the run's id at once, or the answer if the client waits.
 
 use axum::extract::State;
 use cantrip_service::CastRequest;
@@ -22,24 +22,25 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.post("/v1/casts", cast, about);
 }
 
-/// A spell and what it is to do.
+/// A spell and its task.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Casting {
-    /// The name of the spell: see `/v1/spells`.
+    /// The name of the spell. `/v1/spells` lists them.
     spell: String,
-    /// What is to be done.
+    /// The task.
     intent: String,
-    /// Data that the entity finds as `context`.
+    /// Data for the entity, which it can read as `context`.
     context: Option<Value>,
-    /// At most so much money, as in `0.50 USD`.
+    /// The maximum cost, as in `0.50 USD`.
     budget: Option<String>,
-    /// Answer when it has come to rest, and not when it has begun.
+    /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
+    /// returned at once.
     #[serde(default)]
     wait: bool,
 }
 
-/// Money as a person writes it.
+/// Parses money as people write it.
 pub(super) fn money(written: Option<&str>) -> Result<Option<Money>, Refusal> {
     let parse = |text: &str| {
         text.parse::<Money>().map_err(|fault| codes::schema("the body", "/budget", fault.to_string()).into())
@@ -58,7 +59,7 @@ async fn cast(State(http): State<HttpServer>, caller: Caller, JsonBody(casting):
     started_or_finished(&http, &caller, begun, wait).await
 }
 
-/// What a run that was begun answers with: its reply for whoever waits, else what it is called.
+/// Returns the response for a started run: its reply if the client waits, else its id.
 pub(super) async fn started_or_finished(http: &HttpServer, caller: &Caller, begun: StartedCast, wait: bool) -> Answer {
     let Some(run) = begun.run.filter(|_| !wait) else {
         let CastReply { guarded, .. } = begun.reply().await;

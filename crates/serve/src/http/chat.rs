@@ -1,8 +1,8 @@
-//! A spell as if it were a model: the two routes that chat clients know, in OpenAI's shape.
+//! A spell as if it were a model: the two routes that chat clients know, in OpenAI's format.
 //!
-//! What the entity says, and its answer, is the message's content. What it thinks, and every gate it calls with what came of
-//! it, is `reasoning_content`, which chat clients show apart and leave out of the conversation. A client that goes away has
-//! changed its mind, as it has with a model: the run is cancelled.
+//! The messages of the entity and its answer become the message content. Its thinking, and every gate call with its
+//! result, become `reasoning_content`, which chat clients show separately and leave out of the conversation. If a
+//! client disconnects, the run is cancelled, as a request to a model would be.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -37,22 +37,27 @@ const MODELS: &str = "/v1/models";
 pub(super) fn routes(routes: &mut Routes) {
     let about = routes.doc(
         "create_chat_completion",
-        "Talk to a spell as if it were a model.",
+        "Chat with a spell as if it were a model, in OpenAI's format.",
         ResponseKind::Text("application/json"),
         &[200, 403, 404, 502],
     );
     let about = routes.with_body::<Completion>(about);
     routes.post(CHAT, complete, about);
-    let about = routes.doc("list_models", "List the spells as models.", ResponseKind::Text("application/json"), &[200]);
+    let about = routes.doc(
+        "list_models",
+        "List the spells as models, in OpenAI's format.",
+        ResponseKind::Text("application/json"),
+        &[200],
+    );
     routes.get(MODELS, models, about);
 }
 
-/// Whether a path is one of those that speak as OpenAI does.
+/// Returns true if a path is one of the OpenAI-compatible routes.
 pub(super) fn is_chat_path(path: &str) -> bool {
     path == CHAT || path == MODELS
 }
 
-/// A refusal in that shape.
+/// Returns a refusal in OpenAI's format.
 pub(super) fn error(refused: &AnswerCode) -> Value {
     let kind = match refused.code.reply_type() {
         _ if refused.code == codes::UNAUTHENTICATED.any() => "authentication_error",
@@ -63,13 +68,14 @@ pub(super) fn error(refused: &AnswerCode) -> Value {
     json!({"error": {"message": refused.message, "type": kind, "param": null, "code": refused.code}})
 }
 
-/// What a chat client sends. Whatever else it sends is for a model, and the spell has settled it.
+/// The request of a chat client. Other fields, such as sampling settings, are ignored: the spell defines them.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Completion {
     /// The name of the spell.
     model: String,
-    /// The conversation; the last message is what is to be done now.
+    /// The conversation. The last message is the task and must be the user's.
     messages: Vec<Message>,
+    /// Whether the answer is streamed as server-sent events; false by default.
     #[serde(default)]
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -123,7 +129,7 @@ impl Message {
     }
 }
 
-/// What is to be done: the last message, and before it what was said before.
+/// Returns the intent: the last message, preceded by the earlier conversation.
 fn intent(messages: &[Message]) -> Result<String, Refusal> {
     let mut texts = Vec::new();
     for (place, message) in messages.iter().enumerate() {
@@ -143,7 +149,7 @@ fn intent(messages: &[Message]) -> Result<String, Refusal> {
     Ok(format!("The conversation so far:\n\n{}\n\nThe user says now:\n\n{last}", said.join("\n\n")))
 }
 
-/// Ends a run when whoever asked for it is gone.
+/// Cancels a run when the client that asked for it is gone.
 struct CancelOnDrop {
     cancel: Cancel,
     over: bool,
@@ -205,7 +211,7 @@ async fn complete(
     }
 }
 
-/// What every answer and every piece of one begins with.
+/// The fields that every response and every chunk begin with.
 struct CompletionHead {
     id: String,
     created: i64,
@@ -228,7 +234,7 @@ impl CompletionHead {
     }
 }
 
-/// What a run came to, as a message: its text and why it ended; or the refusal.
+/// Returns the text and the usage of a finished run, or the refusal.
 fn message(run: RunId, reply: CastReply) -> Result<(String, Option<Value>), Box<Envelope>> {
     let usage = reply.outcome.as_ref().map(usage);
     if let Some(Outcome { ending: Ending::Terminated { result, .. }, .. }) = &reply.outcome {
@@ -284,7 +290,7 @@ fn stream_response(telling: ChatStream) -> Response<Body> {
     response
 }
 
-/// How far an answer has been told.
+/// The progress of a streamed answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Opens,
@@ -294,7 +300,7 @@ enum Stage {
     Over,
 }
 
-/// An answer that is told piece by piece.
+/// A streamed answer.
 struct ChatStream {
     head: CompletionHead,
     run: RunId,
@@ -302,13 +308,13 @@ struct ChatStream {
     begun: Option<StartedCast>,
     patience: CancelOnDrop,
     redactor: Redactor,
-    /// What was sent of each item.
+    /// The text that was sent for each item.
     sent: HashMap<ItemId, String>,
-    /// Calls whose outcome was told.
+    /// The calls whose result was sent.
     told: HashSet<ItemId>,
-    /// Turns of children: what they do is told, what they say is not.
+    /// The turns of children: their calls are sent, their messages are not.
     children: HashSet<TurnId>,
-    /// Whether something was said before.
+    /// True if some content was sent before.
     said: bool,
     usage: bool,
     stage: Stage,
@@ -342,7 +348,7 @@ impl ChatStream {
         }
     }
 
-    /// The answer, or what stands in its place.
+    /// Returns the answer, or the error in its place.
     async fn end(&mut self) -> Bytes {
         let Some(begun) = self.begun.take() else { return Bytes::new() };
         let reply = begun.reply().await;
@@ -350,7 +356,7 @@ impl ChatStream {
         match message(self.run, reply) {
             Ok((answer, usage)) => {
                 let mut text = Vec::new();
-                // An answer that was said is not said twice.
+                // An answer that was already sent as a message is not sent again.
                 if !self.sent.values().any(|said| *said == answer) {
                     let gap = if self.said { "\n\n" } else { "" };
                     text.extend_from_slice(&piece(
@@ -373,7 +379,7 @@ impl ChatStream {
         }
     }
 
-    /// What an emission adds, if a chat client is to see it.
+    /// Returns the delta of an emission, if a chat client should see it.
     fn delta(&mut self, emission: Emission) -> Option<Value> {
         match emission {
             Emission::Turn(TurnEvent::Started { turn_id, child, .. }) => {
@@ -390,7 +396,7 @@ impl ChatStream {
     fn item_delta(&mut self, upsert: &Upsert) -> Option<Value> {
         let of_child = self.children.contains(&upsert.turn_id);
         match &upsert.item {
-            // The answer is told at the end.
+            // The answer is sent at the end.
             Item::Message { .. } if upsert.item_id.as_str().ends_with("/answer") => None,
             Item::Message { content, origin: Origin::Agent } if !of_child => {
                 let first = !self.sent.contains_key(&upsert.item_id);
@@ -408,7 +414,8 @@ impl ChatStream {
         }
     }
 
-    /// What of a text was not sent yet. Text that was replaced stays as it was sent: a chat cannot take it back.
+    /// Returns the part of a text that was not sent yet. Text that was replaced stays as it was sent: a chat cannot
+    /// take it back.
     fn suffix(&mut self, item: &ItemId, content: &Text) -> Option<String> {
         let text: String = content.segments().collect();
         let text = self.redactor.redact_text(&text).into_owned();
@@ -418,7 +425,7 @@ impl ChatStream {
         Some(more)
     }
 
-    /// A call, once it has its outcome.
+    /// Returns the delta of a call once it has its result.
     fn call_delta(&mut self, upsert: &Upsert, call: &ToolCall, of_child: bool) -> Option<Value> {
         let output = call.output.as_ref()?;
         if call.name.as_str() == "done" || !self.told.insert(upsert.item_id.clone()) {

@@ -63,18 +63,23 @@ pub(super) fn routes(routes: &mut Routes) {
         routes.doc("publish_signature", "Publish a signature, as an operator.", ResponseKind::Envelope, &[201, 403]);
     let about = routes.with_body::<Publishing>(about);
     routes.post("/v1/signatures", publish, about);
-    let about = routes.doc("get_signature", "Show a signature with what serves it.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc(
+        "get_signature",
+        "Show a signature with the artifacts that serve it.",
+        ResponseKind::Envelope,
+        &[200],
+    );
     let about = routes.with_path(about, &SIGNATURE);
     routes.get("/v1/signatures/{id}", signature, about);
     let about = routes.doc(
         "predict",
-        "Ask a signature's model about an input.",
+        "Run a predict: one model call by a signature.",
         ResponseKind::Envelope,
         &[200, 202, 403, 404, 502],
     );
     let about = routes.with_body::<Asking>(about);
     routes.post("/v1/predict", predict, about);
-    let about = routes.doc("list_receipts", "List receipts, the latest first.", ResponseKind::Envelope, &[200, 404]);
+    let about = routes.doc("list_receipts", "List receipts, newest first.", ResponseKind::Envelope, &[200, 404]);
     let about = routes.with_query::<Receipts>(about);
     routes.get("/v1/receipts", receipts, about);
     let about = routes.doc("get_receipt", "Show a receipt.", ResponseKind::Envelope, &[200]);
@@ -95,20 +100,25 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.with_query::<Artifacts>(about);
     routes.get("/v1/artifacts", artifacts, about);
     let about =
-        routes.doc("add_artifact", "Keep an artifact, as an operator.", ResponseKind::Envelope, &[201, 403, 404]);
+        routes.doc("add_artifact", "Add an artifact, as an operator.", ResponseKind::Envelope, &[201, 403, 404]);
     let about = routes.with_body::<Keeping>(about);
     routes.post("/v1/artifacts", add_artifact, about);
-    let about = routes.doc("get_artifact", "Show an artifact with how it came to be.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("get_artifact", "Show an artifact with its provenance.", ResponseKind::Envelope, &[200]);
     let about = routes.with_path(about, &[("id", "the id of an artifact")]);
     routes.get("/v1/artifacts/{id}", artifact, about);
     let about = routes.doc("list_pointers", "List the pointers.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/pointers", pointers, about);
-    let about = routes.doc("get_pointer", "Show what a signature's callers get.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc(
+        "get_pointer",
+        "Show a pointer: the artifacts that a signature's callers get.",
+        ResponseKind::Envelope,
+        &[200],
+    );
     let about = routes.with_path(about, &SIGNATURE);
     routes.get("/v1/pointers/{id}", pointer, about);
     let about = routes.doc(
         "change_pointer",
-        "Set, try, promote or roll back what a signature's callers get, as an operator.",
+        "Change a pointer: set, canary, clear, promote or roll back, as an operator.",
         ResponseKind::Envelope,
         &[200, 403],
     );
@@ -117,7 +127,7 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.post("/v1/pointers/{id}", repoint, about);
     let about = routes.doc(
         "list_pointer_audits",
-        "List what was done to a pointer, oldest first.",
+        "List the changes of a pointer, oldest first.",
         ResponseKind::Envelope,
         &[200],
     );
@@ -126,7 +136,7 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.get("/v1/pointers/{id}/audits", audits, about);
 }
 
-/// What something is called, or that there is no such thing.
+/// Parses an id; invalid text is answered with NotFound.
 pub(super) fn parse_id<T: ResourceId>(named: &str) -> Result<T, Refusal> {
     named.parse().map_err(|_| codes::not_found(T::KIND, named).into())
 }
@@ -139,11 +149,11 @@ async fn signature(caller: Caller, PathId(id): PathId<SignatureId>) -> Answer {
     caller.service.signature(&id).await.into()
 }
 
-/// A signature that is to be published.
+/// A signature to publish.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Publishing {
-    /// Its definition, as TOML; what it would read from files stands in it.
+    /// The definition, as TOML. It must not refer to files: their content is written inline.
     definition: String,
 }
 
@@ -157,34 +167,34 @@ async fn publish(State(http): State<HttpServer>, caller: Caller, JsonBody(publis
     }
 }
 
-/// What is asked of a signature.
+/// The signature, the input and the options of a predict.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Asking {
     /// The id of the signature.
     signature: String,
-    /// What goes in, by the signature's schema.
+    /// The input, which must match the signature's input schema.
     input: Value,
-    /// This artifact, not what is served.
+    /// The id of an artifact to use instead of the one that is served.
     artifact: Option<String>,
-    /// Another crystal than the artifact names.
+    /// A crystal to use instead of the artifact's.
     crystal: Option<String>,
-    /// It costs no more than this, as in `0.05 USD`.
+    /// The maximum cost, as in `0.05 USD`.
     budget: Option<String>,
-    /// The same key with the same request is answered once.
+    /// An idempotency key: the same key with the same request is executed once.
     idempotency_key: Option<String>,
-    /// What the caller is counted by where a canary is on trial, before its run, thread, agent and owner.
+    /// The key that assigns the caller to a canary. It takes precedence over its run, thread, agent and owner.
     canary_key: Option<String>,
-    /// The caller's run, of whatever system: where a canary is on trial, each run is counted on its own.
+    /// The caller's run, in any system. A canary assigns each run separately.
     run_id: Option<String>,
-    /// The entity whose conversation the caller is in.
+    /// The id of the entity in whose conversation the caller is.
     thread_id: Option<String>,
-    /// The agent that calls, which a canary counts by where no key, run or thread is given.
+    /// The calling agent. A canary assigns by it if no key, run or thread is given.
     autopilot_id: Option<String>,
-    /// How often an output that does not fit may be mended.
+    /// The maximum number of repair attempts for an output that does not match the schema.
     #[schemars(range(max = 3))]
     repairs: Option<u8>,
-    /// It takes no longer than this.
+    /// The timeout in seconds; 120 by default.
     #[schemars(range(min = 1, max = 3600))]
     timeout_seconds: Option<u64>,
 }
@@ -218,7 +228,7 @@ async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Resu
     }
     let predictor = http.host().spell_catalog().predictor(&caller.service).await?;
     let input = asking.input;
-    // Whoever goes away has asked all the same: it runs on, and its key finds it.
+    // The predict continues if the client disconnects: a request with the same key finds it.
     let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });
     match asked.await {
         Ok(PredictReply { guarded, .. }) => Ok(guarded),
@@ -226,17 +236,17 @@ async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Resu
     }
 }
 
-/// Which receipts are wanted.
+/// A filter for receipts, and the page.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Receipts {
-    /// Of this run.
+    /// Only receipts of this run.
     run: Option<String>,
-    /// Of this signature.
+    /// Only receipts of this signature.
     signature: Option<String>,
-    /// What comes behind this place: `next` of the page before.
+    /// The cursor of the page: `next` of the previous page.
     after: Option<u64>,
-    /// At most so many.
+    /// The maximum number of items on a page; 50 by default.
     #[schemars(range(min = 1, max = 1000))]
     most: Option<usize>,
 }
@@ -268,15 +278,15 @@ async fn trace(caller: Caller, PathId(TraceReference(reference)): PathId<TraceRe
     caller.service.trace(&TraceName::Reference(reference), TraceContent::Redacted).await.into()
 }
 
-/// Which artifacts are wanted.
+/// A filter for artifacts, and the page.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Artifacts {
-    /// Of this signature.
+    /// Only artifacts of this signature.
     signature: Option<String>,
-    /// What comes behind this place: `next` of the page before.
+    /// The cursor of the page: `next` of the previous page.
     after: Option<u64>,
-    /// At most so many.
+    /// The maximum number of items on a page; 50 by default.
     #[schemars(range(min = 1, max = 1000))]
     most: Option<usize>,
 }
@@ -294,16 +304,17 @@ async fn artifacts(
     http.answer(listed.await).await
 }
 
-/// An artifact that is to be kept.
+/// An artifact to add.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Keeping {
-    /// The id of the signature it is for.
+    /// The id of the artifact's signature.
     signature: String,
-    /// Its instructions, demos and parameters.
+    /// The artifact: its instructions, demos and parameters.
     artifact: Value,
-    /// What it was made from.
+    /// The id of the artifact from which it was made.
     parent: Option<String>,
+    /// A note that is recorded with it.
     note: Option<String>,
 }
 
@@ -347,40 +358,46 @@ async fn audits(
 enum Way {
     /// Serve `artifact` to everyone.
     Set,
-    /// Serve `artifact` to `percent` of a hundred callers.
+    /// Serve `artifact` to `percent` percent of the callers.
     Canary,
-    /// No canary any more.
+    /// Remove the canary.
     Clear,
-    /// Serve `artifact`, or else the canary, to everyone, if `evaluation` speaks for it; past that gate only if `forced`
-    /// for a reason.
+    /// Serve `artifact`, or by default the canary, to everyone. It needs an `evaluation` that supports it, or `forced`
+    /// with a `reason`.
     Promote,
-    /// Undo the last change that still stands.
+    /// Undo the last change that is still in effect.
     Rollback,
 }
 
-/// What is to be done with a pointer.
+/// A change of a pointer.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Moving {
+    /// The kind of the change.
     change: Way,
+    /// The id of an artifact; `set` and `canary` need it.
     artifact: Option<String>,
+    /// The percentage of callers that get the canary; `canary` needs it, and 0 stops the canary at once.
     #[schemars(range(max = 100))]
     percent: Option<u8>,
-    /// Throws all keys anew.
+    /// A new rollout seed for `set`, which assigns all keys anew; by default the seed stays.
     seed: Option<String>,
+    /// Promote without the support of an evaluation; this needs a `reason`.
     #[serde(default)]
     forced: bool,
-    /// The report that speaks for what is promoted; the audit keeps it.
+    /// The report of the evaluation that supports the promotion. It is recorded in the audit.
     #[serde(default)]
     #[schemars(schema_with = "report")]
     evaluation: Option<Value>,
-    /// Of what is promoted: not worse, by a margin of 0.02, is enough.
+    /// For a promotion: it is enough that the artifact is not worse, by a margin of 0.02.
     #[serde(default)]
     not_worse: bool,
-    /// What a call of what is promoted may cost, of a hundred of what one costs now; 125 unless it is given.
+    /// For a promotion: the maximum cost of a call, in percent of the current cost; 125 by default.
     cost_percent: Option<u64>,
-    /// The version it was looked at in; the one that stands there now unless it is given.
+    /// The version of the pointer that the change expects; by default the current one. 0 means that there is no pointer
+    /// yet.
     expected_version: Option<u64>,
+    /// The reason, which is recorded in the audit.
     reason: Option<String>,
 }
 
@@ -412,7 +429,7 @@ async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -
         expected_version,
         reason,
     } = moving;
-    // Whoever shows a report means it to count.
+    // A report that would be ignored is refused.
     if change != Way::Promote && evaluation.is_some() {
         return Err(codes::schema("the body", "/evaluation", "only promoting asks for one").into());
     }

@@ -1,4 +1,4 @@
-//! Entities that live on between what they are sent.
+//! Entities that stay alive between intents.
 
 use axum::extract::State;
 use cantrip_service::CastRequest;
@@ -18,7 +18,7 @@ const ENTITY: [(&str, &str); 1] = [("id", "the id of an entity")];
 pub(super) fn routes(routes: &mut Routes) {
     let about = routes.doc(
         "summon_entity",
-        "Summon an entity that waits to be sent something.",
+        "Summon an entity that waits for its first intent.",
         ResponseKind::Envelope,
         &[201, 403, 404],
     );
@@ -32,23 +32,27 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.with_path(about, &ENTITY);
     routes.get("/v1/entities/{id}/casts", casts, about);
     let about =
-        routes.doc("send_to_entity", "Send an entity a further intent.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+        routes.doc("send_to_entity", "Send an intent to an entity.", ResponseKind::Envelope, &[200, 202, 403, 502]);
     let about = routes.with_path(about, &ENTITY);
     let about = routes.with_body::<Sending>(about);
     routes.post("/v1/entities/{id}/send", send, about);
-    let about =
-        routes.doc("dispose_entity", "Give up an entity's sandbox. Its thread stays.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc(
+        "dispose_entity",
+        "Dispose of an entity's sandbox. Its thread is kept.",
+        ResponseKind::Envelope,
+        &[200],
+    );
     let about = routes.with_path(about, &ENTITY);
     routes.post("/v1/entities/{id}/dispose", dispose, about);
 }
 
-/// A spell whose entity is to live on.
+/// The spell of an entity that stays alive between casts.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Summoning {
-    /// The name of the spell: see `/v1/spells`.
+    /// The name of the spell. `/v1/spells` lists them.
     spell: String,
-    /// Data that the entity finds as `context`.
+    /// Data for the entity, which it can read as `context`.
     context: Option<Value>,
 }
 
@@ -68,15 +72,16 @@ async fn casts(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
     caller.service.casts(entity).await.into()
 }
 
-/// What an entity is sent.
+/// The next task of an entity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Sending {
-    /// What is to be done now.
+    /// The task.
     intent: String,
-    /// At most so much money, as in `0.50 USD`.
+    /// The maximum cost, as in `0.50 USD`.
     budget: Option<String>,
-    /// Answer when it has come to rest, and not when it has begun.
+    /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
+    /// returned at once.
     #[serde(default)]
     wait: bool,
 }

@@ -1,4 +1,4 @@
-//! What a request says: its body, its query, the ids in its path, and who sent it.
+//! The parts of a request: its body, its query, the ids in its path, and its sender.
 
 use std::str::FromStr;
 
@@ -22,7 +22,7 @@ use super::answer::Answer;
 use super::tokens::Bearer;
 use crate::limits::{BODY_BYTES_MAX, LISTED_ITEMS_DEFAULT, LISTED_ITEMS_MAX};
 
-/// Who sent the request.
+/// The sender of the request.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) owner: Actor,
@@ -35,13 +35,13 @@ impl FromRequestParts<HttpServer> for Caller {
     async fn from_request_parts(parts: &mut Parts, http: &HttpServer) -> Result<Self, Answer> {
         match parts.extensions.get::<Bearer>() {
             Some(bearer) => Ok(Self { owner: bearer.owner.clone(), service: http.host().service_of(bearer) }),
-            // Nobody comes here without having been let in.
+            // Every admitted request has a bearer.
             None => Err(http.refusal_reply(codes::unauthenticated().into()).await.into()),
         }
     }
 }
 
-/// The body, as JSON of this shape. None at all is an empty object.
+/// The body, as JSON of this type. A missing body is an empty object.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub(super) T);
 
@@ -69,7 +69,7 @@ fn is_json(parts: &Parts) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// The body, once all of it is there; it is neither too long nor too slow.
+/// Reads the complete body, within its limits of length and time.
 pub(super) async fn read_body(http: &HttpServer, parts: &Parts, body: Body) -> Result<Vec<u8>, Answer> {
     match tokio::time::timeout(http.options().body, collect_body(parts, body)).await {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -110,7 +110,7 @@ fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     deserialize_as("the body", value)
 }
 
-/// A value of this shape, or where it has another.
+/// Deserializes a value, or returns the path at which it does not match the type.
 pub(super) fn deserialize_as<T: DeserializeOwned>(subject: &str, value: serde_json::Value) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(value).map_err(|fault| {
         let path: String = fault.path().iter().map(segment).collect();
@@ -118,7 +118,7 @@ pub(super) fn deserialize_as<T: DeserializeOwned>(subject: &str, value: serde_js
     })
 }
 
-/// A step of a JSON Pointer.
+/// Returns a segment of a JSON Pointer.
 fn segment(step: &serde_path_to_error::Segment) -> String {
     use serde_path_to_error::Segment;
     match step {
@@ -129,7 +129,7 @@ fn segment(step: &serde_path_to_error::Segment) -> String {
     }
 }
 
-/// The query, of this shape.
+/// The query, as a value of this type.
 #[derive(Debug)]
 pub(super) struct QueryParams<T>(pub(super) T);
 
@@ -147,7 +147,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<HttpServer> for QueryParams<T>
     }
 }
 
-/// What a path can name, and what it is called when there is none.
+/// An id that a path can contain, with the name of its kind for NotFound replies.
 pub(super) trait ResourceId: FromStr {
     const KIND: &'static str;
 }
@@ -168,7 +168,7 @@ impl ResourceId for LoomId {
     const KIND: &'static str = "loom";
 }
 
-/// The id in the path. What is none names nothing.
+/// The id in the path. Invalid text is answered with NotFound.
 #[derive(Debug)]
 pub(super) struct PathId<T>(pub(super) T);
 
@@ -185,13 +185,13 @@ impl<T: ResourceId + Send> FromRequestParts<HttpServer> for PathId<T> {
     }
 }
 
-/// Which part of a list is wanted.
+/// The page of a list.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paging {
-    /// What comes behind this place: `next` of the page before.
+    /// The cursor of the page: `next` of the previous page.
     pub(super) after: Option<u64>,
-    /// At most so many.
+    /// The maximum number of items on a page; 50 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub(super) most: Option<usize>,
 }

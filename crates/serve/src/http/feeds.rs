@@ -1,8 +1,8 @@
-//! The two feeds of a run, as server-sent events: what a viewer is to see, and the records themselves.
+//! The two feeds of a run, as server-sent events: the events for viewers, and the records themselves.
 //!
-//! Both can be left and taken up again anywhere: an id in them is a place in the run's journal, which every process reads
-//! alike. Neither holds anything for a client that does not read: the one looks at the run's board, the other at the
-//! journal, when the client can be written to.
+//! Both can be interrupted and resumed anywhere: an event id is a sequence number in the run's journal, which is the
+//! same for every process. Neither buffers anything for a client that does not read: the first reads the
+//! [`RunFeed`](crate::feed::RunFeed) and the second the journal, when the client can be written to.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use crate::limits::{FEED_RECORDS_BYTES, FEED_RECORDS_MAX, RETRY_MS};
 
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
 
-const EVENTS: &str = "Follow a run as a viewer does: `turn`, `upsert` and `run` events, resumed by `Last-Event-ID`.";
-const RECORDS: &str = "Follow the records of a run's journal, one event each, resumed by `Last-Event-ID`.";
+const EVENTS: &str = "Stream a run's events for viewers (`turn`, `upsert`, `run`), resumable by `Last-Event-ID`.";
+const RECORDS: &str = "Stream the records of a run's journal, one event each, resumable by `Last-Event-ID`.";
 
 pub(super) fn routes(routes: &mut Routes) {
     let about = routes.doc("follow_run_events", EVENTS, ResponseKind::Events, &[200, 204, 400, 410]);
@@ -48,13 +48,14 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.get("/v1/runs/{id}/records", records, about);
 }
 
-/// Where to begin.
+/// The position at which the stream starts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct From {
-    /// Behind this place: the id of the last event that was seen. The header `Last-Event-ID` says the same.
+    /// The id of the last event that the client received: the stream continues after it. The header `Last-Event-ID` has
+    /// the same meaning.
     cursor: Option<String>,
-    /// `tail`: with what comes from now on.
+    /// `tail`: only events from now on. By default the stream starts at the beginning.
     from: Option<Tail>,
 }
 
@@ -66,7 +67,7 @@ enum Tail {
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Where the caller wants to begin, if it says so.
+/// Returns the start position that the client asks for.
 fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<StartPosition, Refusal> {
     let invalid = |cursor: &str, rule: &str| Refusal::from(codes::cursor_invalid(cursor, rule));
     let read = |text: &str| -> Result<Seq, Refusal> {
@@ -99,7 +100,7 @@ fn stale(cursor: Seq, oldest: Seq, newest: Seq) -> Refusal {
     codes::cursor_stale(cursor.get(), oldest.get()).data(json!({"newest": newest})).into()
 }
 
-/// What both feeds need.
+/// The common parts of both feeds.
 struct Feed {
     http: HttpServer,
     run: RunId,
@@ -111,7 +112,7 @@ impl Feed {
     async fn of(http: &HttpServer, caller: &Caller, run: RunId) -> Result<Self, Refusal> {
         let view = caller.service.own_run(run).await?;
         let Ok(permit) = Arc::clone(&http.0.feeds).try_acquire_owned() else {
-            return Err(codes::overloaded("as many feeds are read as may be").into());
+            return Err(codes::overloaded("too many feeds are open; close one or try again later").into());
         };
         Ok(Self { http: http.clone(), run, view, permit })
     }
@@ -172,7 +173,7 @@ async fn open_viewer_stream(
     Ok(sse_response(first.chain(rest)))
 }
 
-/// A client that looks at a run.
+/// A client that views a run.
 struct ViewerStream {
     view: FeedCursor,
     stop: watch::Receiver<bool>,
@@ -199,7 +200,8 @@ impl ViewerStream {
                     self.ended = true;
                     return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
                 }
-                // It goes on as if it had come back with the last id it saw; if that is too long ago, it is told when it does.
+                // Continues as if the client had reconnected with the last id that it saw. If that id is too old, the
+                // client gets the error when it reconnects.
                 Next::Behind => self.view.resume(self.last.map_or(StartPosition::Start, StartPosition::After)).ok()?,
                 Next::Wait(until) => {
                     if Instant::now() >= silent {
@@ -280,7 +282,7 @@ async fn open_record_stream(
     Ok(sse_response(first.chain(rest)))
 }
 
-/// The oldest record that is kept of a run.
+/// Returns the oldest record of a run that is kept.
 async fn oldest(loom: &AnyLoom, run: RunId) -> Result<Seq, Error> {
     let first = std::pin::pin!(loom.read(run, Seq::START)).next().await;
     match first {
@@ -296,7 +298,7 @@ struct RecordStream {
     loom: AnyLoom,
     run: RunId,
     after: Seq,
-    /// What was read and not sent yet, the last one first.
+    /// The records that were read and not sent yet, the last one first.
     read: Vec<Record>,
     stop: watch::Receiver<bool>,
     heartbeat: Duration,
@@ -316,7 +318,7 @@ impl RecordStream {
                 self.after = record.seq;
                 return Some(self.record_event(&record));
             }
-            // Looked at before the records: a run that had ended then has no more than those.
+            // Checked before the records are read: a run that had ended by then has no further records.
             let over = match self.loom.run(self.run).await {
                 Ok(view) => !view.state.is_live(),
                 Err(error) => return self.failure_event(&error),
@@ -343,7 +345,7 @@ impl RecordStream {
         }
     }
 
-    /// Reads what comes next: no more than a client that stops reading may cost.
+    /// Reads the next records, bounded so that a client that stops reading costs no more.
     async fn fetch(&mut self) -> Result<(), Error> {
         let mut records = std::pin::pin!(self.loom.read(self.run, self.after).take(FEED_RECORDS_MAX));
         let mut bytes = 0;
@@ -358,7 +360,7 @@ impl RecordStream {
         Ok(())
     }
 
-    /// The client comes back and is told why.
+    /// Ends the stream. The client reconnects and gets the error.
     fn failure_event(&mut self, error: &Error) -> Option<Bytes> {
         tracing::warn!(run = %self.run, %error, "the records of a run cannot be read");
         None
@@ -370,7 +372,7 @@ impl RecordStream {
             "run_id": record.run, "seq": record.seq, "type": record.kind.as_str(), "at": record.at,
             "epoch": record.epoch, "payload": self.redactor.redact_value(&payload), "event_hash": record.hash,
         });
-        // A kind is another version's to choose; it must not end the line.
+        // Another version may have chosen this kind; it must not contain a line end.
         let kind: String = record.kind.as_str().chars().filter(|char| !char.is_control()).collect();
         Bytes::from(format!("id: {}\nevent: {kind}\ndata: {data}\n\n", record.seq))
     }

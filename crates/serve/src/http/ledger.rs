@@ -1,4 +1,4 @@
-//! Money: authorizations, what is held under them and was spent, and whether it adds up.
+//! Money: authorizations, reservations, spending and reconciliation.
 
 use axum::extract::State;
 use cantrip_service::ChangeReason;
@@ -32,7 +32,7 @@ pub(super) fn routes(routes: &mut Routes) {
         routes.doc("list_authorizations", "List the authorizations, oldest first.", ResponseKind::Envelope, &[200]);
     let about = routes.with_query::<Paging>(about);
     routes.get("/v1/spend/authorizations", list, about);
-    let about = routes.doc("give_authorization", "Give an authorization.", ResponseKind::Envelope, &[201, 403]);
+    let about = routes.doc("give_authorization", "Create an authorization.", ResponseKind::Envelope, &[201, 403]);
     let about = routes.with_body::<Authorizing>(about);
     routes.post("/v1/spend/authorizations", authorize, about);
     let about = routes.doc(
@@ -43,7 +43,7 @@ pub(super) fn routes(routes: &mut Routes) {
     );
     let about = routes.with_path(about, &AUTHORIZATION);
     routes.get("/v1/spend/authorizations/{id}", show, about);
-    let about = routes.doc("revoke_authorization", "Take an authorization back.", ResponseKind::Envelope, &[200, 403]);
+    let about = routes.doc("revoke_authorization", "Revoke an authorization.", ResponseKind::Envelope, &[200, 403]);
     let about = routes.with_path(about, &AUTHORIZATION);
     let about = routes.with_body::<Why>(about);
     routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
@@ -53,14 +53,19 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.get("/v1/spend/reservations", reservations, about);
     let about = routes.doc(
         "reconcile_reservation",
-        "Say what a call of unknown outcome cost.",
+        "Reconcile a call of unknown outcome: record what it cost.",
         ResponseKind::Envelope,
         &[200, 403],
     );
     let about = routes.with_path(about, &[("id", "the id of a reservation")]);
     let about = routes.with_body::<Finding>(about);
     routes.post("/v1/spend/reservations/{id}/reconcile", reconcile, about);
-    let about = routes.doc("verify_spend", "Reckon every counter of the ledger anew.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc(
+        "verify_spend",
+        "Recompute every counter of the ledger and report differences.",
+        ResponseKind::Envelope,
+        &[200],
+    );
     routes.get("/v1/spend/verify", verify, about);
 }
 
@@ -75,27 +80,29 @@ async fn show(caller: Caller, PathId(id): PathId<AuthorizationRef>) -> Answer {
     caller.service.authorization(id).await.into()
 }
 
-/// Who may spend what.
+/// The terms of an authorization: who may spend how much.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Authorizing {
-    /// Whose it is: `local`, `user:NAME`, `guest:NAME`, `service:NAME` or `system`.
+    /// The owner: `local`, `user:NAME`, `guest:NAME`, `service:NAME` or `system`.
     owner: String,
-    /// At most so much in all, as in `5.00 USD`.
+    /// The maximum total amount, as in `5.00 USD`.
     total: Option<String>,
-    /// At most so much for the worst case of one call.
+    /// The maximum worst-case cost of one call.
     per_call: Option<String>,
-    /// At most so much a day.
+    /// The maximum amount per day.
     per_day: Option<String>,
-    /// A call whose worst case is above this asks a person.
+    /// A call whose worst-case cost is above this amount needs a person's approval.
     threshold: Option<String>,
-    /// Else what the limits say.
+    /// `deny`, `interactive`, `delegated_budget`, `delegated_budget_with_threshold` or `system`. The default follows
+    /// from the limits: `delegated_budget_with_threshold` with a threshold, else `delegated_budget` with a total,
+    /// else `interactive`.
     mode: Option<String>,
-    /// Only for casts of the spell of this name.
+    /// The name of the only spell whose casts may use it.
     agent: Option<String>,
-    /// Until this time.
+    /// The time at which it expires, as in `2026-02-19T02:00:00.000Z`.
     expires_at: Option<String>,
-    /// Why: it is kept beside the terms.
+    /// The reason, which is recorded with the terms.
     reason: String,
 }
 
@@ -146,18 +153,18 @@ fn terms(told: Authorizing) -> Result<Terms, Refusal> {
         max_per_day,
         threshold,
         constraints: Constraints::default(),
-        // The service says when.
+        // The service sets the time.
         issued_at: Timestamp::EPOCH,
         expires_at,
         revoked_at: None,
     })
 }
 
-/// Why something is changed.
+/// The reason for a change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Why {
-    /// It is kept beside the change.
+    /// The reason, which is recorded with the change.
     reason: String,
 }
 
@@ -178,19 +185,19 @@ enum Stands {
     Released,
 }
 
-/// Which reservations are wanted.
+/// A filter for reservations, and the page.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Reservations {
-    /// Under this authorization.
+    /// Only reservations under this authorization.
     authorization: Option<String>,
-    /// Of this run.
+    /// Only reservations of this run.
     run: Option<String>,
-    /// Those that stand so.
+    /// Only reservations in this state.
     state: Option<Stands>,
-    /// What comes behind this place: `next` of the page before.
+    /// The cursor of the page: `next` of the previous page.
     after: Option<u64>,
-    /// At most so many.
+    /// The maximum number of items on a page; 50 by default.
     #[schemars(range(min = 1, max = 1000))]
     most: Option<usize>,
 }
@@ -215,13 +222,13 @@ async fn reservations(
     http.answer(listed.await).await
 }
 
-/// What was found out about a call.
+/// The cost of a call of unknown outcome, as somebody found it out.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Finding {
-    /// What it cost, as in `0.02 USD`; nothing unless it is given.
+    /// The amount that was charged, as in `0.02 USD`; by default nothing.
     paid: Option<String>,
-    /// How that is known.
+    /// The reason or source of this amount, which is recorded.
     reason: String,
 }
 

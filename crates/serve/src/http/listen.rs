@@ -1,4 +1,4 @@
-//! Connections: so many at once, none that dawdles.
+//! Connections: a bounded number, with timeouts for slow clients.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,15 +21,15 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Options;
 use crate::limits::{ACCEPT_AGAIN_MS, CONNECTIONS_MAX, HEAD_BYTES_MAX};
 
-/// Returns once the server is to stop.
+/// Waits until the server stops.
 pub(super) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
-    // The sender lives as long as the surface.
+    // The sender lives as long as the server.
     if stop.wait_for(|stopping| *stopping).await.is_err() {
         pending::<Infallible>().await;
     }
 }
 
-/// Serves connections until it is told to stop, and then those that are open to the end of their request.
+/// Serves connections until the server stops, and then the open ones to the end of their request.
 pub(super) async fn accept(
     listener: TcpListener,
     router: Router,
@@ -40,7 +40,7 @@ pub(super) async fn accept(
     let mut open = JoinSet::new();
     loop {
         let next = async {
-            // Beyond that, whoever comes waits to be accepted.
+            // Beyond the limit, further clients wait to be accepted.
             let permit = Arc::clone(&together).acquire_owned().await;
             (permit, listener.accept().await)
         };
@@ -56,7 +56,7 @@ pub(super) async fn accept(
                     });
                 }
                 Err(error) => {
-                    // So many files are open as may be, or whoever came has gone: the next one may fare better.
+                    // The limit of open files was reached, or the client has gone: the next attempt may succeed.
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(Duration::from_millis(ACCEPT_AGAIN_MS)).await;
                 }
@@ -72,7 +72,7 @@ pub(super) async fn accept(
 }
 
 async fn connection(stream: TcpStream, router: Router, options: &Options, mut stop: watch::Receiver<bool>) {
-    // What is said of a run is small and wanted at once.
+    // The events of a run are small and should arrive at once.
     drop(stream.set_nodelay(true));
     let io = TokioIo::new(StallTimeout::new(stream, options.stall));
     let mut http = http1::Builder::new();
@@ -90,7 +90,7 @@ async fn connection(stream: TcpStream, router: Router, options: &Options, mut st
     }
 }
 
-/// A connection whose other end has to read what it is written: a write that gets nowhere for too long ends it.
+/// A connection that ends if a write makes no progress for too long, because the client does not read.
 struct StallTimeout {
     stream: TcpStream,
     stall: Duration,

@@ -41,7 +41,7 @@ pub(super) fn routes(routes: &mut Routes) {
     );
     let about = routes.with_path(about, &TURN);
     routes.get("/v1/turns/{id}/thread", thread, about);
-    let about = routes.doc("reward_turn", "Note how good a turn was.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("reward_turn", "Record a reward for a turn.", ResponseKind::Envelope, &[200]);
     let about = routes.with_path(about, &TURN);
     let about = routes.with_body::<Reward>(about);
     routes.post("/v1/turns/{id}/reward", reward, about);
@@ -95,11 +95,13 @@ async fn thread(caller: Caller, PathId(turn): PathId<TurnId>) -> Answer {
     caller.service.thread(turn).await.into()
 }
 
-/// How good a turn was.
+/// The reward of a turn.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Reward {
+    /// The value; higher is better.
     reward: f64,
+    /// A note that is recorded with it.
     note: Option<String>,
 }
 

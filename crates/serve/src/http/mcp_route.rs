@@ -1,5 +1,5 @@
-//! The server for agents, behind the same door as everything else. Its answers are the protocol's own, so it stands beside
-//! the table of routes and not in the page that describes them.
+//! The MCP server, behind the same admission checks as all routes. Its responses follow the MCP protocol, so it is
+//! registered beside the table of routes and is not in the OpenAPI page.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,7 +12,8 @@ use super::extractors::{Caller, read_body};
 
 pub(super) const PATH: &str = "/mcp";
 
-/// Who asks was found out before; a body that is too long or too slow never reaches the protocol.
+/// Handles an MCP request. The caller is already authenticated; a body that is too long or too slow never reaches the
+/// protocol.
 pub(super) async fn serve_mcp(State(http): State<HttpServer>, caller: Caller, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let bytes = match read_body(&http, &parts, body).await {

@@ -1,8 +1,9 @@
-//! The HTTP surface: what a request asks, and how its reply is written.
+//! The HTTP surface: how a request is read, and how its reply is written.
 //!
-//! Every route is one line of a table: the same line makes it answer and stand in `/openapi.json`, so neither
-//! can be without the other. A handler reads the request, asks the house, and writes the reply's envelope; whatever is
-//! wrong with the request itself (no such route, a body that is too long, too slow or no JSON) is an envelope as well.
+//! Every route is one line of a table: the same line registers the handler and its entry in `/openapi.json`, so neither
+//! can exist without the other. A handler reads the request, calls the [`SpellHost`], and writes the reply's envelope.
+//! A fault of the request itself (an unknown route, a body that is too long, too slow or not JSON) is an envelope as
+//! well.
 
 mod admit;
 mod answer;
@@ -42,27 +43,27 @@ use crate::spell_host::local_owner;
 pub(crate) use tokens::Bearer;
 pub use tokens::Tokens;
 
-/// The page that describes every route, as OpenAPI: what is served at `/openapi.json`.
+/// Returns the OpenAPI page that describes every route, as served at `/openapi.json`.
 pub fn openapi() -> serde_json::Value {
     routes::all().openapi()
 }
 
-/// How a server stands towards those who ask.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whose token is whose. Without any every caller is the local one, which only loopback may be.
+    /// The tokens of the owners. Without any, every caller is the local owner, which is only allowed from loopback.
     pub tokens: Option<Tokens>,
-    /// How long the head of a request may take to arrive.
+    /// The time within which the head of a request must arrive.
     pub head: Duration,
-    /// How long its body may take.
+    /// The time within which its body must arrive.
     pub body: Duration,
-    /// How long a client may leave what it is written unread.
+    /// The time that a client may leave written data unread.
     pub stall: Duration,
-    /// After so much silence a feed says that it is still there.
+    /// The silence after which a feed sends a heartbeat.
     pub heartbeat: Duration,
-    /// After so long without a request a session of an agent ends.
+    /// The time without a request after which an MCP session ends.
     pub session_idle: Duration,
-    /// How long what is under way may take to rest when the server stops.
+    /// The time that active runs have to park when the server stops.
     pub shutdown: Duration,
 }
 
@@ -80,13 +81,13 @@ impl Default for Options {
     }
 }
 
-/// A house behind HTTP. Cheap to clone; all clones are the same surface.
+/// A [`SpellHost`] behind HTTP. Cheap to clone; all clones are the same server.
 #[derive(Clone)]
 pub struct HttpServer(Arc<Inner>);
 
 struct Inner {
     host: SpellHost,
-    /// What stands at `/mcp`.
+    /// The endpoint at `/mcp`.
     agents: McpEndpoint,
     options: Options,
     under_way: Arc<Semaphore>,
@@ -106,7 +107,7 @@ impl HttpServer {
         Self::with_mcp(host, options, agents)
     }
 
-    /// The same with another server for agents at `/mcp`.
+    /// Creates a server with another endpoint at `/mcp`.
     pub fn with_mcp(host: SpellHost, options: Options, agents: McpEndpoint) -> Self {
         Self(Arc::new(Inner {
             agents,
@@ -118,14 +119,14 @@ impl HttpServer {
         }))
     }
 
-    /// Every route, behind whoever lets requests in.
+    /// Returns every route, behind the admission checks.
     pub fn router(&self) -> Router {
         let routes = routes::all().into_router().route(mcp_route::PATH, axum::routing::any(mcp_route::serve_mcp));
         admit::with_admission(routes, self.clone()).with_state(self.clone())
     }
 
-    /// Serves until `stop` is over; then takes no more requests, lets every run rest where it can go on, hands its lease
-    /// back, and ends the feeds.
+    /// Serves until `stop` resolves. Then it accepts no more requests, parks every run where it can resume, releases
+    /// its lease, and ends the feeds.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
@@ -133,7 +134,7 @@ impl HttpServer {
             self.host().release_all();
             self.0.stopping.send_replace(true);
             self.wait_until_idle().await;
-            // An agent whose run came to rest was told so by then.
+            // By now every agent whose run was parked has its reply.
             self.0.agents.close();
         };
         let serving = async { tokio::join!(accepting, stopping) };
@@ -143,11 +144,11 @@ impl HttpServer {
         }
     }
 
-    /// Returns when nothing is under way any more, or when that takes too long: a lease that is not handed back expires.
+    /// Waits until no run is active, up to the limit: a lease that is not released then expires.
     async fn wait_until_idle(&self) {
         let resting = async {
             while self.host().active_runs() > 0 {
-                // One that began meanwhile is to rest as well.
+                // A run that began meanwhile must be released too.
                 self.host().release_all();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -174,7 +175,7 @@ impl HttpServer {
         self.0.stopping.subscribe()
     }
 
-    /// How many feeds are being read.
+    /// Returns the number of open feeds.
     fn feeds_open(&self) -> usize {
         FEEDS_MAX.saturating_sub(self.0.feeds.available_permits())
     }
@@ -183,12 +184,12 @@ impl HttpServer {
         *self.0.stopping.borrow()
     }
 
-    /// A request that goes no further.
+    /// Returns the reply to a refused request.
     async fn refusal_reply(&self, refusal: Refusal) -> GuardedReply {
         self.guard().call(Call::surface("http"), |rb| async { rb.refuse(refusal) }).await
     }
 
-    /// What was asked for, or why not.
+    /// Returns the response for a reply or a refusal.
     async fn answer(&self, asked: Result<GuardedReply, Refusal>) -> answer::Answer {
         match asked {
             Ok(guarded) => guarded.into(),
@@ -196,7 +197,7 @@ impl HttpServer {
         }
     }
 
-    /// The same of a run.
+    /// Returns the reply to a refused request about a run.
     async fn run_refusal_reply(&self, run: RunId, refusal: Refusal) -> GuardedReply {
         self.guard().call(Call::surface("http").run(run), |rb| async { rb.refuse(refusal) }).await
     }

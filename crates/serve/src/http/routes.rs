@@ -1,4 +1,4 @@
-//! The table of routes: each answers, and each says what it answers to.
+//! The table of routes: each line registers a handler and its documentation.
 
 use axum::Router;
 use axum::handler::Handler;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{HttpServer, casts, chat, contracts, entities, feeds, ledger, looms, runs, server_routes};
 
-/// Every route there is.
+/// Returns every route.
 pub(super) fn all() -> Routes {
     let mut routes = Routes::new();
     server_routes::routes(&mut routes);
@@ -23,25 +23,25 @@ pub(super) fn all() -> Routes {
     routes
 }
 
-/// Routes, and the page that describes them.
+/// The routes, and the page that describes them.
 pub(super) struct Routes {
     router: Router<HttpServer>,
     paths: Map<String, Value>,
     schemas: SchemaGenerator,
 }
 
-/// What is said of a route beside that it is there.
+/// The documentation of a route.
 #[derive(Debug)]
 pub(super) struct RouteDoc {
     operation: Value,
 }
 
-/// What a route answers with.
+/// The format of a route's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseKind {
     Envelope,
     Events,
-    /// In the words of another protocol.
+    /// A format of another protocol, with this media type.
     Text(&'static str),
 }
 
@@ -80,7 +80,7 @@ impl Routes {
             operation["responses"]["401"] = json!({"$ref": "#/components/responses/refused"});
         }
         if super::chat::is_chat_path(path) {
-            // There a refusal has another shape.
+            // These routes have another format for refusals.
             let responses = operation["responses"].as_object_mut().into_iter().flatten();
             for (_, response) in responses.filter(|(_, response)| response.get("$ref").is_some()) {
                 *response = json!({"$ref": "#/components/responses/refused_as_openai_does"});
@@ -90,9 +90,9 @@ impl Routes {
         methods[method] = operation;
     }
 
-    /// What a route is for, in a line, and the statuses of its answers when nothing is wrong and when something is.
+    /// Creates the documentation of a route: its purpose in one line, and the statuses of its responses.
     ///
-    /// The id is what generated clients call the operation: a verb and what it acts on.
+    /// The id is the name of the operation in generated clients: a verb and its object.
     pub(super) fn doc(&self, id: &str, summary: &str, gives: ResponseKind, statuses: &[u16]) -> RouteDoc {
         let mut responses = Map::new();
         for status in statuses {
@@ -105,7 +105,7 @@ impl Routes {
         RouteDoc { operation }
     }
 
-    /// With the parameters of its path, each with what it names.
+    /// Adds the parameters of the path, each with its description.
     pub(super) fn with_path(&self, mut about: RouteDoc, names: &[(&str, &str)]) -> RouteDoc {
         for (name, what) in names {
             push(
@@ -119,7 +119,7 @@ impl Routes {
         about
     }
 
-    /// With a query of this shape.
+    /// Adds a query of this type.
     pub(super) fn with_query<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
         let schema = T::json_schema(&mut self.schemas);
         let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -130,7 +130,7 @@ impl Routes {
                 "name": name, "in": "query", "required": required.iter().any(|known| known == name),
                 "schema": not_null(property),
             });
-            // A description that is not there is left out: null is none.
+            // A missing description is left out, because null is not a description.
             if let Some(described) = described {
                 parameter["description"] = described;
             }
@@ -140,7 +140,7 @@ impl Routes {
         about
     }
 
-    /// With a body of this shape.
+    /// Adds a body of this type.
     pub(super) fn with_body<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
         let schema = self.schemas.subschema_for::<T>();
         about.operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
@@ -150,7 +150,7 @@ impl Routes {
         about
     }
 
-    /// The page about all of them.
+    /// Returns the page that describes all routes.
     pub(super) fn openapi(mut self) -> Value {
         let schemas = self.schemas.take_definitions(true);
         super::server_routes::page(self.paths, schemas)
@@ -163,7 +163,7 @@ fn push(about: &mut RouteDoc, parameter: Value) {
     }
 }
 
-/// A parameter that is not wanted is left out: a query knows no null.
+/// Removes `null` from the type: an optional query parameter is left out.
 fn not_null(mut schema: Value) -> Value {
     if let Some(types) = schema.get_mut("type")
         && let Some(kinds) = types.as_array()
@@ -184,10 +184,10 @@ fn answer(status: u16, gives: ResponseKind) -> Value {
         ResponseKind::Text(kind) => (kind, json!({})),
     };
     let said = match status {
-        200 => "done as asked",
-        201 => "made",
-        202 => "begun; it goes on",
-        204 => "the run has ended and all of it was sent",
+        200 => "success",
+        201 => "created",
+        202 => "started; it is still running",
+        204 => "the run has ended and there are no more events",
         _ => return json!({"$ref": "#/components/responses/refused"}),
     };
     match status {

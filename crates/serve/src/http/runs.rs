@@ -1,4 +1,4 @@
-//! Runs: what became of a cast, and what a person may still do about it.
+//! Runs: the results of casts, and the actions that a user can take on them.
 
 use axum::extract::State;
 use cantrip_service::ForkRequest;
@@ -18,10 +18,10 @@ use super::routes::{ResponseKind, Routes};
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("list_runs", "List runs, the latest first.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("list_runs", "List runs, newest first.", ResponseKind::Envelope, &[200]);
     let about = routes.with_query::<Paging>(about);
     routes.get("/v1/runs", list, about);
-    let about = routes.doc("get_run", "Show a run, with its answer once there is one.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("get_run", "Show a run, with its answer if it has ended.", ResponseKind::Envelope, &[200]);
     let about = routes.with_path(about, &RUN);
     routes.get("/v1/runs/{id}", show, about);
     let about = routes.doc(
@@ -33,12 +33,12 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.with_path(about, &RUN);
     let about = routes.with_query::<Paging>(about);
     routes.get("/v1/runs/{id}/turns", turns, about);
-    let about = routes.doc("cancel_run", "Ask a run to end.", ResponseKind::Envelope, &[200, 409]);
+    let about = routes.doc("cancel_run", "Request the cancellation of a run.", ResponseKind::Envelope, &[200, 409]);
     let about = routes.with_path(about, &RUN);
     routes.post("/v1/runs/{id}/cancel", cancel, about);
     let about = routes.doc(
         "decide_run_approvals",
-        "Decide about the calls of a run that wait for a person.",
+        "Approve or refuse calls of a run that wait for a decision.",
         ResponseKind::Envelope,
         &[200, 403],
     );
@@ -46,21 +46,25 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.with_body::<Decision>(about);
     routes.post("/v1/runs/{id}/approve", approve, about);
     let about =
-        routes.doc("fork_run", "Branch off behind a turn of a run.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+        routes.doc("fork_run", "Fork a run after one of its turns.", ResponseKind::Envelope, &[200, 202, 403, 502]);
     let about = routes.with_path(about, &RUN);
     let about = routes.with_body::<Fork>(about);
     routes.post("/v1/runs/{id}/fork", fork, about);
     let about = routes.doc(
         "resume_run",
-        "Go on with a run that waits, or whose process is gone.",
+        "Resume a run that waits, or whose process has ended.",
         ResponseKind::Envelope,
         &[200, 202, 403, 502],
     );
     let about = routes.with_path(about, &RUN);
     let about = routes.with_body::<Resumption>(about);
     routes.post("/v1/runs/{id}/resume", resume, about);
-    let about =
-        routes.doc("continue_run", "Go on with a run that was cut off.", ResponseKind::Envelope, &[200, 202, 403, 502]);
+    let about = routes.doc(
+        "continue_run",
+        "Continue a run that was stopped by a limit.",
+        ResponseKind::Envelope,
+        &[200, 202, 403, 502],
+    );
     let about = routes.with_path(about, &RUN);
     let about = routes.with_body::<Continuation>(about);
     routes.post("/v1/runs/{id}/continue", continue_run, about);
@@ -104,14 +108,15 @@ enum Verdict {
     Refuse,
 }
 
-/// What a person says about calls that wait for it.
+/// A person's decision about calls that wait for it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Decision {
+    /// Whether the calls are approved or refused.
     decision: Verdict,
-    /// The one call it is about; all that wait unless it is given.
+    /// The id of one approval; by default the decision applies to all calls that wait.
     approval: Option<String>,
-    /// Why not: the entity reads it.
+    /// The reason for a refusal, which the entity can read.
     reason: Option<String>,
 }
 
@@ -152,7 +157,7 @@ async fn selected_approvals(caller: &Caller, run: RunId, only: Option<&str>) -> 
     match only {
         None if all.is_empty() => Err(nothing_pending(run)),
         None => Ok(all),
-        // Whether it waits still is for whoever decides to say.
+        // The decision itself checks whether the call still waits.
         Some(only) => match only.parse() {
             Ok(only) => Ok(vec![only]),
             Err(_) => Err(codes::not_found("approval", only).into()),
@@ -168,23 +173,26 @@ fn nothing_pending(run: RunId) -> Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Surroundings {
-    /// What earlier programs made is there again.
+    /// The state that earlier programs left is restored.
     #[default]
     Restored,
+    /// The fork starts with an empty environment.
     Fresh,
 }
 
-/// Where and how to branch off.
+/// Where and how to fork a run.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Fork {
-    /// The turn behind which it branches off; the run's last one unless it is given.
+    /// The turn after which the run is forked; by default its last turn.
     turn: Option<String>,
-    /// Another intent; the cast goes on under its own unless it is given.
+    /// A new intent; by default the fork continues with the original one.
     intent: Option<String>,
+    /// The state of the environment in which the fork starts; `restored` by default.
     #[serde(default)]
     environment: Surroundings,
-    /// Answer when it has come to rest, and not when it has begun.
+    /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
+    /// returned at once.
     #[serde(default)]
     wait: bool,
 }
@@ -208,7 +216,7 @@ async fn fork(
     started_or_finished(&http, &caller, begun, fork.wait).await
 }
 
-/// The turn that was named, which is one of this run, or the last one of its root.
+/// Returns the named turn, which must belong to this run, or the last turn of its root.
 async fn turn_of(caller: &Caller, run: RunId, named: Option<&str>) -> Result<TurnId, Refusal> {
     let view = caller.service.own_run(run).await?;
     let Some(named) = named else {
@@ -222,11 +230,12 @@ async fn turn_of(caller: &Caller, run: RunId, named: Option<&str>) -> Result<Tur
     if caller.service.run_of_turn(turn).await? == run { Ok(turn) } else { Err(missing()) }
 }
 
-/// How to go on with a run that waits.
+/// How to resume a run.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Resumption {
-    /// Answer when it has come to rest, and not when it has begun.
+    /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
+    /// returned at once.
     #[serde(default)]
     wait: bool,
 }
@@ -241,15 +250,16 @@ async fn resume(
     started_or_finished(&http, &caller, begun, wait).await
 }
 
-/// How to go on with a run that was cut off.
+/// How to continue a run that was stopped by a limit.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Continuation {
-    /// At most so many turns more.
+    /// The maximum number of additional turns.
     max_turns: Option<u64>,
-    /// At most so much money more, as in `0.50 USD`.
+    /// The maximum additional cost, as in `0.50 USD`.
     budget: Option<String>,
-    /// Answer when it has come to rest, and not when it has begun.
+    /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
+    /// returned at once.
     #[serde(default)]
     wait: bool,
 }

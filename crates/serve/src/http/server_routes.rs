@@ -1,4 +1,4 @@
-//! What the server itself is asked: whether it lives, what can be cast, what a code means.
+//! Routes about the server itself: its health, its spells, the codes of replies.
 
 use axum::extract::State;
 use axum::http::HeaderName;
@@ -12,22 +12,22 @@ use super::extractors::Caller;
 use super::routes::{ResponseKind, Routes};
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("get_health", "Say that the server lives.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("get_health", "Check that the server is alive.", ResponseKind::Envelope, &[200]);
     routes.get(super::admit::HEALTH, health, about);
     let about = routes.doc("list_codes", "List every reply code.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/codes", all_codes, about);
-    let about = routes.doc("list_crystals", "List the crystals that are known.", ResponseKind::Envelope, &[200]);
+    let about = routes.doc("list_crystals", "List the known crystals.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/crystals", crystals, about);
     let about = routes.doc("list_spells", "List the spells that can be cast by name.", ResponseKind::Envelope, &[200]);
     routes.get("/v1/spells", spells, about);
     let about = routes.doc(
         "get_metrics",
-        "Tell what is counted, as Prometheus reads it.",
+        "Return the metrics in Prometheus' text format.",
         ResponseKind::Text("text/plain"),
         &[200],
     );
     routes.get("/metrics", metrics, about);
-    let about = routes.doc("get_openapi", "This page.", ResponseKind::Text("application/json"), &[200]);
+    let about = routes.doc("get_openapi", "Return this OpenAPI page.", ResponseKind::Text("application/json"), &[200]);
     routes.get("/openapi.json", openapi_page, about);
 }
 
@@ -72,11 +72,11 @@ async fn openapi_page(_: Caller) -> axum::Json<Value> {
     axum::Json(super::openapi())
 }
 
-/// The page that describes these routes.
+/// Returns the OpenAPI page of these routes.
 pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -> Value {
     schemas.insert("Envelope".to_owned(), envelope());
     let refused = json!({
-        "description": "a refusal: what is wrong, by its code, and what to do about it",
+        "description": "a refusal, with a code and a message that says how to fix it",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Envelope"}}},
     });
     let text = json!({"type": "string"});
@@ -86,7 +86,7 @@ pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -
         "properties": {"message": text, "type": text, "param": {"type": "null"}, "code": text},
     });
     let elsewhere = json!({
-        "description": "a refusal in OpenAI's shape",
+        "description": "a refusal in OpenAI's format",
         "content": {"application/json": {"schema": {
             "type": "object", "required": ["error"], "additionalProperties": false, "properties": {"error": error},
         }}},
@@ -99,8 +99,8 @@ pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -
             "description": ABOUT,
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
-        // Wherever it was read from.
-        "servers": [{"url": "/", "description": "the server that this page comes from"}],
+        // The server that the page was read from.
+        "servers": [{"url": "/", "description": "the server that serves this page"}],
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -112,19 +112,20 @@ pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -
     })
 }
 
-const ABOUT: &str = "Every answer but a feed, the metrics, this page and the two routes in OpenAI's shape is an \
-envelope: `status`, `reply_type`, `code`, `message`, `data`, `meta`, `error`. Act on `code`; `GET /v1/codes` lists them all.\n\n\
-In the feed `/v1/runs/{id}/events` an upsert carries the whole state of its item: keep a map from `itemId` to the last one, \
-and forget what you hold of a turn when it is started again. The `toolArguments` of a `tool_call` with status `create` may be \
-empty or partial: only a later upsert of the item is final about them. A turn that failed ends in `turn_error`, whose code and message \
-are, in this order: those of the response's own error event; those of the error that its end carries; else the reason it \
-finished with, or `RESPONSE_ERROR`.";
+const ABOUT: &str = "Every reply is an envelope: `status`, `reply_type`, `code`, `message`, `data`, `meta`, `error`. \
+The exceptions are the feeds, the metrics, this page and the two routes in OpenAI's format. Branch on `code`; \
+`GET /v1/codes` lists all codes.\n\n\
+In the feed `/v1/runs/{id}/events` an upsert carries the full state of its item: keep a map from `itemId` to the last \
+upsert, and drop the items of a turn when the turn is started again. The `toolArguments` of a `tool_call` with status \
+`create` may be empty or partial: only a later upsert of the item has the final arguments. A failed turn ends in \
+`turn_error`. Its code and message are the first of these: those of the response's own error event; those of the error \
+in the response's end; the finish reason; `RESPONSE_ERROR`.";
 
 fn envelope() -> Value {
     let text = json!({"type": "string"});
     json!({
         "type": "object",
-        "description": "The one shape of every answer.",
+        "description": "The format of every reply.",
         "required": ["status", "reply_type", "code", "message", "data", "meta", "error"],
         "additionalProperties": false,
         "properties": {

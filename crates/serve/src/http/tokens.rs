@@ -1,7 +1,7 @@
-//! Whose token is it?
+//! Which owner does a token belong to?
 //!
-//! Tokens are kept as hashes, and a token that comes in is hashed before it is compared with each of them, in constant
-//! time and to the last one: neither how much of a token was right nor whose it is can be told from how long it takes.
+//! Tokens are stored as hashes. A received token is hashed and compared with each of them, in constant time and to the
+//! last one: the duration reveals neither how much of a token was right nor its owner.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::spell_host::local_owner;
 
-/// The tokens of the owners who may ask.
+/// The tokens of all owners.
 #[derive(Clone)]
 pub struct Tokens(Vec<(Vec<u8>, Bearer)>);
 
-/// Whoever has a token.
+/// The owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bearer {
     pub(crate) owner: Actor,
-    /// May change what all share.
+    /// True for an operator, who may change shared state.
     pub(crate) operates: bool,
 }
 
 impl Bearer {
-    /// Who runs the house.
+    /// Returns the local owner, who runs the server.
     pub(crate) fn local() -> Self {
         Self { owner: local_owner(), operates: true }
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// Why there are no tokens in a text.
+/// A fault in a token file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokensFault {
     pub line: usize,
@@ -52,20 +52,20 @@ impl fmt::Display for TokensFault {
 
 impl std::error::Error for TokensFault {}
 
-/// A token that is shorter than this can be guessed.
+/// The minimum length of a token; a shorter one can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
 impl Tokens {
-    /// One token, of whoever runs the server: the local owner, who sees everything.
+    /// Creates one token for the local owner, who runs the server and sees everything.
     pub fn of_local(token: &str) -> Result<Self, TokensFault> {
         let mut tokens = Self(Vec::new());
         tokens.add(1, Bearer::local(), token)?;
         Ok(tokens)
     }
 
-    /// A file of them: one a line, `owner = token`, or `operator owner = token` for one that may change what all share; an
-    /// empty line and one that begins with `#` say nothing. An owner may have several, so that one can be changed while the
-    /// other still counts.
+    /// Parses a token file: one token per line, `owner = token`, or `operator owner = token` for an operator, who may
+    /// change shared state. Empty lines and lines that begin with `#` are ignored. An owner may have several tokens, so
+    /// that one can be replaced while another stays valid.
     pub fn parse(text: &str) -> Result<Self, TokensFault> {
         let mut tokens = Self(Vec::new());
         for (line, written) in (1..).zip(text.lines()) {
@@ -95,7 +95,7 @@ impl Tokens {
             let rule = format!("a token has at least {TOKEN_BYTES_MIN} characters and no blanks");
             return Err(TokensFault { line, rule });
         }
-        // One that is repeated somewhere, by a gate or a page, is replaced there.
+        // A token that a gate or a page repeats is redacted there.
         remember_secret(token);
         let hash = hash_token(token);
         if self.0.iter().any(|(known, other)| *known == hash && *other != bearer) {
@@ -105,7 +105,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Whose token it is, if it is anybody's.
+    /// Returns the owner of the token, if it is valid.
     pub(crate) fn bearer(&self, token: &str) -> Option<&Bearer> {
         let given = hash_token(token);
         let mut found = u32::MAX;
@@ -117,7 +117,7 @@ impl Tokens {
     }
 }
 
-/// An owner as the ledger knows owners: a bare name is a user's.
+/// Parses an owner as the ledger writes it: a bare name is a user.
 fn parse_owner(owner: &str) -> Result<Actor, String> {
     let whole = match owner {
         "local" | "system" => owner.to_owned(),

@@ -1,5 +1,5 @@
-//! The tools that make something happen: a cast is followed while it runs, told of as progress, and ended if the client takes
-//! its request back.
+//! The tools that act: a cast is followed while it runs, reported as progress, and cancelled if the client cancels its
+//! request.
 
 use std::str::FromStr;
 
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::{Caller, McpServer, tool_result, tools};
 use crate::spell_host::StartedCast;
 
-/// The field of a form that has the decision.
+/// The field of a form that holds the decision.
 const DECISION: &str = "decision";
 const APPROVE: &str = "approve";
 const REFUSE: &str = "refuse";
@@ -156,7 +156,7 @@ impl McpServer {
         Ok(reply.guarded)
     }
 
-    /// Waits for what was begun, and tells the client how far it has come, if it asked to be told.
+    /// Waits for a started cast, and sends progress notifications if the client asked for them.
     async fn follow(
         &self,
         caller: &Caller,
@@ -175,7 +175,7 @@ impl McpServer {
             let mut working = std::pin::pin!(working);
             tokio::select! {
                 reply = &mut working => reply,
-                // Taken back: the run ends, and what it did stays on record.
+                // The request was cancelled: the run ends, and its records stay.
                 () = context.ct.cancelled() => {
                     cancel.cancel();
                     working.await
@@ -196,13 +196,13 @@ impl McpServer {
             let (Some(token), Some(message)) = (&token, progress_line(&emission)) else { continue };
             steps += 1;
             let told = ProgressNotificationParam::new(token.clone(), f64::from(steps)).with_message(message);
-            // A client that is gone is told nothing.
+            // A client that has disconnected gets nothing.
             drop(context.peer.notify_progress(told).await);
         }
     }
 
-    /// What a client of the newer revision has to ask its person before the run goes on. None where nothing waits, or where
-    /// the client can ask nobody: then the reply says that the run waits.
+    /// Returns the approval forms that a client of the newer revision must show to its user before the run continues.
+    /// Returns none if no call waits, or if the client cannot show forms: then the reply reports that the run waits.
     async fn approval_request(
         &self,
         caller: &Caller,
@@ -219,7 +219,7 @@ impl McpServer {
         Ok((!requests.is_empty()).then(|| InputRequiredResult::new(Some(requests), Some(run.to_string()))))
     }
 
-    /// A client comes back with what its person said.
+    /// Continues a run with the user's answers to the approval forms.
     pub(super) async fn continue_after_input(
         &self,
         caller: &Caller,
@@ -227,7 +227,7 @@ impl McpServer {
         state: &str,
         responses: InputResponses,
     ) -> Result<CallToolResponse, Refusal> {
-        // What comes back is a name and proves nothing: the run has to be the caller's, and to wait.
+        // The returned state is only an id and proves nothing: the run must belong to the caller, and must be waiting.
         let run = caller.service.own_run(id("run", state)?).await?.run_id;
         let person = Actor::new("person behind the client").map_err(|_| codes::crash())?;
         for call in caller.service.pending(run).await? {
@@ -243,7 +243,7 @@ impl McpServer {
                     person.clone(),
                     text(REASON).unwrap_or_else(|| "no reason was given".to_owned()),
                 ),
-                // Nobody decided: it waits on.
+                // There is no decision: the call still waits.
                 ElicitationAction::Cancel | _ => continue,
             };
             let decided = caller.service.decide(run, call.approval_id, deciding).await;
@@ -253,7 +253,7 @@ impl McpServer {
     }
 }
 
-/// What happened, in a line; none where nobody wants to know.
+/// Returns an emission as one line of progress, or none if it is not worth reporting.
 fn progress_line(emission: &Emission) -> Option<String> {
     match emission {
         Emission::Turn(TurnEvent::Started { model_id, .. }) => Some(format!("asks {}", model_id.as_str())),
@@ -271,13 +271,13 @@ fn progress_line(emission: &Emission) -> Option<String> {
     }
 }
 
-/// One call that waits, as a form.
+/// Returns a waiting call as a form.
 fn approval_form(call: &PendingApproval) -> Option<InputRequest> {
     let schema = json!({
         "type": "object",
         "properties": {
-            DECISION: {"type": "string", "enum": [APPROVE, REFUSE], "title": "May it?"},
-            REASON: {"type": "string", "title": "Why not", "description": "The entity reads it."},
+            DECISION: {"type": "string", "enum": [APPROVE, REFUSE], "title": "Decision"},
+            REASON: {"type": "string", "title": "Reason for a refusal", "description": "The entity can read it."},
         },
         "required": [DECISION],
     });

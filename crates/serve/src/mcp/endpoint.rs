@@ -1,9 +1,9 @@
-//! The door at `/mcp`: who may go on with which session, and how many may there be?
+//! The endpoint at `/mcp`: which owner may use which session, and how many sessions may there be?
 //!
-//! The library that speaks the protocol knows a session by its id alone: whoever holds the id may use it, anyone may open as
-//! many as they like, and one counts as idle while a call of it takes long. So an id is looked up here before the library sees
-//! it. A session belongs to the owner whose token opened it, there are so many and no more, and one is idle when nothing of it
-//! is under way. The newer revision has no sessions, and nothing here stands in its way.
+//! The library that speaks the protocol identifies a session by its id alone: any client with the id may use it, any
+//! client may open any number of sessions, and a session counts as idle during a long call. So an id is checked here
+//! before the library sees it. A session belongs to the owner whose token opened it, the number of sessions is bounded,
+//! and a session is idle when none of its requests is active. The newer revision has no sessions and is not affected.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,10 +30,10 @@ use tokio::time::Instant;
 use super::wire::{INVALID_REQUEST, id_of, json_rpc_error, parse_error};
 use crate::limits::{BODY_BYTES_MAX, MCP_SESSION_LOOK_MS, MCP_SESSIONS_MAX};
 
-/// The header that names a session.
+/// The header with the session id.
 const SESSION: &str = "mcp-session-id";
 
-/// What stands at `/mcp`. Cheap to clone; all clones are the same door.
+/// The endpoint at `/mcp`. Cheap to clone; all clones are the same endpoint.
 #[derive(Clone)]
 pub struct McpEndpoint(Arc<Inner>);
 
@@ -42,7 +42,7 @@ type Handler = dyn Fn(Request<Body>) -> BoxFuture<'static, Response<Body>> + Sen
 struct Inner {
     handling: Box<Handler>,
     manager: Arc<LocalSessionManager>,
-    /// Its token ends every stream that is open.
+    /// The configuration, whose cancellation token ends every open stream.
     config: StreamableHttpServerConfig,
     sessions: Mutex<Sessions>,
 }
@@ -50,15 +50,15 @@ struct Inner {
 #[derive(Default)]
 struct Sessions {
     open: HashMap<Arc<str>, Session>,
-    /// Those whose handshake is under way: they have a place already, and no id yet.
+    /// The number of sessions in their handshake: they count against the limit, but have no id yet.
     opening: usize,
 }
 
 struct Session {
     owner: Actor,
-    /// Requests that are under way, with the streams that answer them.
+    /// The number of active requests, including the streams that answer them.
     uses: usize,
-    /// When the last of them was over.
+    /// The time at which the last of them ended.
     rests_since: Instant,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Debug for McpEndpoint {
 }
 
 impl McpEndpoint {
-    /// A door to this server. Who may reach it, by which token and from which origin, is decided by who mounts it.
+    /// Creates an endpoint for this server. The code that mounts it decides about tokens and origins.
     pub fn new(server: impl ServerHandler + Clone) -> Self {
         let config =
             StreamableHttpServerConfig::default().disable_allowed_hosts().with_max_request_body_bytes(BODY_BYTES_MAX);
         let mut manager = LocalSessionManager::default();
-        // A call that takes long and says nothing meanwhile is no idle session: that is found out here.
+        // The library must not expire sessions: a long call without output is not idle. Expiry is done here.
         manager.session_config.keep_alive = None;
         let manager = Arc::new(manager);
         let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&manager), config.clone());
@@ -89,7 +89,7 @@ impl McpEndpoint {
         self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers what an owner asks. What the protocol itself refuses is an answer of its own.
+    /// Answers a request of an owner. A refusal by the protocol itself is a response, not an error.
     pub(crate) async fn handle(&self, owner: &Actor, request: Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
         let asked = match Message::of(&request) {
             Ok(asked) => asked,
@@ -109,14 +109,14 @@ impl McpEndpoint {
         let response = self.call_library(request, asked).await;
         if ends && response.status().is_success() {
             self.sessions().open.remove(&using.id);
-            // The library says that it was accepted; clients take 200 and 204 for the end of a session, and warn otherwise.
+            // The library answers 202, but clients expect 200 or 204 for the end of a session, and warn otherwise.
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
         Ok(hold_session(response, using))
     }
 
-    /// The library's answer. Of a body that it cannot read as a message it says that its media type is at fault, in plain
-    /// text, which it is not if the body is JSON.
+    /// Returns the library's response. For a JSON body that is not a valid message the library reports a wrong media
+    /// type, in plain text, although the media type is right; that response is replaced.
     async fn call_library(&self, request: Request<Vec<u8>>, asked: Message) -> Response<Body> {
         let response = (self.0.handling)(request.map(Body::from)).await;
         match asked {
@@ -127,17 +127,17 @@ impl McpEndpoint {
         }
     }
 
-    /// A place for one more.
+    /// Reserves a place for one more session.
     fn reserve_session(&self) -> Result<PendingSession, Refusal> {
         let mut sessions = self.sessions();
         if sessions.open.len() + sessions.opening >= MCP_SESSIONS_MAX {
-            return Err(codes::overloaded("as many sessions of agents are open as may be").into());
+            return Err(codes::overloaded(format!("too many open sessions (limit {MCP_SESSIONS_MAX}): end one")).into());
         }
         sessions.opening += 1;
         Ok(PendingSession { door: self.clone() })
     }
 
-    /// Another owner's session is none.
+    /// Registers the use of a session. Another owner's session is treated as unknown.
     fn use_session(&self, id: &str, owner: &Actor) -> Option<SessionUse> {
         let mut sessions = self.sessions();
         let (id, _) = sessions.open.get_key_value(id)?;
@@ -147,7 +147,7 @@ impl McpEndpoint {
         Some(SessionUse { door: self.clone(), id })
     }
 
-    /// Ends, for as long as it is waited for, whatever session nobody used for so long.
+    /// Ends the sessions that were idle for this long, for as long as the future is polled.
     pub(crate) async fn expire_idle(&self, idle: Duration) -> Infallible {
         let look = idle.min(Duration::from_millis(MCP_SESSION_LOOK_MS));
         loop {
@@ -165,22 +165,22 @@ impl McpEndpoint {
         }
     }
 
-    /// Ends every stream: nothing more is said.
+    /// Ends every stream.
     pub(crate) fn close(&self) {
         self.0.config.cancellation_token.cancel();
     }
 }
 
-/// What a request brings.
+/// The content of a request.
 enum Message {
-    /// JSON was posted; the id is that of the message, or null.
+    /// Posted JSON. The id is that of the message, or null.
     Json { id: Value },
-    /// Something else: the library says what is wrong with it.
+    /// Anything else: the library reports its faults.
     Other,
 }
 
 impl Message {
-    /// What this request brings, or the error that its body is answered with if it says to be JSON and is not.
+    /// Reads the content of a request. Returns the error response if the body claims to be JSON and is not.
     fn of(request: &Request<Vec<u8>>) -> Result<Self, Value> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if request.method() != Method::POST || !kind.starts_with("application/json") {
@@ -193,18 +193,18 @@ impl Message {
     }
 }
 
-/// An error of the protocol that nothing can be correlated with but the request that carried it.
+/// Returns an error of the protocol, which can only be matched with the HTTP request that carried the message.
 fn error_response(error: &Value) -> Response<Body> {
     (StatusCode::BAD_REQUEST, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
-/// The session that a message names.
+/// Returns the session id of a message.
 fn session_id(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(told) = headers.get(SESSION) else { return Ok(None) };
     told.to_str().map(Some).map_err(|_| codes::not_found("session", "that is no text").into())
 }
 
-/// Whether a request begins a session.
+/// Returns true if a request begins a session.
 fn is_initialize(request: &Request<Vec<u8>>) -> bool {
     #[derive(Deserialize)]
     struct Asked {
@@ -214,7 +214,7 @@ fn is_initialize(request: &Request<Vec<u8>>) -> bool {
     request.method() == Method::POST && asked.is_ok_and(|asked| asked.method == "initialize")
 }
 
-/// A response that uses a session for as long as it is being written.
+/// Keeps a session in use while the response is being written.
 fn hold_session(response: Response<Body>, using: SessionUse) -> Response<Body> {
     response.map(|body| {
         Body::from_stream(body.into_data_stream().map(move |piece| {
@@ -224,7 +224,7 @@ fn hold_session(response: Response<Body>, using: SessionUse) -> Response<Body> {
     })
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 struct PendingSession {
     door: McpEndpoint,
 }
@@ -243,7 +243,7 @@ impl Drop for PendingSession {
     }
 }
 
-/// A request of a session that is under way.
+/// An active request of a session.
 struct SessionUse {
     door: McpEndpoint,
     id: Arc<str>,

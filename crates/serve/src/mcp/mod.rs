@@ -1,10 +1,10 @@
 //! A server for agents: the Model Context Protocol, over pipes and over HTTP.
 //!
-//! Each tool is a call of the house, and its answer is the reply's envelope as structured content, with what a model reads as
-//! text beside it. What only the protocol can have wrong (a tool that there is not, arguments that are no object) is an error
-//! of the protocol; everything else is a reply. The revision of 2025-11-25 is spoken with a handshake, that of 2026-07-28
-//! without; the library that carries both tells them apart, and here they differ in one thing: who has to decide about a call
-//! can be asked within the newer one.
+//! Each tool is a call of the [`SpellHost`]. Its result is the reply's envelope as structured content, with text for a
+//! model beside it. Faults of the protocol itself (an unknown tool, arguments that are not an object) are protocol
+//! errors; everything else is a reply. The revision 2025-11-25 has a handshake, the revision 2026-07-28 has none. The
+//! library supports both and distinguishes them. They differ here in one thing: in the newer one, the client can be
+//! asked for a decision about a call.
 
 mod cast_tools;
 mod endpoint;
@@ -41,11 +41,11 @@ use tools::ToolName;
 
 pub use endpoint::McpEndpoint;
 
-/// The server. Cheap to clone; all clones are the same.
+/// The server. Cheap to clone; all clones are the same server.
 #[derive(Clone)]
 pub struct McpServer {
     host: SpellHost,
-    /// Who asks where the wire does not say.
+    /// The owner of requests that carry no token.
     owner: Actor,
 }
 
@@ -56,13 +56,13 @@ impl fmt::Debug for McpServer {
 }
 
 impl McpServer {
-    /// A server in this house. `owner` is who asks over pipes; over HTTP it is whose token the request came with, if it
-    /// carries one.
+    /// Creates a server on this host. `owner` is the caller over pipes; over HTTP the caller is the owner of the
+    /// request's token, if it has one.
     pub fn new(host: SpellHost, owner: Actor) -> Self {
         Self { host, owner }
     }
 
-    /// Serves one client until it closes its end. Nothing but the protocol is written to `to`.
+    /// Serves one client until it closes its end. Only protocol messages are written to `to`.
     pub async fn serve(
         self,
         from: impl AsyncRead + Send + Unpin + 'static,
@@ -72,7 +72,7 @@ impl McpServer {
         let (pipes, closing) = wire::Wire::new(from, to).split();
         let running = match ServiceExt::serve(self, pipes).await {
             Ok(running) => running,
-            // A client that went away before it said anything wanted nothing.
+            // The client disconnected before its first request.
             Err(error) => {
                 tracing::info!(%error, "the client left before it was served");
                 return closing.finish().await;
@@ -84,12 +84,12 @@ impl McpServer {
         ended.map(drop).map_err(io::Error::other)
     }
 
-    /// The same over HTTP, to be mounted at `/mcp`.
+    /// Returns the endpoint for HTTP, to be mounted at `/mcp`.
     pub fn http(self) -> McpEndpoint {
         McpEndpoint::new(self)
     }
 
-    /// Who asks.
+    /// Returns the caller of a request.
     fn caller_of(&self, context: &RequestContext<RoleServer>) -> Caller {
         let parts = context.extensions.get::<Parts>();
         let carried = parts.and_then(|parts| parts.extensions.get::<Bearer>());
@@ -98,7 +98,7 @@ impl McpServer {
             None => (self.owner.clone(), self.host.service(&self.owner)),
         };
         let header = |name: &str| parts.and_then(|parts| parts.headers.get(name)?.to_str().ok());
-        // The request's own word counts: one connection may carry many.
+        // The request's own trace context comes first: one connection may carry many requests.
         let meta = |name: &str| context.meta.get(name)?.as_str();
         let trace = meta("traceparent")
             .and_then(|parent| TraceContext::parse(parent, meta("tracestate")))
@@ -106,7 +106,7 @@ impl McpServer {
         Caller { service, owner, trace }
     }
 
-    /// A call that gives something to read, through the wrapper.
+    /// Runs a reading call inside the safety wrapper.
     async fn read_reply<T: Into<Value>>(
         &self,
         caller: &Caller,
@@ -150,7 +150,7 @@ impl McpServer {
         caller: &Caller,
     ) -> Result<CallToolResponse, Refusal> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        // Who answers what was asked of a person goes on with the run that asked.
+        // A request with the user's answers continues the run that asked for them.
         if let Some(state) = &request.request_state {
             return self
                 .continue_after_input(caller, context, state, request.input_responses.unwrap_or_default())
@@ -184,11 +184,11 @@ impl McpServer {
     }
 }
 
-/// Who asks, and what they can ask for.
+/// The caller of a request, with its service.
 struct Caller {
     service: Service,
     owner: Actor,
-    /// The trace that the request belongs to, as it was given.
+    /// The trace context of the request, if it has one.
     trace: Option<TraceContext>,
 }
 
@@ -196,7 +196,7 @@ fn read<T: DeserializeOwned>(name: ToolName, arguments: Value) -> Result<T, Refu
     serde_json::from_value(arguments).map_err(|fault| codes::schema(name.as_str(), "/", fault.to_string()).into())
 }
 
-/// A reply as a tool's result: the envelope for programs, and beside it what a model reads.
+/// Converts a reply into a tool result: the envelope for programs, and text for a model.
 pub fn tool_result(guarded: GuardedReply) -> CallToolResult {
     let text = match refusal_text(&guarded.reply, &guarded.meta) {
         Some(text) => text,
@@ -214,14 +214,14 @@ pub fn tool_result(guarded: GuardedReply) -> CallToolResult {
     result
 }
 
-/// What only the protocol can have wrong.
+/// Returns a fault of the protocol itself as an error.
 async fn protocol_error(server: &McpServer, caller: &Caller, name: &str, refusal: Refusal) -> ErrorData {
     let guarded = server.refusal_reply(caller, name, refusal).await;
     let data = json!({"code": guarded.reply.code(), "trace_id": guarded.meta.trace_id().to_string()});
     ErrorData::invalid_params(guarded.reply.message(), Some(data))
 }
 
-/// A resource that cannot be read, or that there is not.
+/// Returns the error for a resource that cannot be read or does not exist.
 async fn resource_error(server: &McpServer, caller: &Caller, uri: &str, refusal: Refusal) -> ErrorData {
     let mut fault = protocol_error(server, caller, "resources/read", refusal).await;
     let data = fault.data.get_or_insert_default();
@@ -237,9 +237,9 @@ impl ServerHandler for McpServer {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         let this = Implementation::new("cantrip", env!("CARGO_PKG_VERSION")).with_title("Cantrip");
         ServerConfig::new(capabilities).with_server_info(this).with_instructions(
-            "Cantrip runs agents (spells) and keeps everything they do. `spells` lists them, `cast` runs one on an intent; \
-             `thread` shows what it did, `fork` branches off from any turn. Every answer is an envelope: branch on its \
-             `reply_type` (S, I, D, E) and `code`, never on its message.",
+            "Cantrip runs agents (spells) and records everything they do. `spells` lists them, `cast` runs one on an \
+             intent, `thread` shows what it did, `fork` continues from any turn. Every reply is an envelope: branch on \
+             its `reply_type` (S, I, D, E) and `code`, never on its message.",
         )
     }
 
@@ -268,7 +268,7 @@ impl ServerHandler for McpServer {
         Ok(self.run_tool(name, request, &context).await)
     }
 
-    /// There are none, and what is not offered is not answered.
+    /// Prompts are not supported: the method is answered as unknown.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,
@@ -277,7 +277,7 @@ impl ServerHandler for McpServer {
         Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
     }
 
-    /// The same of completions.
+    /// Completions are not supported either.
     async fn complete(
         &self,
         _: CompleteRequestParams,
@@ -319,7 +319,7 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// An object with one entry left out where there is nothing to say.
+/// Returns a page of items, with the cursor of the next page or null.
 fn page_json(items: Vec<Value>, next: Option<impl Into<Value>>) -> Value {
     let mut listed = Map::from_iter([("items".to_owned(), Value::Array(items))]);
     listed.insert("next".to_owned(), next.map_or(Value::Null, Into::into));

@@ -1,4 +1,4 @@
-//! The tools that show something.
+//! The tools that only read.
 
 use cantrip_service::cantrip::canon::TurnId;
 use cantrip_service::cantrip::loom::{AnyId, Loom, PageRequest, ReceiptFilter, RunState};
@@ -12,7 +12,7 @@ use super::cast_tools::id;
 use super::{Caller, McpServer, page_json, tools};
 use crate::limits::{MCP_LISTED_MAX, MCP_TURNS_SHOWN};
 
-/// Which part of a list is asked for.
+/// Returns the requested page of a list.
 pub(super) fn page(cursor: Option<&str>, most: Option<usize>) -> Result<PageRequest, Refusal> {
     let after = match cursor {
         Some(cursor) => {
@@ -67,7 +67,7 @@ impl McpServer {
         Ok(json!({"run": serialize_view(view)?, "casts": serialize_view(casts)?, "pending": serialize_view(pending)?}))
     }
 
-    /// The thread that is named by its last turn or its entity.
+    /// Returns the leaf of the thread that is named by its last turn, its entity or its run.
     pub(super) async fn leaf(&self, caller: &Caller, written: &str) -> Result<TurnId, Refusal> {
         let missing = || Refusal::from(codes::not_found("thread", written));
         match caller.service.find("thread", written.trim()).await? {
@@ -104,7 +104,7 @@ impl McpServer {
         let page = page(asked.cursor.as_deref(), asked.most)?;
         let reading = async {
             let found = caller.service.own_receipts(wanted, page).await?;
-            // One that was changed is still listed: who looks at it is told.
+            // A receipt that was altered is still listed, and marked as altered.
             let shown = |row: &ReceiptRow| {
                 receipt_json(row).unwrap_or_else(|_| json!({"receipt_id": row.receipt_id, "altered": true}))
             };

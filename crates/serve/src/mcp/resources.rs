@@ -1,4 +1,4 @@
-//! What can be read by its address: threads, receipts and traces.
+//! Resources that can be read by URI: threads, receipts and traces.
 
 use cantrip_service::cantrip::loom::{Error as LoomError, Loom, PageRequest, ReceiptFilter};
 use cantrip_service::cantrip::reply::{Refusal, codes};
@@ -19,23 +19,21 @@ const JSON: &str = "application/json";
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let thread = ResourceTemplate::new(format!("{THREADS}{{turn}}"), "thread")
         .with_title("A thread")
-        .with_description("A thread turn by turn, by its last turn, its entity or its run.")
+        .with_description("A thread turn by turn, by the id of its last turn, its entity or its run.")
         .with_mime_type(JSON);
     let receipt = ResourceTemplate::new(format!("{RECEIPTS}{{receipt}}"), "receipt")
         .with_title("A receipt")
-        .with_description("What a predict or a cast did, with which model and prompt, and what it cost.")
+        .with_description("The audit record of a predict or a cast: its model, its prompt, its result and its cost.")
         .with_mime_type(JSON);
     let trace = ResourceTemplate::new(format!("{TRACES}{{trace}}"), "trace")
         .with_title("A trace")
-        .with_description(
-            "What a predict did step by step, redacted; by `trace_ref` of its receipt, or the receipt's id.",
-        )
+        .with_description("The steps of a predict, redacted, by the `trace_ref` of its receipt or by the receipt's id.")
         .with_mime_type(JSON);
     vec![thread, receipt, trace]
 }
 
 impl McpServer {
-    /// The threads of the latest runs, then the receipts, page by page.
+    /// Returns the threads of the latest runs, then the receipts, page by page.
     pub(super) async fn resources(
         &self,
         caller: &Caller,
@@ -95,7 +93,7 @@ impl McpServer {
         caller: &Caller,
         page: PageRequest,
     ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
-        // A store that keeps no receipts has none to list.
+        // A store without receipts has none to list.
         if !caller.service.keeps_receipts().await? {
             return Ok((Vec::new(), None));
         }
@@ -105,10 +103,10 @@ impl McpServer {
             let about = receipt_json(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
             resources.push(
                 Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string())
-                    .with_description(
-                        about
-                            .map_or_else(|| "of a cast".to_owned(), |signature| format!("of a predict of {signature}")),
-                    )
+                    .with_description(about.map_or_else(
+                        || "receipt of a cast".to_owned(),
+                        |signature| format!("receipt of a predict of {signature}"),
+                    ))
                     .with_mime_type(JSON),
             );
         }

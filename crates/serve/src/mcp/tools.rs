@@ -1,4 +1,4 @@
-//! The tools, as they are offered: names, words and the shape of their arguments.
+//! The tools as offered to clients: names, descriptions and the schemas of their arguments.
 
 use std::sync::Arc;
 
@@ -76,34 +76,30 @@ impl ToolName {
             }
             Self::Cast => (
                 "Cast a spell",
-                "Casts a spell on an intent and waits for its answer. A call that needs a person leaves the run waiting: \
-                 the answer says so, and `resume` goes on with it once somebody has decided.",
+                "Casts a spell on an intent and waits for its answer. If a call needs a person's approval, the run \
+                 waits: the reply says so, and `resume` continues the run once somebody has decided.",
             ),
             Self::Send => {
-                ("Send to an entity", "Casts an entity that was cast before on a further intent, with its history.")
+                ("Send to an entity", "Sends a further intent to an entity that was cast before. It keeps its history.")
             }
             Self::Resume => {
-                ("Resume a run", "Goes on with a run that waits, or whose process is gone, and waits for its answer.")
+                ("Resume a run", "Resumes a run that waits, or whose process has ended, and waits for its answer.")
             }
-            Self::Cancel => ("Cancel a run", "Asks a run to end. What it did stays on record."),
+            Self::Cancel => ("Cancel a run", "Requests the cancellation of a run. Its records are kept."),
             Self::Fork => (
                 "Fork a thread",
-                "Branches off behind a turn, under another intent or its own. Nothing that was done is done again.",
+                "Forks a thread after a turn, with a new intent or its own. Completed calls are not executed again.",
             ),
             Self::Predict => {
-                ("Predict", "Asks a signature's model about an input; the output fits its schema and has a receipt.")
+                ("Predict", "Runs one model call by a signature; the output matches its schema and has a receipt.")
             }
-            Self::Signatures => ("Signatures", "Lists the signatures that `predict` can be asked with."),
-            Self::Runs => ("Runs", "Lists runs, the latest first."),
+            Self::Signatures => ("Signatures", "Lists the signatures that `predict` can use."),
+            Self::Runs => ("Runs", "Lists runs, newest first."),
             Self::Run => ("A run", "Shows a run: its state, its entity, and the calls that wait for a person."),
-            Self::Thread => {
-                ("A thread", "Shows a thread turn by turn: what was said, done and answered, and what it cost.")
-            }
+            Self::Thread => ("A thread", "Shows a thread turn by turn: texts, calls, results and costs."),
             Self::Turn => ("A turn", "Shows one turn."),
             Self::Receipts => ("Receipts", "Lists the receipts of predicts, or shows one."),
-            Self::Spend => {
-                ("Spend status", "Shows what may be spent, what is held and what was spent, by authorization.")
-            }
+            Self::Spend => ("Spend status", "Shows the remaining, reserved and spent amounts of each authorization."),
             Self::Codes => ("Codes", "Explains the codes of replies: all of them, or one."),
         }
     }
@@ -125,80 +121,84 @@ impl ToolName {
 
     fn arguments(self) -> (Value, &'static [&'static str]) {
         let text = |about: &str| json!({"type": "string", "description": about});
-        let most = json!({"type": "integer", "minimum": 1, "maximum": 200, "description": "So many at most."});
-        let cursor = text("Where the list goes on: `next` of the answer before.");
+        let most =
+            json!({"type": "integer", "minimum": 1, "maximum": 200, "description": "The maximum number of items."});
+        let cursor = text("The cursor of the page: `next` of the previous reply.");
         match self {
             Self::Spells | Self::Signatures => (json!({}), &[]),
             Self::Cast => (
                 json!({
                     "spell": text("The name of the spell, from `spells`."),
-                    "intent": text("What it is to do."),
-                    "context": {"description": "Data that the entity finds as `context`."},
-                    "budget": text("It spends no more than this in all, as in '0.50 USD'."),
+                    "intent": text("The task."),
+                    "context": {"description": "Data for the entity, which it can read as `context`."},
+                    "budget": text("The maximum total cost, as in '0.50 USD'."),
                 }),
                 &["spell", "intent"],
             ),
             Self::Send => {
-                (json!({"entity": text("Its id."), "intent": text("What it is to do now.")}), &["entity", "intent"])
+                (json!({"entity": text("The id of the entity."), "intent": text("The task.")}), &["entity", "intent"])
             }
-            Self::Resume | Self::Cancel => (json!({"run": text("Its id.")}), &["run"]),
-            Self::Run => (json!({"run": text("Its id, or the beginning of it.")}), &["run"]),
+            Self::Resume | Self::Cancel => (json!({"run": text("The id of the run.")}), &["run"]),
+            Self::Run => (json!({"run": text("The id of the run, or its beginning.")}), &["run"]),
             Self::Fork => (
                 json!({
-                    "turn": text("The turn to branch off behind."),
-                    "intent": text("What the branch is to do; without one it goes on under the intent it had."),
+                    "turn": text("The id of the turn after which the thread is forked."),
+                    "intent": text("The task of the fork; by default the original intent."),
                     "environment": {"enum": ["restored", "fresh"], "default": "restored",
-                        "description": "Whether variables of earlier turns are brought back."},
+                        "description": "Whether variables of earlier turns are restored."},
                 }),
                 &["turn"],
             ),
             Self::Predict => (
                 json!({
-                    "signature": text("Its id, as in @acme/support/Triage.v3."),
-                    "input": {"type": "object", "description": "What it is asked, by its input schema."},
-                    "key": text("The same key with the same request is answered once, however often it is asked."),
-                    "budget": text("It costs no more than this, as in '0.05 USD'."),
-                    "canary_key": text("What a canary counts the caller by, before the three below."),
-                    "run_id": text("The caller's run, of whatever system: a canary counts each run on its own."),
-                    "thread_id": text("The entity whose conversation the caller is in, by its id."),
-                    "autopilot_id": text("The agent that calls."),
+                    "signature": text("The id of the signature, as in @acme/support/Triage.v3."),
+                    "input": {"type": "object", "description": "The input, by the signature's input schema."},
+                    "key": text("An idempotency key: the same key with the same request is executed once."),
+                    "budget": text("The maximum cost, as in '0.05 USD'."),
+                    "canary_key": text("The key that assigns the caller to a canary, before the three below."),
+                    "run_id": text("The caller's run, in any system. A canary assigns each run separately."),
+                    "thread_id": text("The id of the entity in whose conversation the caller is."),
+                    "autopilot_id": text("The calling agent."),
                 }),
                 &["signature", "input"],
             ),
             Self::Runs => (
                 json!({
                     "state": {"enum": ["queued", "running", "waiting", "terminated", "truncated", "failed"],
-                        "description": "Only those that stand so."},
+                        "description": "Only runs in this state."},
                     "cursor": cursor, "most": most,
                 }),
                 &[],
             ),
             Self::Thread => (
                 json!({
-                    "thread": text("Its last turn, or the entity whose thread it is; the beginning of the id will do."),
+                    "thread": text("The id of its last turn, its entity or its run, or the beginning of the id."),
                     "most": json!({"type": "integer", "minimum": 1, "maximum": 200,
-                        "description": "The last so many turns; 50 unless given."}),
+                        "description": "The number of last turns to show; 50 by default."}),
                 }),
                 &["thread"],
             ),
-            Self::Turn => (json!({"turn": text("Its id, or the beginning of it.")}), &["turn"]),
+            Self::Turn => (json!({"turn": text("The id of the turn, or its beginning.")}), &["turn"]),
             Self::Receipts => (
                 json!({
-                    "receipt": text("The id of one, to see all of it."),
-                    "signature": text("Only those of this signature."),
+                    "receipt": text("The id of one receipt, to show all of it."),
+                    "signature": text("Only receipts of this signature."),
                     "cursor": cursor, "most": most,
                 }),
                 &[],
             ),
             Self::Spend => (
-                json!({"authorization": text("One of them, with its agreements."), "cursor": cursor, "most": most}),
+                json!({
+                    "authorization": text("The id of one authorization, to show it with every revision of its terms."),
+                    "cursor": cursor, "most": most,
+                }),
                 &[],
             ),
-            Self::Codes => (json!({"code": text("One of them, by its code or its key.")}), &[]),
+            Self::Codes => (json!({"code": text("One code, or its key.")}), &[]),
         }
     }
 
-    /// As a client is told of it.
+    /// Returns the definition of the tool for clients.
     pub(super) fn tool(self) -> Tool {
         let (title, about) = self.title_and_description();
         let (properties, required) = self.arguments();
@@ -216,7 +216,7 @@ impl ToolName {
     }
 }
 
-/// The envelope, which every tool answers with.
+/// Returns the schema of the envelope that every tool returns.
 fn envelope_schema() -> Value {
     json!({
         "type": "object",

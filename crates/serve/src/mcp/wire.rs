@@ -1,7 +1,7 @@
-//! Lines that are no messages: the library that speaks the protocol ignores them, and JSON-RPC wants them answered.
+//! Lines that are not messages: the library that speaks the protocol ignores them, but JSON-RPC requires an answer.
 //!
-//! So what a client writes is read line by line before the library sees it. A line that is no JSON, or too long, is answered
-//! here with an error that has no id, and the connection lives on.
+//! So the client's input is read line by line before the library sees it. A line that is not JSON, or is too long, is
+//! answered here with an error without an id, and the connection continues.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub(super) fn json_rpc_error(id: &Value, code: i64, message: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
 }
 
-/// The answer to text that is no JSON. Its message has the place and not the text.
+/// Returns the error for text that is not JSON. Its message has the position and not the text.
 pub(super) fn parse_error(fault: &serde_json::Error) -> Value {
     let message = format!("Parse error: the message is no JSON at line {}, column {}", fault.line(), fault.column());
     json_rpc_error(&Value::Null, PARSE_ERROR, &message)
 }
 
-/// The id of a message, where it has one that an answer can carry.
+/// Returns the id of a message, if an answer can carry it.
 pub(super) fn id_of(message: &Value) -> Value {
     match message.get("id") {
         Some(id @ (Value::String(_) | Value::Number(_))) => id.clone(),
@@ -35,9 +35,9 @@ pub(super) fn id_of(message: &Value) -> Value {
     }
 }
 
-/// A client's pipes, with the library between them.
+/// The pipes of a client, with the library between them.
 pub(super) struct Wire {
-    /// What the library reads from and writes to.
+    /// The pipes that the library reads from and writes to.
     pub(super) pipes: (DuplexStream, DuplexStream),
     reading: JoinHandle<()>,
     writing: JoinHandle<io::Result<()>>,
@@ -56,13 +56,13 @@ impl Wire {
         Self { pipes: (read, write), reading, writing }
     }
 
-    /// Splits off what ends the wire: after the library is done, everything that it said is written.
+    /// Splits off the closing part: after the library has finished, all of its output is written.
     pub(super) fn split(self) -> ((DuplexStream, DuplexStream), Closing) {
         (self.pipes, Closing { reading: self.reading, writing: self.writing })
     }
 }
 
-/// What is left to do on a wire whose library is done.
+/// The work that remains after the library has finished.
 pub(super) struct Closing {
     reading: JoinHandle<()>,
     writing: JoinHandle<io::Result<()>>,
@@ -78,7 +78,7 @@ impl Closing {
     }
 }
 
-/// Passes every line that is JSON on, and answers the others.
+/// Passes every JSON line on, and answers the others.
 async fn pass_messages(
     mut from: impl AsyncBufReadExt + Unpin,
     mut messages: DuplexStream,
@@ -117,12 +117,12 @@ async fn pass_messages(
     }
 }
 
-/// What is wrong with a line as JSON; nothing with an empty one.
+/// Returns the error for a line that is not JSON; an empty line has none.
 fn fault_of(line: &[u8]) -> Option<Value> {
     if line.trim_ascii().is_empty() {
         return None;
     }
-    // What is skipped is not checked to be UTF-8, so that comes first.
+    // Ignored values are not checked for UTF-8, so that check comes first.
     let text = String::from_utf8_lossy(line);
     let fault = match text {
         std::borrow::Cow::Borrowed(text) => serde_json::from_str::<IgnoredAny>(text).err(),
@@ -151,7 +151,7 @@ async fn skip_line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<()> 
     }
 }
 
-/// Writes what the library says, a line at once, so that no answer of ours comes between.
+/// Writes the library's output line by line, so that no answer from here comes between.
 async fn pass_answers(
     mut answers: impl AsyncBufReadExt + Unpin,
     to: Arc<Mutex<impl AsyncWrite + Unpin>>,

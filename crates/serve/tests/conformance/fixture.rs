@@ -1,6 +1,6 @@
-//! A server that offers what the suite asks for, behind the door and with the results of the product's own.
+//! A server that offers what the suite needs, with the product's own endpoint and results.
 //!
-//! What it offers stands in `offered.json`: each tool with what it does, each prompt with its messages, each resource with its
+//! Its offer is in `offered.json`: each tool with its behaviour, each prompt with its messages, each resource with its
 //! contents.
 
 #![allow(deprecated, reason = "the older revision has sampling, roots and logs, and the suite asks for them")]
@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
-/// Between two things that a tool tells: the suite wants to see them one by one.
+/// The pause between two notifications of a tool: the suite wants to see them one by one.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub(super) struct Fixture(Arc<Inner>);
 struct Inner {
     host: SpellHost,
     offered: Offered,
-    /// The questions that were asked and are to be known again, and which round of its tool each was.
+    /// The questions to recognize again, each with the round of its tool.
     asked: Mutex<HashMap<String, usize>>,
     watched: Mutex<HashSet<String>>,
     level: Mutex<LoggingLevel>,
@@ -89,9 +89,9 @@ struct Does {
     elicits: Option<ElicitationSchema>,
     needs: Option<Need>,
     changes: Option<Changed>,
-    /// What it asks of the client before it answers, round by round.
+    /// The questions to the client before the answer, round by round.
     asks: Vec<InputRequests>,
-    /// Whether it wants its questions back as it asked them.
+    /// True if the questions must come back as they were asked.
     keeps: bool,
 }
 
@@ -121,7 +121,7 @@ impl Fixture {
         }))
     }
 
-    /// A reply as the product makes it.
+    /// Returns a reply as the product creates it.
     async fn replied(&self, tool: &str, text: Option<String>) -> GuardedReply {
         let call = Call::surface(tool);
         let guard = self.0.host.runtime().guard();
@@ -131,7 +131,7 @@ impl Fixture {
         }
     }
 
-    /// Asks the client for what is missing still; nothing once it has told everything.
+    /// Returns the questions that the client has not answered yet; none once it has answered all.
     fn asks(
         &self,
         rounds: &[InputRequests],
@@ -168,7 +168,7 @@ impl Fixture {
         Ok(Some(InputRequiredResult::new(Some(wanted(requests)), state)))
     }
 
-    /// Tells what there is to tell on the way.
+    /// Sends the notifications of a tool.
     async fn tells(&self, does: &Does, context: &RequestContext<RoleServer>) {
         let newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         for line in does.logs.iter().filter(|_| !newer || context.meta.log_level().is_some()) {
@@ -187,7 +187,7 @@ impl Fixture {
         }
     }
 
-    /// What a tool says, once it has asked the client what it must.
+    /// Returns the text of a tool, after the client has answered its questions.
     async fn text(
         &self,
         does: &Does,
@@ -294,7 +294,7 @@ impl ServerHandler for Fixture {
         }
         self.tells(does, &context).await;
         if let Some(changed) = does.changes {
-            // Whether anybody listens is theirs to say.
+            // There may be no listener.
             drop(self.0.changes.send(changed));
         }
         let text = self.text(does, &request, &context).await;
@@ -417,7 +417,7 @@ impl ServerHandler for Fixture {
                 () = context.cancelled() => return Ok(()),
                 changed = changes.recv() => changed,
             };
-            // What was not asked for is not sent, and whoever went away is told nothing.
+            // Only requested notifications are sent, and a client that disconnected gets nothing.
             match changed {
                 Ok(Changed::Tools) => drop(context.sink().notify_tool_list_changed().await),
                 Ok(Changed::Prompts) => drop(context.sink().notify_prompt_list_changed().await),

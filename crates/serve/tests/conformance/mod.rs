@@ -1,5 +1,6 @@
-//! The conformance suite of the Model Context Protocol, against a server that offers what it asks for: on the door, the
-//! sessions and the results of the product's own server. What is not passed stands in `listed.txt`, with the reason.
+//! The conformance suite of the Model Context Protocol, against a server that offers what the suite needs: with the
+//! endpoint, the sessions and the results of the product's own server. The cases that do not pass are in `listed.txt`,
+//! with the reason.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

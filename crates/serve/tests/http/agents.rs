@@ -1,4 +1,4 @@
-//! The server for agents at `/mcp`, by the client that people use, over both revisions of the protocol.
+//! The MCP server at `/mcp`, tested with a common client, over both revisions of the protocol.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ async fn a_spell_is_cast_and_its_thread_read_by_either_revision() {
         let thread = listed.iter().find(|resource| resource.uri.ends_with(leaf)).unwrap();
         let read = client.read_resource(ReadResourceRequestParams::new(thread.uri.clone())).await.unwrap();
         assert_eq!(read.contents.len(), 1);
-        // What was cast through one door is seen through the other.
+        // A cast over MCP is visible over HTTP.
         let run = server.value("/v1/runs").await["items"][0].clone();
         assert_eq!((&run["state"], &run["entity_id"]), (&json!("terminated"), &cast["data"]["entity_id"]));
         client.cancel().await.unwrap();
@@ -95,7 +95,7 @@ async fn a_body_that_is_too_long_never_reaches_the_protocol() {
     refused(answered(long).await, 413, codes::LIMIT.any());
 }
 
-/// A session by hand: what the protocol's client would not show.
+/// Opens a session without the protocol's client, which would hide the details.
 async fn opened(server: &Server, token: Option<&str>) -> reqwest::Response {
     let params =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}});

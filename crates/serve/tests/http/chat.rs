@@ -23,7 +23,7 @@ async fn a_spell_answers_as_a_model_does() {
     assert_eq!(answer["choices"][0]["message"], json!({"role": "assistant", "content": "3", "refusal": null}));
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     assert!(answer["usage"]["total_tokens"].is_u64());
-    // The run is like any other, under the words of the user alone.
+    // The run is like any other, with the user's text alone as its intent.
     let run = answer["id"].as_str().unwrap().strip_prefix("chatcmpl-").unwrap();
     let shown = server.value(&format!("/v1/runs/{run}")).await;
     let casts = server.value(&format!("/v1/entities/{}/casts", shown["entity_id"].as_str().unwrap())).await;

@@ -1,4 +1,4 @@
-//! Signatures, artifacts, pointers, money and what is counted.
+//! Signatures, artifacts, pointers, money and metrics.
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
@@ -28,7 +28,7 @@ async fn a_signature_is_published_served_and_pointed_at() {
     let base = envelope["data"]["compiled_id"].as_str().unwrap().to_owned();
     let id = "%40acme%2Ftext%2FClassify.v1";
     assert_eq!(server.value(&format!("/v1/signatures/{id}")).await["base"], base);
-    // Beside those that come with the program.
+    // Listed together with the built-in ones.
     let listed = |page: serde_json::Value, key: &str, wanted: &str| {
         page["items"].as_array().unwrap().iter().filter(|item| item[key] == wanted).count()
     };
@@ -160,7 +160,7 @@ async fn what_happens_is_counted() {
     }
     let appends = lines.iter().find_map(|line| line.strip_prefix("cantrip_store_append_duration_seconds_count "));
     assert!(appends.and_then(|count| count.parse::<u64>().ok()) >= Some(6), "one for each turn at least: {page}");
-    // Every metric says what it is before its first value.
+    // Every metric has its type before its first value.
     for line in lines.iter().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
         let family = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);

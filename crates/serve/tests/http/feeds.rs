@@ -1,4 +1,4 @@
-//! The feeds of a run: left and taken up anywhere, without a gap, and bounded for whoever does not read.
+//! The feeds of a run: interrupted and resumed anywhere, without a gap, and bounded for a client that does not read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::contracts::SIGNATURE;
 use super::support::{PREDICTS, Server, durable, places, refused, server};
 
-/// One event, as it came.
+/// One event as received.
 #[derive(Debug, Clone, PartialEq)]
 struct Event {
     id: Option<u64>,
@@ -23,7 +23,7 @@ struct Event {
     data: Value,
 }
 
-/// A feed that is read.
+/// An open feed.
 struct Feed {
     bytes: futures_util::stream::BoxStream<'static, reqwest::Result<axum::body::Bytes>>,
     text: String,
@@ -90,7 +90,7 @@ impl Feed {
         Some(Event { id, name, data: data? })
     }
 
-    /// Everything up to its end.
+    /// Reads everything up to the end.
     async fn all(mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -100,7 +100,7 @@ impl Feed {
     }
 }
 
-/// What a client holds: by the rules of the feed, and nothing else.
+/// The state of a client that follows the rules of the feed, and nothing else.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Held {
     turns: BTreeMap<String, BTreeMap<String, Value>>,
@@ -116,14 +116,14 @@ impl Held {
         let turn = text(&data, "turnId");
         match event.name.as_str() {
             "turn" if data["type"] == "turn_started" => {
-                // A turn that is started again is told anew.
+                // A turn that is started again replaces the earlier one.
                 self.turns.insert(turn, BTreeMap::new());
             }
             "turn" => {
                 self.ends.insert(turn, data);
             }
             "upsert" => {
-                // When it was sent is nobody's state.
+                // The time of sending is not part of the state.
                 for key in ["emittedAt", "sourceTimestamp"] {
                     data.as_object_mut().unwrap().remove(key);
                 }
@@ -177,7 +177,7 @@ async fn a_run_is_shown_as_it_happens_in_order_and_to_its_end() {
     let answer = held.run["answerItemId"].as_str().unwrap();
     let shown = held.turns.values().find_map(|items| items.get(answer)).unwrap();
     assert_eq!((&shown["content"], &shown["status"]), (&json!("slow"), &json!("complete")));
-    // Some of the text was there before all of it was.
+    // A part of the text arrived before all of it.
     let text = |event: &Event| event.data["content"].as_str().unwrap_or_default().to_owned();
     let partial = events.iter().any(|event| {
         let said = text(event);
@@ -186,7 +186,8 @@ async fn a_run_is_shown_as_it_happens_in_order_and_to_its_end() {
             && said.len() < "One moment please, this takes a while.".len()
     });
     assert!(partial, "{events:?}");
-    // Only what reports a record has an id; ids never fall; a turn's end comes behind its items and before the run.
+    // Only events that report a record have an id; ids never decrease; the end of a turn comes after its items and
+    // before the run.
     let mut last = 0;
     for event in &events {
         let durable = event.name == "run" || (event.name == "turn" && event.data["type"] != "turn_started");
@@ -201,7 +202,7 @@ async fn a_run_is_shown_as_it_happens_in_order_and_to_its_end() {
         let end = events.iter().position(|event| event == *of_turn.last().unwrap()).unwrap();
         assert_eq!(events[end + 1].name, "run", "{:?}", events[end + 1]);
     }
-    // Whoever comes when it is over is shown the same, and whoever has seen it all is not.
+    // A client that connects after the end gets the same events; a client that has seen all of them gets none.
     let again = feed(&server, &format!("/v1/runs/{run}/events"), None).await.all().await;
     assert_eq!(Held::of(&again), held);
     let Opened::Status(204, _) = open(&server, &format!("/v1/runs/{run}/events"), Some(last)).await else {
@@ -372,7 +373,7 @@ async fn a_predict_is_followed_like_a_cast_while_it_runs_and_when_it_is_over() {
         let asked = json!({"signature": "@acme/text/Classify.v1", "input": {"text": "x"}});
         let predict = server.post("/v1/predict", asked);
         let following = async {
-            // It is there as soon as it is begun.
+            // The run is listed as soon as it has begun.
             let run = loop {
                 let listed = server.value("/v1/runs").await;
                 match listed["items"][0]["run_id"].as_str() {
@@ -539,7 +540,7 @@ async fn a_viewer_that_stops_reading_is_cut_off_and_nobody_waits_for_it() {
     assert_eq!(ended["answer"], "over", "the run did not notice them");
     tokio::time::sleep(Duration::from_millis(500)).await;
     for response in stuck {
-        // What was under way to it is still read; then the connection is found closed before the feed's end.
+        // The data in transit is still read; then the connection is closed before the end of the feed.
         let mut bytes = response.bytes_stream();
         let (mut read, mut broken) = (0, false);
         while let Some(piece) = bytes.next().await {

@@ -1,4 +1,4 @@
-//! Who is let in, and what each of them sees.
+//! Which callers are admitted, and what each of them sees.
 
 use cantrip_reply::codes;
 use cantrip_serve::http::{Options, Tokens};
@@ -16,7 +16,7 @@ pub(super) const BOB: &str = "token-of-bob-0123456789";
 const OLGA: &str = "token-of-olga-0123456789";
 const ROOT: &str = "token-of-root-0123456789";
 
-/// A server with tokens, whose owners may spend a dollar each.
+/// Starts a server with tokens, whose owners may spend a dollar each.
 pub(super) async fn guarded() -> Server {
     let server = unfunded().await.with_token(ROOT);
     for owner in ["user:ann", "user:bob"] {
@@ -25,7 +25,7 @@ pub(super) async fn guarded() -> Server {
     server.without_token()
 }
 
-/// What an operator does for someone who is to spend; gives what the authorization is called.
+/// Issues an authorization for an owner, and returns its id.
 async fn authorized(server: &Server, owner: &str) -> String {
     let given = json!({"owner": owner, "total": "1.00 USD", "reason": "for the week"});
     let (status, envelope) = server.post("/v1/spend/authorizations", given).await;
@@ -33,7 +33,7 @@ async fn authorized(server: &Server, owner: &str) -> String {
     envelope["data"]["authorization_id"].as_str().unwrap().to_owned()
 }
 
-/// What pays for each reservation that is there for whoever asks.
+/// Returns the authorization of each reservation that the caller can see.
 async fn payers(server: &Server) -> Vec<String> {
     let page = server.value("/v1/spend/reservations").await;
     let booked: Vec<ReservationRow> = serde_json::from_value(page["items"].clone()).unwrap();
@@ -141,11 +141,11 @@ async fn what_belongs_to_another_owner_is_not_there() {
 async fn whoever_asks_pays_and_whom_nobody_authorized_gets_nothing() {
     let server = unfunded().await.with_token(ANN);
     let asked = |spell: &str| json!({"spell": spell, "intent": "go", "wait": true});
-    // Whatever it costs: nothing at all is asked of any crystal.
+    // No crystal is asked, whatever the price.
     for (spell, more) in [("priced", json!(null)), ("three", json!(null)), ("priced", json!("5.00 USD"))] {
         let mut asked = asked(spell);
         if !more.is_null() {
-            // A budget bounds what is there, and gives nothing.
+            // A budget limits an authorization, and does not replace one.
             asked["budget"] = more;
         }
         let refusal = refused(server.post("/v1/casts", asked).await, 403, codes::NOT_AUTHORIZED.any());
@@ -168,13 +168,13 @@ async fn whoever_asks_pays_and_whom_nobody_authorized_gets_nothing() {
     let (status, envelope) = server.post("/v1/casts", asked("priced")).await;
     assert_eq!((status, &envelope["data"]["answer"]), (200, &json!("paid")), "{envelope}");
     assert_eq!(payers(&server).await, [authorization]);
-    // Beneath her own authorization her budget is a cap, and no grant.
+    // Under her own authorization her budget is a cap, and not a grant.
     let mut within = asked("priced");
     within["budget"] = json!("0.000001 USD");
     let refusal = refused(server.post("/v1/casts", within).await, 403, codes::BUDGET_SPENT.any());
     assert_eq!(refusal["data"]["run_id"].as_str().map(|run| run.starts_with("run_")), Some(true));
     assert_eq!(server.value("/v1/spend/authorizations").await["items"].as_array().unwrap().len(), 1);
-    // And nobody else's pays for Bob.
+    // No other owner's authorization pays for Bob.
     let server = server.with_token(BOB);
     refused(server.post("/v1/casts", asked("three")).await, 403, codes::NOT_AUTHORIZED.any());
 }
@@ -208,7 +208,7 @@ async fn what_all_share_is_changed_by_operators_alone() {
         assert!(refusal["data"]["hint"].as_str().unwrap().contains("operator user:ann = TOKEN"), "{refusal}");
     };
     denied(server.post("/v1/signatures", publish.clone()).await);
-    // Whoever looks after it publishes it, keeps another form of it and serves that.
+    // An operator publishes the signature, adds another artifact and serves that.
     let server = server.with_token(OLGA);
     let (status, envelope) = server.post("/v1/signatures", publish).await;
     assert_eq!(status, 201, "{envelope}");
@@ -217,7 +217,7 @@ async fn what_all_share_is_changed_by_operators_alone() {
     assert_eq!(status, 201, "{envelope}");
     let (status, envelope) = server.post(pointer, json!({"change": "set", "artifact": base})).await;
     assert_eq!((status, &envelope["data"]["pointer"]["updated_by"]), (200, &json!("user:olga")), "{envelope}");
-    // Everybody else reads it, and changes nothing.
+    // Every other owner can read it, and change nothing.
     let server = server.with_token(ANN);
     denied(server.post("/v1/artifacts", keep).await);
     for change in ["clear", "rollback"] {
@@ -229,14 +229,14 @@ async fn what_all_share_is_changed_by_operators_alone() {
     denied(server.post(pointer, forced).await);
     assert_eq!(server.value(pointer).await["version"], 1);
     assert_eq!(server.value(&format!("{pointer}/audits")).await["items"].as_array().unwrap().len(), 1);
-    // An operator sees no more of others than others do, and gives no money.
+    // An operator sees no more of other owners than they do of each other, and cannot issue money.
     let server = server.with_token(ROOT);
     let run = server.cast("three").await;
     let server = server.with_token(OLGA);
     refused(server.get(&format!("/v1/runs/{run}")).await, 404, codes::NOT_FOUND.any());
     let given = json!({"owner": "user:olga", "total": "1.00 USD", "reason": "mine"});
     refused(server.post("/v1/spend/authorizations", given).await, 403, codes::NOT_AUTHORIZED.any());
-    // Whoever runs the server needs no mark.
+    // The local owner, who runs the server, needs no operator mark.
     let server = server.with_token(ROOT);
     let (status, envelope) = server.post(pointer, json!({"change": "set", "artifact": base, "seed": "other"})).await;
     assert_eq!(status, 200, "{envelope}");

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a request, the answer is an envelope, and the server lives.
+//! A faulty request is answered with an envelope, and the server continues.
 
 use std::time::Duration;
 

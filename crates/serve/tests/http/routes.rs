@@ -1,4 +1,4 @@
-//! What each route does.
+//! The behaviour of each route.
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;

@@ -61,7 +61,7 @@ pub(super) const SPELLS: &[(&str, &str)] = &[
 pub(super) const PREDICTS: &str = "predicts";
 
 impl Book {
-    /// The spells that every test has at hand, and these.
+    /// Creates the catalog of common test spells, with these added.
     pub(crate) fn over(loom: AnyLoom, more: &[(String, String)]) -> Self {
         let known = SPELLS.iter().map(|(name, script)| ((*name).to_owned(), (*script).to_owned()));
         Self { loom, spells: known.chain(more.iter().cloned()).collect() }
@@ -124,27 +124,27 @@ impl SpellCatalog for Book {
     }
 }
 
-/// Where a server keeps what is cast.
+/// The storage of a server.
 pub(super) enum Place {
     Memory(AnyLoom),
     File(TempDir),
     Schema { url: String, name: String },
 }
 
-/// Every kind of place: in memory, in a file, and in a database where there is one.
+/// Returns every kind of storage: in memory, in a file, and in a database if there is one.
 pub(super) fn places() -> Vec<Place> {
     let mut all = vec![Place::Memory(AnyLoom::new(MemoryLoom::new()))];
     all.extend(durable());
     all
 }
 
-/// Those that several processes share.
+/// Returns the kinds of storage that several processes share.
 pub(super) fn durable() -> Vec<Place> {
     let mut all = vec![Place::File(tempfile::tempdir().unwrap())];
     if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
         && !url.is_empty()
     {
-        // A name that no other test has, in this process or another.
+        // A name that is unique across tests and processes.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
         let name = format!("s{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -154,7 +154,7 @@ pub(super) fn durable() -> Vec<Place> {
 }
 
 impl Place {
-    /// Opens it, as a process of its own would.
+    /// Opens the storage, as a separate process would.
     pub(super) fn loom(&self) -> AnyLoom {
         match self {
             Self::Memory(loom) => loom.clone(),
@@ -197,7 +197,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let http = HttpServer::new(host.clone(), options);
         let task = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
-        // The client wants one even where nothing is encrypted; a second install changes nothing.
+        // The client needs a crypto provider even without encryption; a second install changes nothing.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { address, host, client, token: None, stop: Some(stop), task }
@@ -232,7 +232,7 @@ impl Server {
         answered(self.asks(self.client.post(self.url(path)).json(&body))).await
     }
 
-    /// What is read there.
+    /// Returns the value at this path.
     pub(super) async fn value(&self, path: &str) -> Value {
         let (status, envelope) = self.get(path).await;
         assert_eq!(status, 200, "{envelope}");
@@ -240,7 +240,7 @@ impl Server {
         envelope["data"]["value"].clone()
     }
 
-    /// Casts a spell, and gives its run.
+    /// Casts a spell, and returns its run.
     pub(super) async fn cast(&self, spell: &str) -> String {
         let (status, envelope) = self.post("/v1/casts", json!({"spell": spell, "intent": "go"})).await;
         assert!(matches!(status, 201 | 202), "{envelope}");
@@ -248,7 +248,7 @@ impl Server {
         envelope["data"]["run_id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a run stands so.
+    /// Waits until a run has this state.
     pub(super) async fn until(&self, run: &str, state: &str) -> Value {
         for _ in 0..3_000 {
             let value = self.value(&format!("/v1/runs/{run}")).await;

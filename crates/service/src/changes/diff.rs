@@ -1,4 +1,4 @@
-//! What a run changed, file by file.
+//! The changes of a run, file by file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{FileHistories, FileHistory, GateRoots};
 use crate::Service;
 use crate::limits::{DIFF_AROUND_LINES, DIFF_LISTED_BYTES_MAX, DIFF_MS};
 
-/// What became of a file.
+/// The kind of a file change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -23,29 +23,29 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One side of a difference.
+/// One side of a diff.
 #[derive(Debug, Clone, Serialize)]
 struct FileVersion {
     hash: Hash,
-    /// None where only the hash is on record.
+    /// None if only the hash is on record.
     bytes: Option<usize>,
 }
 
-/// What a run made of one file, from what it found to what it left.
+/// The change of one file by a run, from the bytes that it found to the bytes that it left.
 #[derive(Debug, Clone, Serialize)]
 pub struct FileDiff {
     pub path: String,
     pub touched: ChangeKind,
     before: Option<FileVersion>,
     after: Option<FileVersion>,
-    /// As `diff -u` and `patch` have it; none where one side is no text, or is not on record.
+    /// The diff in the format of `diff -u` and `patch`; none if one side is not text, or is not on record.
     pub unified: Option<String>,
-    /// Someone else changed it between two calls of the run, and that is in the difference too.
+    /// True if someone else changed the file between two calls of the run; that change is in the diff too.
     pub others_between: bool,
 }
 
 impl FileDiff {
-    /// How large it was and is, as far as that is known.
+    /// Returns the size before and after, if known.
     pub fn sizes(&self) -> (Option<usize>, Option<usize>) {
         let of = |side: &Option<FileVersion>| side.as_ref().and_then(|side| side.bytes);
         (of(&self.before), of(&self.after))
@@ -53,8 +53,9 @@ impl FileDiff {
 }
 
 impl Service {
-    /// What a run changed in files, children included: from what it found to what it left, or since a turn of it. Each
-    /// file goes to `take` whole; a reply is bounded, so in it long differences give way to their sizes.
+    /// Reports the file changes of a run, children included: from the bytes that it found to those that it left, or
+    /// since one of its turns. `take` gets each diff in full; the reply is bounded, so it has only the sizes of long
+    /// diffs.
     pub async fn diff(&self, run: RunId, since: Option<TurnId>, mut take: impl FnMut(&FileDiff)) -> GuardedReply {
         let call = Call::surface("diff").run(run);
         let answered = self.runtime().guard().call(call, |rb| async {
@@ -92,7 +93,7 @@ impl Service {
         answered.await
     }
 
-    /// None if nothing is different in the end.
+    /// Returns none if the file is unchanged in the end.
     async fn file_diff(&self, history: &FileHistory) -> Result<Option<FileDiff>, Refusal> {
         let Some((first, last)) = history.steps.get(history.first_selected()).zip(history.steps.last()) else {
             return Ok(None);
@@ -129,7 +130,8 @@ impl Service {
         }))
     }
 
-    /// What a call left, made again from what it found; none if that does not give what is on record.
+    /// Reconstructs the bytes that a call left from those that it found. Returns none if the result does not match the
+    /// record.
     async fn reconstruct(
         &self,
         gate: &str,
@@ -142,13 +144,13 @@ impl Service {
             None => None,
         };
         let made = args.and_then(|args| resulting_content(gate, args, found.as_deref()));
-        // A call that was made again found its own work.
+        // A call that was repeated found its own result.
         let same = found.filter(|bytes| bytes_hash(bytes) == left).map(|bytes| bytes.to_vec());
         Ok(made.filter(|bytes| bytes_hash(bytes) == left).or(same))
     }
 }
 
-/// The text of a side; an absent file has the empty one.
+/// Returns the text of a side; a missing file counts as empty text.
 fn text(bytes: Option<&[u8]>) -> Option<&str> {
     let bytes = bytes.unwrap_or_default();
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
@@ -157,7 +159,7 @@ fn text(bytes: Option<&[u8]>) -> Option<&str> {
 fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
     let side = |letter: &str, absent: bool| if absent { "/dev/null".to_owned() } else { format!("{letter}/{path}") };
     let (from, to) = (side("a", touched == ChangeKind::Created), side("b", touched == ChangeKind::Deleted));
-    // Past its time a difference is longer than it need be, and still right.
+    // After the timeout the diff is longer than necessary, but still correct.
     let mut diff = TextDiff::configure();
     let diff = diff.algorithm(Algorithm::Myers).timeout(Duration::from_millis(DIFF_MS)).diff_lines(before, after);
     diff.unified_diff().context_radius(DIFF_AROUND_LINES).header(&from, &to).to_string()

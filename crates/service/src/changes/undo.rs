@@ -1,4 +1,4 @@
-//! What a run did to files is taken back.
+//! Undoes the file changes of a run.
 
 use cantrip::canon::{RunId, TurnId};
 use cantrip::circle::gate::builtin::FileState;
@@ -11,18 +11,19 @@ use serde_json::json;
 use super::{FileHistories, FileHistory, GateRoots, hash_before};
 use crate::Service;
 
-/// Why a file was left as it is.
+/// The reason why a file was left unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum SkipReason {
-    /// It has bytes that the run did not give it.
+    /// The file has bytes that the run did not write.
     ChangedSince,
     DeletedSince,
-    /// A folder or a link stands there now.
+    /// A folder or a link is there now.
     Replaced,
-    /// Someone else changed it between two calls of the run: going back to before the run would lose that.
+    /// Someone else changed the file between two calls of the run: restoring the bytes from before the run would lose
+    /// that change.
     ChangedBetween,
-    /// A call was begun, and nobody knows whether it changed the file, or what stood there before.
+    /// A call was begun, and it is unknown whether it changed the file, or which bytes were there before.
     OutcomeUnknown,
     /// The system or the store failed.
     Failed,
@@ -45,23 +46,23 @@ impl SkipReason {
 struct SkippedFile {
     path: String,
     why: SkipReason,
-    /// For a person.
+    /// The reason for people.
     said: String,
 }
 
-/// What became of the files.
+/// The result for each file.
 #[derive(Debug, Default, Serialize)]
 struct UndoReport {
-    /// They have their former bytes again.
+    /// The files that have their previous bytes again.
     restored: Vec<String>,
-    /// They did not exist before.
+    /// The files that did not exist before.
     deleted: Vec<String>,
-    /// They were as before already.
+    /// The files that already had their previous bytes.
     already: Vec<String>,
     left: Vec<SkippedFile>,
 }
 
-/// What is to be done with one file.
+/// The action for one file.
 enum UndoDecision {
     Restore,
     Already,
@@ -69,8 +70,8 @@ enum UndoDecision {
 }
 
 impl FileHistory {
-    /// What is to be done, given what stands there now. Whatever the run itself gave the file may go, also what an
-    /// earlier undoing went back to.
+    /// Decides about the file by its current state. Any bytes that the run itself wrote may be replaced, including
+    /// those that an earlier undo restored.
     fn verdict(&self, now: FileState) -> UndoDecision {
         let chosen = self.first_selected();
         let Some(first) = self.steps.get(chosen) else { return UndoDecision::Already };
@@ -87,7 +88,7 @@ impl FileHistory {
         if self.steps[chosen..].iter().any(|step| now.matches_hash(step.change.after)) {
             return UndoDecision::Restore;
         }
-        // Someone went back further already.
+        // An earlier undo went back further.
         if self.steps[..chosen].iter().any(|step| now.matches_hash(hash_before(&step.change))) {
             return UndoDecision::Already;
         }
@@ -100,11 +101,12 @@ impl FileHistory {
 }
 
 impl Service {
-    /// Takes back what a run did to files, children included, or what came after a turn of it.
+    /// Undoes the file changes of a run, children included, or those after one of its turns.
     ///
-    /// A file that has bytes of the run gets those from before it, and one that the run made is removed. The others are
-    /// left alone and named: then the reply is Invalid, and its data has what was done and what was not. To undo twice is
-    /// harmless. Nothing is recorded: a run's journal says what the run did, and it did that.
+    /// A file that has bytes of the run gets its previous bytes back, and a file that the run created is removed. Other
+    /// files are left alone and reported: then the reply is Invalid, and its data lists the files that were restored
+    /// and those that were not. A second undo is harmless. Nothing is recorded: the journal of a run records what the
+    /// run did, and an undo does not change that.
     pub async fn undo(&self, run: RunId, to: Option<TurnId>, roots: Result<GateRoots, Refusal>) -> GuardedReply {
         let answered = self.runtime().guard().call(Call::surface("undo").run(run), |rb| async {
             match self.undo_files(run, to, roots).await {
@@ -131,7 +133,7 @@ impl Service {
             Err(refusal) => (GateRoots::default(), Some(refusal)),
         };
         let FileHistories { files, unknown } = self.histories(run, to, &roots).await?;
-        // Where nothing was changed nobody needs to know in which folder.
+        // Without changes the folders are not needed.
         if let Some(refusal) = refused.filter(|_| !files.is_empty()) {
             return Err(refusal);
         }
@@ -208,7 +210,7 @@ impl UndoReport {
     }
 }
 
-/// What is said when files were left: the first of them is in the message, all are in the data.
+/// Returns the refusal for files that were left: the first of them is in the message, all are in the data.
 fn refusal(run: RunId, undone: UndoReport) -> Refusal {
     let failed = undone.left.iter().find(|left| left.why == SkipReason::Failed);
     if let Some(failed) = failed {

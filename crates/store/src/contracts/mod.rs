@@ -1,5 +1,5 @@
-//! Contracts in SQL: the rows that a step's own are judged by are read, `contract` says what becomes of them, and what it
-//! says is written in the same transaction.
+//! Contracts in SQL: the rows that a step depends on are read, `contract` computes the changes, and the changes are
+//! written in the same transaction.
 
 mod read;
 mod rows;
@@ -16,8 +16,7 @@ use crate::value::values;
 
 pub(crate) use statements::statement_for;
 
-/// Locks the pointers of all these steps until the transaction ends: in one order, so that no two groups wait for each
-/// other.
+/// Locks the pointers of all these steps until the transaction ends: in one order, so that two groups cannot deadlock.
 pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &Step>) -> Result<(), StoreFault> {
     let mut ids = BTreeSet::new();
     for row in steps.flat_map(|step| &step.contract) {
@@ -33,7 +32,7 @@ pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &S
     Ok(())
 }
 
-/// What these rows are judged by.
+/// Loads the stored rows by which these rows are checked.
 pub(crate) async fn load_cache(link: &mut DbConnection, rows: &[ContractRow]) -> Result<ContractCache, StoreFault> {
     let mut shelf = ContractCache::default();
     for need in rows.iter().flat_map(ContractRow::dependencies) {

@@ -1,4 +1,4 @@
-//! Contracts as they are read.
+//! Reading contracts.
 
 use cantrip_canon::PredictId;
 use cantrip_contract::{
@@ -18,7 +18,7 @@ fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
     Error::NotFound { kind, id: id.to_string() }.into()
 }
 
-/// A page of a list: `said` gives the query behind its conditions, and those have marks from `?3` on.
+/// Returns a page of a list. `said` makes the query from its conditions, whose parameters start at `?3`.
 async fn list_page<T>(
     link: &mut DbConnection,
     said: impl Fn(&str) -> String,

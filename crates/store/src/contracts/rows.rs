@@ -1,4 +1,4 @@
-//! Rows of contracts, as they are read.
+//! Reading rows of contracts.
 
 use cantrip_canon::PredictId;
 use cantrip_contract::{
@@ -37,7 +37,7 @@ fn hash_or_null(row: &mut Row) -> Result<Option<cantrip_canon::Hash>, Error> {
         .transpose()
 }
 
-/// In the order in which [`signature_of`] reads them.
+/// Selects the columns in the order in which [`signature_of`] reads them.
 pub(super) fn signatures(behind: &str) -> String {
     format!(
         "SELECT signature_key, signature_id, schema_hash, prompt_hash, program_hash, payload_hash, body, description, \
@@ -65,7 +65,7 @@ pub(super) fn signature_of(row: &mut Row) -> Result<(u64, SignatureRow), Error> 
     Ok((key, found))
 }
 
-/// The first row of an answer, read.
+/// Reads the first row of a result.
 async fn one<T>(
     link: &mut DbConnection,
     sql: &str,
@@ -229,7 +229,7 @@ pub(super) fn pointer_of(row: &mut Row) -> Result<Pointer, Error> {
     })
 }
 
-/// Locked: it stays as it is until the transaction ends.
+/// Returns the pointer of a signature. If `locked`, it does not change until the transaction ends.
 pub(super) async fn pointer(
     link: &mut DbConnection,
     id: &SignatureId,

@@ -1,4 +1,4 @@
-//! What a step adds to the contracts, as statements.
+//! The contract changes of a step as SQL statements.
 
 use cantrip_contract::{
     ArtifactRow, ContractUpsert, OriginRow, Pointer, PointerAudit, PredictRow, ReceiptRow, SignatureRow, TraceRow,
@@ -9,7 +9,7 @@ use crate::connection::SqlStatement;
 use crate::ledger::{canonical, damaged_ledger};
 use crate::value::Value;
 
-/// The statement that writes this down.
+/// Returns the statement that writes a change.
 pub(crate) fn statement_for(written: &ContractUpsert) -> Result<SqlStatement, Error> {
     match written {
         ContractUpsert::Signature(row) => signature(row),
@@ -23,7 +23,7 @@ pub(crate) fn statement_for(written: &ContractUpsert) -> Result<SqlStatement, Er
     }
 }
 
-/// One of our own words, as it is written in a column.
+/// Returns an enum name as a column value.
 fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
     let serde_json::Value::String(word) = cantrip_canon::json::to_value(value)? else {
         return Err(damaged_ledger("a word of ours is no text"));

@@ -1,8 +1,9 @@
-//! The ledger in SQL: the rows that a step's money touches are read, `spend` says what becomes of them, and what changed
-//! is written in the same transaction.
+//! The ledger in SQL: the rows that a step's money touches are read, `spend` computes the changes, and the changes are
+//! written in the same transaction.
 //!
-//! Everything that counts hangs below an authorization, so its row is the lock: who holds it reads counters that stay as
-//! they are. A group locks all its authorizations at once, in the order of their names, and reads each row once.
+//! Every counter belongs to an authorization, so the row of the authorization is the lock: its holder reads counters
+//! that do not change. A group locks all its authorizations at once, in the order of their ids, and reads each row
+//! once.
 
 mod read;
 mod rows;
@@ -22,7 +23,7 @@ use crate::value::{Value, values};
 pub(crate) use seed::insert_local_authorization;
 pub(crate) use statements::writes;
 
-/// What was read of the ledger in this group. It may be forgotten at any time: the rows have it all.
+/// The ledger rows that were read in this group. They may be dropped at any time, because the tables have everything.
 #[derive(Debug, Default)]
 pub(crate) struct LedgerCache {
     book: LedgerState,
@@ -32,11 +33,11 @@ pub(crate) struct LedgerCache {
     approvals: BTreeSet<ApprovalId>,
     calls: BTreeSet<(RunId, CallKey)>,
     trees: BTreeSet<(RunId, AuthorizationRef)>,
-    /// Turns that are closed, of calls that were asked about.
+    /// The turns of calls that were looked up, with true if the turn is closed.
     closed: BTreeMap<TurnId, bool>,
 }
 
-/// The authorizations that a step names, apart from those of reservations that are there.
+/// Returns the authorizations that a step names, except those of existing reservations.
 fn step_authorizations(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
     step.money.iter().filter_map(|operation| match operation {
         Operation::Reserve(asked) => Some(asked.hold.authorization),
@@ -49,8 +50,8 @@ fn step_authorizations(step: &Step) -> impl Iterator<Item = AuthorizationRef> + 
     })
 }
 
-/// Locks the authorizations of all these steps until the transaction ends: in one order, so that no two groups wait for
-/// each other.
+/// Locks the authorizations of all these steps until the transaction ends: in one order, so that two groups cannot
+/// deadlock.
 pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &Step>) -> Result<(), StoreFault> {
     let mut ids: BTreeSet<String> = BTreeSet::new();
     let mut asked = Vec::new();
@@ -72,7 +73,7 @@ pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &S
     Ok(())
 }
 
-/// The query for the authorization of what an operation moves.
+/// Returns the query for the authorization of the reservation that an operation moves.
 fn authorization_query(operation: &Operation) -> Option<SqlStatement> {
     match operation {
         Operation::Move { reservation, .. } => Some(SqlStatement {
@@ -94,7 +95,7 @@ fn authorization_query(operation: &Operation) -> Option<SqlStatement> {
 }
 
 impl LedgerCache {
-    /// What the money of a step comes to. Nothing changes before [`take`](Self::take).
+    /// Applies the money operations of a step. Nothing changes before [`apply_changes`](Self::apply_changes).
     pub(crate) async fn apply_money(
         &mut self,
         link: &mut DbConnection,
@@ -113,7 +114,7 @@ impl LedgerCache {
         if !crowded {
             return Ok(paid);
         }
-        // Whether to wait depends on what the tree itself has under way.
+        // The decision to wait depends on the open holds of the step's own tree.
         for operation in &step.money {
             if let Operation::Reserve(asked) = operation {
                 self.load_tree(link, &asked.hold).await?;
@@ -132,7 +133,7 @@ impl LedgerCache {
         step.apply_money(&self.book, standing, &replied)
     }
 
-    /// What the ledger says about the reservations that a step's receipts cover, with what the step changes of it.
+    /// Returns the ledger rows of the reservations of a step's receipts, including the changes of the step.
     pub(crate) async fn accounts(
         &mut self,
         link: &mut DbConnection,
@@ -156,7 +157,7 @@ impl LedgerCache {
             accounts.authorizations.extend(row.map(|row| (id, row.clone())));
             accounts.agreements.insert(id, rows::agreements(link, id).await?);
         }
-        // Only what was said last is told.
+        // Only the last decision is reported.
         let last = step.receipt_reservations(refused).into_iter().rev().find_map(|id| accounts.booked.get(&id));
         if let Some(id) = last.map(|booked| booked.row.terms().decision) {
             let known = changes.decisions.iter().find(|decided| decided.id == id).cloned();
@@ -169,7 +170,7 @@ impl LedgerCache {
         Ok(accounts)
     }
 
-    /// Takes over what a step changed, so that the next one of the group sees it.
+    /// Applies the changes of a step, so that the next step of the group sees them.
     pub(crate) fn apply_changes(&mut self, changes: &Changes) {
         self.book.apply(changes);
     }
@@ -177,7 +178,7 @@ impl LedgerCache {
     async fn load(&mut self, link: &mut DbConnection, operation: &Operation) -> Result<(), StoreFault> {
         match operation {
             Operation::Reserve(asked) => self.load_reserve(link, asked).await,
-            // It is only added.
+            // A note is only added.
             Operation::Note(_) => Ok(()),
             Operation::Move { reservation, .. } => self.load_reservation(link, reservation).await,
             Operation::SetCap(terms) => {
@@ -216,7 +217,7 @@ impl LedgerCache {
         self.load_counters(link, hold).await
     }
 
-    /// What a hold counts in.
+    /// Loads the counters of a hold.
     async fn load_counters(&mut self, link: &mut DbConnection, hold: &Hold) -> Result<(), StoreFault> {
         self.load_authorization(link, hold.authorization).await?;
         let day = (hold.authorization, hold.day());
@@ -244,7 +245,7 @@ impl LedgerCache {
         self.load_counters(link, &hold).await
     }
 
-    /// Takes in rows that are not known better.
+    /// Adds rows that are not in the cache yet. Cached rows are newer.
     fn insert_reservations(&mut self, found: Vec<crate::value::Row>) -> Result<(), StoreFault> {
         for mut row in found {
             let booked = rows::reservation(&mut row)?;
@@ -276,7 +277,7 @@ impl LedgerCache {
         Ok(())
     }
 
-    /// The caps from a scope up to its root.
+    /// Loads the caps from a scope up to its root.
     async fn load_caps(
         &mut self,
         link: &mut DbConnection,
@@ -297,7 +298,7 @@ impl LedgerCache {
         Ok(())
     }
 
-    /// What a tree has under way, and the caps above each of it.
+    /// Loads the open holds of a tree, and the caps above each of them.
     async fn load_tree(&mut self, link: &mut DbConnection, hold: &Hold) -> Result<(), StoreFault> {
         let (root, id) = (hold.root_run, hold.authorization);
         if !self.trees.insert((root, id)) {
@@ -319,7 +320,7 @@ impl LedgerCache {
     }
 }
 
-/// The turn whose request or call this is.
+/// Returns the turn of a request or call.
 fn turn_of(call: &CallKey) -> Option<TurnId> {
     match call.to_string().parse::<CallId>().ok()?.caller() {
         Caller::Turn(turn) => Some(turn),
@@ -327,18 +328,18 @@ fn turn_of(call: &CallKey) -> Option<TurnId> {
     }
 }
 
-/// A text of ours that is not what it was written as.
+/// Returns the error for a row of the ledger that was changed after it was written.
 pub(crate) fn damaged_ledger(what: &'static str) -> Error {
     Error::Damaged(cantrip_loom::Damage { run: None, seq: None, line: None, what })
 }
 
-/// One of our own words, as it is written in a column.
+/// Parses an enum name from a column.
 fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
     serde_json::from_value(serde_json::Value::String(text))
         .map_err(|_| damaged_ledger("a row of the ledger has an unknown word"))
 }
 
-/// A value as its canonical text.
+/// Returns a value as its canonical text.
 pub(crate) fn canonical(value: &impl serde::Serialize) -> Result<Value, Error> {
     Ok(Value::Text(cantrip_canon::json::canonical_of(value)?))
 }

@@ -1,4 +1,4 @@
-//! The ledger as it is read: lists, rows, and whether it adds up.
+//! Reading the ledger: lists, rows, and the audit of its sums.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ async fn authorizations(link: &mut DbConnection, page: PageRequest) -> Result<Li
 }
 
 async fn payer(link: &mut DbConnection, principal: &Principal) -> Result<Option<Authorization>, StoreFault> {
-    // Scopes that name something else are left out; which of the rest it is, one function says for every ledger.
+    // Scopes that name something else are left out. The choice among the rest is made by one function for all ledgers.
     let sql = "SELECT authorization_id FROM spend_authorizations WHERE owner = ?1 \
                AND (run_id IS NULL OR run_id = ?2 OR run_id = ?3) AND (thread_id IS NULL OR thread_id = ?4) \
                AND (autopilot_id IS NULL OR autopilot_id = ?5)";
@@ -159,7 +159,7 @@ async fn reservations(
 ) -> Result<ListPage<ReservationRow>, StoreFault> {
     let most = page.most.min(PAGE_ITEMS_MAX);
     let mut after = page.after.unwrap_or(0);
-    // The index narrows by what tells most apart; the rest is looked at here.
+    // The query uses the most selective condition; the other conditions are checked here.
     let (sql, narrowed): (&str, Option<Value>) = match (wanted.run, wanted.state, wanted.authorization) {
         (Some(run), _, _) => (rows::RESERVATIONS_OF_RUN, Some(run.into())),
         (None, _, Some(id)) => (rows::RESERVATIONS_OF_AUTHORIZATION, Some(id.to_string().into())),
@@ -180,7 +180,7 @@ async fn reservations(
             items.push(booked);
         }
         match next {
-            // What does not fit on this page is behind the last one on it.
+            // The rows that do not fit on this page come after the last row on it.
             _ if left.peek().is_some() => {
                 let last = items.last().map(|booked: &ReservationRow| booked.row.terms().id().to_string());
                 let sql = "SELECT reservation_key FROM spend_reservations WHERE reservation_id = ?1";
@@ -201,7 +201,7 @@ async fn reservation(link: &mut DbConnection, id: &ReservationId) -> Result<Rese
     Ok(rows::reservation(&mut found.ok_or_else(unknown)?)?)
 }
 
-/// The entries of these reservations, each one's in order.
+/// Returns the entries of these reservations, in order for each reservation.
 async fn entries(
     link: &mut DbConnection,
     ids: &[ReservationId],
@@ -218,7 +218,7 @@ async fn entries(
     Ok(found)
 }
 
-/// Goes through the whole ledger at one moment of it.
+/// Audits the whole ledger in one snapshot.
 async fn audit(link: &mut DbConnection, mut audit: LedgerAudit) -> Result<AuditReport, StoreFault> {
     let mut caps = Vec::new();
     for mut row in link.query(&rows::all_caps(), values![]).await? {

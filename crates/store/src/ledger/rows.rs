@@ -1,4 +1,4 @@
-//! Rows of the ledger, as they are read.
+//! Reading rows of the ledger.
 
 use cantrip_canon::{Currency, Money};
 use cantrip_loom::Error;
@@ -14,7 +14,7 @@ use crate::connection::DbConnection;
 use crate::failure::StoreFault;
 use crate::value::{Row, values};
 
-/// In the order in which [`reservation`] reads them, behind their key.
+/// Selects the columns in the order in which [`reservation`] reads them, after their key.
 macro_rules! reservations {
     ($where:literal) => {
         concat!(
@@ -62,7 +62,7 @@ pub(super) fn all_caps() -> String {
     )
 }
 
-/// In the order in which [`approval`] reads them.
+/// Selects the columns in the order in which [`approval`] reads them.
 macro_rules! approvals {
     ($where:literal) => {
         concat!(
@@ -199,10 +199,10 @@ pub(super) fn approval(row: &mut Row) -> Result<Approval, Error> {
     Ok(Approval { request, decision, counters })
 }
 
-/// A revision: number, terms, actor, reason, time.
+/// Reads a revision: number, terms, actor, reason, time.
 fn agreement(row: &mut Row) -> Result<TermsRevision, Error> {
     let (revision, text, hash) = (row.count()?, row.text()?, row.hash()?);
-    // What was agreed is hashed before it is read.
+    // The terms are hashed before they are parsed.
     if cantrip_canon::bytes_hash(text.as_bytes()) != hash {
         return Err(damaged_ledger("the terms of an authorization are not those that were written"));
     }
@@ -215,7 +215,8 @@ fn agreement(row: &mut Row) -> Result<TermsRevision, Error> {
     Ok(TermsRevision { revision, terms, actor: row.text()?, reason: row.text()?, at: row.time()? })
 }
 
-/// An authorization as it stands. Its own row is read first: locked, it says which revision of the terms holds.
+/// Returns the current state of an authorization. Its own row is read first: once it is locked, the revision of the
+/// terms in it is the current one.
 pub(super) async fn authorization(
     link: &mut DbConnection,
     id: AuthorizationRef,
@@ -230,7 +231,7 @@ pub(super) async fn authorization(
     Ok(Some(Authorization { id, agreement, totals, created_at }))
 }
 
-/// Every revision of an authorization's terms.
+/// Returns every revision of an authorization's terms.
 pub(super) async fn agreements(
     link: &mut DbConnection,
     id: AuthorizationRef,
@@ -241,7 +242,7 @@ pub(super) async fn agreements(
     Ok(found.into_iter().map(|mut row| agreement(&mut row)).collect::<Result<_, _>>()?)
 }
 
-/// In the order in which [`entry`] reads them.
+/// The columns in the order in which [`entry`] reads them.
 pub(super) const ENTRY_COLUMNS: &str =
     "reservation_id, n, authorization_id, op, d_spent, d_reserved, state_after, actor, epoch, reason, at";
 
@@ -289,7 +290,7 @@ pub(super) fn read_decision(row: &mut Row) -> Result<DecisionRecord, Error> {
     Ok(DecisionRecord { id, run, call, phase, decision, input, at: row.time()? })
 }
 
-/// The authorization that a text names.
+/// Parses the id of an authorization.
 pub(super) fn read_authorization_ref(row: &mut Row) -> Result<AuthorizationRef, Error> {
     parsed(row.text()?)
 }

@@ -1,4 +1,4 @@
-//! What a step changed, as statements.
+//! The changes of a step as SQL statements.
 
 use cantrip_loom::Error;
 use cantrip_spend::{
@@ -10,7 +10,8 @@ use super::canonical;
 use crate::connection::SqlStatement;
 use crate::value::Value;
 
-/// The statements that write down what changed, in an order in which each finds what it names.
+/// Returns the statements that write the changes, in an order in which each statement finds the rows that it refers
+/// to.
 pub(crate) fn writes(changes: &Changes) -> Result<Vec<SqlStatement>, Error> {
     let Changes { authorizations, agreements, days, caps, approvals, rows, entries, decisions } = changes;
     let mut writes: Vec<SqlStatement> = authorizations.values().map(authorization).collect();

@@ -1,4 +1,4 @@
-//! Stores to test: a file, memory, and a Postgres that is there or is started.
+//! Stores for tests: a file, memory, and a Postgres server that exists or is started.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
@@ -15,23 +15,23 @@ use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use tempfile::TempDir;
 
-/// A store that can be opened a second time, and whose rows a hand can reach.
+/// A store that can be opened a second time, and whose rows can be edited directly.
 pub(crate) trait Kit: Subject<Store = Store> {
     fn fresh() -> Self;
 
-    /// Another process would open it so.
+    /// Opens the store again, as another process would.
     fn again(&self) -> Result<Store, Error>;
 
-    /// Runs statements past the store.
+    /// Runs statements directly on the database.
     fn by_hand(&self, sql: &str) -> Result<(), String>;
 
-    /// The first column of the first row.
+    /// Returns the first column of the first row.
     fn number(&self, sql: &str) -> i64;
 
-    /// Lets a hand change what is written once.
+    /// Removes the triggers, so that rows which are written once can be edited.
     fn unguard(&self);
 
-    /// The statement that switches a trigger off.
+    /// Returns the statement that disables a trigger.
     fn without_trigger(&self, table: &str, trigger: &str) -> String;
 
     /// The type of a column of bytes, and these bytes as a literal.
@@ -43,7 +43,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Kinds and times of records, as a step has them in front.
+/// Returns the kinds and times of records, as they are at the start of a stored step.
 fn heads(records: &[Record]) -> String {
     let heads: Vec<_> = records.iter().map(|record| (record.kind.as_str(), record.at.unix_millis())).collect();
     serde_json::to_string(&heads).unwrap()
@@ -53,13 +53,13 @@ fn payloads(records: &[Record]) -> String {
     records.iter().map(|record| &*record.payload).collect::<Vec<_>>().join("\n")
 }
 
-/// The statement that has these records of one step say what they say, whatever their links are.
+/// Returns the statement that replaces the content of one step with these records and leaves its links unchanged.
 pub(crate) fn retold<K: Kit>(of: &str, step: &[Record]) -> String {
     let told = K::literal(format!("0{}\n{}", heads(step), payloads(step)).as_bytes());
     format!("UPDATE run_events SET told = {told} WHERE {of} AND seq = {}", step.last().unwrap().seq)
 }
 
-/// Puts the records of a store's runs into the form that version 3 wrote. Steps are told apart by their rows.
+/// Converts the records of a store's runs into the form that version 3 wrote. Each row is a step.
 pub(crate) async fn unpacked<K: Kit>(kit: &K, runs: &[RunId]) {
     let blob = K::BLOB;
     let mut sql = format!(
@@ -87,7 +87,7 @@ pub(crate) async fn unpacked<K: Kit>(kit: &K, runs: &[RunId]) {
     kit.by_hand(&sql).unwrap();
 }
 
-/// Makes one test of this name on SQLite and one on Postgres.
+/// Makes one test with this name on SQLite and one on Postgres.
 #[macro_export]
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {
@@ -106,7 +106,7 @@ macro_rules! on_both {
     };
 }
 
-/// A store in a file of its own.
+/// A store in its own file.
 pub(crate) struct InFile {
     store: Option<Store>,
     folder: TempDir,
@@ -175,7 +175,7 @@ impl Kit for InFile {
     }
 }
 
-/// A store in a schema of its own.
+/// A store in its own schema.
 pub(crate) struct InPostgres {
     store: Option<Store>,
     pub(crate) url: String,
@@ -203,7 +203,7 @@ impl Subject for InPostgres {
     }
 }
 
-/// Runs statements on a connection of their own, on a thread of its own: a test's runtime has no sockets.
+/// Runs statements on a separate connection and a separate thread, because the runtime of a test has no sockets.
 pub(crate) fn in_postgres(url: &str, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, String> {
     let told =
         |error: tokio_postgres::Error| format!("{error}: {:?}", error.as_db_error().map(|error| error.message()));
@@ -255,15 +255,16 @@ impl Kit for InPostgres {
     }
 }
 
-/// A name that no other test has, in this process or another.
+/// Returns a name that no other test uses, in this process or another.
 pub(crate) fn fresh_schema() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     format!("t{}_{started}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The server to test with: `CANTRIP_TEST_POSTGRES`, else one of our own, which is stopped when the tests have ended.
-/// Without either the tests that need one fail: a check that is left out looks like one that passed.
+/// Returns the server for tests: `CANTRIP_TEST_POSTGRES`, else a server that is started here and stopped when the
+/// tests have ended. Without either the tests that need a server fail, because a skipped check looks like a passed
+/// one.
 pub(crate) fn postgres_url() -> String {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| match std::env::var("CANTRIP_TEST_POSTGRES") {
@@ -276,7 +277,7 @@ pub(crate) fn postgres_url() -> String {
     .clone()
 }
 
-/// A server of our own that asks for this password. The URL has `PASSWORD` in its place.
+/// Starts a server that requires this password. The URL has `PASSWORD` in its place.
 pub(crate) fn postgres_with_password(password: &str) -> String {
     let folder = start_postgres("scram-sha-256", password);
     format!("postgres://cantrip:PASSWORD@{}/postgres", encoded(&folder))
@@ -290,7 +291,8 @@ fn binaries() -> PathBuf {
     versions.pop().expect("set CANTRIP_TEST_POSTGRES, or install postgresql: there is no server to test with")
 }
 
-/// A cluster in a scratch folder, on a socket there. A child of a shell that waits for this process to end stops it.
+/// Starts a cluster in a temporary folder, on a socket there. A background shell that waits for this process to end
+/// stops it.
 fn start_postgres(auth: &str, password: &str) -> PathBuf {
     let bin = binaries();
     let folder = tempfile::tempdir().unwrap().keep();

@@ -1,8 +1,8 @@
-//! What is shown of a call between the moment it is named and the moment it has an output?
+//! What is shown of a call from its first appearance until its output?
 //!
-//! It is announced at once, under the item id of its first appearance, and keeps that id: start, final arguments and
-//! output may come under three item ids, in any order, and are one call because they have one call id. An output that
-//! comes before its call is held; showing it alone and renaming it later was turned down, because a viewer would then
+//! It is announced at once, under the item id of its first appearance, and keeps that id. Start, final arguments and
+//! output may come under three item ids, in any order; they are one call because they have one call id. An output that
+//! comes before its call is held. Showing it alone and renaming it later was turned down, because a viewer would then
 //! keep two items for one call.
 
 use super::items::within_limit;
@@ -22,20 +22,20 @@ pub(super) struct Call {
     parent_item_id: Option<ItemId>,
     state: State,
     pub(super) order: u64,
-    /// Of its first appearance.
+    /// The time of its first appearance.
     pub(super) source: SourceTimestamp,
 }
 
 #[derive(Debug)]
 enum State {
     Pending,
-    /// Its item failed; an output that still comes completes it.
+    /// Its item failed; a later output still completes it.
     Failed,
     Cancelled,
     Settled(ToolOutput),
 }
 
-/// An output whose call nobody has announced.
+/// An output whose call has not been announced.
 #[derive(Debug)]
 pub(super) struct HeldOutput {
     item_id: ItemId,
@@ -100,7 +100,7 @@ impl Turn {
         let status = match call.state {
             State::Pending if work.options.announce_arguments => Status::Update,
             State::Settled(_) if changed => Status::Complete { incomplete: false },
-            // A failed call has had its last word unless an output still comes.
+            // A failed call changes only if an output still comes.
             State::Pending | State::Failed | State::Settled(_) | State::Cancelled => return,
         };
         call.show(&self.head, done.call_id.clone(), status, at, work);
@@ -129,7 +129,7 @@ impl Turn {
         }
     }
 
-    /// Shows a call for the first time, and at once its output if that was here before it.
+    /// Shows a call for the first time, and directly after it its output if that was held.
     fn announce(&mut self, call_id: &CallId, mut call: Call, at: SourceTimestamp, work: &mut EventContext<'_>) {
         call.show(&self.head, call_id.clone(), Status::Create, at, work);
         if let Some(index) = self.held.iter().position(|held| held.call_id == *call_id) {
@@ -182,7 +182,7 @@ impl Turn {
         }
     }
 
-    /// Ends the outputs that are held under this item id; whether there were any.
+    /// Ends the outputs that are held under this item id; returns true if there were any.
     pub(super) fn end_held_outputs(
         &mut self,
         item_id: &ItemId,
@@ -241,7 +241,7 @@ impl Call {
 }
 
 impl HeldOutput {
-    /// Shows the output by itself, as that of a call nobody ever named.
+    /// Shows the output alone, as the output of a call that was never announced.
     pub(super) fn show(&self, head: &TurnHead, status: Status, at: SourceTimestamp, work: &mut EventContext<'_>) {
         let call = ToolCall {
             name: Name::unknown(),

@@ -1,8 +1,8 @@
-//! Which item is to be sent next because time has passed?
+//! Which item must be sent next because time has passed?
 //!
-//! All timers of a processor in one ordered map, so that the next one is at hand however many items stream at once, and
-//! moving one costs the logarithm of their number. A heap with stale entries was turned down: it wakes a caller for
-//! nothing, or grows with what has ended.
+//! All timers of a processor are in one ordered map, so that the next one is found at once however many items stream
+//! concurrently, and moving one costs the logarithm of their number. A heap with stale entries was turned down: it
+//! wakes a caller for nothing, or grows with the items that have ended.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use cantrip_canon::Instant;
 
 use crate::id::{ItemId, TurnId};
 
-/// One deadline per item that has unsent text. Items are told apart by the order of their start.
+/// One deadline per item that has unsent text. Items are identified by the order of their start.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines(BTreeMap<(Instant, u64), (TurnId, ItemId)>);
 
@@ -19,13 +19,13 @@ impl Deadlines {
         self.0.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes out the earliest item whose deadline is not after `now`.
+    /// Removes the earliest item whose deadline is not after `now`.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(TurnId, ItemId)> {
         let first = self.0.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Moves the deadline of the item with this `order` from where `armed` says it is.
+    /// Moves the deadline of the item with this `order` from its present place in `armed`.
     pub(super) fn set(
         &mut self,
         armed: &mut Option<Instant>,

@@ -1,6 +1,6 @@
-//! When does the text of a message or of a stretch of thinking go out?
+//! When is the text of a message or of a thinking item sent?
 //!
-//! When enough new tokens have come, when a timer says so, and always when the item ends. Thresholds count tokens and
+//! When there are enough new tokens, when a timer fires, and always when the item ends. Thresholds count tokens and
 //! timers watch bytes: text that adds no token (white space, the rest of a word) is never counted and never lost.
 
 use cantrip_canon::Instant;
@@ -15,7 +15,7 @@ use crate::text::{Text, TextBuffer};
 use crate::timestamp::SourceTimestamp;
 use crate::upsert::{Item, Status};
 
-/// A message or a stretch of thinking that is still growing.
+/// A message or a thinking item that is still growing.
 #[derive(Debug)]
 pub(super) struct OpenText {
     kind: Kind,
@@ -23,12 +23,12 @@ pub(super) struct OpenText {
     text: TextBuffer,
     pace: EmissionPace,
     shown: bool,
-    /// Of the last delta, or the start.
+    /// The time of the last delta, or of the start.
     source: SourceTimestamp,
     last_delta: Instant,
-    /// When the oldest byte came that no emission has shown; `None` if there is no such byte.
+    /// The arrival of the oldest byte that no emission has shown; `None` if there is no such byte.
     unsent_since: Option<Instant>,
-    /// Where this item stands among the deadlines.
+    /// The deadline of this item, if it has one.
     armed: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl Turn {
                 }
             }
             None if entry.cancelled => work.dropped.cancelled_item += 1,
-            // Arguments as they are typed: nobody is shown them, and nothing is missing.
+            // Deltas of arguments are not shown and not missing: the final arguments follow.
             None if !entry.calls.is_empty() => {}
             None => work.dropped.orphan_delta += 1,
         }
@@ -200,14 +200,14 @@ impl Turn {
 
     pub(super) fn timer_fired(&mut self, item_id: &ItemId, work: &mut EventContext<'_>) {
         if let Some(text) = self.items.get_mut(item_id).and_then(|entry| entry.text.as_mut()) {
-            // The deadline was taken out to get here.
+            // The deadline was removed before this call.
             text.armed = None;
             text.emit(&self.head, item_id, work);
         }
     }
 }
 
-/// The text did not fit; what did is in the item.
+/// The text did not fit; the part that did is in the item.
 struct TooLarge;
 
 impl OpenText {
@@ -258,7 +258,7 @@ impl OpenText {
         head.upsert(item_id, at, status, item, work);
     }
 
-    /// Ends the item with this status, in silence if nobody could know that it existed.
+    /// Ends the item with this status, without an emission if no viewer could know that it existed.
     fn finish(
         &mut self,
         head: &TurnHead,
@@ -273,7 +273,7 @@ impl OpenText {
         }
     }
 
-    /// Ends the item with its turn.
+    /// Ends the item together with its turn.
     pub(super) fn interrupt(
         &mut self,
         head: &TurnHead,
@@ -299,7 +299,7 @@ impl OpenText {
         work.deadlines.clear(&mut self.armed, self.order);
     }
 
-    /// The earliest of the timers that run.
+    /// The earliest of the running timers.
     fn deadline(&self, timers: &Timers) -> Option<Instant> {
         let since = self.unsent_since?;
         let waiting = if self.shown { timers.max } else { timers.first };
@@ -314,7 +314,7 @@ fn too_large() -> Status {
     Status::Error { code: codes::ITEM_TOO_LARGE.into(), message: Some(message.into()) }
 }
 
-/// The text of an item that ends, and how it does.
+/// The text of an item that ends, cut to the limit, and its final status.
 pub(super) fn within_limit(content: &Text) -> (Text, Status) {
     if content.len() > limits::ITEM_TEXT_BYTES_MAX {
         (content.cut(limits::ITEM_TEXT_BYTES_MAX), too_large())

@@ -1,8 +1,7 @@
-//! What does a turn keep, and what is left to say when it ends?
+//! What does a turn keep, and what is emitted when it ends?
 //!
-//! One entry per item that was named, one per call, and the outputs that came before their call. An entry outlives its
-//! item: it is how a cancelled item stays cancelled, and it makes the bound on the items of a turn a bound on what a
-//! viewer must keep, too.
+//! One entry per named item, one per call, and the outputs that came before their call. An entry outlives its item. So
+//! a cancelled item stays cancelled, and the bound on the items of a turn also bounds what a viewer must keep.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +18,25 @@ use crate::upsert::{Emission, Item, Status, TurnEvent, TurnStatus, Upsert};
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) head: TurnHead,
-    /// Among the turns of its processor.
+    /// The order of this turn among the turns of its processor.
     pub(super) order: u64,
     pub(super) items: HashMap<ItemId, Entry>,
     pub(super) calls: HashMap<CallId, Call>,
-    /// Outputs whose call nobody has announced, in order of arrival, at most one per call.
+    /// Outputs whose call has not been announced, in order of arrival, at most one per call.
     pub(super) held: Vec<HeldOutput>,
     pub(super) held_bytes: usize,
 }
 
-/// What every emission of a turn says.
+/// The fields that every emission of a turn has.
 #[derive(Debug)]
 pub(super) struct TurnHead {
     pub(super) turn_id: TurnId,
     pub(super) session_id: SessionId,
-    /// `None` until a `response_start` names it.
+    /// `None` until a `response_start` names the provider.
     pub(super) provider_id: Option<ProviderId>,
 }
 
-/// What a turn knows of an id that was named as an item.
+/// The state of an id that was named as an item.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) cancelled: bool,
@@ -46,7 +45,7 @@ pub(super) struct Entry {
     pub(super) calls: Vec<CallId>,
 }
 
-/// How a turn ends.
+/// The way in which a turn ends.
 #[derive(Debug)]
 pub(super) enum Ending {
     Completed(Closing),
@@ -54,7 +53,7 @@ pub(super) enum Ending {
     Failed { error: ErrorInfo, usage: Option<Usage> },
 }
 
-/// What a turn that did not fail says last.
+/// The last data of a turn that did not fail.
 #[derive(Debug)]
 pub(super) struct Closing {
     usage: Option<Usage>,
@@ -82,7 +81,7 @@ impl Ending {
         }
     }
 
-    /// The status of an item that this ending cuts off.
+    /// The status of an item that is still open when the turn ends so.
     pub(super) fn interrupted_status(&self) -> Status {
         match self {
             Self::Completed(_) => Status::Complete { incomplete: true },
@@ -113,7 +112,7 @@ impl TurnHead {
     }
 }
 
-/// A limit by name and value.
+/// The name and the value of a limit.
 pub(super) type LimitHit = (&'static str, usize);
 
 impl Turn {
@@ -132,7 +131,7 @@ impl Turn {
         self.items.get(item_id).is_some_and(|entry| entry.cancelled)
     }
 
-    /// The limit that the event would exceed, if there is one.
+    /// Returns the limit that the event would exceed, if there is one.
     pub(super) fn exceeded_limit(&self, payload: &Payload) -> Option<LimitHit> {
         match payload {
             Payload::ItemStart(start) => match &start.item {
@@ -172,8 +171,8 @@ impl Turn {
         full.then_some(("TURN_ITEMS_MAX", limits::TURN_ITEMS_MAX)).or_else(|| self.item_limit(item_id))
     }
 
-    /// Ends what is open in the order of its start, then what is held, then the turn. `by` is when the event happened
-    /// that ends it; without one, each item has the time of its own last event.
+    /// Ends the open items in the order of their start, then the held outputs, then the turn. `by` is the time of the
+    /// event that ends the turn; without one, each item has the time of its own last event.
     pub(super) fn end(mut self, ending: Ending, by: Option<SourceTimestamp>, work: &mut EventContext<'_>) {
         let mut open: Vec<(u64, OpenItem)> = Vec::new();
         for (item_id, entry) in self.items.drain() {
@@ -224,7 +223,7 @@ impl TurnHead {
     }
 }
 
-/// The one limit that the first event of a turn can meet.
+/// Returns the only limit that the first event of a turn can exceed.
 pub(super) fn first_event_limit(payload: &Payload) -> Option<LimitHit> {
     match payload {
         Payload::ItemDone(done) => match &done.final_item {

@@ -1,4 +1,4 @@
-//! Events by hand, for tests that make more of them than anyone would write down.
+//! Builders of events, for tests with more events than a person would write down.
 
 use cantrip_canon::{Instant, Now, Timestamp};
 use cantrip_stream::{

@@ -1,4 +1,4 @@
-//! Reads the notation of the golden cases, runs a case and writes what came out in the same notation.
+//! Parses the notation of the golden cases, runs a case and writes its output in the same notation.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub(crate) struct Case {
     /// Show texts by the number of their words.
     words: bool,
     events: Vec<String>,
-    /// What comes out, and in the last line what was dropped.
+    /// The expected output; its last line counts the dropped events.
     pub(crate) expected: Vec<String>,
 }
 
-/// The cases of a file, or where it cannot be read and why.
+/// Parses the cases of a file, or returns the place and the reason of the fault.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Case>, String> {
     let mut cases: Vec<Case> = Vec::new();
     let mut in_out = false;
@@ -131,7 +131,7 @@ fn tokens(line: &str) -> Option<Vec<String>> {
     Some(written_out)
 }
 
-/// What comes out of a case, and in the last line what was dropped.
+/// Returns the output of a case; its last line counts the dropped events.
 pub(crate) fn run(case: &Case) -> Result<Vec<String>, String> {
     let clock = ManualClock::starting(Timestamp::EPOCH);
     let mut processor = Processor::new(case.options.clone());
@@ -192,7 +192,7 @@ fn error(code: &str) -> Value {
     json!({ "code": code, "message": format!("about {code}") })
 }
 
-/// `(x)rest` as x and rest.
+/// Splits `(x)rest` into x and rest.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('(')?.split_once(')')
 }
@@ -344,7 +344,7 @@ fn show_call(call: &ToolCall) -> String {
     format!(":{}{{{}}}{name}{output}", call.call_id, keys.join(","))
 }
 
-/// As JSON, with what cannot be seen written as an escape.
+/// Formats the text as JSON, with invisible characters as escapes.
 fn quoted(text: &Text) -> String {
     let mut quoted = String::new();
     for character in serde_json::to_string(text).expect("a string is JSON").chars() {

@@ -1,7 +1,7 @@
-//! `call_agent` and `call_agent_batch`: what a crystal is shown of delegation.
+//! `call_agent` and `call_agent_batch`: the definitions of the delegation gates.
 //!
-//! The circle reads their arguments and returns an effect; the loop casts the children. The executors here are entered
-//! only for a batch of nothing, whose answer is known.
+//! The circle parses their arguments and returns an effect; the loop casts the children. The executors here are entered
+//! only for an empty batch, whose answer is known.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub fn call_agent_batch() -> AnyGate {
     AnyGate::from(Agent { promises: GateSpec::new("call_agent_batch", description, parameters) })
 }
 
-/// What may be said about one child, in declared order.
+/// Returns the schema of the request for one child, with properties in declared order.
 fn request_parameters() -> Value {
     json!({
         "type": "object",

@@ -1,7 +1,7 @@
 //! A gate from a program: JSON on its standard input, JSON on its standard output.
 //!
-//! It runs as [`Process`] says: whichever way the call ends (an answer, a flood, a hang, a cancelled caller), nothing
-//! that the program started outlives it.
+//! It runs as a [`Process`]: however the call ends (an answer, too much output, a timeout, a cancelled caller), no
+//! process that the program started outlives it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::Label;
 use crate::gate::{AnyGate, Call, Gate, GateSpec, UnknownCharge};
 use crate::limits::{COMMAND_ERROR_BYTES, COMMAND_MS, COMMAND_OUTPUT_BYTES_MAX};
 
-/// The variable in which a program finds the key of its call: the same whenever the call is made again.
+/// The variable that holds the idempotency key of a call: the same whenever the call is repeated.
 pub const KEY_VARIABLE: &str = "CANTRIP_IDEMPOTENCY_KEY";
 
-/// What an error object of a program means.
+/// The meaning of an error object of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The request was wrong: the entity corrects it.
@@ -29,7 +29,7 @@ pub enum OnError {
     Fail,
 }
 
-/// How a command becomes a gate.
+/// The settings of a command gate.
 #[derive(Debug, Clone)]
 pub struct Command {
     promises: GateSpec,
@@ -40,7 +40,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A gate of this name that runs `program`. It carries all three labels until it is told otherwise.
+    /// Makes a gate of this name that runs `program`. It carries all three labels until others are set.
     pub fn new(name: impl Into<String>, description: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         let parameters = serde_json::json!({"type": "object"});
         Self {
@@ -52,28 +52,29 @@ impl Command {
         }
     }
 
-    /// Arguments on its command line. What an entity writes never comes to stand there.
+    /// Sets the command line arguments. Text from an entity never becomes part of them.
     #[must_use]
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.process.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The folder it runs in; that of this process unless given.
+    /// Sets the working directory; that of this process unless given.
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.process.folder = Some(folder.into());
         self
     }
 
-    /// A variable of its environment, which otherwise has only `PATH`: keys of this process are not the program's.
+    /// Adds a variable to the environment. Otherwise the environment has only `PATH`: the program must not see the keys
+    /// of this process.
     #[must_use]
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.process.environment.push((name.into(), value.into()));
         self
     }
 
-    /// The JSON Schema of its arguments.
+    /// Sets the JSON Schema of the arguments.
     #[must_use]
     pub fn parameters(mut self, parameters: Value) -> Self {
         self.promises.parameters = parameters;
@@ -119,7 +120,7 @@ impl Command {
         }
         let ran = process.run(input.as_bytes(), self.output_bytes_max, ExcessOutput::Refused, COMMAND_ERROR_BYTES);
         ran.await.map_err(|fault| {
-            // What never began has cost nothing.
+            // A program that did not start has cost nothing.
             if let RunFault::Unstartable(_) = fault {
                 call.effects.mark_not_started();
             }

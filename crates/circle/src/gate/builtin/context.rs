@@ -1,7 +1,7 @@
-//! `context`: data that an entity was given, read piece by piece.
+//! `context`: an entity reads the data that it was given, in parts.
 //!
-//! In code it is a variable. Elsewhere it would have to stand in the prompt, where ten megabytes have no room; so a
-//! gate shows as much of it as is asked for, and always says how much there is.
+//! In code the data is a variable. Elsewhere it would have to be in the prompt, which has no room for ten megabytes. So
+//! a gate shows the requested part, and always the total size.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::gate::function::{parameters, parse_arguments};
 use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 use crate::limits::CONTEXT_SHOWN_BYTES;
 
-/// A gate that reads this value and nothing else.
+/// Makes a gate that reads this value and nothing else.
 pub fn context(value: Arc<Value>) -> AnyGate {
     let description = "Reads the data this task was given: its type, its size, and the part that is asked for.";
     let promises = GateSpec::new("context", description, parameters::<Part>()).purity(Purity::ReadOnly);
@@ -73,7 +73,7 @@ impl Gate for Context {
     }
 }
 
-/// The whole object where it fits, else its keys.
+/// Renders the whole object if it fits, otherwise its keys.
 fn object(pointer: &str, entries: &Map<String, Value>, offset: usize, limit: usize) -> Result<Value, Refusal> {
     let whole = offset == 0 && limit >= entries.len() && written_bytes(entries) <= CONTEXT_SHOWN_BYTES;
     if whole {

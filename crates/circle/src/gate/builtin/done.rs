@@ -1,11 +1,11 @@
-//! `done`: how an entity ends its cast, with any value as its answer.
+//! `done`: ends the cast of an entity, with any value as its answer.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
 use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 
-/// The one gate that every circle has. The circle itself reads its answer; nothing is executed.
+/// The one gate that every circle has. The circle itself reads the answer; the gate executes nothing.
 pub fn done() -> AnyGate {
     let parameters = json!({
         "type": "object",

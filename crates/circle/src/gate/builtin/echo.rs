@@ -1,11 +1,11 @@
-//! `echo`: gives back what it was given.
+//! `echo`: returns its argument.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
 use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
 
-/// A gate that does nothing, for trying things out.
+/// Makes a gate without effects, for experiments and tests.
 pub fn echo() -> AnyGate {
     let parameters = json!({
         "type": "object",

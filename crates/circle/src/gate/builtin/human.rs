@@ -19,21 +19,21 @@ pub struct Question {
     pub choices: Vec<String>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskError {
-    /// Nobody answered in time.
+    /// No answer arrived in time.
     Expired { seconds: u64 },
-    /// The person would not.
+    /// The person refused to answer.
     Refused { actor: String, reason: String },
-    /// The way to the person is broken.
+    /// The connection to the person failed.
     Failed { cause: String },
 }
 
-/// A person, by whichever surface reaches one.
+/// A person, reached through any surface.
 ///
-/// * One answer per question; how long it may take is the surface's to say.
-/// * Dropping the future takes the question back.
+/// * One answer per question. The surface sets the time limit.
+/// * Dropping the future withdraws the question.
 pub trait Human: Send + Sync + 'static {
     fn ask(
         &self,
@@ -42,7 +42,7 @@ pub trait Human: Send + Sync + 'static {
     ) -> impl Future<Output = Result<String, AskError>> + Send;
 }
 
-/// A gate that asks this person.
+/// Makes a gate that asks this person.
 pub fn ask_human(human: impl Human) -> AnyGate {
     let description = "Asks the person you work for and returns the answer. Ask only what you cannot find out.";
     AnyGate::from(AskHuman { promises: GateSpec::new("ask_human", description, parameters::<Question>()), human })

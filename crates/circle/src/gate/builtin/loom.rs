@@ -1,4 +1,4 @@
-//! `loom`: an entity reads its own thread, what was folded away included.
+//! `loom`: an entity reads its own thread, including turns that were folded away.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
@@ -39,26 +39,26 @@ impl std::fmt::Display for TurnName {
     }
 }
 
-/// Why nothing can be shown.
+/// The reason why a turn cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ThreadReadError {
     /// There is no such turn.
     NotFound,
-    /// It is no turn of the entity's own path.
+    /// The turn is not on the entity's own path.
     NotOwn,
     /// The loom cannot be read now.
     Failed { cause: String },
 }
 
-/// The own thread of whoever asks.
+/// The thread of the calling entity.
 ///
-/// * It never shows a turn that is not on the asking entity's path.
+/// * It never shows a turn that is not on the calling entity's path.
 /// * A result of an ephemeral gate is shown in the first answer that reads it, and its placeholder in later ones.
 pub trait OwnThread: Send + Sync + 'static {
     fn read(&self, of: &Identity, passage: ThreadQuery) -> impl Future<Output = Result<Value, ThreadReadError>> + Send;
 }
 
-/// A gate that reads through this.
+/// Makes a gate that reads this thread.
 pub fn loom(thread: impl OwnThread) -> AnyGate {
     let description = "Reads your own earlier turns: a list in short, or one turn in full.";
     let promises = GateSpec::new("loom", description, parameters::<ThreadQuery>()).purity(Purity::ReadOnly);

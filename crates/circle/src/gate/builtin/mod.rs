@@ -1,4 +1,4 @@
-//! The gates this house brings along.
+//! The built-in gates.
 
 mod agent;
 mod command;

@@ -1,7 +1,7 @@
-//! `predict`: what a crystal is shown of asking a signature.
+//! `predict`: the definition of the gate that runs a predict with a signature.
 //!
-//! The circle reads its arguments and returns an effect; the loop makes the predict, as a child below the calling turn. The
-//! executor here is never entered.
+//! The circle parses its arguments and returns an effect; the loop runs the predict, as a child below the calling turn.
+//! The executor here is never entered.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::gate::{AnyGate, Call, Gate, GateSpec};
 /// The name of the gate.
 const PREDICT: &str = "predict";
 
-/// Asks one of these signatures about an input, and returns an output that fits the signature.
+/// Makes a gate that runs a predict with one of these signatures, and returns an output that matches the signature.
 pub fn predict(signatures: &[String]) -> AnyGate {
     let parameters = json!({
         "type": "object",

@@ -1,11 +1,11 @@
-//! A program that is run once: something on its input, what it wrote and how it ended.
+//! Runs a program once: with its input, its output and its exit status.
 //!
-//! It runs in a process group of its own and with an environment of its own. Whichever way it ends (by itself, by a flood,
-//! because nobody waits for it any more, because this process was killed), the whole group is killed, so what the program
-//! started does not outlive it ([`ProcessGroup`]).
+//! The program has a process group and an environment of its own. However it ends (by itself, by too much output,
+//! because its caller stopped waiting, because this process was killed), the whole group is killed, so the processes
+//! that the program started do not outlive it ([`ProcessGroup`]).
 //!
-//! Its input is a sealed file in memory, complete before the program starts. Through a pipe, a program would read half of
-//! its input and then an end if this process were killed while it writes, and would act on that half.
+//! Its input is a sealed file in memory, complete before the program starts. With a pipe, a program would read half of
+//! its input and then the end of the file if this process were killed while it writes, and would act on that half.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use tokio::process::Command as Spawning;
 
 use crate::child_process::{ProcessGroup, sealed_file};
 
-/// A program, before it is run. Dropping a run of it ends the program.
+/// The settings of a program to run. Dropping the future of a run ends the program.
 #[derive(Debug, Clone)]
 pub struct Process {
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// That of this process unless given.
+    /// The working directory; that of this process unless given.
     pub folder: Option<PathBuf>,
-    /// Beside `PATH`, all there is: keys of this process are not the program's.
+    /// The whole environment except `PATH`: the program must not see the keys of this process.
     pub environment: Vec<(String, String)>,
 }
 
-/// What becomes of output beyond what is wanted.
+/// The handling of output beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExcessOutput {
     /// The program is ended.
     Refused,
-    /// It is read and dropped: a program that cannot write stands still.
+    /// The rest is read and dropped, because a program that cannot write blocks.
     Dropped,
 }
 
-/// What a program came to.
+/// The result of a program.
 #[derive(Debug)]
 pub struct ProcessOutput {
     pub status: ExitStatus,
@@ -44,7 +44,7 @@ pub struct ProcessOutput {
     pub stderr: Vec<u8>,
 }
 
-/// Why a program came to nothing.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFault {
     #[error("it cannot be started: {0}")]
@@ -56,7 +56,8 @@ pub enum RunFault {
 }
 
 impl Process {
-    /// Runs it to its end. Of what it prints `printed_max` bytes are kept, of its complaints `complained_max`.
+    /// Runs the program to its end. Keeps `printed_max` bytes of its standard output and `complained_max` of its
+    /// standard error.
     pub async fn run(
         &self,
         input: &[u8],
@@ -81,7 +82,7 @@ impl Process {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let exited = async move {
             let status = child.wait().await;
-            // What it left behind holds its output open.
+            // Processes that the program left behind hold its output open, so they are killed now.
             drop(group);
             status.map_err(|error| RunFault::Lost(error.kind()))
         };
@@ -97,17 +98,17 @@ impl Process {
     }
 }
 
-/// Everything up to the limit, or nothing if there is more.
+/// Reads everything up to the limit; none if there is more.
 async fn read_capped(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
     let mut read = Vec::new();
     let Some(pipe) = pipe else { return Some(read) };
     let mut pipe = pipe.take(limit as u64 + 1);
-    // A pipe that breaks has said what it said.
+    // If the pipe breaks, the bytes so far count.
     let _ = pipe.read_to_end(&mut read).await;
     (read.len() <= limit).then_some(read)
 }
 
-/// The beginning of everything; the rest is read too, because a program that cannot write stands still.
+/// Keeps the beginning of the output. The rest is read and dropped, because a program that cannot write blocks.
 async fn read_and_discard(pipe: Option<impl AsyncRead + Unpin>, keep: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut pipe) = pipe else { return kept };

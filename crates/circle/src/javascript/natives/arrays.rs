@@ -1,8 +1,8 @@
-//! Natives that go through a length without looking at the time.
+//! Array functions of the engine that loop over a length without checking the time.
 //!
-//! A sparse array can have any length and no elements, and the length of an array-like can be a lie. So these natives are
-//! given real arrays of a bounded length and nothing else. Those whose work cannot be told from a length at all are
-//! replaced by scripts, which the engine interrupts like any program.
+//! A sparse array can have any length and no elements, and an array-like object can report a false length. So these
+//! native functions receive only real arrays of a bounded length. Functions whose work cannot be derived from a length
+//! at all are replaced by scripts, which the engine interrupts like any program.
 
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::{Array, Value};
@@ -11,11 +11,11 @@ use super::{Call, HiddenValue, Holder, LazyScript};
 use crate::javascript::raw;
 use crate::limits;
 
-/// The longest array that is processed as a whole.
+/// The length of the longest array that is processed as a whole.
 const LONG: f64 = limits::ARRAY_LENGTH_MAX as f64;
-/// From here on a look at the time is worth its while.
+/// The length above which the time is checked first.
 const SLOW: f64 = 65_536.0;
-/// Characters that a sort may compare before it has to look at the time.
+/// The number of characters that a native sort may compare without checking the time.
 const COMPARED: u64 = 1 << 28;
 
 impl<'js> Call<'_, 'js> {
@@ -23,13 +23,14 @@ impl<'js> Call<'_, 'js> {
         self.range(&format!("an array longer than {LONG} cannot be processed as a whole"))
     }
 
-    /// The length that a value says it has.
+    /// Returns the length that a value reports.
     fn length(&self, of: &Value<'js>) -> rquickjs::Result<f64> {
         let length = raw::to_number(self.ctx, &raw::member(self.ctx, of, c"length")?)?;
         Ok(if length > 0.0 { length.floor() } else { 0.0 })
     }
 
-    /// The value itself if it is an array whose length is no lie, else a copy, which a change would be lost in.
+    /// Returns the value itself if it is an array of bounded length, else a copy. If the caller changes the array, a
+    /// value that is not an array is an error, because the change would be lost in the copy.
     pub(super) fn bounded(&self, value: &Value<'js>, changes: bool) -> rquickjs::Result<Value<'js>> {
         if value.is_array() {
             let length = self.length(value)?;
@@ -60,7 +61,7 @@ impl<'js> Call<'_, 'js> {
             if at % 4_096 == 4_095 {
                 self.core.check_time(self.ctx)?;
             }
-            // A proxy's trap may throw, and it may have ended the program.
+            // The trap of a proxy may throw, and it may have ended the program.
             let there = of.as_object().map(|object| object.contains_key(at)).transpose()?.unwrap_or(true);
             if there {
                 super::lazy::define(copy.as_object(), at, raw::element(self.ctx, of, at)?)?;
@@ -73,13 +74,13 @@ impl<'js> Call<'_, 'js> {
     }
 }
 
-/// A native that changes its array.
+/// Guards a native function that changes its array.
 pub(super) fn change<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     call.this = call.bounded(&call.this, true)?;
     call.forward()
 }
 
-/// A native that makes something of an array.
+/// Guards a native function that only reads its array.
 pub(super) fn look<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     call.this = call.bounded(&call.this, false)?;
     call.forward()
@@ -123,8 +124,8 @@ pub(super) fn to_sorted<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
 }
 
 impl<'js> Call<'_, 'js> {
-    /// Whether the engine's own order, which is that of texts, needs few enough comparisons of few enough characters.
-    /// What an object's text is only it knows.
+    /// Returns true if sorting in the engine's default order, which compares texts, needs few enough comparisons of few
+    /// enough characters. Lists with objects are excluded, because the length of an object's text is not known.
     fn is_quick_to_sort(&self, list: &Value<'js>) -> rquickjs::Result<bool> {
         let length = self.length(list)? as u32;
         let mut characters = 0_u64;
@@ -163,13 +164,13 @@ pub(super) fn flat_map<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>>
     script.call((list, call.arg(0), call.arg(1), call.this.clone()))
 }
 
-/// For scripts: an array that can be gone through as a whole; undefined if it is none.
+/// For scripts: returns an array of bounded length, or undefined if the value is not an array.
 pub(super) fn bounded_copy<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let list = call.arg(0);
     if raw::is_list(call.ctx, &list)? { call.bounded(&list, false) } else { Ok(call.undefined()) }
 }
 
-/// For scripts: whether a list of names does not apply to it when it is written as JSON.
+/// For scripts: returns true if the list of names of `JSON.stringify` does not apply to this value.
 pub(super) fn is_leaf<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let value = call.arg(0);
     let leaf = raw::is_list(call.ctx, &value)? || raw::is_boxed(&value);
@@ -181,7 +182,7 @@ pub(super) fn sort_by<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     raw::call(call.ctx, &call.native_of(Holder::Arrays, c"sort")?, &call.arg(0), &[call.arg(1)])
 }
 
-/// `Iterator.prototype.drop` runs through what it drops in one go.
+/// Guards `Iterator.prototype.drop`, which steps through all dropped elements without interruption.
 pub(super) fn drop_first<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let count = raw::to_number(call.ctx, &call.arg(0))?;
     if count > LONG {
@@ -191,8 +192,9 @@ pub(super) fn drop_first<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value
     call.forward()
 }
 
-/// `JSON.stringify` asks a function about every member, and asking is when the engine looks at the time. Without one a
-/// value that refers to itself in many places would keep it busy for as long as memory lasts.
+/// Guards `JSON.stringify`. It calls a replacer function for every member, and the engine checks the time at each call.
+/// Without a replacer, a value that contains the same object in many places would keep the engine busy for as long as
+/// memory lasts.
 pub(super) fn stringify<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let replacer = call.arg(1);
     if raw::is_list(call.ctx, &replacer)? {
@@ -205,7 +207,7 @@ pub(super) fn stringify<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
     call.forward()
 }
 
-/// A replacer that replaces nothing.
+/// A replacer that changes nothing.
 pub(super) fn as_it_is<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     Ok(call.arg(1))
 }

@@ -1,7 +1,7 @@
-//! The global object, and what would take a gate from it for ever.
+//! Guards of the global object, so that a program cannot remove a gate permanently.
 //!
-//! A program may give a gate's name another meaning, for as long as it runs. So the globals cannot be frozen, nor a
-//! gate's name nailed, also not through a proxy.
+//! A program may give the name of a gate another meaning for as long as that program runs. So the global object cannot
+//! be frozen, and the property of a gate cannot be redefined, also not through a proxy.
 
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Object, Value};
@@ -14,7 +14,7 @@ impl<'js> Call<'_, 'js> {
         *value == self.ctx.globals().into_value()
     }
 
-    /// The key as the engine reads it: a symbol or a text. What is no text yet is asked once.
+    /// Converts a property key as the engine does, to a symbol or a text. The conversion of another value runs once.
     fn key(&self, key: &Value<'js>) -> rquickjs::Result<Value<'js>> {
         raw::key(self.ctx, key)
     }
@@ -37,7 +37,7 @@ impl<'js> Call<'_, 'js> {
     }
 }
 
-/// `Object.defineProperty` and `Reflect.defineProperty`.
+/// Guards `Object.defineProperty` and `Reflect.defineProperty`.
 pub(super) fn define_property<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.is_globals(&call.arg(0)) {
         let key = call.key(&call.arg(1))?;
@@ -64,7 +64,7 @@ pub(super) fn define_properties<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Va
     Ok(target)
 }
 
-/// `__defineGetter__` and `__defineSetter__`.
+/// Guards `__defineGetter__` and `__defineSetter__`.
 pub(super) fn define_accessor<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.this.is_undefined() || call.is_globals(&call.this) {
         let key = call.key(&call.arg(0))?;
@@ -74,7 +74,7 @@ pub(super) fn define_accessor<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<
     call.forward()
 }
 
-/// `Object.freeze` and its like.
+/// Guards `Object.freeze`, `Object.seal` and `preventExtensions`.
 pub(super) fn lock<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.is_globals(&call.arg(0)) {
         return call.frozen();
@@ -101,19 +101,19 @@ pub(super) fn revocable<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<
     call.forward()
 }
 
-/// Puts a constructor of ours in the place of `Proxy`, and gives it.
+/// Replaces `Proxy` by the host's constructor, and returns that constructor.
 pub(super) fn replace_proxy<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
     let ours = raw::constructor(ctx, c"Proxy", 2, number(Holder::Hidden, c"Proxy")?)?;
     ctx.globals().prop("Proxy", Property::from(ours.clone()).writable().configurable())?;
     ours.into_object().ok_or(rquickjs::Error::Unknown)
 }
 
-/// Chance comes from the host.
+/// `Math.random` takes its numbers from the host.
 pub(super) fn random<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     Ok(Value::new_float(call.ctx.clone(), call.core.random()))
 }
 
-/// `console.log` and its like.
+/// `console.log` and the other functions of `console`.
 pub(super) fn log<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     call.core.check_alive(call.ctx)?;
     let mut line = String::new();

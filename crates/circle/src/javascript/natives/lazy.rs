@@ -1,7 +1,7 @@
-//! What is there only once it is asked for: scripts, and global names that lead to them.
+//! Scripts that run on first use, and the global names that start them.
 //!
-//! Such a script may run in the middle of a program that has replaced whatever it found. So it uses nothing but the
-//! syntax of the language and what it is handed here, and none of that goes through anything a program can reach.
+//! Such a script may run in the middle of a program that has replaced any of its globals. So it uses only the syntax of
+//! the language and the functions that it receives here, and none of these depend on a value that a program can reach.
 
 use std::ffi::CStr;
 use std::sync::{LazyLock, OnceLock};
@@ -18,10 +18,10 @@ use crate::javascript::json as values;
 use crate::javascript::raw::{self, Compiled};
 use crate::javascript::sandbox::Throw;
 
-/// The name that frames of these scripts have in a stack; no program can have it.
+/// The name of these scripts in stack frames; no program can have this name.
 pub(in crate::javascript) const NAME: &str = "<late>";
 
-/// A script.
+/// A script that runs on first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::javascript) enum LazyScript {
     Arrays,
@@ -46,7 +46,7 @@ impl LazyScript {
         }
     }
 
-    /// The functions it is handed.
+    /// The host functions that the script receives.
     fn host(self) -> &'static [&'static CStr] {
         match self {
             Self::Arrays => &[c"apply", c"bounded", c"isLeaf", c"sort", c"visible"],
@@ -57,7 +57,7 @@ impl LazyScript {
         }
     }
 
-    /// What else it is handed.
+    /// The hidden values that the script receives.
     fn kept(self) -> &'static [(&'static str, HiddenValue)] {
         match self {
             Self::Jobs => &[("Promise", HiddenValue::NativePromise)],
@@ -67,7 +67,7 @@ impl LazyScript {
     }
 }
 
-/// Runs a script and gives its completion value. It is compiled once in a process.
+/// Runs a script and returns its completion value. Each script is compiled once per process.
 pub(super) fn script<'js>(ctx: &Ctx<'js>, late: LazyScript) -> rquickjs::Result<Value<'js>> {
     static COMPILED: [OnceLock<Compiled>; LazyScript::COUNT] = [const { OnceLock::new() }; LazyScript::COUNT];
     let place = &COMPILED[late as usize];
@@ -82,7 +82,7 @@ pub(super) fn script<'js>(ctx: &Ctx<'js>, late: LazyScript) -> rquickjs::Result<
     raw::load(ctx, place.get_or_init(|| compiled))
 }
 
-/// Runs a script whose completion value is a function, and gives what that function makes.
+/// Runs a script whose completion value is a function, and returns the result of that function.
 pub(in crate::javascript) fn load<'js>(core: &Core, ctx: &Ctx<'js>, late: LazyScript) -> rquickjs::Result<Object<'js>> {
     let host = Object::new_proto(ctx.clone(), None)?;
     for name in late.host() {
@@ -95,7 +95,7 @@ pub(in crate::javascript) fn load<'js>(core: &Core, ctx: &Ctx<'js>, late: LazySc
     raw::call(ctx, &made, &Value::new_undefined(ctx.clone()), &[host.into_value()])?.get()
 }
 
-/// Defined, not assigned: no setter of a prototype gets to see it.
+/// Defines a property instead of assigning it, so that no setter of a prototype sees the value.
 pub(in crate::javascript) fn define<'js>(
     object: &Object<'js>,
     key: impl IntoAtom<'js>,
@@ -104,7 +104,7 @@ pub(in crate::javascript) fn define<'js>(
     object.prop(key, Property::from(value).writable().enumerable().configurable())
 }
 
-/// Something that a few global names lead to.
+/// A group of global names that are created together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Dates,
@@ -113,7 +113,7 @@ enum Group {
     GateError,
 }
 
-/// Global names that stand for something not yet there.
+/// The global names that are created on first use.
 const NAMES: &[(&CStr, Group)] = &[
     (c"Date", Group::Dates),
     (c"GateError", Group::GateError),
@@ -134,10 +134,10 @@ const NAMES: &[(&CStr, Group)] = &[
     (c"Float64Array", Group::TypedArrays),
 ];
 
-/// Their functions have the numbers from here on.
+/// The functions of these names have the ids from here on.
 pub(in crate::javascript) const NAMES_FROM: usize = 500;
 
-/// Puts the names into the globals. Each has one function, which is called when the name is read and when it is written.
+/// Adds the names to the globals. Each has one function, which is called when the name is read and when it is written.
 pub(super) fn announce(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     let globals = ctx.globals();
     for (place, (name, _)) in NAMES.iter().enumerate() {
@@ -146,7 +146,7 @@ pub(super) fn announce(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     Ok(())
 }
 
-/// A name was read, or written: it gets its meaning first.
+/// Handles a read or a write of a name: its value is created first.
 pub(in crate::javascript) fn resolve_name<'js>(
     core: &Core,
     ctx: &Ctx<'js>,
@@ -156,7 +156,7 @@ pub(in crate::javascript) fn resolve_name<'js>(
     let Some((name, group)) = NAMES.get(place) else { return Err(rquickjs::Error::Unknown) };
     let name = name.to_str()?;
     let globals = ctx.globals();
-    // After the end nothing is made, and so nothing is noted as made.
+    // After the end no value is created, and so no group is marked as created.
     core.check_alive(ctx)?;
     if core.begin_group(*group as u8) {
         core.with_room(ctx, || build(core, ctx, *group))?;
@@ -197,7 +197,7 @@ fn build<'js>(core: &Core, ctx: &Ctx<'js>, group: Group) -> rquickjs::Result<()>
     }
 }
 
-/// A `GateError`.
+/// Creates a `GateError`.
 pub(in crate::javascript) fn refusal<'js>(core: &Core, ctx: &Ctx<'js>, throw: &Throw) -> rquickjs::Result<Value<'js>> {
     let class: Value<'js> = core.lazy_script(ctx, LazyScript::GateError)?.get("GateError")?;
     let fields = json!({"type": throw.kind, "code": throw.code, "retry": throw.retry, "data": throw.data});
@@ -205,7 +205,7 @@ pub(in crate::javascript) fn refusal<'js>(core: &Core, ctx: &Ctx<'js>, throw: &T
     raw::construct(ctx, &class, &class, &[message, values::read(ctx, &fields)?])
 }
 
-// What scripts are handed.
+// The functions that scripts receive.
 
 pub(super) fn hidden<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if let Some(object) = call.arg(0).as_object() {
@@ -221,7 +221,7 @@ pub(super) fn visible<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     Ok(call.undefined())
 }
 
-/// A function that looks like the one it replaces: with its name and its length.
+/// Gives a replacement function the name and the length of the original.
 pub(super) fn dressed<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let made = call.arg(0);
     if let Some(object) = made.as_object() {
@@ -232,7 +232,7 @@ pub(super) fn dressed<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
 }
 
 impl<'js> Call<'_, 'js> {
-    /// The elements of a script's own array.
+    /// Returns the elements of an array that the script made.
     fn array_elements(&self, place: usize) -> rquickjs::Result<Vec<Value<'js>>> {
         match self.arg(place).into_array() {
             Some(list) => (0..list.len()).map(|at| list.get(at)).collect(),
@@ -254,17 +254,17 @@ pub(super) fn is_date<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     Ok(Value::new_bool(call.ctx.clone(), date.is_object() && raw::class(&date) == raw::Class::Date))
 }
 
-/// For scripts: the host's clock.
+/// For scripts: returns the reading of the host's clock.
 pub(super) fn clock<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     Ok(Value::new_number(call.ctx.clone(), call.core.now()))
 }
 
-/// `performance.now`
+/// `performance.now`.
 pub(super) fn since_origin<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     Ok(Value::new_number(call.ctx.clone(), call.core.now() - call.core.origin()))
 }
 
-/// A text that says a time, with the zone it is meant in if it names none: the only zone there is.
+/// Appends UTC, the only time zone here, to a time text that names no zone.
 pub(super) fn zoned<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     static ZONE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?i)(?:Z|[+-]\d\d:?\d\d|GMT|UTC|UT|[ECMP][SD]T)\s*(?:\([^)]*\))?\s*$").expect("it is a pattern")

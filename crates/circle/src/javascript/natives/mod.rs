@@ -1,12 +1,12 @@
-//! What a sandbox finds in its globals beyond the bare language, and what stands before some of the language's natives.
+//! The global functions that a sandbox adds to the bare language, and the guards of some native functions.
 //!
-//! Ten thousand sandboxes sit idle in one process, so what each of them holds is kept small: a function here is a line in
-//! a static table until a program first looks at it, and what most programs never need (dates, typed arrays) is not there
-//! before its name is read. The same work as a script that runs in every sandbox took two fifths of a sandbox's memory
-//! and most of the time it took to start one.
+//! Ten thousand sandboxes sit idle in one process, so each must hold little. A function here is an entry of a static
+//! table until a program first uses it, and objects that most programs never need (dates, typed arrays) are created
+//! when their name is first read. The alternative, a script that runs in every sandbox, took two fifths of a sandbox's
+//! memory and most of its start time.
 //!
-//! A program may replace whatever it finds in its globals. So the natives that are needed later are taken out now, into
-//! a list that no program can reach, and everything here calls those.
+//! A program may replace any of its globals. So the native functions that are needed later are saved at the start, in a
+//! list that no program can reach, and all code here calls the saved ones.
 
 mod arrays;
 mod globals;
@@ -38,7 +38,7 @@ pub(super) struct Call<'a, 'js> {
 
 type Body = for<'a, 'js> fn(Call<'a, 'js>) -> rquickjs::Result<Value<'js>>;
 
-/// Where a function is found.
+/// The object that holds a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Arrays,
@@ -55,7 +55,7 @@ enum Holder {
     Math,
     Console,
     Globals,
-    /// Nowhere: it is made when it is needed.
+    /// No object: the function is created when it is needed.
     Hidden,
 }
 
@@ -64,7 +64,7 @@ struct Native {
     name: &'static CStr,
     length: u8,
     body: Body,
-    /// It stands before a native of that name, which it calls.
+    /// True if the function guards a native function of the same name, which it calls.
     guards: bool,
 }
 
@@ -76,7 +76,7 @@ const fn own(holder: Holder, name: &'static CStr, length: u8, body: Body) -> Nat
     Native { holder, name, length, body, guards: false }
 }
 
-/// Every function of ours; its place is its number.
+/// All host functions; the index of a function is its id.
 static NATIVES: &[Native] = &[
     guard(Holder::Arrays, c"reverse", 0, arrays::change),
     guard(Holder::Arrays, c"copyWithin", 2, arrays::change),
@@ -151,20 +151,20 @@ static NATIVES: &[Native] = &[
     own(Holder::Hidden, c"now", 0, lazy::since_origin),
 ];
 
-/// Gates have the numbers from here on.
+/// The ids of gates start here.
 pub(super) const GATES_FROM: usize = 1_000;
 
-/// What is kept out of programs' reach beside the natives that are guarded.
+/// Values that programs cannot reach, in addition to the guarded native functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HiddenValue {
     NativePromise,
-    /// What stands before it.
+    /// The host's guard of the native constructor.
     Promise,
     Then,
     NativeProxy,
     Error,
     ErrorPrototype,
-    /// The getter of the stack that the engine noted in an error when it was made.
+    /// The getter of the stack that the engine recorded in an error when the error was created.
     ErrorStack,
     MapEach,
     SetEach,
@@ -181,13 +181,13 @@ impl HiddenValue {
     }
 }
 
-/// The number of a function by where it is found and its name.
+/// Returns the id of a function by its holder and its name.
 fn number(holder: Holder, name: &CStr) -> rquickjs::Result<usize> {
     let found = NATIVES.iter().position(|native| native.holder == holder && native.name == name);
     found.ok_or(rquickjs::Error::Unknown)
 }
 
-/// A function of ours that no global leads to.
+/// Creates a host function that no global refers to.
 fn hidden_function<'js>(ctx: &Ctx<'js>, name: &CStr) -> rquickjs::Result<Value<'js>> {
     let id = number(Holder::Hidden, name)?;
     raw::function(ctx, name, NATIVES[id].length, id)
@@ -198,7 +198,7 @@ fn entries(holder: Holder) -> impl Iterator<Item = Entry> {
     natives.map(|(id, native)| Entry::Function { name: native.name, length: native.length, id })
 }
 
-/// The functions of each holder, in the order in which they are put there.
+/// The functions of each holder, in the order of installation.
 static TABLES: LazyLock<Vec<(Holder, &'static Table)>> = LazyLock::new(|| {
     let leaked = |table: Table| -> &'static Table { Box::leak(Box::new(table)) };
     let console = Entry::Object { name: c"console", members: leaked(Table::new(entries(Holder::Console))) };
@@ -221,7 +221,7 @@ static TABLES: LazyLock<Vec<(Holder, &'static Table)>> = LazyLock::new(|| {
     simple.chain([(Holder::Globals, leaked(globals))]).collect()
 });
 
-/// Makes the globals of a new sandbox what they are to be, and gives what is kept out of its programs' reach.
+/// Sets up the globals of a new sandbox, and returns the values that its programs cannot reach.
 pub(super) fn install(ctx: &Ctx<'_>, gates: &[CString]) -> rquickjs::Result<Persistent<Array<'static>>> {
     let mut kept = vec![Value::new_undefined(ctx.clone()); NATIVES.len() + HiddenValue::COUNT];
     keep_others(ctx, &mut kept)?;
@@ -301,7 +301,7 @@ impl Holder {
     }
 }
 
-/// Calls one of these functions.
+/// Calls the host function with this id.
 pub(super) fn call<'js>(
     core: &Core,
     ctx: &Ctx<'js>,
@@ -315,12 +315,12 @@ pub(super) fn call<'js>(
     }
 }
 
-/// The function of the gate with this place in the table.
+/// Returns the function of the gate with this index.
 pub(super) fn gate<'js>(core: &Core, ctx: &Ctx<'js>, index: usize) -> rquickjs::Result<Value<'js>> {
     core.hidden_values(ctx)?.get(NATIVES.len() + HiddenValue::COUNT + index)
 }
 
-/// Gives a global name a value, whatever a program has made of it; answers whether that could be done.
+/// Binds a global name to a value, whatever a program has done to the name. Returns true if that succeeded.
 pub(super) fn bind<'js>(ctx: &Ctx<'js>, name: &str, value: Value<'js>) -> rquickjs::Result<bool> {
     let globals = ctx.globals();
     let key = JsString::from_str(ctx.clone(), name)?.into_value();
@@ -345,22 +345,22 @@ impl<'a, 'js> Call<'a, 'js> {
         self.core.hidden_values(self.ctx)?.get(kind.place())
     }
 
-    /// The native that this function stands before.
+    /// Returns the native function that this function guards.
     fn native(&self) -> rquickjs::Result<Value<'js>> {
         self.core.hidden_values(self.ctx)?.get(self.id)
     }
 
-    /// A native that another function stands before.
+    /// Returns the native function that another function guards.
     fn native_of(&self, holder: Holder, name: &CStr) -> rquickjs::Result<Value<'js>> {
         self.core.hidden_values(self.ctx)?.get(number(holder, name)?)
     }
 
-    /// Calls the native as this function was called.
+    /// Calls the native function with the same `this` and arguments.
     fn forward(&self) -> rquickjs::Result<Value<'js>> {
         raw::call(self.ctx, &self.native()?, &self.this, &self.args)
     }
 
-    /// The argument at this place, undefined if there is none.
+    /// Returns the argument at this index, or undefined if it is missing.
     fn arg(&self, place: usize) -> Value<'js> {
         self.args.get(place).cloned().unwrap_or_else(|| self.undefined())
     }
@@ -384,7 +384,7 @@ impl<'a, 'js> Call<'a, 'js> {
         Err(Exception::throw_type(self.ctx, message))
     }
 
-    /// The value as a text, which may run code of the entity.
+    /// Converts the value to a text, which may run code of the entity.
     fn text(&self, value: &Value<'js>) -> rquickjs::Result<Value<'js>> {
         if raw::is_text(value) { Ok(value.clone()) } else { raw::to_text(self.ctx, value) }
     }

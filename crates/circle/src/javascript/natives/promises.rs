@@ -1,4 +1,5 @@
-//! Natives that swallow the error which ends a program. Behind each of them stands a check, which raises it again.
+//! Guards of native functions that swallow the error which ends a program. Each guard checks for the end after the
+//! call, and raises the error again.
 
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Function, Object, Value};
@@ -6,7 +7,7 @@ use rquickjs::{Ctx, Function, Object, Value};
 use super::{Call, HiddenValue, Holder, LazyScript, number};
 use crate::javascript::raw;
 
-/// What `new Promise` is: the engine's own constructor, and the check.
+/// `new Promise`: calls the engine's own constructor, and checks for the end.
 pub(super) fn promise<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.this.is_undefined() {
         return call.wrong("Promise is a constructor: call it with new");
@@ -18,7 +19,7 @@ pub(super) fn promise<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     Ok(made)
 }
 
-/// `Promise.all` and its like, on the engine's own constructor.
+/// Guards `Promise.all` and the other static functions, which are called on the engine's own constructor.
 pub(super) fn checked_static<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.this == call.hidden_value(HiddenValue::Promise)? {
         call.this = call.hidden_value(HiddenValue::NativePromise)?;
@@ -32,7 +33,7 @@ pub(super) fn checked<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> 
     Ok(made)
 }
 
-/// Puts a constructor of ours in the place of `Promise`, with the same prototype, and gives it.
+/// Replaces `Promise` by the host's constructor, with the same prototype, and returns that constructor.
 pub(super) fn replace<'js>(
     ctx: &Ctx<'js>,
     native: &Object<'js>,
@@ -50,13 +51,13 @@ pub(super) fn replace<'js>(
     Ok(object)
 }
 
-/// Where the methods of async generators are; no global name leads there.
+/// Returns the prototype with the methods of async generators; no global name refers to it.
 pub(super) fn async_generators<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
     let own: Object<'js> = super::lazy::script(ctx, LazyScript::AsyncGenerator)?.get()?;
     raw::prototype(ctx, &own)?.ok_or(rquickjs::Error::Unknown)
 }
 
-/// Through a promise, so that what the job throws is an unhandled rejection and not lost.
+/// Queues the job through a promise, so that an exception of the job is an unhandled rejection and is not lost.
 pub(super) fn queue_microtask<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let job = call.arg(0);
     if !job.is_function() {

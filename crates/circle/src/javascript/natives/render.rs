@@ -1,4 +1,4 @@
-//! Values as text. Getters are not called; what a proxy's traps throw is the program's own error.
+//! Renders values as text. Getters are not called; an exception of a proxy's trap is an error of the program.
 
 use rquickjs::{Array, Ctx, Object, Value};
 
@@ -6,12 +6,12 @@ use super::{Call, HiddenValue, LazyScript};
 use crate::javascript::engine::Core;
 use crate::javascript::raw::{self, Class};
 
-/// Bytes of one value that are made at all.
+/// The maximum number of bytes that are rendered of one value.
 const BUDGET: usize = 1 << 20;
 const DEPTH: usize = 4;
 const ITEMS: usize = 100;
 
-/// A value as it is shown.
+/// Renders a value as it is shown.
 pub(in crate::javascript) fn render_value<'js>(
     core: &Core,
     ctx: &Ctx<'js>,
@@ -20,14 +20,14 @@ pub(in crate::javascript) fn render_value<'js>(
     text(core, ctx, value, true)
 }
 
-/// A value as it is printed; only what is inside of another value is quoted.
+/// Renders a value. With `quoted` false only texts inside of another value are quoted, as in printed output.
 pub(super) fn text<'js>(core: &Core, ctx: &Ctx<'js>, value: &Value<'js>, quoted: bool) -> rquickjs::Result<String> {
     let mut show = ValueRenderer { core, ctx, open: Vec::new(), out: String::new() };
     show.value(value, quoted, 0)?;
     Ok(show.out)
 }
 
-/// Name, message and stack of something that was thrown.
+/// The name, message and stack of a thrown value.
 #[derive(Default)]
 pub(in crate::javascript) struct ThrownError {
     pub(in crate::javascript) name: String,
@@ -35,7 +35,7 @@ pub(in crate::javascript) struct ThrownError {
     pub(in crate::javascript) stack: String,
 }
 
-/// What is told of something that was thrown.
+/// Describes a thrown value.
 pub(in crate::javascript) fn describe_thrown<'js>(
     core: &Core,
     ctx: &Ctx<'js>,
@@ -44,7 +44,7 @@ pub(in crate::javascript) fn describe_thrown<'js>(
     match failure_of(core, ctx, thrown) {
         Ok(Some(failure)) => return Ok(failure),
         Ok(None) => {}
-        // It lies about itself: it is shown as the value it is.
+        // Reading the parts of the error failed, so it is shown as a plain value.
         Err(_) => {
             ctx.catch();
         }
@@ -64,8 +64,8 @@ fn failure_of<'js>(core: &Core, ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs:
     Ok(Some(ThrownError { name: part("name", "Error")?, message: part("message", "")?, stack: part("stack", "")? }))
 }
 
-/// The stack that the engine noted in an error, also after the program was ended. The getter is the engine's own, and no
-/// code of the entity runs: only for the length of this call may a function be called at all.
+/// Returns the stack that the engine recorded in an error, also after the program was ended. The getter is the engine's
+/// own and no code of the entity runs: functions can be called only for the duration of this call.
 pub(in crate::javascript) fn recorded_stack<'js>(
     core: &Core,
     ctx: &Ctx<'js>,
@@ -76,7 +76,7 @@ pub(in crate::javascript) fn recorded_stack<'js>(
     if raw::is_text(&stack) { plain(ctx, &stack) } else { Ok(String::new()) }
 }
 
-/// Whether it descends from `Error.prototype`, whatever it says of itself.
+/// Returns true if the object descends from `Error.prototype`, regardless of its own properties.
 fn is_error<'js>(core: &Core, ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<bool> {
     let errors: Object<'js> = core.hidden_values(ctx)?.get(HiddenValue::ErrorPrototype.place())?;
     let mut next = raw::prototype(ctx, object)?;
@@ -89,7 +89,7 @@ fn is_error<'js>(core: &Core, ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs:
     Ok(false)
 }
 
-/// A value's text, with a sign in the place of every half of a character. It may run code of the entity.
+/// Returns the text of a value, with a replacement character for each lone surrogate. It may run code of the entity.
 pub(super) fn plain<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<String> {
     raw::text_bytes(ctx, value, |bytes| {
         let mut out = String::new();
@@ -98,7 +98,8 @@ pub(super) fn plain<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result
     })
 }
 
-/// Goes through a text of UTF-16 units that each stand in UTF-8: characters, and halves of them by their number.
+/// Iterates over a text whose UTF-16 units are each encoded in UTF-8: yields characters, and lone surrogates by their
+/// number.
 fn each(bytes: &[u8], mut take: impl FnMut(Result<char, u16>)) {
     let unit = |at: usize| -> Option<(usize, u16)> {
         let rest = |n: usize| u16::from(bytes.get(at + n).copied().unwrap_or(0) & 0x3f);
@@ -127,7 +128,7 @@ fn each(bytes: &[u8], mut take: impl FnMut(Result<char, u16>)) {
 struct ValueRenderer<'a, 'js> {
     core: &'a Core,
     ctx: &'a Ctx<'js>,
-    /// The objects that this one is inside of.
+    /// The objects that are being rendered around the current one.
     open: Vec<Value<'js>>,
     out: String,
 }
@@ -145,7 +146,7 @@ impl<'js> ValueRenderer<'_, 'js> {
         let left = self.left();
         let part = raw::text_bytes(self.ctx, text, |bytes| {
             let mut part = String::new();
-            // Three bytes a unit at most, and a pair is not torn.
+            // A unit has at most three bytes, and a surrogate pair is not split.
             let bytes = &bytes[..bytes.len().min(left + 6)];
             each(bytes, |unit| match unit {
                 Ok(character) if quoted => quote(&mut part, character),
@@ -203,7 +204,7 @@ impl<'js> ValueRenderer<'_, 'js> {
         told
     }
 
-    /// Numbers and the like, whose texts are the engine's own.
+    /// Renders a number or another primitive, in the engine's own text form.
     fn simple(&mut self, value: &Value<'js>) -> rquickjs::Result<()> {
         let negative_zero = value.as_float().is_some_and(|number| number == 0.0 && number.is_sign_negative());
         if negative_zero {
@@ -225,7 +226,7 @@ impl<'js> ValueRenderer<'_, 'js> {
         Ok(format!("Symbol({description})"))
     }
 
-    /// A function's own name, if it has one that is a text.
+    /// Returns the function's own name, if it has a text as its name.
     fn name(&self, function: &Object<'js>) -> rquickjs::Result<Option<String>> {
         let key = rquickjs::String::from_str(self.ctx.clone(), "name")?.into_value();
         let own = raw::own(self.ctx, function, &key)?.and_then(|own| own.value).filter(raw::is_text);
@@ -387,7 +388,7 @@ impl<'js> ValueRenderer<'_, 'js> {
         self.string(key, true)
     }
 
-    /// The name of what made it, as its prototype tells.
+    /// Returns the name of the object's constructor, read from its prototype.
     fn maker(&self, object: &Object<'js>) -> rquickjs::Result<Option<String>> {
         let Some(prototype) = raw::prototype(self.ctx, object)? else { return Ok(None) };
         let key = rquickjs::String::from_str(self.ctx.clone(), "constructor")?.into_value();
@@ -399,7 +400,7 @@ impl<'js> ValueRenderer<'_, 'js> {
     }
 }
 
-/// A character inside of quotes, as JSON writes it.
+/// Appends a character inside of quotes, escaped as in JSON.
 fn quote(out: &mut String, character: char) {
     match character {
         '"' => out.push_str("\\\""),
@@ -414,7 +415,7 @@ fn quote(out: &mut String, character: char) {
     }
 }
 
-/// Asked for every member of a collection: keeps the first of them in the array that is its `this`.
+/// Called for every member of a collection: stores the first members in the array that is `this`.
 pub(super) fn collect<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let seen = call.core.collected.get();
     call.core.collected.set(seen + 1);

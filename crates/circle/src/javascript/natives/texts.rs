@@ -1,7 +1,7 @@
-//! Natives of texts whose work grows with the product of two lengths, or with the square of one.
+//! Text functions of the engine whose work grows with the product of two lengths, or with the square of one.
 //!
-//! The engine looks for a text at every place of another from its beginning. Where that could take long, it is looked
-//! for in time proportional to the sum of their lengths instead.
+//! The engine compares the sought text at every position of the other. If that could take long, the search here takes
+//! time proportional to the sum of the lengths instead.
 
 use memchr::memmem;
 use rquickjs::atom::PredefinedAtom;
@@ -10,34 +10,36 @@ use rquickjs::{Array, Function, String as JsString, Value};
 use super::{Call, HiddenValue, Holder, LazyScript};
 use crate::javascript::raw;
 
-/// Comparisons of characters that the engine's own search may need. What is short enough is left to it in any text.
+/// The number of character comparisons that the engine's own search may need. A sought text of at most [`SHORT`] units
+/// is always left to the engine.
 const COMPARISONS: f64 = (1_u64 << 28) as f64;
 const SHORT: f64 = 16.0;
-/// The longest stretch of text that is normalised in one go, and from where on a place to cut is looked for.
+/// The longest section of a text that is normalised at once, and the length from which a cut is sought.
 const STRETCH: usize = 16_384;
 const CUT_FROM: usize = STRETCH / 2;
 
-/// Where to look.
+/// The direction and the start of a search.
 enum SearchDirection {
-    /// The first at or after this place.
+    /// Finds the first match at or after this position.
     First(f64),
-    /// The last at or before it.
+    /// Finds the last match at or before this position.
     Last(f64),
 }
 
-/// A text and what is looked for in it.
+/// A text, and the text that is sought in it.
 struct Pair<'js> {
     within: Value<'js>,
     sought: Value<'js>,
 }
 
 impl<'js> Call<'_, 'js> {
-    /// How long a text is.
+    /// Returns the length of a text in UTF-16 units.
     fn units(&self, text: &Value<'js>) -> rquickjs::Result<f64> {
         raw::to_number(self.ctx, &raw::member(self.ctx, text, c"length")?)
     }
 
-    /// Both as texts, if the engine's own way might take long; the call has been changed accordingly.
+    /// Returns both texts if the engine's own search might take long. `this` and the first argument of the call are
+    /// replaced by the texts.
     fn long_search(&mut self) -> rquickjs::Result<Option<Pair<'js>>> {
         let sought = self.arg(0);
         if self.this.is_null() || self.this.is_undefined() || !(sought.is_object() || raw::is_text(&sought)) {
@@ -76,15 +78,16 @@ impl<'js> Call<'_, 'js> {
     }
 }
 
-/// A text's units as bytes.
+/// The UTF-16 units of a text as bytes.
 struct Within<'a> {
     bytes: &'a [u8],
-    /// Each unit is one byte.
+    /// True if each unit is one byte.
     simple: bool,
 }
 
 impl Within<'_> {
-    /// Where the unit with this number begins; each has one byte that does not continue another.
+    /// Returns the byte at which the unit with this index begins. Each unit has exactly one byte that is not a
+    /// continuation byte.
     fn byte_of(&self, unit: f64) -> usize {
         if unit.is_nan() || unit <= 0.0 {
             return 0;
@@ -126,7 +129,7 @@ pub(super) fn last_index_of<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Va
 }
 
 pub(super) fn includes<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    // A regular expression is an error here, and the engine says so.
+    // A regular expression is an error here, and the engine reports it.
     if call.arg(0).is_object() && raw::class(&call.arg(0)) == raw::Class::RegExp {
         return call.forward();
     }
@@ -140,7 +143,7 @@ pub(super) fn includes<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'
     }
 }
 
-/// For scripts: where a text is found in another, at or after a place.
+/// For scripts: returns the position of a text in another, at or after a given position.
 pub(super) fn find<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     call.core.check_time(call.ctx)?;
     let pair = Pair { within: call.arg(0), sought: call.arg(1) };
@@ -148,13 +151,13 @@ pub(super) fn find<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     Ok(call.place(call.search(&pair, SearchDirection::First(from))?))
 }
 
-/// For scripts: a part of a text.
+/// For scripts: returns a part of a text.
 pub(super) fn slice<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     raw::call(call.ctx, &call.hidden_value(HiddenValue::Slice)?, &call.arg(0), &[call.arg(1), call.arg(2)])
 }
 
 impl<'js> Call<'_, 'js> {
-    /// Whether the first argument says itself how it is looked for, as regular expressions do.
+    /// Returns true if the first argument defines its own search, as regular expressions do.
     fn has_own_way(&self, way: PredefinedAtom) -> rquickjs::Result<bool> {
         match self.arg(0).as_object() {
             Some(object) => {
@@ -186,7 +189,7 @@ pub(super) fn split<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>
     }
 }
 
-/// A number as an unsigned integer of 32 bits, as the language counts.
+/// Converts a number to an unsigned 32-bit integer, by the rules of the language.
 fn wrapped(number: f64) -> u32 {
     if number.is_finite() { number.trunc().rem_euclid(4_294_967_296.0) as u32 } else { 0 }
 }
@@ -215,7 +218,8 @@ fn replace_text<'js>(mut call: Call<'_, 'js>, all: bool) -> rquickjs::Result<Val
     }
 }
 
-/// Marks on one letter are put in order by an insertion sort, so a long text is normalised in stretches.
+/// Guards `normalize`. The engine sorts the combining marks of one letter by insertion sort, so a long text is
+/// normalised in sections.
 pub(super) fn normalize<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     if call.this.is_null() || call.this.is_undefined() {
         return call.forward();
@@ -262,9 +266,10 @@ impl<'js> Call<'_, 'js> {
     }
 }
 
-/// Where a text can be cut so that each stretch can be normalised by itself, in units; none if there is no such way.
+/// Returns the positions, in units, at which a text can be cut so that each section can be normalised separately;
+/// `None` if it cannot be cut so.
 ///
-/// A cut is made before a letter that no mark belongs to and that never becomes one with what stands before it.
+/// A cut is made before a character that is not a combining mark and that never composes with the character before it.
 fn cuts(text: &[u8]) -> Option<Vec<usize>> {
     let mut cuts = Vec::new();
     if text.len() <= STRETCH || text.is_ascii() {
@@ -295,7 +300,7 @@ fn begins_anew(point: u32) -> bool {
         | 0xac00..=0xd7a3)
 }
 
-/// `String.raw` goes through as many parts as its argument says it has.
+/// Guards `String.raw`, which loops over as many parts as its argument reports.
 pub(super) fn raw<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
     let template = call.arg(0);
     if template.is_null() || template.is_undefined() {

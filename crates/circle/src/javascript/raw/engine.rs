@@ -1,16 +1,18 @@
-//! Calls of the engine that its bindings do not wrap.
+//! Functions of the engine that its bindings do not wrap.
 //!
-//! Each takes a [`Ctx`], which proves that the context is alive and that this thread is the one inside it; values are
-//! lent to the engine for the length of a call, and what it gives is owned by the [`Value`] made of it. That makes a
-//! call sound whatever code of the entity the engine runs in the middle of it.
+//! First argument: each function takes a [`Ctx`], which proves that the context is alive and that this thread is the
+//! one inside it. Values are lent to the engine for the duration of a call, and a value that the engine returns is
+//! owned by the [`Value`] made from it. That makes a call sound whatever code of the entity the engine runs in the
+//! middle of it.
 //!
-//! [`EngineControls`] keeps the addresses of the runtime and the context without a `Ctx`, because an interrupt handler is given
-//! none. It is used only by that handler, by the allocator and by host functions, which run inside the engine while it
-//! lives; a `SandboxEngine` takes it from them before it frees the engine. It also writes one word of the context: the
-//! countdown to the next interrupt, which the engine sets to 10,000 and which nothing but that word can shorten. Its
-//! place is not part of the engine's interface, so it is looked for at run time, in a context made for that: the one
-//! word that goes down by a fixed amount for every turn of a loop, and goes on from whatever is written into it. If
-//! there is not exactly one, nothing is ever written.
+//! Second argument: [`EngineControls`] keeps the addresses of the runtime and the context without a `Ctx`, because an
+//! interrupt handler receives none. It is used only by that handler, by the allocator and by host functions, which run
+//! inside the engine while the engine is alive; a `SandboxEngine` takes it away from them before it frees the engine.
+//! It also writes one word of the context: the countdown to the next interrupt, which the engine sets to 10,000 and
+//! which can be shortened only by writing that word. The offset of the word is not part of the engine's interface, so
+//! it is determined at run time, in a context made for that: it is the one word that decreases by a fixed amount for
+//! every iteration of a loop, and that continues from whatever value is written into it. If there is not exactly one
+//! such word, nothing is ever written.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -19,7 +21,7 @@ use std::sync::OnceLock;
 
 use rquickjs::{Context, Ctx, Function, Object, Runtime, Value, qjs};
 
-/// What steers a running engine from where no context is given.
+/// Controls a running engine from code that has no context.
 #[derive(Clone, Copy)]
 pub(in crate::javascript) struct EngineControls {
     runtime: NonNull<qjs::JSRuntime>,
@@ -31,38 +33,38 @@ impl EngineControls {
         let context = ctx.as_raw();
         // SAFETY: a context belongs to a runtime for as long as it lives.
         let runtime = unsafe { qjs::JS_GetRuntime(context.as_ptr()) };
-        // SAFETY: the place was found inside of a context, and all are of one size.
+        // SAFETY: the offset was found inside of a context, and all contexts have the same size.
         let countdown = findings().countdown.map(|place| unsafe { context.cast::<i32>().add(place) });
         Self { runtime: NonNull::new(runtime).expect("a live context has a runtime"), countdown }
     }
 
-    /// From now on no function can be called.
+    /// Forbids all function calls from now on.
     pub(in crate::javascript) fn forbid_calls(self) {
         self.set_stack(1);
     }
 
-    /// Functions may use this much stack.
+    /// Sets the amount of stack that functions may use.
     pub(in crate::javascript) fn set_stack(self, bytes: usize) {
-        // SAFETY: the second argument of the module; the call writes two words of the runtime.
+        // SAFETY: see the second argument in the module header; the call writes two words of the runtime.
         unsafe { qjs::JS_SetMaxStackSize(self.runtime.as_ptr(), bytes as qjs::size_t) }
     }
 
-    /// The interrupt handler is called again after this many turns of loops and calls of functions, roughly.
+    /// Makes the engine call the interrupt handler again after about this many loop iterations and function calls.
     pub(in crate::javascript) fn poll_after(self, steps: i32) {
         if let Some(countdown) = self.countdown {
-            // SAFETY: the second argument of the module; the engine is not in the middle of using the word, because it
-            // is inside of a call it made to us.
+            // SAFETY: see the second argument in the module header; the engine is not in the middle of using the word,
+            // because it is inside of a call that it made to the host.
             unsafe { countdown.write_volatile(steps) }
         }
     }
 }
 
-/// What is found out about the engine once in a process, in a context made for that.
+/// Facts about the engine that are determined once per process, in a context made for that.
 #[derive(Default)]
 struct Findings {
-    /// Where in a context the countdown to the next interrupt is, counted in words.
+    /// The offset in a context of the countdown to the next interrupt, counted in words.
     countdown: Option<usize>,
-    /// The classes of objects around a number, a text and the like.
+    /// The classes of objects that wrap a number, a text, a boolean or a big integer.
     boxed: Vec<qjs::JSClassID>,
 }
 
@@ -105,22 +107,22 @@ fn find_countdown(ctx: &Ctx<'_>) -> rquickjs::Result<Option<usize>> {
     });
     let (Some(place), None) = (found.next(), found.next()) else { return Ok(None) };
     let few = before[place] - between[place];
-    // SAFETY: as above; the word is a count, and any count is one the engine can meet.
+    // SAFETY: as above; the word is a count, and the engine can handle any count.
     unsafe { context.cast::<i32>().add(place).write_volatile(5_000) };
     spin.call::<_, ()>((7,))?;
     Ok((read(place) == 5_000 - few).then_some(place))
 }
 
-/// Tells the engine that it runs on this stack from here on down.
+/// Records the current stack position as the top of the stack for the engine.
 pub(in crate::javascript) fn enter(ctx: &Ctx<'_>) {
-    // SAFETY: the context is alive; the call notes the current stack pointer.
+    // SAFETY: the context is alive; the call records the current stack pointer.
     unsafe { qjs::JS_UpdateStackTop(qjs::JS_GetRuntime(ctx.as_raw().as_ptr())) }
 }
 
-/// Throws an error that no `catch` and no `finally` sees. It has no message: to set one would call a setter that the
-/// entity may have put on the prototype of errors.
+/// Throws an error that no `catch` and no `finally` sees. It has no message: setting one would call a setter that the
+/// entity may have defined on the prototype of errors.
 pub(in crate::javascript) fn raise(ctx: &Ctx<'_>) -> rquickjs::Error {
-    // SAFETY: the first argument of the module; the second call sets a flag in the error, which is alive.
+    // SAFETY: see the first argument in the module header; the second call sets a flag in the error, which is alive.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         match take_value(ctx, qjs::JS_NewError(context)) {
@@ -133,11 +135,11 @@ pub(in crate::javascript) fn raise(ctx: &Ctx<'_>) -> rquickjs::Error {
     }
 }
 
-/// What became of the job that was next in the queue.
+/// The result of running the next job in the queue.
 pub(in crate::javascript) enum Job<'js> {
     NoneLeft,
     Completed,
-    /// It threw this, and no promise took it.
+    /// The job threw this value, and no promise handled it.
     Threw(Value<'js>),
 }
 
@@ -153,10 +155,10 @@ pub(in crate::javascript) fn run_job<'js>(ctx: &Ctx<'js>) -> Job<'js> {
     }
 }
 
-/// What the engine gave, or the exception that is pending.
+/// Returns the value that the engine gave, or an error if an exception is pending.
 ///
 /// # Safety
-/// `given` is owned by the caller, who hands it over.
+/// `given` is owned by the caller, and its ownership passes to this function.
 unsafe fn take_value<'js>(ctx: &Ctx<'js>, given: qjs::JSValue) -> rquickjs::Result<Value<'js>> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -180,7 +182,7 @@ pub(in crate::javascript) fn call<'js>(
 ) -> rquickjs::Result<Value<'js>> {
     let mut args = borrowed_args(args);
     let count = args.len() as qjs::c_int;
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         take_value(ctx, qjs::JS_Call(context, function.as_raw(), this.as_raw(), count, args.as_mut_ptr()))
@@ -196,7 +198,7 @@ pub(in crate::javascript) fn construct<'js>(
 ) -> rquickjs::Result<Value<'js>> {
     let mut args = borrowed_args(args);
     let count = args.len() as qjs::c_int;
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let (constructor, target) = (constructor.as_raw(), target.as_raw());
@@ -204,7 +206,7 @@ pub(in crate::javascript) fn construct<'js>(
     }
 }
 
-/// Objects whose members are not, or not only, their properties.
+/// The class of an object whose content is not, or not only, its properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::javascript) enum Class {
     Map,
@@ -228,91 +230,92 @@ pub(in crate::javascript) fn class(value: &Value<'_>) -> Class {
     }
 }
 
-/// Whether it is an array or a proxy of one, as the language counts.
+/// Returns true if the value is an array or a proxy of one, by the rules of the language.
 pub(in crate::javascript) fn is_list<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<bool> {
     let mut value = value.clone();
     while value.is_proxy() {
-        // SAFETY: the first argument of the module.
+        // SAFETY: see the first argument in the module header.
         value = unsafe { take_value(ctx, qjs::JS_GetProxyTarget(ctx.as_raw().as_ptr(), value.as_raw()))? };
     }
     Ok(value.is_array())
 }
 
-/// Whether it is an object around a number, a text and the like.
+/// Returns true if the value is an object that wraps a number, a text, a boolean or a big integer.
 pub(in crate::javascript) fn is_boxed(value: &Value<'_>) -> bool {
     // SAFETY: the value is alive; the call looks at its class.
     value.is_object() && findings().boxed.contains(&unsafe { qjs::JS_GetClassID(value.as_raw()) })
 }
 
-/// Whether it is a text: a string, or a rope, which the bindings have no type for.
+/// Returns true if the value is a text: a string, or a rope, which the bindings have no type for.
 pub(in crate::javascript) fn is_text(value: &Value<'_>) -> bool {
     // SAFETY: the value is alive; the call looks at its tag.
     unsafe { qjs::JS_IsString(value.as_raw()) }
 }
 
-/// A value as a text, which may run code of the entity.
+/// Converts a value to a text, which may run code of the entity.
 pub(in crate::javascript) fn to_text<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<Value<'js>> {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe { take_value(ctx, qjs::JS_ToString(ctx.as_raw().as_ptr(), value.as_raw())) }
 }
 
-/// A value as a number, which may run code of the entity.
+/// Converts a value to a number, which may run code of the entity.
 pub(in crate::javascript) fn to_number<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<f64> {
     let mut number = f64::NAN;
-    // SAFETY: the first argument of the module; the engine writes the number.
+    // SAFETY: see the first argument in the module header; the engine writes the number.
     match unsafe { qjs::JS_ToFloat64(ctx.as_raw().as_ptr(), &mut number, value.as_raw()) } {
         0 => Ok(number),
         _ => Err(rquickjs::Error::Exception),
     }
 }
 
-/// A property of any value, also of one that is no object.
+/// Reads a property of any value, also of one that is not an object.
 pub(in crate::javascript) fn member<'js>(ctx: &Ctx<'js>, of: &Value<'js>, name: &CStr) -> rquickjs::Result<Value<'js>> {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe { take_value(ctx, qjs::JS_GetPropertyStr(ctx.as_raw().as_ptr(), of.as_raw(), name.as_ptr())) }
 }
 
-/// An element of any value, also of one that is no object.
+/// Reads an element of any value, also of one that is not an object.
 pub(in crate::javascript) fn element<'js>(ctx: &Ctx<'js>, of: &Value<'js>, at: u32) -> rquickjs::Result<Value<'js>> {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe { take_value(ctx, qjs::JS_GetPropertyUint32(ctx.as_raw().as_ptr(), of.as_raw(), at)) }
 }
 
-/// Shows the bytes of a value as text: one UTF-16 unit after the other, each in UTF-8, so that halves of surrogate pairs
-/// are three bytes of their own. What is no text is turned into one first, which may run code of the entity.
+/// Passes the bytes of a value's text to `look`: one UTF-16 unit after the other, each in UTF-8, so that each half of a
+/// surrogate pair has its own three bytes. A value that is not a text is converted first, which may run code of the
+/// entity.
 pub(in crate::javascript) fn text_bytes<'js, R>(
     ctx: &Ctx<'js>,
     value: &Value<'js>,
     look: impl FnOnce(&[u8]) -> R,
 ) -> rquickjs::Result<R> {
-    /// Also when `look` panics, the engine gets its text back.
+    /// Returns the text to the engine, also when `look` panics.
     struct Lent(NonNull<qjs::JSContext>, *const qjs::c_char);
     impl Drop for Lent {
         fn drop(&mut self) {
-            // SAFETY: the engine gave it, and it is given back once.
+            // SAFETY: the engine gave the text, and it is returned once.
             unsafe { qjs::JS_FreeCString(self.0.as_ptr(), self.1) }
         }
     }
     let mut length: qjs::size_t = 0;
-    // SAFETY: the first argument of the module; the engine writes the length.
+    // SAFETY: see the first argument in the module header; the engine writes the length.
     let bytes = unsafe { qjs::JS_ToCStringLen2(ctx.as_raw().as_ptr(), &mut length, value.as_raw(), true) };
     if bytes.is_null() {
         return Err(rquickjs::Error::Exception);
     }
     let lent = Lent(ctx.as_raw(), bytes);
-    // SAFETY: the engine keeps that many bytes there until they are given back.
+    // SAFETY: the engine keeps that many bytes there until they are returned.
     Ok(look(unsafe { std::slice::from_raw_parts(lent.1.cast::<u8>(), length as usize) }))
 }
 
-/// A property of an object itself.
+/// An object's own property.
 pub(in crate::javascript) struct Own<'js> {
-    /// None for one that has a getter or a setter.
+    /// `None` for a property with a getter or a setter.
     pub(in crate::javascript) value: Option<Value<'js>>,
     pub(in crate::javascript) getter: Option<Value<'js>>,
     pub(in crate::javascript) enumerable: bool,
 }
 
-/// Looks at an object's own property without calling its getter. The key is a text or a symbol.
+/// Reads an object's own property without calling its getter. The key is a text or a symbol.
 pub(in crate::javascript) fn own<'js>(
     ctx: &Ctx<'js>,
     object: &Object<'js>,
@@ -324,7 +327,8 @@ pub(in crate::javascript) fn own<'js>(
         getter: qjs::JS_UNDEFINED,
         setter: qjs::JS_UNDEFINED,
     };
-    // SAFETY: the first argument of the module; the atom is freed once, and three values are ours if one was found.
+    // SAFETY: see the first argument in the module header; the atom is freed once, and three values are ours if one was
+    // found.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let key = qjs::JS_ValueToAtom(context, key.as_raw());
@@ -352,23 +356,23 @@ pub(in crate::javascript) fn own<'js>(
     }
 }
 
-/// Shows each of an object's own keys, texts and symbols, hidden ones too.
+/// Passes each of an object's own keys to `take`: texts and symbols, also those that are not enumerable.
 pub(in crate::javascript) fn each_key<'js>(
     ctx: &Ctx<'js>,
     object: &Object<'js>,
     mut take: impl FnMut(Value<'js>) -> rquickjs::Result<()>,
 ) -> rquickjs::Result<()> {
-    /// Also when `take` fails or panics, the engine gets its list back.
+    /// Returns the list to the engine, also when `take` fails or panics.
     struct Lent(NonNull<qjs::JSContext>, *mut qjs::JSPropertyEnum, u32);
     impl Drop for Lent {
         fn drop(&mut self) {
-            // SAFETY: the engine gave it, and it is given back once.
+            // SAFETY: the engine gave the list, and it is returned once.
             unsafe { qjs::JS_FreePropertyEnum(self.0.as_ptr(), self.1, self.2) }
         }
     }
     let (mut keys, mut count) = (std::ptr::null_mut(), 0);
     let flags = (qjs::JS_GPN_STRING_MASK | qjs::JS_GPN_SYMBOL_MASK) as qjs::c_int;
-    // SAFETY: the first argument of the module; the engine writes where its list is and how long.
+    // SAFETY: see the first argument in the module header; the engine writes the address and the length of its list.
     let answer = unsafe {
         let context = ctx.as_raw().as_ptr();
         qjs::JS_GetOwnPropertyNames(context, &mut keys, &mut count, object.as_value().as_raw(), flags)
@@ -378,27 +382,27 @@ pub(in crate::javascript) fn each_key<'js>(
     }
     let lent = Lent(ctx.as_raw(), keys, count);
     for at in 0..count as usize {
-        // SAFETY: the list has `count` entries until it is given back.
+        // SAFETY: the list has `count` entries until it is returned.
         let key = unsafe { take_value(ctx, qjs::JS_AtomToValue(ctx.as_raw().as_ptr(), (*lent.1.add(at)).atom))? };
         take(key)?;
     }
     Ok(())
 }
 
-/// An object's prototype; a proxy may answer what it likes.
+/// Returns an object's prototype; a proxy may return any object.
 pub(in crate::javascript) fn prototype<'js>(
     ctx: &Ctx<'js>,
     object: &Object<'js>,
 ) -> rquickjs::Result<Option<Object<'js>>> {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     let prototype =
         unsafe { take_value(ctx, qjs::JS_GetPrototype(ctx.as_raw().as_ptr(), object.as_value().as_raw()))? };
     Ok(prototype.into_object())
 }
 
-/// Deletes an own property; answers whether it is gone.
+/// Deletes an own property; returns true if it is gone.
 pub(in crate::javascript) fn delete(ctx: &Ctx<'_>, object: &Object<'_>, name: &CStr) -> rquickjs::Result<bool> {
-    // SAFETY: the first argument of the module; the atom is freed once.
+    // SAFETY: see the first argument in the module header; the atom is freed once.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let key = qjs::JS_NewAtom(context, name.as_ptr());
@@ -411,7 +415,7 @@ pub(in crate::javascript) fn delete(ctx: &Ctx<'_>, object: &Object<'_>, name: &C
     }
 }
 
-/// Gives an object a hidden property that calls `function` when it is read, and with a value when it is written.
+/// Defines a non-enumerable property that calls `function` when it is read, and with a value when it is written.
 pub(in crate::javascript) fn accessor<'js>(
     ctx: &Ctx<'js>,
     object: &Object<'js>,
@@ -423,7 +427,7 @@ pub(in crate::javascript) fn accessor<'js>(
         | qjs::JS_PROP_HAS_ENUMERABLE
         | qjs::JS_PROP_HAS_GET
         | qjs::JS_PROP_HAS_SET;
-    // SAFETY: the first argument of the module; the atom is freed once.
+    // SAFETY: see the first argument in the module header; the atom is freed once.
     let defined = unsafe {
         let context = ctx.as_raw().as_ptr();
         let key = qjs::JS_NewAtom(context, name.as_ptr());
@@ -436,7 +440,7 @@ pub(in crate::javascript) fn accessor<'js>(
     if defined < 0 { Err(rquickjs::Error::Exception) } else { Ok(()) }
 }
 
-/// Gives an object a hidden property that calls `function` when it is read. The key is a text or a symbol.
+/// Defines a non-enumerable property that calls `function` when it is read. The key is a text or a symbol.
 pub(in crate::javascript) fn getter<'js>(
     ctx: &Ctx<'js>,
     object: &Object<'js>,
@@ -445,7 +449,7 @@ pub(in crate::javascript) fn getter<'js>(
 ) -> rquickjs::Result<()> {
     let flags =
         qjs::JS_PROP_CONFIGURABLE | qjs::JS_PROP_HAS_CONFIGURABLE | qjs::JS_PROP_HAS_ENUMERABLE | qjs::JS_PROP_HAS_GET;
-    // SAFETY: the first argument of the module; the atom is freed once.
+    // SAFETY: see the first argument in the module header; the atom is freed once.
     let defined = unsafe {
         let context = ctx.as_raw().as_ptr();
         let key = qjs::JS_ValueToAtom(context, key.as_raw());
@@ -457,9 +461,9 @@ pub(in crate::javascript) fn getter<'js>(
     if defined < 0 { Err(rquickjs::Error::Exception) } else { Ok(()) }
 }
 
-/// The name of a property as the engine reads it: a symbol or a text. That may run code of the entity.
+/// Converts a value to a property key as the engine does, to a symbol or a text. That may run code of the entity.
 pub(in crate::javascript) fn key<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<Value<'js>> {
-    // SAFETY: the first argument of the module; the atom is freed once.
+    // SAFETY: see the first argument in the module header; the atom is freed once.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let atom = qjs::JS_ValueToAtom(context, value.as_raw());
@@ -474,11 +478,11 @@ pub(in crate::javascript) fn key<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rqu
 
 /// Adds `Date` to the globals.
 pub(in crate::javascript) fn add_dates(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
-    // SAFETY: the first argument of the module; whoever calls this calls it once in the life of a context.
+    // SAFETY: see the first argument in the module header; the caller calls this once in the life of a context.
     check_added(unsafe { qjs::JS_AddIntrinsicDate(ctx.as_raw().as_ptr()) })
 }
 
-/// Adds the typed arrays, and what belongs to them, to the globals.
+/// Adds the typed arrays and their related classes to the globals.
 pub(in crate::javascript) fn add_typed_arrays(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     // SAFETY: as for dates.
     check_added(unsafe { qjs::JS_AddIntrinsicTypedArrays(ctx.as_raw().as_ptr()) })
@@ -488,10 +492,10 @@ fn check_added(answer: qjs::c_int) -> rquickjs::Result<()> {
     if answer < 0 { Err(rquickjs::Error::Allocation) } else { Ok(()) }
 }
 
-/// Compiles a program without running it: the engine's own verdict on its syntax, within the engine's own stack check.
+/// Compiles a program without running it, so that the engine checks its syntax within the engine's own stack limit.
 pub(in crate::javascript) fn compile(ctx: &Ctx<'_>, source: &str, name: &str) -> rquickjs::Result<()> {
     let compiled = compile_as(ctx, source, name, qjs::JS_EVAL_FLAG_ASYNC)?;
-    // SAFETY: the value is ours and is not used again.
+    // SAFETY: the value is owned here and is not used again.
     unsafe { qjs::JS_FreeValue(ctx.as_raw().as_ptr(), compiled) };
     Ok(())
 }
@@ -508,8 +512,8 @@ fn compile_as(ctx: &Ctx<'_>, source: &str, name: &str, flag: u32) -> rquickjs::R
     }
 }
 
-/// Bytecode of a script, without its text. Only the engine in this process makes one, so reading it is sound: the engine
-/// trusts bytecode blindly.
+/// The bytecode of a script, without its text. The engine trusts bytecode blindly, so reading it is sound only because
+/// it is always made by the engine in this process.
 pub(in crate::javascript) struct Compiled(Vec<u8>);
 
 impl Compiled {
@@ -532,10 +536,10 @@ impl Compiled {
     }
 }
 
-/// Runs a compiled script and gives its completion value.
+/// Runs a compiled script and returns its completion value.
 pub(in crate::javascript) fn load<'js>(ctx: &Ctx<'js>, compiled: &Compiled) -> rquickjs::Result<Value<'js>> {
     let flags = qjs::JS_READ_OBJ_BYTECODE as qjs::c_int;
-    // SAFETY: the context is alive; the bytes are the engine's own; `JS_EvalFunction` takes the function it is given.
+    // SAFETY: the context is alive; the bytes are the engine's own; `JS_EvalFunction` takes ownership of the function.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let script = qjs::JS_ReadObject(context, compiled.0.as_ptr(), compiled.0.len() as qjs::size_t, flags);
@@ -550,7 +554,7 @@ pub(in crate::javascript) fn load<'js>(ctx: &Ctx<'js>, compiled: &Compiled) -> r
 mod tests {
     use super::findings;
 
-    /// An engine whose countdown is not found is still sound, but its natives pass their limits by far.
+    /// An engine whose countdown is not found is still sound, but its native functions exceed their limits by far.
     #[test]
     fn the_countdown_to_the_next_interrupt_is_found() {
         assert!(findings().countdown.is_some());

@@ -1,10 +1,10 @@
 //! The allocator of one sandbox.
 //!
-//! [`Heap`] forwards to rquickjs' own allocator and keeps a count; it refuses by answering null, which every allocator
-//! may do. So it is as sound as that allocator: no block is made, moved or freed by anybody else, and whoever calls keeps
-//! the promises of the trait, which are handed on as they are. Sizes are taken from the allocator's own record of a
-//! block, so the count cannot drift; a block that could not be moved stays, and stays counted. The count is in a
-//! [`Meter`], which the engine's one thread shares with nobody.
+//! [`Heap`] forwards to rquickjs' own allocator and keeps a count. It refuses by returning null, which every allocator
+//! may do. So it is as sound as that allocator: no other code creates, moves or frees a block, and the caller upholds
+//! the contract of the trait, which is passed on unchanged. Sizes are taken from the allocator's own record of a block,
+//! so the count cannot drift; a block that could not be moved stays, and stays counted. The count is in a [`Meter`],
+//! which is used only on the engine's one thread.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -14,7 +14,7 @@ use rquickjs::allocator::{Allocator, RustAllocator};
 
 use crate::javascript::meter::Meter;
 
-/// See the module.
+/// The counting allocator; the module header has the details.
 pub(in crate::javascript) struct Heap {
     blocks: RustAllocator,
     meter: Rc<Meter>,
@@ -34,7 +34,7 @@ impl Heap {
     }
 }
 
-// SAFETY: every block comes from `RustAllocator`, which keeps the promises of the trait; null is always allowed.
+// SAFETY: every block comes from `RustAllocator`, which upholds the contract of the trait; null is always allowed.
 unsafe impl Allocator for Heap {
     fn alloc(&mut self, size: usize) -> *mut u8 {
         if !self.meter.may_allocate(size) {
@@ -55,7 +55,7 @@ unsafe impl Allocator for Heap {
     }
 
     unsafe fn dealloc(&mut self, block: *mut u8) {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller upholds the contract, which is passed on.
         unsafe {
             self.meter.record_free(RustAllocator::usable_size(block));
             self.blocks.dealloc(block);
@@ -66,7 +66,8 @@ unsafe impl Allocator for Heap {
         if block.is_null() {
             return self.alloc(new_size);
         }
-        // SAFETY: the caller's promise, handed on; on failure the old block stays and stays counted.
+        // SAFETY: the caller upholds the contract, which is passed on; on failure the old block stays and stays
+        // counted.
         unsafe {
             let before = RustAllocator::usable_size(block);
             if new_size > before && !self.meter.may_allocate(new_size - before) {
@@ -81,7 +82,7 @@ unsafe impl Allocator for Heap {
     }
 
     unsafe fn usable_size(block: *mut u8) -> usize {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller upholds the contract, which is passed on.
         unsafe { RustAllocator::usable_size(block) }
     }
 }

@@ -1,4 +1,4 @@
-//! The only unsafe code of the medium, in small bridges; each opens with the argument why it is sound.
+//! The only unsafe code of the medium, in small modules; each opens with the argument why it is sound.
 
 mod engine;
 mod heap;

@@ -1,14 +1,14 @@
-//! Functions of ours that the engine calls.
+//! Host functions that the engine calls.
 //!
-//! Every one of them is the same C function, told apart by a number. It finds the sandbox's [`Core`] behind the pointer
-//! that [`attach`] has put into the context. The pointer is good whenever the engine can call: a `SandboxEngine` owns both,
-//! it drops context and runtime before the core, and a core stays where it is, in an `Rc`. The engine lends `this` and
-//! the arguments for the length of the call, so each is taken with a reference of its own; what is returned is handed
-//! over with one. So it is sound to be entered again from inside. No panic leaves these functions: it is kept in the
-//! core and comes out where the program was started.
+//! First argument: all host functions are the same C function, distinguished by an id. It finds the sandbox's [`Core`]
+//! through the pointer that [`attach`] has put into the context. The pointer is valid whenever the engine can call: a
+//! `SandboxEngine` owns both, it drops context and runtime before the core, and a core does not move, because it is in
+//! an `Rc`. The engine lends `this` and the arguments for the duration of the call, so each is taken with its own
+//! reference; a returned value is handed over with one. So it is sound to enter the function again from inside. No
+//! panic leaves these functions: it is kept in the core and is resumed where the program was started.
 //!
-//! A [`Table`] is given to the engine for ever, because the engine makes a function of an entry only when somebody
-//! first looks at it; so tables are static, and what they point to is.
+//! Second argument: a [`Table`] is given to the engine for ever, because the engine creates the function of an entry
+//! only when it is first used; so tables are static, and so is everything they point to.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -21,10 +21,10 @@ use rquickjs::{Ctx, Exception, Object, Value, qjs};
 use super::engine::delete;
 use crate::javascript::engine::Core;
 
-/// Tells the engine whose functions it calls, whom it asks whether to go on, and who hears of rejected promises.
+/// Registers the core with the engine: for host functions, for the interrupt handler and for rejected promises.
 pub(in crate::javascript) fn attach(ctx: &Ctx<'_>, core: &Rc<Core>) {
     let core = Rc::as_ptr(core).cast_mut().cast::<c_void>();
-    // SAFETY: the context is alive; the first argument of the module.
+    // SAFETY: the context is alive; see the first argument in the module header.
     unsafe {
         let context = ctx.as_raw().as_ptr();
         let runtime = qjs::JS_GetRuntime(context);
@@ -41,7 +41,7 @@ unsafe extern "C" fn native(
     args: *mut qjs::JSValue,
     id: qjs::c_int,
 ) -> qjs::JSValue {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe {
         let Some(inside) = NonNull::new(context) else { return qjs::JS_EXCEPTION };
         let Some(core) = qjs::JS_GetContextOpaque(context).cast::<Core>().as_ref() else { return qjs::JS_EXCEPTION };
@@ -58,7 +58,7 @@ unsafe extern "C" fn native(
     }
 }
 
-/// Leaves an exception pending for this error, if there is none yet.
+/// Leaves an exception pending for this error, unless one is already pending.
 fn leave_pending(ctx: &Ctx<'_>, error: rquickjs::Error) -> qjs::JSValue {
     if matches!(error, rquickjs::Error::Allocation) {
         // SAFETY: the context is alive.
@@ -70,7 +70,7 @@ fn leave_pending(ctx: &Ctx<'_>, error: rquickjs::Error) -> qjs::JSValue {
 }
 
 unsafe extern "C" fn interrupt(_: *mut qjs::JSRuntime, core: *mut c_void) -> qjs::c_int {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     let Some(core) = (unsafe { core.cast::<Core>().as_ref() }) else { return 0 };
     qjs::c_int::from(catch_unwind(AssertUnwindSafe(|| core.interrupted())).unwrap_or(true))
 }
@@ -82,7 +82,7 @@ unsafe extern "C" fn rejection(
     handled: bool,
     core: *mut c_void,
 ) {
-    // SAFETY: the first argument of the module.
+    // SAFETY: see the first argument in the module header.
     unsafe {
         let (Some(inside), Some(core)) = (NonNull::new(context), core.cast::<Core>().as_ref()) else { return };
         let ctx = Ctx::from_raw(inside);
@@ -94,7 +94,7 @@ unsafe extern "C" fn rejection(
     }
 }
 
-/// Our one function, as the engine's interface has it.
+/// The one host function, in the type of the engine's interface.
 const NATIVE: qjs::JSCFunctionType = qjs::JSCFunctionType { generic_magic: Some(native) };
 
 /// One property of a [`Table`].
@@ -103,12 +103,12 @@ pub(in crate::javascript) enum Entry {
     Object { name: &'static CStr, members: &'static Table },
 }
 
-/// Hidden properties that cost nothing before somebody looks at them.
+/// Non-enumerable properties that cost nothing before they are first used.
 pub(in crate::javascript) struct Table {
     entries: Vec<qjs::JSCFunctionListEntry>,
 }
 
-// SAFETY: a table is not changed after it was made, and everything it points to is static.
+// SAFETY: a table does not change after its creation, and everything it points to is static.
 unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
@@ -145,17 +145,17 @@ impl Table {
         Self { entries: entries.into_iter().map(entry).collect() }
     }
 
-    /// Gives an object these properties, in place of those that have their names.
+    /// Defines these properties on an object, and replaces existing ones of the same names.
     pub(in crate::javascript) fn define(&'static self, ctx: &Ctx<'_>, object: &Object<'_>) -> rquickjs::Result<()> {
         for entry in &self.entries {
             // SAFETY: the name is a static string that ends in a nul.
             let name = unsafe { CStr::from_ptr(entry.name) };
-            // The engine aborts if the property is there.
+            // The engine aborts if the property already exists.
             if !delete(ctx, object, name)? {
                 return Err(rquickjs::Error::Unknown);
             }
         }
-        // SAFETY: the second argument of the module.
+        // SAFETY: see the second argument in the module header.
         let defined = unsafe {
             let (entries, count) = (self.entries.as_ptr(), self.entries.len() as qjs::c_int);
             qjs::JS_SetPropertyFunctionList(ctx.as_raw().as_ptr(), object.as_value().as_raw(), entries, count)
@@ -164,7 +164,7 @@ impl Table {
     }
 }
 
-/// A function of ours.
+/// Creates a host function.
 pub(in crate::javascript) fn function<'js>(
     ctx: &Ctx<'js>,
     name: &CStr,
@@ -174,7 +174,7 @@ pub(in crate::javascript) fn function<'js>(
     make_function(ctx, name, length, id, qjs::JSCFunctionEnum_JS_CFUNC_generic_magic)
 }
 
-/// A function of ours that is also a constructor: its `this` is then what `new` was applied to, and else undefined.
+/// Creates a host function that is also a constructor: `this` is the target of `new`, or undefined in a plain call.
 pub(in crate::javascript) fn constructor<'js>(
     ctx: &Ctx<'js>,
     name: &CStr,
@@ -192,7 +192,7 @@ fn make_function<'js>(
     kind: qjs::JSCFunctionEnum,
 ) -> rquickjs::Result<Value<'js>> {
     let id = qjs::c_int::from(i16::try_from(id).map_err(|_| rquickjs::Error::Unknown)?);
-    // SAFETY: the context is alive; of the two views of the union the engine picks the one that `kind` names.
+    // SAFETY: the context is alive; the engine uses the view of the union that `kind` names.
     unsafe {
         let function = qjs::JS_NewCFunction2(
             ctx.as_raw().as_ptr(),

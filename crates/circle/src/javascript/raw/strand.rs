@@ -1,16 +1,17 @@
-//! Programs on stacks of their own.
+//! Programs on their own stacks.
 //!
-//! A [`ProgramCoroutine`] is a coroutine that runs one program. Code deep inside the engine has to suspend it without being handed
-//! the coroutine's yielder, so the yielder's address is kept in `CURRENT`. The address is dereferenced only in
-//! [`suspend`], and `CURRENT` holds it only while that very strand is being resumed on this thread: [`ProgramCoroutine::resume`]
-//! puts it there and takes it out, and refuses to be nested. The yielder lives on the strand's stack below every frame of
-//! its body, so it outlives whatever can call `suspend`. Strands and `CURRENT` are bound to one thread (`ProgramCoroutine` is not
-//! `Send`, `CURRENT` is thread-local).
+//! First argument: a [`ProgramCoroutine`] runs one program. Code deep inside the engine has to suspend it without
+//! receiving the coroutine's yielder, so the yielder's address is kept in `CURRENT`. The address is dereferenced only
+//! in [`suspend`], and `CURRENT` holds it only while that same coroutine is being resumed on this thread:
+//! [`ProgramCoroutine::resume`] sets it and clears it, and refuses to be nested. The yielder lives on the coroutine's
+//! stack below every frame of its body, so it outlives any code that can call `suspend`. Coroutines and `CURRENT` are
+//! bound to one thread (`ProgramCoroutine` is not `Send`, `CURRENT` is thread-local).
 //!
-//! So a suspension is sound wherever it is asked for; outside of a strand it is refused.
+//! So a suspension is sound wherever it is requested; outside of a coroutine it is refused.
 //!
-//! Dropping a suspended coroutine would unwind through the engine's C frames, which is undefined. `ProgramCoroutine::drop`
-//! therefore leaks one that is not finished; the owner resumes it with a kill first, so this does not happen.
+//! Dropping a suspended coroutine would unwind through the engine's C frames, which is undefined behaviour.
+//! `ProgramCoroutine::drop` therefore leaks a coroutine that is not finished; the owner first resumes it to be killed,
+//! so this does not happen.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -26,11 +27,12 @@ use crate::javascript::{PauseReason, WakeReason};
 type Between = Yielder<WakeReason, PauseReason>;
 
 thread_local! {
-    /// The yielder of the strand that runs on this thread now, its type erased; see the module's first argument.
+    /// The yielder of the coroutine that runs on this thread now, its type erased; see the first argument in the module
+    /// header.
     static CURRENT: Cell<Option<NonNull<()>>> = const { Cell::new(None) };
 }
 
-/// What a resumed strand came back with.
+/// The result of resuming a coroutine.
 pub(in crate::javascript) enum ResumeResult<Done> {
     Paused(PauseReason),
     Done(Done),
@@ -44,7 +46,7 @@ pub(in crate::javascript) struct ProgramCoroutine<Done: 'static> {
 }
 
 impl<Done: 'static> ProgramCoroutine<Done> {
-    /// A strand that will run `body` on `stack` when it is first resumed.
+    /// Creates a coroutine that runs `body` on `stack` when it is first resumed.
     pub(in crate::javascript) fn new(
         stack_bytes: usize,
         stack: DefaultStack,
@@ -61,12 +63,12 @@ impl<Done: 'static> ProgramCoroutine<Done> {
         Self { coroutine: ManuallyDrop::new(coroutine), yielder, stack_bytes }
     }
 
-    /// Runs it until it pauses or is done.
+    /// Runs the coroutine until it pauses or is done.
     ///
     /// # Panics
-    /// With the body's panic, and if it is called from inside a strand or after the strand was done.
+    /// With the body's panic, and if it is called from inside a coroutine or after the coroutine was done.
     pub(in crate::javascript) fn resume(&mut self, wake: WakeReason) -> ResumeResult<Done> {
-        /// Also when the body panics, the thread is outside of every strand again.
+        /// Clears `CURRENT`, also when the body panics.
         struct Outside;
         impl Drop for Outside {
             fn drop(&mut self) {
@@ -86,15 +88,15 @@ impl<Done: 'static> ProgramCoroutine<Done> {
         self.coroutine.started()
     }
 
-    /// What its stack was asked to hold.
+    /// The stack size that was requested.
     pub(in crate::javascript) fn stack_bytes(&self) -> usize {
         self.stack_bytes
     }
 
-    /// The stack of a finished strand, for the next one; `None` if it is not finished.
+    /// Returns the stack of a finished coroutine for the next one; `None` if the coroutine is not finished.
     pub(in crate::javascript) fn into_stack(self) -> Option<DefaultStack> {
         let mut strand = ManuallyDrop::new(self);
-        // SAFETY: `strand` is never dropped, so nobody takes either field a second time.
+        // SAFETY: `strand` is never dropped, so neither field is taken a second time.
         let (coroutine, yielder) = unsafe { (ManuallyDrop::take(&mut strand.coroutine), ptr::read(&strand.yielder)) };
         drop(yielder);
         if coroutine.done() {
@@ -109,22 +111,23 @@ impl<Done: 'static> ProgramCoroutine<Done> {
 impl<Done: 'static> Drop for ProgramCoroutine<Done> {
     fn drop(&mut self) {
         if self.coroutine.done() || !self.coroutine.started() {
-            // SAFETY: dropped once, here; the coroutine is finished or has not begun, so nothing is unwound.
+            // SAFETY: dropped once, here; the coroutine is finished or has not started, so nothing is unwound.
             unsafe { ManuallyDrop::drop(&mut self.coroutine) }
         }
     }
 }
 
-/// Suspends the strand that runs now and waits for its next wake; gives the pause back if no strand runs.
+/// Suspends the running coroutine until it is resumed; returns the pause reason as an error if no coroutine runs.
 pub(in crate::javascript) fn suspend(pause: PauseReason) -> Result<WakeReason, PauseReason> {
     match CURRENT.get() {
-        // SAFETY: the first argument of the module. `new` stored the address of a yielder of exactly this type.
+        // SAFETY: see the first argument in the module header. `new` stored the address of a yielder of exactly this
+        // type.
         Some(address) => Ok(unsafe { address.cast::<Between>().as_ref() }.suspend(pause)),
         None => Err(pause),
     }
 }
 
-/// Runs `reading` on `stack`, outside of every strand.
+/// Runs `reading` on `stack`, outside of every coroutine.
 pub(in crate::javascript) fn run_on_stack<R>(stack: &mut DefaultStack, reading: impl FnOnce() -> R) -> R {
     let strand = CURRENT.take();
     let result = on_stack(stack, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(reading)));

@@ -1,12 +1,13 @@
 //! Which addresses may be reached?
 //!
-//! Those of the public internet. What is refused is everything that only this machine, its network or its provider
-//! answers: an entity that can be told what to fetch by a page it has read must not become a way into them. The rule
-//! names what is allowed and not what is forbidden, so an address of a kind that nobody thought of is refused.
+//! Only those of the public internet. Every address that only this machine, its network or its provider answers is
+//! refused: a page that an entity has read can tell it what to fetch, and the entity must not become a way into those
+//! networks. For IPv6 the rule names the allowed range, so an address of an unforeseen kind is refused. For IPv4 the
+//! rule names every range that is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is refused; the words are those of the reply.
+/// The reason why an address is refused; the texts are those of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockedAddress {
     Private,
@@ -22,12 +23,12 @@ impl BlockedAddress {
     }
 }
 
-/// The addresses at which providers answer with a machine's own credentials.
+/// The addresses at which cloud providers return a machine's own credentials.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Names of the same, which only some resolvers know.
+/// Checks a host name: names of metadata services, which only some resolvers know, and names of this machine.
 pub(super) fn blocked_host(host: &str) -> Option<BlockedAddress> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let metadata = matches!(host.as_str(), "metadata" | "metadata.google.internal" | "instance-data");
@@ -50,9 +51,9 @@ fn refused_v4(address: Ipv4Addr) -> Option<BlockedAddress> {
         // This network, private, loopback, link-local, multicast, reserved and broadcast.
         [0 | 10 | 127 | 224..=255, ..] | [169, 254, ..] | [192, 168, ..] => true,
         [172, second, ..] => (16..=31).contains(&second),
-        // Shared between a provider's customers.
+        // Shared address space of a provider's customers.
         [100, second, ..] => (64..=127).contains(&second),
-        // Protocols, documentation, relays, benchmarks.
+        // Protocol assignments, documentation, relays, benchmarks.
         [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
         [_, _, _, _] => false,
     };
@@ -69,9 +70,9 @@ fn refused_v6(address: Ipv6Addr) -> Option<BlockedAddress> {
         refused_v4(Ipv4Addr::new(w, x, y, z))
     };
     match [a, b, c, d, e, f] {
-        // An IPv4 address in other clothes: mapped, or translated at the edge of a network.
+        // An embedded IPv4 address: mapped, or translated at the edge of a network.
         [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => within(g, h),
-        // The same through relays that anyone may run.
+        // An embedded IPv4 address behind a 6to4 relay, which anyone may run.
         [0x2002, high, low, ..] => within(high, low).or(Some(BlockedAddress::Private)),
         // Tunnels, documentation.
         [0x2001, 0 | 0xdb8, ..] | [0x3fff, ..] => Some(BlockedAddress::Private),

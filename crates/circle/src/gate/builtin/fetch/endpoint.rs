@@ -1,8 +1,8 @@
-//! A gate from an HTTP endpoint: what it is called with becomes one request, and the answer its result.
+//! A gate from an HTTP endpoint: the arguments become one request, and the response becomes the result.
 //!
-//! Whoever casts writes method, address and headers; an entity gives arguments and nothing else. An argument fills a
-//! place in the path or the query of the address and cannot leave it: the host is written out, and what is filled in is
-//! encoded. Which addresses may be reached is `fetch`'s matter, redirects included.
+//! The author of the spell sets method, address and headers; an entity gives only arguments. An argument fills a place
+//! in the path or the query of the address and cannot leave it: the host is fixed, and the value is percent-encoded.
+//! The rules of `fetch` decide which addresses may be reached, redirects included.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::Label;
 use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity, UnknownCharge};
 use crate::ward::ResourceAccess;
 
-/// The header that carries the key of a call: the same whenever the call is made again.
+/// The header that carries the idempotency key of a call: the same whenever the call is repeated.
 const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How an endpoint becomes a gate.
+/// The settings of an endpoint gate.
 #[derive(Debug)]
 #[must_use = "an endpoint becomes a gate by gate()"]
 pub struct Endpoint {
@@ -33,7 +33,7 @@ pub struct Endpoint {
     on_error: OnError,
 }
 
-/// Why something cannot be an endpoint.
+/// The reason why an endpoint cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointFault {
     #[error("this is no HTTP method")]
@@ -49,8 +49,8 @@ pub enum EndpointFault {
 }
 
 impl Endpoint {
-    /// A gate of this name. The address may hold places such as `{city}`; it carries all three labels until it is told
-    /// otherwise.
+    /// Makes a gate of this name. The address may contain places such as `{city}`. The gate carries all three labels
+    /// until others are set.
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -70,7 +70,7 @@ impl Endpoint {
         Ok(Self { promises, method, template, headers: HeaderMap::new(), fetch, on_error: OnError::Report })
     }
 
-    /// A header of every request. What it holds is never shown.
+    /// Adds a header to every request. Its value is never shown.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, EndpointFault> {
         let fault = || EndpointFault::Header(name.to_owned());
         cantrip_canon::remember_header(name, value);
@@ -81,19 +81,19 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// The JSON Schema of its arguments.
+    /// Sets the JSON Schema of the arguments.
     pub fn parameters(mut self, parameters: Value) -> Self {
         self.promises.parameters = parameters;
         self
     }
 
-    /// Hosts that may be reached wherever they lie.
+    /// Allows hosts at private addresses too.
     pub fn allow_hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fetch = self.fetch.allow_hosts(hosts);
         self
     }
 
-    /// How much of an answer is read.
+    /// Sets the number of bytes of a response that are read.
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.fetch = self.fetch.bytes(bytes);
         self
@@ -119,7 +119,7 @@ impl Endpoint {
         AnyGate::from(EndpointGate { endpoint: self })
     }
 
-    /// The request that these arguments ask for.
+    /// Builds the request for these arguments.
     fn build_request(&self, arguments: &Map<String, Value>) -> Result<Hop, Refusal> {
         let (mut url, unused) = self.template.expand(arguments)?;
         let mut headers = self.headers.clone();
@@ -169,7 +169,7 @@ impl Gate for EndpointGate {
         let mut shown = fetch.render_response(&hop, response).await?;
         let body = shown["body"].take();
         if let 408 | 409 | 425 = status {
-            // It may be under way all the same.
+            // The server may still process the request.
             call.effects.record_unknown_charge(UnknownCharge::Cut);
         }
         match status {
@@ -198,12 +198,12 @@ fn detail(status: u16, body: &Value) -> String {
     }
 }
 
-/// A value as it stands in an address: a text without its quotes.
+/// Formats a value for an address: a text without its quotes.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// An address with places in it.
+/// An address with places for arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Template {
     host: String,
@@ -232,7 +232,7 @@ impl Template {
             rest = &rest[close + 1..];
         }
         pieces.extend((!rest.is_empty()).then(|| Piece::Text(rest.to_owned())));
-        // What stands before the first place must name the host, to its end.
+        // The text before the first place must contain the complete host.
         let Some(Piece::Text(first)) = pieces.first() else { return Err(EndpointFault::Host) };
         let url = Url::parse(first).map_err(|_| EndpointFault::Address)?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -246,7 +246,7 @@ impl Template {
         Ok(Self { host, port: url.port_or_known_default(), pieces })
     }
 
-    /// The address, and the arguments that had no place in it.
+    /// Returns the address, and the arguments that have no place in it.
     fn expand(&self, arguments: &Map<String, Value>) -> Result<(Url, Map<String, Value>), Refusal> {
         let mut unused = arguments.clone();
         let mut text = String::new();
@@ -259,7 +259,7 @@ impl Template {
                     let value = arguments.get(name).filter(|value| !value.is_null());
                     let value =
                         plain(value.ok_or_else(|| unusable("the address has a place for it, and it is missing"))?);
-                    // A part of a path that is only dots would lead to another path, encoded or not.
+                    // A path segment of only dots would lead to another path, encoded or not.
                     if value.is_empty() || value.chars().all(|letter| letter == '.') {
                         return Err(unusable("it cannot stand in an address"));
                     }
@@ -272,7 +272,7 @@ impl Template {
     }
 }
 
-/// Everything but letters, digits and `-._~` as its bytes.
+/// Percent-encodes everything except letters, digits and `-._~`.
 fn encode(value: &str, into: &mut String) {
     use std::fmt::Write;
     for byte in value.bytes() {

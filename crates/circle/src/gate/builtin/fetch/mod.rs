@@ -1,9 +1,9 @@
 //! `fetch`: an HTTP request to the public internet.
 //!
-//! Every hop is checked by itself: the URL, the wards, and the addresses its host resolves to. The connection is then
-//! made to exactly the addresses that were checked, so a name that resolves differently a moment later gains nothing,
-//! and a redirect is a new hop and not the client's business. Proxies from the environment are not used: behind one,
-//! nobody here would know which address is reached.
+//! Every hop is checked by itself: the URL, the wards, and the addresses that its host resolves to. The connection is
+//! then made to exactly the addresses that were checked, so a name that resolves differently a moment later gains
+//! nothing. A redirect is a new hop, and the HTTP client follows none by itself. Proxies from the environment are not
+//! used: behind a proxy the address that is reached would be unknown.
 
 mod address;
 mod endpoint;
@@ -30,7 +30,7 @@ use crate::ward::{ResourceAccess, Restriction, host_fits};
 
 pub use endpoint::{Endpoint, EndpointFault};
 
-/// From a name to its addresses.
+/// Resolves a host name to its addresses.
 pub trait Resolver: Send + Sync + 'static {
     fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
@@ -45,7 +45,7 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// How `fetch` is set up.
+/// The settings of `fetch`.
 pub struct Fetch {
     methods: Vec<Method>,
     allow_hosts: Vec<String>,
@@ -74,21 +74,21 @@ impl Default for Fetch {
 }
 
 impl Fetch {
-    /// Further methods; with one that changes something the gate no longer counts as reading.
+    /// Sets the allowed methods. With a method that changes something, the gate is no longer read-only.
     #[must_use]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.methods = methods.into_iter().collect();
         self
     }
 
-    /// Hosts that may be reached wherever they lie: `localhost:8080`, `*.internal.example`.
+    /// Allows hosts at private addresses too: `localhost:8080`, `*.internal.example`.
     #[must_use]
     pub fn allow_hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.allow_hosts = hosts.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How much of an answer is read.
+    /// Sets the number of bytes of a response that are read.
     #[must_use]
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
@@ -167,7 +167,7 @@ impl Gate for FetchGate {
     }
 }
 
-/// One request on the way to the answer.
+/// One request on the way to the final response.
 struct Hop {
     url: Url,
     method: Method,
@@ -190,7 +190,7 @@ impl Fetch {
     async fn hop(&self, hop: &Hop, restrict: &Restriction) -> Result<Response, Refusal> {
         let Hop { url, method, headers, body } = hop;
         let addresses = self.checked_addresses(url, method, restrict).await?;
-        // Whoever embeds this may have chosen another provider before; then that one stays.
+        // A program that embeds this crate may have installed another provider before; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .redirect(redirect::Policy::none())
@@ -217,7 +217,7 @@ impl Fetch {
         request.send().await.map_err(|error| unreachable(url, &error))
     }
 
-    /// The addresses that this hop may connect to, each of them checked.
+    /// Returns the addresses that this hop may connect to, all of them checked.
     async fn checked_addresses(
         &self,
         url: &Url,
@@ -253,7 +253,7 @@ impl Fetch {
         if addresses.is_empty() {
             return Err(codes::target_unusable(host, "the host does not resolve").into());
         }
-        // One private address among public ones is how a name is made to slip through.
+        // A private address among public ones is a known way around such checks, so all addresses must be public.
         if let Some(refused) =
             addresses.iter().find_map(|address| address::blocked_address(*address)).filter(|_| !allowed)
         {
@@ -297,7 +297,7 @@ impl Fetch {
     }
 }
 
-/// A body as text, if it is one; a cut may go through its last letter.
+/// Returns a body as text, if it is UTF-8. A cut may have split the last character.
 fn text(mut body: Vec<u8>, cut: bool) -> Option<String> {
     if let Err(fault) = std::str::from_utf8(&body)
         && cut
@@ -308,7 +308,8 @@ fn text(mut body: Vec<u8>, cut: bool) -> Option<String> {
     String::from_utf8(body).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Where a redirect leads: to another host nothing goes along that was meant for the first.
+/// Returns the hop that a redirect leads to. Headers and body that were meant for the first host are not sent to
+/// another.
 fn redirect_target(hop: Hop, response: &Response) -> Result<Hop, Refusal> {
     let Hop { url, method, mut headers, mut body } = hop;
     let denied = |reason: &str| Refusal::from(codes::address_refused(host(&url), reason));
@@ -330,7 +331,7 @@ fn redirect_target(hop: Hop, response: &Response) -> Result<Hop, Refusal> {
     Ok(Hop { url: next, method, headers, body })
 }
 
-/// The headers that an entity wrote, without those that steer the connection.
+/// Returns the headers that an entity wrote. Headers that control the connection are refused.
 fn request_headers(written: &Map<String, Value>) -> Result<HeaderMap, Refusal> {
     if written.len() > FETCH_HEADERS_MAX {
         return Err(codes::limit("the number of headers", written.len(), FETCH_HEADERS_MAX).into());
@@ -354,7 +355,7 @@ fn host(url: &Url) -> &str {
     url.host_str().unwrap_or_default()
 }
 
-/// What went wrong on the wire, with its causes and without the URL, which may carry a key.
+/// Returns the refusal for a network error: its innermost cause without the URL, which may contain a key.
 fn unreachable(url: &Url, error: &reqwest::Error) -> Refusal {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

@@ -1,4 +1,4 @@
-//! `edit`: replaces a text inside a file, if it is there as often as was thought.
+//! `edit`: replaces a text inside a file, if it occurs as often as expected.
 
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use super::root::{FileAccess, PathResolver, Root};
 use super::write::{PreviousContent, replace};
 use crate::gate::{AnyGate, GateSpec};
 
-/// A gate that edits text files below `root`.
+/// Makes a gate that edits text files below `root`.
 pub fn edit(root: Option<Root>) -> AnyGate {
     let description =
         "Replaces `old` by `new` in a text file. `old` must occur exactly `count` times, once unless said.";

@@ -1,4 +1,4 @@
-//! `list`: what is in a folder.
+//! `list`: lists the entries of a folder.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::Label;
 use crate::gate::{AnyGate, Purity};
 use crate::limits::{LIST_ENTRIES_MAX, WALK_MS};
 
-/// A gate that lists folders below `root`.
+/// Makes a gate that lists folders below `root`.
 pub fn list(root: Option<Root>) -> AnyGate {
     let description = "Lists a folder, by name: each entry's path, type (file, folder, link) and size.";
     gate::<Folder>("list", description, root, |promises| {
@@ -62,7 +62,7 @@ impl FileOperation for Folder {
     }
 }
 
-/// A list, and how much of it is missing where something is.
+/// Renders a list, with the number of missing entries if it is not complete.
 pub(super) fn render_list(key: &str, shown: Vec<Value>, total: usize, extent: ControlFlow<(), Extent>) -> Value {
     let whole = extent == ControlFlow::Continue(Extent::Whole);
     let mut told = Map::new();

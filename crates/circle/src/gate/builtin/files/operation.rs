@@ -1,4 +1,4 @@
-//! What all file gates have in common: a path in their arguments, a root, and work off the executor.
+//! The common part of all file gates: a path in their arguments, a root, and blocking work off the executor.
 
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
@@ -17,36 +17,36 @@ use crate::gate::function::{parameters, parse_arguments as arguments};
 use crate::gate::{AnyGate, Call, Effects, Gate, GateSpec, ProtectedChange};
 use crate::ward::ResourceAccess;
 
-/// The arguments of one file gate, and what is done with the place they name.
+/// The arguments of one file gate, and its operation on the path they name.
 ///
-/// A gate of this module is its errand and what it promises; reading the arguments, telling the wards where it wants to
-/// go, asking for a root and leaving the executor are the same for all of them.
+/// A gate of this module is its operation and its spec. Parsing the arguments, reporting the accessed path to the
+/// wards, requiring a root and leaving the executor are the same for all of them.
 pub(super) trait FileOperation: DeserializeOwned + JsonSchema + Send + 'static {
     const ACCESS: FileAccess;
-    /// Where it goes if its arguments name no path.
+    /// The path if the arguments name none.
     const DEFAULT_PATH: &'static str;
 
-    /// The path it was given.
+    /// Returns the path from the arguments.
     fn path(&self) -> Option<&str>;
 
-    /// Does it. This may block.
+    /// Performs the operation. This may block.
     fn run(self, seeking: &PathResolver<'_>, around: &OperationContext) -> Result<ReplyDraft<Success>, Refusal>;
 }
 
-/// What an errand is given besides its place.
+/// The context of an operation besides its path.
 pub(super) struct OperationContext {
     pub(super) cancel_flag: CancelFlag,
     pub(super) effects: Effects,
 }
 
-/// A gate that does errands of one kind.
+/// A gate that performs one kind of operation.
 struct FileGate<E> {
     promises: GateSpec,
     root: Option<Root>,
     errand: PhantomData<fn() -> E>,
 }
 
-/// The gate of an errand; `promises` says what its arguments do not.
+/// Makes the gate of an operation; `promises` completes the spec.
 pub(super) fn gate<E: FileOperation>(
     name: &str,
     description: &str,
@@ -86,7 +86,7 @@ impl<E: FileOperation> Gate for FileGate<E> {
         let gate = self.promises.name.clone();
         let errand: E = arguments(&gate, call.arguments)?;
         let written = errand.path().unwrap_or(E::DEFAULT_PATH).to_owned();
-        // A gate without a root can be shown, and cannot be used.
+        // A gate without a root can be shown, but not used.
         let root = self.root.clone();
         let root = root.ok_or_else(|| codes::target_unusable(&written, "the gate was given no root"))?;
         let (restrict, effects) = (call.restrict, call.effects);
@@ -99,7 +99,7 @@ impl<E: FileOperation> Gate for FileGate<E> {
     }
 }
 
-/// Tells work on another thread that nobody waits for it any more.
+/// Signals to work on another thread that its caller no longer waits.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CancelFlag(Arc<AtomicBool>);
 
@@ -109,7 +109,7 @@ impl CancelFlag {
     }
 }
 
-/// Sets it when the waiting future goes away.
+/// Sets the flag when the waiting future is dropped.
 struct CancelOnDrop(CancelFlag);
 
 impl Drop for CancelOnDrop {
@@ -118,7 +118,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Does work that blocks off the executor. A panic goes on to whoever waits.
+/// Runs blocking work off the executor. A panic is passed on to the caller.
 pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce(CancelFlag) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {

@@ -1,6 +1,6 @@
-//! What a path says, before the disk is asked.
+//! Rules about paths as text, before the disk is accessed.
 
-/// Its parts without `.` and `..`, or nothing if it leaves the folder it starts in.
+/// Returns the parts of a path without `.` and `..`; none if the path leaves the folder it starts in.
 pub(super) fn normalize(written: &str) -> Option<Vec<&str>> {
     if written.starts_with('/') {
         return None;
@@ -18,8 +18,8 @@ pub(super) fn normalize(written: &str) -> Option<Vec<&str>> {
     Some(parts)
 }
 
-/// What no file gate shows or touches, wherever it lies: keys, the repository's own records (a hook there is a program
-/// that the next person runs) and the store.
+/// Returns true for names that no file gate shows or accesses, in any folder: keys, the files of the git repository (a
+/// hook there is a program that the next person runs) and the store.
 pub(crate) fn is_hidden(name: &str) -> bool {
     let name = fold_case(name);
     match name.strip_prefix(".env") {
@@ -30,8 +30,8 @@ pub(crate) fn is_hidden(name: &str) -> bool {
     }
 }
 
-/// Why writing a file decides about later casts, told by its path alone; none if it does not. Such a file may be read, and
-/// a person has to allow that it is written.
+/// Returns the reason why writing a file influences later casts, judged by its path alone; none if it does not. Such a
+/// file may be read, and a person has to approve writing it.
 pub(crate) fn protection_reason(parts: &[&str]) -> Option<&'static str> {
     let (name, above) = parts.split_last()?;
     let name = fold_case(name);
@@ -46,12 +46,12 @@ pub(crate) fn protection_reason(parts: &[&str]) -> Option<&'static str> {
     }
 }
 
-/// A name as a file system compares it that does not tell small letters from capitals. Characters that show nothing, and
-/// dots and blanks at the end, make no difference to some of them either.
+/// Folds a name as a case-insensitive file system compares it. Some of these file systems also ignore invisible
+/// characters, and dots and spaces at the end.
 pub(crate) fn fold_case(name: &str) -> String {
     let ignored = |letter: &char| matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let letters = name.trim_end_matches(['.', ' ']).chars().filter(|letter| !ignored(letter));
-    // By way of capitals: some small letters have the same one.
+    // Convert to upper case first: several lower-case letters can share one upper-case letter.
     let capitals: String = letters.flat_map(char::to_uppercase).collect();
     let folded = capitals.to_lowercase();
     folded.trim_end_matches(['.', ' ']).to_owned()

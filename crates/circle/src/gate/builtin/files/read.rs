@@ -1,4 +1,4 @@
-//! `read`: the text of a file, or some lines of it.
+//! `read`: returns the text of a file, or some lines of it.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::Label;
 use crate::gate::{AnyGate, Purity};
 use crate::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
 
-/// A gate that reads text files below `root`. Without a root it builds, and every call says what is missing.
+/// Makes a gate that reads text files below `root`. Without a root every call is refused with the reason.
 pub fn read(root: Option<Root>) -> AnyGate {
     let description = "Reads a text file. `offset` and `limit` choose lines, counted from 1.";
     gate::<Lines>("read", description, root, |promises| promises.labels([Label::PrivateData]).purity(Purity::ReadOnly))
@@ -51,16 +51,16 @@ impl FileOperation for Lines {
     }
 }
 
-/// The whole of a file that is text and not too large.
+/// Reads a whole file that is text and not too large.
 pub(super) fn text(seeking: &PathResolver<'_>, file: File) -> Result<String, Refusal> {
     let bytes = bytes(seeking, file, FILE_BYTES_MAX)?;
     String::from_utf8(bytes).map_err(|_| seeking.unusable("it is not text in UTF-8"))
 }
 
-/// The whole of a file that is not too large.
+/// Reads a whole file that is not too large.
 pub(super) fn bytes(seeking: &PathResolver<'_>, file: File, limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
-    // One more than allowed tells a file that grows while it is read from one that fits.
+    // One more byte than allowed detects a file that is too large or that grows while it is read.
     let taken = file.take(limit as u64 + 1).read_to_end(&mut bytes);
     taken.map_err(|error| seeking.failed("reading", &error))?;
     if bytes.len() > limit {

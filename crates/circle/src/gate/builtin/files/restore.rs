@@ -1,8 +1,8 @@
-//! Taking back what `write` and `edit` did: what stands in a file now, and how its former bytes come back.
+//! Undoes `write` and `edit`: inspects the current state of a file and restores its former bytes.
 //!
-//! A change is known by the real path it was made at, so no link is followed here: where one stands today something else
-//! is there than was left. Whoever takes a change back says what they think is there, and nothing is touched if it is not:
-//! the look and the change follow each other without a step between.
+//! A change is known by the real path of its file, so no link is followed here: a link at that path means that the file
+//! was replaced by something else. The caller passes the state that it expects, and nothing is changed if the state
+//! differs; the change follows the check immediately.
 
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::root::{FileAccess, PathResolver, ResolvedPath, Root};
 use super::write::put;
 use crate::ward::Restriction;
 
-/// What stands at a path.
+/// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileState {
     Nothing,
     /// A file with bytes of this hash.
     File(Hash),
-    /// A folder, a link, or what is too large to have come from a gate.
+    /// A folder, a link, or a file that is too large to have come from a gate.
     Other,
 }
 
 impl FileState {
-    /// Whether it is what a change left, or found, there.
+    /// Returns true if the state is the one that a change left, or found; a `None` hash means no file.
     pub fn matches_hash(self, hash: Option<Hash>) -> bool {
         match (self, hash) {
             (Self::Nothing, None) => true,
@@ -41,14 +41,15 @@ impl FileState {
 }
 
 impl Root {
-    /// What stands at the path of a [`FileChange`](cantrip_loom::FileChange) now.
+    /// Returns the current state at the path of a [`FileChange`](cantrip_loom::FileChange).
     pub async fn file_state(&self, path: &str) -> Result<FileState, Refusal> {
         let (root, path) = (self.clone(), path.to_owned());
         run_blocking(move |_| Ok(look(&root, &path)?.standing)).await
     }
 
-    /// Puts the former bytes back, or removes the file if there was none, if what stands there is `left`; else nothing
-    /// is touched and the answer is what stands there. The file has its old bytes or its new ones, never half of them.
+    /// Restores the former bytes, or removes the file if there was none, provided that the current state is `left`.
+    /// Otherwise nothing is changed and the current state is returned. The file has its old bytes or its new ones,
+    /// never half of them.
     pub async fn restore(
         &self,
         path: &str,
@@ -81,7 +82,7 @@ impl Root {
 }
 
 struct InspectedFile {
-    /// None where not even its folder is.
+    /// None if even the folder of the file does not exist.
     located: Option<ResolvedPath>,
     standing: FileState,
     permissions: Option<Permissions>,
@@ -121,8 +122,8 @@ fn look(root: &Root, path: &str) -> Result<InspectedFile, Refusal> {
     of(Some(located), FileState::File(bytes_hash(&bytes)), Some(Permissions::from_mode(mode & 0o777)))
 }
 
-/// What a call of `write` or `edit` left, from its arguments and what stood there before. None for another gate, and
-/// where they do not say it.
+/// Returns the content that a call of `write` or `edit` left, from its arguments and the former content. None for
+/// another gate, or if the arguments do not determine the content.
 pub fn resulting_content(gate: &str, args: &Value, before: Option<&[u8]>) -> Option<Vec<u8>> {
     let text = |key: &str| args.get(key).and_then(Value::as_str);
     match gate {
@@ -135,7 +136,7 @@ pub fn resulting_content(gate: &str, args: &Value, before: Option<&[u8]>) -> Opt
     }
 }
 
-/// The path that a call of `write` or `edit` names, without its detours; links on it are not followed.
+/// Returns the path that a call of `write` or `edit` names, normalized; links on it are not followed.
 pub fn target_path(gate: &str, args: &Value) -> Option<String> {
     match gate {
         "write" | "edit" => normalize(args.get("path")?.as_str()?).map(|parts| parts.join("/")),

@@ -1,10 +1,10 @@
-//! Which file does a path name, and may it be touched?
+//! Which file does a path name, and may it be accessed?
 //!
-//! A path is walked from an open folder, one part at a time, and no step follows a link by itself: what a link says is
-//! read and walked like the rest. So every part that is passed is known by its real name, the wards can be asked about
+//! A path is walked from an open folder, one part at a time, and no step follows a link by itself: the target of a link
+//! is read and walked like the rest. So every part on the way is known by its real name, the wards are checked against
 //! that name, and a link that is swapped in the meantime leads to an error and never outside. Making a path absolute
-//! and comparing how it begins was rejected: between the comparison and the opening anything can be swapped. A hard
-//! link cannot be told from the file it shares; writing replaces the name and leaves the other one as it was.
+//! and comparing its prefix was rejected: between the comparison and the opening anything can be swapped. A hard link
+//! cannot be distinguished from the file it shares; writing replaces this name and leaves the other one unchanged.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -20,13 +20,13 @@ use super::path::{fold_case, is_hidden, normalize, protection_reason};
 use crate::limits::{PATH_BYTES_MAX, PATH_LINKS_MAX};
 use crate::ward::Restriction;
 
-/// A folder that file gates work beneath. It is opened once; what happens to its name afterwards changes nothing.
+/// A folder that file gates work beneath. It is opened once; later changes to its name have no effect.
 #[derive(Debug, Clone)]
 pub struct Root {
     dir: Arc<Dir>,
     pub(super) gitignore: bool,
     pub(super) read_only: bool,
-    /// Further files that decide about later casts, as their folded paths.
+    /// Additional files that influence later casts, as case-folded paths.
     spells: Arc<BTreeSet<String>>,
 }
 
@@ -47,19 +47,19 @@ impl Root {
         }
     }
 
-    /// The folder itself.
+    /// Returns a handle of the folder itself.
     pub(super) fn dir(&self) -> Arc<Dir> {
         Arc::clone(&self.dir)
     }
 
-    /// `list` and `search` leave out what `.gitignore` names.
+    /// `list` and `search` leave out the files that `.gitignore` names.
     #[must_use]
     pub fn with_gitignore(mut self) -> Self {
         self.gitignore = true;
         self
     }
 
-    /// These files in it, named from the root, make up spells: a person has to allow that they are written, as for
+    /// Marks files, named from the root, as parts of spells: a person has to approve writing them, as for
     /// `cantrip.toml`, `AGENTS.md` and the files in a folder `spells`.
     #[must_use]
     pub fn with_spells(mut self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
@@ -69,14 +69,14 @@ impl Root {
         self
     }
 
-    /// Why writing this path decides about later casts; none if it does not.
+    /// Returns the reason why writing this path influences later casts; none if it does not.
     pub(super) fn protection_reason(&self, parts: &[&str]) -> Option<&'static str> {
         let folded = || parts.iter().map(|part| fold_case(part)).collect::<Vec<_>>().join("/");
         let spell = || self.spells.contains(&folded()).then_some("this spell, or another one, is made from it");
         protection_reason(parts).or_else(spell)
     }
 
-    /// Nothing in it is changed, whichever gate asks.
+    /// Makes the root read-only for every gate.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -84,34 +84,34 @@ impl Root {
     }
 }
 
-/// What a gate wants with a path; it decides how a refusal reads.
+/// The kind of access that a gate needs; it selects the wording of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAccess {
     Read,
     Write,
 }
 
-/// A path on its way to a file.
+/// The resolution of a path to a file.
 #[derive(Debug)]
 pub(super) struct PathResolver<'a> {
     pub(super) root: &'a Root,
     pub(super) gate: &'a str,
     pub(super) restrict: &'a Restriction,
     pub(super) access: FileAccess,
-    /// As the entity wrote it.
+    /// The path as the entity wrote it.
     pub(super) written: &'a str,
 }
 
-/// Where a path leads.
+/// The place that a path leads to.
 #[derive(Debug)]
 pub(super) struct ResolvedPath {
-    /// The folder it lies in.
+    /// The folder that contains the file.
     pub(super) parent: Dir,
-    /// Its name there; none for the root itself.
+    /// The name in that folder; none for the root itself.
     pub(super) name: Option<String>,
-    /// Its real path from the root.
+    /// The real path from the root.
     pub(super) real: String,
-    /// Whether something is there, and then whether it is a folder.
+    /// None if nothing exists there; otherwise true for a folder.
     pub(super) folder: Option<bool>,
 }
 
@@ -135,7 +135,7 @@ impl PathResolver<'_> {
         codes::io_failed(operation, self.written, cause(error)).into()
     }
 
-    /// Whether a real path may be touched.
+    /// Refuses a real path that is hidden or that a ward does not allow.
     fn check_allowed(&self, parts: &[&str]) -> Result<(), Refusal> {
         if parts.iter().any(|part| is_hidden(part)) || !self.restrict.allows_path(&parts.join("/")) {
             return Err(self.denied("restrict"));
@@ -143,8 +143,8 @@ impl PathResolver<'_> {
         Ok(())
     }
 
-    /// Walks to it. Permission is decided first, by what the path says, so a refusal is the same whether or not
-    /// anything is there; then again by where links lead.
+    /// Resolves the path. Permission is checked first, on the path as written, so a refusal is the same whether or not
+    /// the file exists; then again on the place that links lead to.
     pub(super) fn locate(&self) -> Result<ResolvedPath, Refusal> {
         if self.written.len() > PATH_BYTES_MAX || self.written.chars().any(char::is_control) {
             return Err(self.unusable("it is too long or holds control characters"));
@@ -154,12 +154,12 @@ impl PathResolver<'_> {
         if self.access == FileAccess::Write && self.root.read_only {
             return Err(self.denied("read_only"));
         }
-        // Once more if something was swapped under the walk.
+        // Repeats the walk if a part was swapped during it.
         for _ in 0..PATH_LINKS_MAX {
             if let Some(located) = self.walk()? {
                 let real: Vec<&str> = located.real.split('/').filter(|part| !part.is_empty()).collect();
                 self.check_allowed(&real)?;
-                // A person allowed what the path says. Where a link leads, nobody was asked.
+                // A person approved the path as written. The place that a link leads to was not approved.
                 if self.access == FileAccess::Write
                     && self.root.protection_reason(&parts).is_none()
                     && let Some(danger) = self.root.protection_reason(&real)
@@ -172,7 +172,7 @@ impl PathResolver<'_> {
         Err(self.unusable("it leads through too many links, or changes while it is followed"))
     }
 
-    /// One walk; nothing if a part was swapped between looking and opening.
+    /// Walks the path once. Returns none if a part was swapped between the check and the opening.
     fn walk(&self) -> Result<Option<ResolvedPath>, Refusal> {
         let failed = |error: io::Error| self.failed("opening", &error);
         let mut above: Vec<(Dir, String)> = Vec::new();
@@ -228,7 +228,7 @@ impl PathResolver<'_> {
             let Ok(next) = here.open_dir_nofollow(&part) else { return Ok(None) };
             above.push((std::mem::replace(&mut here, next), part));
         }
-        // It ended in `.` or `..`: a folder that is open already.
+        // The path ended in `.` or `..`: the folder is open already.
         match above.pop() {
             Some((parent, name)) => {
                 let real = real(&above, Some(&name));
@@ -238,7 +238,7 @@ impl PathResolver<'_> {
         }
     }
 
-    /// Opens the file that was located, if it is one.
+    /// Opens the located file. Anything but a regular file is refused.
     pub(super) fn file(&self, located: &ResolvedPath) -> Result<File, Refusal> {
         let (name, folder) = match (&located.name, located.folder) {
             (_, None) => return Err(self.missing()),
@@ -255,7 +255,7 @@ impl PathResolver<'_> {
         if metadata.is_file() { Ok(file) } else { Err(self.unusable("it is no regular file")) }
     }
 
-    /// Opens the folder that was located, if it is one.
+    /// Opens the located folder. Anything but a folder is refused.
     pub(super) fn folder(&self, located: &ResolvedPath) -> Result<Dir, Refusal> {
         match (&located.name, located.folder) {
             (_, None) => Err(self.missing()),
@@ -268,7 +268,7 @@ impl PathResolver<'_> {
     }
 }
 
-/// Opens a file without following a link, and without waiting for whoever holds the other end of a pipe.
+/// Opens a file without following a link, and without waiting for the other end of a named pipe.
 pub(super) fn open_file(folder: &Dir, name: &str) -> io::Result<File> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
@@ -281,7 +281,7 @@ fn real(above: &[(Dir, String)], name: Option<&str>) -> String {
     names.chain(name).collect::<Vec<_>>().join("/")
 }
 
-/// What the system says, without its number. It names no path.
+/// Returns the text of a system error without its number. It names no path.
 pub(super) fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

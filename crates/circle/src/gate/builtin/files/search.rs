@@ -1,4 +1,4 @@
-//! `search`: which lines match a pattern.
+//! `search`: finds the lines that match a pattern.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use crate::limits::{
     SEARCH_MATCHES_MAX, WALK_MS,
 };
 
-/// A gate that searches text files below `root`.
+/// Makes a gate that searches text files below `root`.
 pub fn search(root: Option<Root>) -> AnyGate {
     let description = "Searches text files for a regular expression, line by line: path, line number and text of each.";
     gate::<Question>("search", description, root, |promises| {
@@ -83,7 +83,7 @@ struct Searching {
     limit: usize,
     shown: Vec<Value>,
     total: usize,
-    /// Of all files together.
+    /// The bytes left for all files together.
     bytes_left: u64,
 }
 
@@ -118,7 +118,7 @@ impl Searching {
         let mut bytes = Vec::new();
         let taken = file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes).is_ok();
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
-        // What is no text has no lines to show.
+        // A binary file has no lines to show.
         let Some(text) = String::from_utf8(bytes).ok().filter(|text| taken && !text.contains('\0')) else { return };
         for (at, line) in text.lines().enumerate() {
             if abandoned.is_set() {
@@ -135,7 +135,7 @@ impl Searching {
     }
 }
 
-/// A parser's complaint without the drawing above it.
+/// Returns a parser's message without the drawing above it.
 fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }

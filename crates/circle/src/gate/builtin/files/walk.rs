@@ -1,4 +1,4 @@
-//! What lies below a folder, in a fixed order and within bounds.
+//! Walks the entries below a folder, in a fixed order and within bounds.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use super::root::{PathResolver, ResolvedPath, open_file};
 use crate::limits::{FILE_BYTES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 use crate::ward::Restriction;
 
-/// What an entry is. A link is shown and not followed.
+/// The kind of an entry. A link is shown and not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File,
@@ -27,25 +27,26 @@ pub(super) enum EntryKind {
 pub(super) struct Entry<'a> {
     pub(super) folder: &'a Dir,
     pub(super) name: &'a str,
-    /// From the root.
+    /// The path from the root.
     pub(super) path: &'a str,
     pub(super) sort: EntryKind,
     pub(super) bytes: u64,
 }
 
-/// How to walk.
+/// The settings and the state of a walk.
 pub(super) struct Walk<'a> {
     restrict: &'a Restriction,
     recursive: bool,
-    /// Leave out what `.gitignore` names.
+    /// True if entries that `.gitignore` names are left out.
     gitignore: bool,
     abandoned: &'a CancelFlag,
     seen: usize,
-    /// Of the folders above, each with how much of a path it does not see.
+    /// The `.gitignore` rules of the folders above, each with the length of the path prefix that its rules do not apply
+    /// to.
     ignores: Vec<(usize, Gitignore)>,
 }
 
-/// Whether everything was seen.
+/// The extent of a walk: complete or cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Whole,
@@ -53,7 +54,7 @@ pub(super) enum Extent {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk of the folder that was located, with what the `.gitignore` files above it say.
+    /// Prepares a walk of the located folder, with the rules of the `.gitignore` files above it.
     pub(super) fn of(
         seeking: &PathResolver<'a>,
         located: &ResolvedPath,
@@ -67,7 +68,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// Reads the `.gitignore` files from the root down to a folder, which then is walked.
+    /// Reads the `.gitignore` files from the root down to the folder that is walked.
     fn above(&mut self, root: &Dir, folder: &str) {
         if !self.gitignore {
             return;
@@ -90,7 +91,7 @@ impl<'a> Walk<'a> {
         }
         let mut builder = GitignoreBuilder::new("");
         for line in text.lines() {
-            // A line that git could not read either ignores nothing.
+            // An invalid line ignores nothing, as in git.
             let _ = builder.add_line(None, line);
         }
         if let Ok(ignore) = builder.build() {
@@ -111,7 +112,7 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// Visits what lies in `folder`, which is at `path`, by name, a folder before what is in it.
+    /// Visits the entries of `folder`, which is at `path`, by name. A folder comes before its entries.
     pub(super) fn visit(
         &mut self,
         folder: &Dir,
@@ -137,7 +138,7 @@ impl<'a> Walk<'a> {
     ) -> ControlFlow<(), Extent> {
         let mut extent = Extent::Whole;
         let Ok(entries) = folder.entries() else { return ControlFlow::Continue(extent) };
-        // A name that is no text cannot be asked for, so it is not shown.
+        // A name that is not UTF-8 cannot be requested, so it is not shown.
         let mut names: Vec<String> = entries
             .take(WALK_ENTRIES_MAX)
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

@@ -1,8 +1,8 @@
-//! `write`: a file's new text, and what stood there before.
+//! `write`: replaces the text of a file, and records the former content.
 //!
-//! The text goes into a file of its own beside the old one and then takes its name, so nobody ever reads half of it,
-//! and a second name of the old file keeps the old text. What stood there before is noted with the change, so that a
-//! run can be undone.
+//! The text is written to a new file beside the old one, which then takes its name. So no reader ever sees half of the
+//! text, and another hard link to the old file keeps the old text. The former content is recorded with the change, so
+//! that a run can be undone.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -25,7 +25,7 @@ use crate::gate::{AnyGate, Effects, Purity};
 use crate::limits::FILE_BYTES_MAX;
 use crate::shell::quarantine::note_approved;
 
-/// A gate that writes text files below `root`. It makes no folders.
+/// Makes a gate that writes text files below `root`. It creates no folders.
 pub fn write(root: Option<Root>) -> AnyGate {
     let description = "Writes a text file, replacing what was there. Its folder must exist.";
     gate::<Text>("write", description, root, |promises| promises.purity(Purity::Idempotent).brief())
@@ -58,7 +58,7 @@ impl FileOperation for Text {
     }
 }
 
-/// What stands in a file before it is changed, and the rights it has.
+/// The content of a file before it is changed, and its permissions.
 pub(super) struct PreviousContent {
     pub(super) bytes: Vec<u8>,
     permissions: Permissions,
@@ -68,13 +68,13 @@ impl PreviousContent {
     pub(super) fn of(seeking: &PathResolver<'_>, located: &ResolvedPath) -> Result<Self, Refusal> {
         let file = seeking.file(located)?;
         let found = file.metadata().map_err(|error| seeking.failed("reading", &error))?;
-        // What makes a program run as someone else is not carried over to a new text.
+        // The set-user-id and set-group-id bits are not carried over to a new text.
         let permissions = Permissions::from_mode(found.permissions().mode() & 0o777);
         Ok(Self { bytes: bytes(seeking, file, BODY_BYTES_MAX)?, permissions })
     }
 }
 
-/// Puts `after` in the place of what was located, and notes the change.
+/// Replaces the located file by `after`, and records the change.
 pub(super) fn replace(
     seeking: &PathResolver<'_>,
     located: &ResolvedPath,
@@ -104,7 +104,7 @@ pub(super) fn replace(
     }
     let parts: Vec<&str> = located.real.split('/').collect();
     if seeking.root.protection_reason(&parts).is_some() {
-        // It came this far only because a person allowed it.
+        // The write came this far only because a person approved it.
         note_approved(located.parent.as_fd(), name);
     }
     let reference = body.as_ref().map(Body::reference);
@@ -126,7 +126,7 @@ pub(super) fn put(folder: &Dir, name: &str, text: &[u8], permissions: Option<Per
         folder.rename(&beside, folder, name)
     })();
     if written.is_err() {
-        // What could not take the name must not stay beside it; if that fails too, the first error is the one to tell.
+        // The temporary file must not stay behind. If removing it fails too, the first error is the one to return.
         let _ = folder.remove_file(&beside);
     }
     written
