@@ -62,15 +62,8 @@ fn nobody_writes_what_decides_about_later_casts_where_nobody_can_be_asked() {
     folder.envelope(&["loom", "replay"], codes::VERIFIED.any());
 }
 
-#[test]
-fn a_person_is_told_the_danger_and_may_allow_it() {
-    let folder = folder();
-    let mut terminal = Terminal::run(&folder, &["cast", "writer.toml", "go"]);
-    terminal.wait_for("May it call write?");
-    terminal.wait_for("It would change AGENTS.md: later casts read it");
-    assert_eq!(folder.read("AGENTS.md"), "as it was");
-    // An approval for the rest of the run does not apply to these files.
-    terminal.line("2");
+/// Refuses every file but `AGENTS.md`, which was allowed before, and checks that only the allowed files were written.
+fn refuse_the_rest(folder: &Folder, mut terminal: Terminal) {
     for name in &NAMES[1..] {
         terminal.wait_for(&format!("It would change {name}"));
         terminal.line("3");
@@ -82,6 +75,18 @@ fn a_person_is_told_the_danger_and_may_allow_it() {
     assert_eq!(folder.read("AGENTS.md"), "planted");
     assert!(NAMES[1..].iter().all(|name| folder.read(name) != "planted"));
     assert_eq!(folder.read("notes.md"), "planted");
+}
+
+#[test]
+fn a_person_is_told_the_danger_and_may_allow_it() {
+    let folder = folder();
+    let mut terminal = Terminal::run(&folder, &["cast", "writer.toml", "go"]);
+    terminal.wait_for("May it call write?");
+    terminal.wait_for("It would change AGENTS.md: later casts read it");
+    assert_eq!(folder.read("AGENTS.md"), "as it was");
+    // An approval for the rest of the run does not apply to these files.
+    terminal.line("2");
+    refuse_the_rest(&folder, terminal);
 }
 
 /// The folder with a spell whose entity delegates all writes to a child.
@@ -122,17 +127,7 @@ fn a_person_is_asked_about_what_a_child_would_write() {
     terminal.wait_for("It would change AGENTS.md: later casts read it");
     assert_eq!(folder.read("AGENTS.md"), "as it was");
     terminal.line("1");
-    for name in &NAMES[1..] {
-        terminal.wait_for(&format!("It would change {name}"));
-        terminal.line("3");
-        terminal.wait_for("Why not?");
-        terminal.line("not this one");
-    }
-    let (left, status) = terminal.end();
-    assert_eq!(status, Some(0), "{left}");
-    assert_eq!(folder.read("AGENTS.md"), "planted");
-    assert!(NAMES[1..].iter().all(|name| folder.read(name) != "planted"));
-    assert_eq!(folder.read("notes.md"), "planted");
+    refuse_the_rest(&folder, terminal);
 }
 
 #[test]

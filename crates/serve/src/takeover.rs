@@ -36,7 +36,7 @@ pub struct Takeover {
     is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
     /// The run that is driven alone here, because it made no progress before, while similar runs wait.
-    alone: Arc<Mutex<Option<RunId>>>,
+    isolated_run: Arc<Mutex<Option<RunId>>>,
 }
 
 impl std::fmt::Debug for Takeover {
@@ -66,7 +66,7 @@ impl Takeover {
     /// `is_gone` must return true only for a process that has certainly ended. A process of another machine or another
     /// PID namespace cannot be looked up, and its lease has to expire.
     pub fn new(host: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
-        Self { host, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
+        Self { host, is_gone: Arc::new(is_gone), attempts: Arc::default(), isolated_run: Arc::default() }
     }
 
     /// Scans for as long as it is polled. A failed scan is logged, and the next one tries again.
@@ -87,7 +87,7 @@ impl Takeover {
         let found = service.orphans().await?;
         self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
         let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.host.active_runs());
-        let mut due = self.separated(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
+        let mut due = self.choose_runs(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
         due.truncate(free_places);
         let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
         Ok(begun.filter(|begun| std::future::ready(*begun)).count().await)
@@ -134,7 +134,7 @@ impl Takeover {
 
     /// Returns the runs to take over now: all except those that repeatedly made no progress, and one of these if none
     /// of them is active here.
-    async fn separated(&self, due: Vec<RunView>) -> Vec<RunView> {
+    async fn choose_runs(&self, due: Vec<RunView>) -> Vec<RunView> {
         let (mut chosen, mut without_progress) = (Vec::new(), Vec::new());
         for run in due {
             match self.take_ups_without_progress(&run).await {
@@ -145,28 +145,28 @@ impl Takeover {
         }
         without_progress.sort_by_key(|(times, _)| *times);
         if let Some((_, run)) = without_progress.into_iter().next()
-            && self.is_nobody_alone().await
+            && self.is_isolated_run_done().await
         {
-            *self.alone() = Some(run.run_id);
+            *self.isolated_run() = Some(run.run_id);
             chosen.insert(0, run);
         }
         chosen
     }
 
-    fn alone(&self) -> MutexGuard<'_, Option<RunId>> {
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    fn isolated_run(&self) -> MutexGuard<'_, Option<RunId>> {
+        self.isolated_run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if the run that was driven alone has stopped, or has made progress.
-    async fn is_nobody_alone(&self) -> bool {
-        let Some(alone) = *self.alone() else { return true };
-        if !self.host.runtime().is_driving(alone) {
+    async fn is_isolated_run_done(&self) -> bool {
+        let Some(isolated) = *self.isolated_run() else { return true };
+        if !self.host.runtime().is_driving(isolated) {
             return true;
         }
-        match self.host.runtime().loom().run(alone).await {
+        match self.host.runtime().loom().run(isolated).await {
             Ok(run) => self.take_ups_without_progress(&run).await == 0,
             Err(error) => {
-                tracing::warn!(run = %alone, %error, "a run that was taken up cannot be looked at");
+                tracing::warn!(run = %isolated, %error, "a run that was taken up cannot be looked at");
                 false
             }
         }
