@@ -83,6 +83,7 @@ const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BY
 /// The crates and their bounds, in dependency order.
 pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("canon", cantrip_canon::limits::ALL),
+    ("trace", cantrip_trace::limits::ALL),
     ("reply", cantrip_reply::limits::ALL),
     ("stream", cantrip_stream::limits::ALL),
     ("spend", cantrip_spend::limits::ALL),

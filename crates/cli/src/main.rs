@@ -66,7 +66,7 @@ use std::sync::Arc;
 use cantrip::circle::python::CountingAllocator;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
-use cantrip_reply::{Call, ExitStatus, Guard, with_context};
+use cantrip_reply::{Call, ExitStatus, Guard};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
@@ -152,7 +152,7 @@ fn main() -> ExitCode {
         tokio::runtime::Builder::new_current_thread()
     };
     let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
-    let status = runtime.block_on(with_context(telemetry::parent_span(), Box::pin(run(cantrip))));
+    let status = runtime.block_on(cantrip_trace::scope(telemetry::parent_span(), Box::pin(run(cantrip))));
     cantrip::circle::mcp::close_all();
     cantrip::circle::shell::close_all();
     // A task that still waits for terminal input must not keep the process alive.

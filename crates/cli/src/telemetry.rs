@@ -10,7 +10,7 @@ use std::env;
 use cantrip::Runtime;
 use cantrip::canon::{known_secrets, remember_secret};
 use cantrip::telemetry::SPANS;
-use cantrip_reply::{TraceContext, TracedHosts};
+use cantrip_trace::{TraceContext, TracedHosts};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;

@@ -19,7 +19,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
 use cantrip_loom::Maker;
-use cantrip_reply::context_for_host;
 use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
@@ -228,7 +227,7 @@ impl Endpoint {
         for (name, value) in &self.headers {
             sent = sent.header(name.clone(), value.clone());
         }
-        if let Some(trace) = self.address.host_str().and_then(context_for_host) {
+        if let Some(trace) = self.address.host_str().and_then(cantrip_trace::header_for) {
             sent = sent.header("traceparent", trace.traceparent());
             if let Some(state) = trace.state() {
                 sent = sent.header("tracestate", state);

@@ -22,7 +22,7 @@ use crate::code::{
 };
 use crate::codes;
 use crate::message::{message, one_line};
-use crate::trace::Trace;
+use cantrip_trace::Trace;
 
 /// Keys that would add a second meaning beside the reply type. Data never has them at its top level.
 pub const FORBIDDEN_KEYS: [&str; 5] = ["warning", "warnings", "partial", "ok", "success"];

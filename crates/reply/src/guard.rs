@@ -27,6 +27,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use cantrip_canon::{Clock, EntityId, IdSource, Instant, Now, Redactor, RunId, Timestamp, TurnId};
+use cantrip_trace::{Trace, TraceContext, TraceId};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::coop::{Unconstrained, unconstrained};
@@ -36,12 +37,9 @@ use tracing::Instrument;
 
 use crate::builder::{Reply, ReplyBuilder};
 use crate::codes;
-use crate::context::TraceContext;
 use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::log::{self, CallLocation, Line};
 use crate::panics::{CatchPanic, Panic, catch_panic, install_hook};
-use crate::trace::{Trace, TraceId};
-use crate::trace_scope;
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic inside a call must become a reply, so the build must unwind: set panic = \"unwind\"");
@@ -264,7 +262,7 @@ impl Guard {
             Ok(tool) => GuardedFuture::new(flight, tool),
             Err(panic) => return flight.finish(CallEnd::Crashed(panic)),
         };
-        let task = executor.spawn(trace_scope::inherit_context(running).in_current_span());
+        let task = executor.spawn(cantrip_trace::inherit(running).in_current_span());
         DetachedCall { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
 
@@ -278,7 +276,7 @@ impl Guard {
         let Call { tool, trace, place, bytes_max, time_max } = call;
         let begun = catch_panic(|| {
             let now = core.clock.now();
-            let trace = trace.or_else(|| trace_scope::current_context().map(Trace::from_context));
+            let trace = trace.or_else(|| cantrip_trace::current().map(Trace::from_context));
             let trace = trace.unwrap_or_else(|| Trace::root(TraceId::from_bits(core.ids.next_bits(now.wall))));
             (trace, now.monotonic)
         });

@@ -7,7 +7,6 @@
 mod builder;
 mod check;
 mod code;
-mod context;
 mod envelope;
 mod exit_status;
 mod guard;
@@ -21,21 +20,15 @@ mod panics;
 pub mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod trace;
-mod trace_scope;
 
 pub use builder::{FORBIDDEN_KEYS, Refusal, Reply, ReplyBuilder, ReplyDraft};
 pub use code::{
     Advice, AnyCode, Area, Code, CodeFault, CodeFaultKind, Denied, Failure, Invalid, Layer, Outcome, ReplyType, Success,
 };
-pub use context::TraceContext;
 pub use envelope::Envelope;
 pub use exit_status::ExitStatus;
 pub use guard::{Call, Guard, GuardedReply, Meta};
 pub use observation::{GateRequest, Observation, ReplyException, ReplySummary, refusal_text};
 pub use registry::codes;
-pub use trace::{Trace, TraceId, TraceIdFault};
-pub use trace_scope::{
-    TracedHosts, context_for_host, context_for_process, current_context, inherit_context, with_context,
-    with_propagation,
-};
+// A reply and a guarded call name their trace.
+pub use cantrip_trace::{Trace, TraceId, TraceIdFault};

@@ -25,10 +25,6 @@ cantrip_canon::limits! {
     PANIC_TEXT_BYTES_MAX: usize = 4 << 10, "bytes";
     /// The maximum length of a panic backtrace in the log.
     PANIC_BACKTRACE_BYTES_MAX: usize = 32 << 10, "bytes";
-    /// The maximum number of nested calls that get their own number in the trace id of a call: ten digits.
-    TRACE_CALLS_MAX: u64 = 9_999_999_999, "calls";
-    /// The maximum length of a `tracestate` that is passed on. A longer one is dropped, like a malformed one.
-    TRACE_STATE_BYTES_MAX: usize = 512, "bytes";
 }
 
 const _: () = assert!(GATE_RESULT_BYTES_MAX <= REPLY_BYTES_MAX / 2, "an envelope adds to what a gate gave");

@@ -14,7 +14,7 @@ use crate::code::ReplyType;
 use crate::limits::{LOGGED_KEYS_MAX, LOGGED_NAME_CHARS_MAX, PANIC_BACKTRACE_BYTES_MAX, PANIC_TEXT_BYTES_MAX};
 use crate::message::{cut, one_line};
 use crate::panics::{Panic, catch_panic};
-use crate::trace::TraceId;
+use cantrip_trace::TraceId;
 
 /// The target of every line written here.
 const TARGET: &str = "cantrip::call";

@@ -20,7 +20,7 @@ use crate::builder::{Reply, ReplyBuilder};
 use crate::code::{AnyCode, Code, ReplyType};
 use crate::envelope::status;
 use crate::guard::{Call, Guard, GuardedReply};
-use crate::trace::TraceId;
+use cantrip_trace::TraceId;
 
 /// A wrapper whose clock stays at the epoch.
 pub fn guard() -> Guard {

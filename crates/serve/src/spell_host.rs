@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip_service::cantrip::loom::{Actor, Journal, RunKind};
-use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes, current_context, with_context};
+use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, Runtime};
 use cantrip_service::contracts::Predictor;
 use cantrip_service::{CastRequest, ForkRequest, Service};
@@ -334,7 +334,7 @@ impl SpellHost {
             reply
         };
         // The caller is the parent in the trace, although the task is detached.
-        let mut task = tokio::spawn(with_context(current_context(), Box::pin(task)));
+        let mut task = tokio::spawn(cantrip_trace::scope(cantrip_trace::current(), Box::pin(task)));
         tokio::select! {
             biased;
             told = begins => match told {

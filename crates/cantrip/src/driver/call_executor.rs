@@ -7,9 +7,7 @@ use cantrip_circle::gate::{
 };
 use cantrip_loom::{CallId, Caller};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
-use cantrip_reply::{
-    Call, Guard, GuardedReply, Refusal, ReplyDraft, Success, Trace, codes, refusal_text, with_propagation,
-};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, ReplyDraft, Success, Trace, codes, refusal_text};
 use futures_util::FutureExt;
 use serde_json::Value;
 use tracing::Instrument;
@@ -39,7 +37,8 @@ impl CallExecutor<'_> {
             Some(_) | None => self.scope.gate(self.runtime, &work.gate, &work.identity, work.arguments()),
         };
         let worked = self.execute_task(work, stop).instrument(scope.span());
-        let worked = with_propagation(scope.context().cloned(), self.runtime.traced_hosts(), worked).await;
+        let worked =
+            cantrip_trace::scope_with_hosts(scope.context().cloned(), self.runtime.traced_hosts(), worked).await;
         scope.record_settled(self.runtime, &worked.reply, worked.cost, &worked.result);
         worked
     }

@@ -8,7 +8,7 @@ use cantrip_crystal::{
     RetryDecision, ToolChoice,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
-use cantrip_reply::{ReplyType, with_propagation};
+use cantrip_reply::ReplyType;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -87,7 +87,7 @@ impl EntityDriver {
         let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &heard).instrument(chat.span());
         let answered = tokio::select! { biased;
-            answered = with_propagation(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
+            answered = cantrip_trace::scope_with_hosts(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
             // The usage of a dropped request cannot be known; the held tokens are released.
             _ = self.halting.wait_halted() => {
                 chat.abandon(&self.run.runtime);
@@ -186,7 +186,7 @@ impl EntityDriver {
         let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &NullSink).instrument(chat.span());
         let answered = tokio::select! { biased;
-            answered = with_propagation(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
+            answered = cantrip_trace::scope_with_hosts(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
             _ = self.halting.wait_halted() => {
                 chat.abandon(&self.run.runtime);
                 return Some(Input::Interrupted);

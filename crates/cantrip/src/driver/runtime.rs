@@ -15,8 +15,9 @@ use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{
     Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter, Turn, WorkerId,
 };
-use cantrip_reply::{Guard, Refusal, TracedHosts, codes};
+use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_spend::AuthorizationRef;
+use cantrip_trace::TracedHosts;
 
 use super::sandbox::SnapshotBase;
 use super::{HaltSignal, IdleSandboxes, RunObserver};

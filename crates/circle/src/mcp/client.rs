@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cantrip_reply::{Refusal, codes, context_for_host, context_for_process};
+use cantrip_reply::{Refusal, codes};
 use http::{HeaderName, HeaderValue};
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -261,9 +261,9 @@ impl ServerClient {
     /// its host is allowed to see it.
     fn trace(&self) -> Option<RequestMetaObject> {
         let trace = match &self.server.transport {
-            ServerTransport::Program { .. } => context_for_process(),
+            ServerTransport::Program { .. } => cantrip_trace::header_for_process(),
             ServerTransport::Address { url, .. } => {
-                url.parse::<reqwest::Url>().ok().and_then(|url| context_for_host(url.host_str()?))
+                url.parse::<reqwest::Url>().ok().and_then(|url| cantrip_trace::header_for(url.host_str()?))
             }
         }?;
         let mut meta = RequestMetaObject::default();

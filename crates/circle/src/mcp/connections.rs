@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use cantrip_reply::{Refusal, codes, inherit_context};
+use cantrip_reply::{Refusal, codes};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::client::{ServerClient, ServerTools};
@@ -129,7 +129,7 @@ pub(super) async fn run_on_runtime<T: Send + 'static>(
             self.0.abort();
         }
     }
-    let working = runtime().spawn(inherit_context(work));
+    let working = runtime().spawn(cantrip_trace::inherit(work));
     let _ends = Ends(working.abort_handle());
     match working.await {
         Ok(worked) => worked,

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cantrip::telemetry::SPANS;
-use cantrip_reply::TraceContext;
+use cantrip_trace::TraceContext;
 use opentelemetry::trace::{
     SpanBuilder, SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer, TracerProvider,
 };

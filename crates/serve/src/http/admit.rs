@@ -14,7 +14,8 @@ use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHEN
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use cantrip_service::cantrip::reply::{Refusal, TraceContext, codes, with_context};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_trace::TraceContext;
 use futures_util::FutureExt;
 
 use super::HttpServer;
@@ -43,7 +44,7 @@ async fn no_method(State(http): State<HttpServer>, request: Request) -> Answer {
 
 async fn admit(State(http): State<HttpServer>, request: Request, next: Next) -> Response<Body> {
     let context = parent_trace(request.headers());
-    with_context(context, Box::pin(handle_request(http, request, next))).await
+    cantrip_trace::scope(context, Box::pin(handle_request(http, request, next))).await
 }
 
 /// Returns the span of another system that sent the request, if its headers name one.

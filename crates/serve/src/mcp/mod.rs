@@ -20,9 +20,8 @@ use std::io;
 use axum::http::request::Parts;
 use cantrip_service::Service;
 use cantrip_service::cantrip::loom::Actor;
-use cantrip_service::cantrip::reply::{
-    Call, Envelope, GuardedReply, Refusal, TraceContext, codes, refusal_text, with_context,
-};
+use cantrip_service::cantrip::reply::{Call, Envelope, GuardedReply, Refusal, codes, refusal_text};
+use cantrip_trace::TraceContext;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
@@ -136,7 +135,9 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let caller = self.caller_of(context);
-        match with_context(caller.trace.clone(), Box::pin(self.dispatch_tool(name, request, context, &caller))).await {
+        match cantrip_trace::scope(caller.trace.clone(), Box::pin(self.dispatch_tool(name, request, context, &caller)))
+            .await
+        {
             Ok(response) => response,
             Err(refusal) => tool_result(self.refusal_reply(&caller, name.as_str(), refusal).await).into(),
         }

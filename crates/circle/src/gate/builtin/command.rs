@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cantrip_canon::json;
-use cantrip_reply::{Refusal, ReplyDraft, Success, codes, context_for_process};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -113,7 +113,7 @@ impl Command {
         if let Some(key) = &call.idempotency_key {
             process.environment.push((KEY_VARIABLE.to_owned(), key.clone()));
         }
-        if let Some(trace) = context_for_process() {
+        if let Some(trace) = cantrip_trace::header_for_process() {
             process.environment.push(("TRACEPARENT".to_owned(), trace.traceparent()));
             let state = trace.state().map(|state| ("TRACESTATE".to_owned(), state.to_owned()));
             process.environment.extend(state);

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use cantrip_reply::{Refusal, ReplyDraft, Success, codes, context_for_host};
+use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, Url, redirect};
 use schemars::JsonSchema;
@@ -202,7 +202,7 @@ impl Fetch {
             .build()
             .map_err(|error| unreachable(url, &error))?;
         let mut headers = headers.clone();
-        if let Some(trace) = context_for_host(host(url)) {
+        if let Some(trace) = cantrip_trace::header_for(host(url)) {
             let state = trace.state().map(str::to_owned);
             for (name, text) in [("traceparent", Some(trace.traceparent())), ("tracestate", state)] {
                 if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {

@@ -14,7 +14,7 @@ use crate::trace::{HEX_DIGITS, TraceId};
 /// A position in a trace: the trace id, the span, the sampling flag and the vendors' data.
 ///
 /// ```
-/// # use cantrip_reply::TraceContext;
+/// # use cantrip_trace::TraceContext;
 /// let header = "00-0198f3c27d1e7a40b6c2f0d4a1e95b33-00f067aa0ba902b7-01";
 /// let context = TraceContext::parse(header, Some("vendor=1")).unwrap();
 /// assert_eq!(context.traceparent(), header);

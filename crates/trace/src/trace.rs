@@ -17,7 +17,7 @@ use crate::limits::TRACE_CALLS_MAX;
 /// The id of one call: `^[0-9a-f]{32}(\.[1-9][0-9]{0,9})?$`.
 ///
 /// ```
-/// # use cantrip_reply::TraceId;
+/// # use cantrip_trace::TraceId;
 /// let id: TraceId = "0198f3c27d1e7a40b6c2f0d4a1e95b33.12".parse().unwrap();
 /// assert_eq!(id.root().to_string(), "0198f3c27d1e7a40b6c2f0d4a1e95b33");
 /// assert!("0198F3C27D1E7A40B6C2F0D4A1E95B33".parse::<TraceId>().is_err());
@@ -54,7 +54,7 @@ impl TraceId {
     /// says to ignore.
     ///
     /// ```
-    /// # use cantrip_reply::TraceId;
+    /// # use cantrip_trace::TraceId;
     /// let header = "00-0198f3c27d1e7a40b6c2f0d4a1e95b33-00f067aa0ba902b7-01";
     /// assert_eq!(TraceId::from_traceparent(header).unwrap().to_string(), "0198f3c27d1e7a40b6c2f0d4a1e95b33");
     /// assert_eq!(TraceId::from_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
@@ -121,17 +121,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    pub(crate) fn root(id: TraceId) -> Self {
+    pub fn root(id: TraceId) -> Self {
         Self { id: id.root(), inner_calls: Arc::default(), parent_context: None }
     }
 
     /// The trace of a call that a span of another system requested.
-    pub(crate) fn from_context(context: TraceContext) -> Self {
+    pub fn from_context(context: TraceContext) -> Self {
         Self { parent_context: Some(Arc::new(context.clone())), ..Self::root(context.trace_id()) }
     }
 
     /// The trace of the next call inside. Calls at any depth share one sequence: the grammar has only one level.
-    pub(crate) fn next(&self) -> Self {
+    pub fn next(&self) -> Self {
         let number = self.inner_calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let id = TraceId { bits: self.id.bits, call: number.min(TRACE_CALLS_MAX) };
         Self { id, inner_calls: Arc::clone(&self.inner_calls), parent_context: self.parent_context.clone() }

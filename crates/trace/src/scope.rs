@@ -14,7 +14,7 @@ use crate::context::TraceContext;
 /// The hosts, other than this machine, that may receive the trace of a request.
 ///
 /// ```
-/// # use cantrip_reply::TracedHosts;
+/// # use cantrip_trace::TracedHosts;
 /// let hosts = TracedHosts::parse("gateway.internal, *.example.org");
 /// assert!(hosts.include("gateway.internal") && hosts.include("a.example.org"));
 /// assert!(!hosts.include("example.org") && !hosts.include("badexample.org"));
@@ -69,12 +69,12 @@ tokio::task_local! {
 // awaits, and each nested one would double that again.
 
 /// Runs the work below a span of another system: every outermost call inside belongs to that trace.
-pub fn with_context<F: Future>(context: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
+pub fn scope<F: Future>(context: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
     PLACE.scope(context.map(|context| TraceScope { context, propagate_to: None }), work)
 }
 
 /// Runs the work at this position of a trace. Requests from it carry the trace if the hosts include their target.
-pub fn with_propagation<F: Future>(
+pub fn scope_with_hosts<F: Future>(
     context: Option<TraceContext>,
     hosts: &Arc<TracedHosts>,
     work: F,
@@ -83,7 +83,7 @@ pub fn with_propagation<F: Future>(
 }
 
 /// Gives the position of this task to work that another task runs.
-pub fn inherit_context<F: Future>(work: F) -> impl Future<Output = F::Output> {
+pub fn inherit<F: Future>(work: F) -> impl Future<Output = F::Output> {
     PLACE.scope(read_scope(|place| Some(place.clone())), work)
 }
 
@@ -93,16 +93,16 @@ fn read_scope<T>(look: impl FnOnce(&TraceScope) -> Option<T>) -> Option<T> {
 }
 
 /// The span that this task runs below, if a system follows its trace.
-pub fn current_context() -> Option<TraceContext> {
+pub fn current() -> Option<TraceContext> {
     read_scope(|place| Some(place.context.clone()))
 }
 
 /// The trace context to send to this host, if it may receive one.
-pub fn context_for_host(host: &str) -> Option<TraceContext> {
+pub fn header_for(host: &str) -> Option<TraceContext> {
     read_scope(|place| place.propagate_to.as_ref()?.include(host).then(|| place.context.clone()))
 }
 
 /// The trace context to pass to a program that this task starts on this machine.
-pub fn context_for_process() -> Option<TraceContext> {
+pub fn header_for_process() -> Option<TraceContext> {
     read_scope(|place| place.propagate_to.as_ref().map(|_| place.context.clone()))
 }
