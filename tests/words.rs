@@ -22,7 +22,7 @@ const OPENINGS: &[(&str, &str)] = &[
 const READ_BY_MODELS: &[&str] = &[
     "crates/circle/src/gate/builtin/human.rs: What a person is asked.",
     "crates/circle/src/gate/builtin/loom.rs: What is to be read.",
-    "crates/circle/src/shell/gate.rs: What bash is to run: one line or many.",
+    "crates/medium-shell/src/gate.rs: What bash is to run: one line or many.",
     "crates/cantrip/tests/library.rs: Who is greeted.",
 ];
 

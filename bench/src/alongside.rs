@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 
 use cantrip::canon::Clock as _;
 use cantrip::circle::gate::builtin;
-use cantrip::circle::javascript::{self, Javascript};
-use cantrip::circle::python::{self, Python};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{
     Answer, AnswerEnd, Assembler, Charge, Compatible, Crystal, EventSink, Failure, Request, Response, Script,
@@ -29,13 +27,15 @@ use cantrip::events::Watcher;
 use cantrip::loom::{AnyLoom, Finish, Loom, MemoryLoom};
 use cantrip::stream::{Options, Processor, StreamEvent};
 use cantrip::{Call, Cantrip, CastOptions, ForkOptions, MachineClock, Runtime};
+use cantrip_medium_javascript::{Javascript, Options as Threads};
+use cantrip_medium_python::{CountingAllocator, Options as Workers, Python};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// The allocator of the binary.
 #[global_allocator]
-static ALLOCATOR: python::CountingAllocator = python::CountingAllocator;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The warm-up turns of a cast.
 const WARM_TURNS: u64 = 2;
@@ -295,13 +295,13 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
     let medium: Arc<dyn Medium> = match kind {
         MediumKind::Python => {
             let own = std::env::var_os("BENCH_CANTRIP").map(PathBuf::from).expect("BENCH_CANTRIP names the binary");
-            Arc::new(Python::start(python::Options::worker(own)).expect("it starts"))
+            Arc::new(Python::start(Workers::worker(own)).expect("it starts"))
         }
         MediumKind::Javascript
         | MediumKind::Conversation
         | MediumKind::Shell
         | MediumKind::Browser
-        | MediumKind::Human => Arc::new(Javascript::start(javascript::Options::default()).expect("it starts")),
+        | MediumKind::Human => Arc::new(Javascript::start(Threads::default()).expect("it starts")),
     };
     let cantrip = Cantrip::builder()
         .crystal(Model::new(turns, Duration::ZERO, Says::Code(kind)))

@@ -1,8 +1,8 @@
 //! An entity that stays alive: each send is a new cast of the same entity, and its variables are still there.
 
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gates};
+use cantrip_medium_javascript::{Javascript, Options};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

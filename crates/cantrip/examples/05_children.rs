@@ -1,8 +1,8 @@
 //! A text larger than any context window: it is a variable, and children read its parts concurrently.
 
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, CastOptions, Runtime, gates};
+use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,9 +1,9 @@
 //! Going back in history: read a loom, fork a thread in its middle, verify the rest by replay.
 
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::loom::{Loom, PageRequest};
 use cantrip::{Cantrip, CastOptions, ForkOptions, ReplayOutcome, Runtime, gates};
+use cantrip_medium_javascript::{Javascript, Options};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

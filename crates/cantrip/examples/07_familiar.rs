@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::{Cantrip, gate, gates};
+use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::json;
 
 /// Writes a line into the notebook.

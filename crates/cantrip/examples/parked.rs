@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use cantrip::{Cantrip, Runtime};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
 use cantrip_loom::MemoryLoom;
+use cantrip_medium_javascript::{Javascript, Options};
 
 /// A crystal that answers every request with the same program.
 struct Same;

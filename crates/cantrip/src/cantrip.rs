@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use cantrip_canon::{Hash, LoomId, Timestamp, stable_hash};
 use cantrip_circle::medium::Conversation;
-use cantrip_circle::shell::{SHELL, ShellMedium};
 use cantrip_circle::{AnyGate, Circle, CircleBuilder, DelegationGrants, Medium, MediumKind, SystemPrompt, Wards};
 use cantrip_crystal::{AnyCrystal, Crystal, Price, Profile, ProfileRow, RetryPolicy, ToolChoice};
 use cantrip_loom::{
@@ -175,21 +174,19 @@ impl Cantrip {
         self.wards().require_done_tool
     }
 
-    /// Returns true if there is a shell gate and no other medium serves the shell.
-    fn holds_shell(&self) -> bool {
-        self.0.circle.gate(SHELL).is_some() && !self.0.mediums.contains_key(&MediumKind::Shell)
-    }
-
-    /// Returns the implementation of a medium; none if it was not provided and has no default.
+    /// Returns the implementation of a medium: the one that was provided, or that of a gate; none if there is neither.
     pub fn medium(&self, kind: MediumKind) -> Option<Arc<dyn Medium>> {
         match kind {
             MediumKind::Conversation => Some(Arc::new(Conversation)),
-            MediumKind::Shell if self.holds_shell() => Some(Arc::new(ShellMedium)),
             MediumKind::Javascript
             | MediumKind::Python
             | MediumKind::Shell
             | MediumKind::Browser
-            | MediumKind::Human => self.0.mediums.get(&kind).cloned(),
+            | MediumKind::Human => {
+                let of_gates =
+                    || self.0.circle.gates().filter_map(AnyGate::medium).find(|medium| medium.kind() == kind);
+                self.0.mediums.get(&kind).cloned().or_else(of_gates)
+            }
         }
     }
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use cantrip::events::Channel;
 use cantrip::{Cancel, Cantrip, CantripBuilder, CastOptions, CastReply, Runtime};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::medium::{CallTarget, Presentation, Sandbox, SandboxOptions};
 use cantrip_circle::{Circle, Medium, MediumKind};
 use cantrip_crystal::{Crystal, Request, Response};
 use cantrip_loom::{
     Actor, AnyLoom, Event, GateCall, Loom, MemoryLoom, PageRequest, RunState, ToolMode, TruncationReason,
 };
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;

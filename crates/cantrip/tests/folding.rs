@@ -15,7 +15,6 @@ use cantrip::{Call, Cantrip, CantripBuilder, CastOptions, ForkOptions, Runtime};
 use cantrip_canon::{RunId, TurnId};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{
     Answer, Crystal, EventSink, Failure, Messages, Profile, ProfileRow, RecordedRequest, Request, Response,
     RetryPolicy, ScriptedCrystal, ScriptedError,
@@ -24,6 +23,7 @@ use cantrip_loom::{
     AnyLoom, Attempt, CallSettled, Caller, Event, FoldView, Journal, Loom, MemoryLoom, Message, Seq, Strategy, Thread,
     TruncationReason, Usage,
 };
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::TryStreamExt;

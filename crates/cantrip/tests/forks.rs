@@ -10,12 +10,12 @@ use cantrip::fold::FoldOptions;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, DivergenceKind, ForkOptions, ReplayOutcome, Runtime};
 use cantrip_canon::RunId;
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Crystal, Messages, Response, ScriptedCrystal};
 use cantrip_loom::{
     AnyLoom, Environment, Journal, Loom, MemoryLoom, Message, PageRequest, Record, RecordDraft, Seq, Step, StepId, Turn,
 };
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::TryStreamExt;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use cantrip::{Cantrip, CantripBuilder, CastOptions, Runtime};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Crystal, Request, Response};
 use cantrip_loom::{Loom, MemoryLoom, PageRequest};
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::future::join_all;

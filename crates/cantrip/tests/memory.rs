@@ -10,10 +10,10 @@ use std::sync::Arc;
 use cantrip::limits::IDLE_SANDBOXES_MAX;
 use cantrip::{Cantrip, Entity, Runtime};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::{Request, Response};
 use cantrip_loom::MemoryLoom;
+use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::json;
 use support::Acting;
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, DivergenceKind, ForkOptions, ReplayOutcome};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::medium::{BoxFuture, CallTarget, Presentation, Sandbox, SandboxOptions};
-use cantrip_circle::python::{CountingAllocator, Options, Python};
 use cantrip_circle::{Circle, DelegationGrants, Medium, MediumKind};
 use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
 use cantrip_loom::export::{Format, Redaction, export, import_journal};
 use cantrip_loom::{
     AnyLoom, Environment, GateCall, Journal, Loom, MemoryLoom, PageRequest, ToolMode, TruncationReason,
 };
+use cantrip_medium_python::{CountingAllocator, Options, Python};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use futures_util::TryStreamExt;
@@ -192,7 +192,7 @@ async fn a_context_is_a_variable_and_never_in_a_request() {
 
 #[tokio::test]
 async fn a_child_may_have_another_medium_where_its_parent_offers_it() {
-    use cantrip_circle::javascript::{Javascript, Options as Threads};
+    use cantrip_medium_javascript::{Javascript, Options as Threads};
     let runtime = memory();
     let crystal = script([
         Response::code("r = call_agent({'intent': 'add', 'medium': 'javascript', 'context': [1, 2]})\ndone(r)"),

@@ -11,7 +11,7 @@ use cantrip_reply::testing::{assert_any, guarded};
 use tempfile::TempDir;
 
 fn server() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../circle/tests/mcp/server.py")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gate-mcp/tests/server.py")
 }
 
 /// Returns a spell with the small server and further settings for it.

@@ -2,8 +2,8 @@
 
 use cantrip::{CastOptions, ForkOptions};
 use cantrip_circle::MediumKind;
-use cantrip_circle::shell::Shell;
 use cantrip_loom::{Loom, PageRequest, Settlement};
+use cantrip_medium_shell::Shell;
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};

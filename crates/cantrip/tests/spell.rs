@@ -374,7 +374,7 @@ fn the_built_in_spell_looks_around_and_asks_before_it_changes() {
     }
     assert!(cantrip.circle().gate("fetch").is_none());
     // A shell is offered only if it can be sandboxed, and never without approval.
-    let caged = cantrip_circle::shell::Shell::over(files.path()).check_available().is_ok();
+    let caged = cantrip_medium_shell::Shell::over(files.path()).check_available().is_ok();
     assert_eq!(cantrip.circle().gate("shell").is_some(), caged);
     assert_eq!(wards.require_approval.requires("shell"), caged);
 }

@@ -11,9 +11,9 @@ use cantrip::events::{Channel, Watcher};
 use cantrip::{Cantrip, CantripBuilder, CastOptions};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{Request, Response};
 use cantrip_loom::{AnyLoom, MemoryLoom};
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_stream::StreamEvent;
 use serde_json::{Value, json};
 use support::{

@@ -22,7 +22,7 @@ const KEEPER_SCRIPT: &str = "read -r _; kill -KILL 0";
 
 /// A process group that ends with this process. Dropping it kills every process of the group.
 #[derive(Debug)]
-pub(crate) struct ProcessGroup {
+pub struct ProcessGroup {
     id: Pid,
     /// The leader of the group. It is not waited for, so its process id cannot be reused while this value exists.
     _keeper: Child,
@@ -32,7 +32,7 @@ pub(crate) struct ProcessGroup {
 
 impl ProcessGroup {
     /// Starts the keeper of a new group.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", KEEPER_SCRIPT]).env_clear().current_dir("/").process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -48,13 +48,13 @@ impl ProcessGroup {
     }
 
     /// Starts a program in this group.
-    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let _guard = spawn_lock();
         command.process_group(self.id.as_raw_nonzero().get()).kill_on_drop(true).spawn()
     }
 
     /// Kills every process of the group.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         // The error of an empty group is ignored: there is nothing left to kill.
         let _ = kill_process_group(self.id, Signal::KILL);
     }
@@ -68,13 +68,13 @@ impl Drop for ProcessGroup {
 
 /// Locks out other spawns of this crate, so that their programs do not inherit a file that is open for one program
 /// only.
-pub(crate) fn spawn_lock() -> MutexGuard<'static, ()> {
+pub fn spawn_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a file in memory with these bytes, positioned at the start and sealed against changes.
-pub(crate) fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub fn sealed_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("cantrip", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;

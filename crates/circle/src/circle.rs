@@ -222,7 +222,7 @@ impl Circle {
 
     /// Returns every name that a program can call, each with the gate it means: the gates that the wards leave, the
     /// gates that they removed, and the aliases of both. The aliases are shown to no crystal.
-    pub(crate) fn callable_names(&self) -> Vec<(String, String)> {
+    pub fn callable_names(&self) -> Vec<(String, String)> {
         let gates = self.gates().map(AnyGate::name).chain(self.removed().map(|(name, _)| name));
         let mut names: Vec<(String, String)> = gates.map(|name| (name.to_owned(), name.to_owned())).collect();
         let has = |gate: &str| names.iter().any(|(name, _)| name == gate);
@@ -330,7 +330,7 @@ impl Circle {
     }
 
     /// Returns the context as the variables of a program. `is_name` returns true for a valid variable name.
-    pub(crate) fn variables(&self, context: Value, is_name: impl Fn(&str) -> bool) -> Map<String, Value> {
+    pub fn variables(&self, context: Value, is_name: impl Fn(&str) -> bool) -> Map<String, Value> {
         let mut variables = Map::new();
         if let (true, Value::Object(entries)) = (self.inner.spreads, &context) {
             let gates = self.gates().map(|gate| gate.name()).chain(self.removed().map(|(name, _)| name));

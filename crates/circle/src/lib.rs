@@ -1,30 +1,27 @@
-//! The circle: gates, wards, mediums and their sandboxes.
+//! The circle: gates, wards, capability labels and the traits of mediums.
 //!
 //! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of
 //! an entity goes through [`Circle::decide`], which refuses the call, asks for a person's approval, or returns the
 //! effect to carry out. Gates run only through the [`Permit`] that a decision contains; delegation is an effect that
-//! the loop carries out. The sandboxes of the code mediums are in [`javascript`] and [`python`], the cage of the shell
-//! in [`shell`], clients of the Model Context Protocol in [`mcp`], and the rules that map the arguments of a call in
-//! code to a gate's arguments in [`arguments`]. This crate knows no model and no store.
+//! the loop carries out. The rules that map the arguments of a call in code to a gate's arguments are in [`arguments`].
+//! Each sandbox and the client of the Model Context Protocol is a crate of its own that uses this one. This crate knows
+//! no engine, no model and no store.
 
+pub mod approved_files;
 pub mod arguments;
 pub mod batch;
+pub mod child_process;
 pub mod fence;
 pub mod gate;
-pub mod javascript;
 pub mod limits;
-pub mod mcp;
 pub mod medium;
-pub mod python;
-pub mod shell;
+pub mod program_end;
 pub mod ward;
 
-mod child_process;
 mod circle;
 mod decide;
 mod delegation;
 mod label;
-mod program_end;
 mod tool_definition;
 
 pub use circle::{Circle, CircleBuilder, CircleFault, DelegationGrants};

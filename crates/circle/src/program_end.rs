@@ -40,7 +40,7 @@ pub struct Position {
 
 impl Position {
     /// Returns the position of a byte in a text.
-    pub(crate) fn of_byte(source: &str, at: usize) -> Self {
+    pub fn of_byte(source: &str, at: usize) -> Self {
         let before = &source[..source.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
@@ -49,7 +49,8 @@ impl Position {
 }
 
 /// A limit of the medium's wards that a program reached, with its value.
-pub(crate) enum LimitMet {
+#[derive(Debug, Clone, Copy)]
+pub enum LimitMet {
     Heap(usize),
     Stack(usize),
     CpuMs(u64),
@@ -58,7 +59,7 @@ pub(crate) enum LimitMet {
 }
 
 impl LimitMet {
-    pub(crate) fn end(self, position: Option<Position>) -> ProgramEnd {
+    pub fn end(self, position: Option<Position>) -> ProgramEnd {
         let refusal = match self {
             Self::Heap(bytes) => codes::memory_limit(bytes, "heap").into(),
             Self::Stack(bytes) => codes::memory_limit(bytes, "stack").into(),
@@ -71,24 +72,19 @@ impl LimitMet {
 }
 
 /// Returns the end of a program that does not compile: no part of it ran.
-pub(crate) fn syntax_error_end(medium: MediumKind, detail: &str, position: Option<Position>) -> ProgramEnd {
+pub fn syntax_error_end(medium: MediumKind, detail: &str, position: Option<Position>) -> ProgramEnd {
     let refusal = codes::code_syntax(medium.as_str(), line(position, None), detail).into();
     ProgramEnd::Failed { refusal, position }
 }
 
 /// Returns the end of a program that exceeds the maximum length.
-pub(crate) fn too_long(bytes: usize) -> ProgramEnd {
+pub fn too_long(bytes: usize) -> ProgramEnd {
     let refusal = codes::limit("the length of the program", bytes, PROGRAM_BYTES_MAX).into();
     ProgramEnd::Failed { refusal, position: None }
 }
 
 /// Returns the end of a program that threw. `elsewhere` names the line of an earlier program that defines the function.
-pub(crate) fn exception_end(
-    name: &str,
-    message: &str,
-    position: Option<Position>,
-    elsewhere: Option<String>,
-) -> ProgramEnd {
+pub fn exception_end(name: &str, message: &str, position: Option<Position>, elsewhere: Option<String>) -> ProgramEnd {
     let error = if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") };
     ProgramEnd::Failed { refusal: codes::code_threw(error, line(position, elsewhere)).into(), position }
 }

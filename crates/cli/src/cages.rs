@@ -6,7 +6,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use cantrip::circle::shell::{self, Leftovers};
+use cantrip_medium_shell::{self as shell, Leftovers};
 
 use crate::present::{say, strip_control};
 

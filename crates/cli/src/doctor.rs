@@ -323,7 +323,7 @@ async fn run_program(
 }
 
 async fn javascript(guard: &Guard) -> Finding {
-    use cantrip::circle::javascript::{Javascript, Options};
+    use cantrip_medium_javascript::{Javascript, Options};
     let started = Javascript::start(Options::default());
     let computed = match started {
         Ok(medium) => run_program(MediumKind::Javascript, Arc::new(medium), guard).await,

@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use cantrip::circle::gate::builtin;
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{DelegationGrants, MediumKind};
 use cantrip::crystal::{Response, Script, ScriptedCrystal};
 use cantrip::loom::Loom;
 use cantrip::{Call, Cantrip, CastOptions, CastReply, ForkOptions, Runtime};
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Guard, Reply};
 use serde_json::Value;
 

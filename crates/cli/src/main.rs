@@ -63,9 +63,9 @@ mod worker;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cantrip::circle::python::CountingAllocator;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
+use cantrip_medium_python::CountingAllocator;
 use cantrip_reply::{Call, ExitStatus, Guard};
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -153,8 +153,8 @@ fn main() -> ExitCode {
     };
     let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
     let status = runtime.block_on(cantrip_trace::scope(telemetry::parent_span(), Box::pin(run(cantrip))));
-    cantrip::circle::mcp::close_all();
-    cantrip::circle::shell::close_all();
+    cantrip_gate_mcp::close_all();
+    cantrip_medium_shell::close_all();
     // A task that still waits for terminal input must not keep the process alive.
     runtime.shutdown_background();
     telemetry::end();

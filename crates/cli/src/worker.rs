@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use cantrip::circle::python::{self, Options, Python};
+use cantrip_medium_python::{Options, Python, serve};
 use cantrip_reply::{Refusal, codes};
 
 /// Run Python programs for the process that started this one (internal).
@@ -19,7 +19,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn run(&self) -> ExitCode {
-        match self.python.then(python::serve) {
+        match self.python.then(serve) {
             Some(Ok(())) => ExitCode::SUCCESS,
             Some(Err(_)) | None => ExitCode::FAILURE,
         }

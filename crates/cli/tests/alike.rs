@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::StopReason;
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::loom::{AnyLoom, Jsonl};
 use cantrip::spell::{BuildContext, Spell};
 use cantrip::{CastOptions, Runtime};
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
 use rmcp::model::ProtocolVersion;
 use rustix::process::Signal;

@@ -367,7 +367,7 @@ fn the_token_of_a_server_is_a_secret_of_the_process() {
 fn the_environment_that_a_server_of_tools_is_given_is_secret_where_it_comes_back() {
     const SECRET: &str = "planted-server-secret-77";
     let folder = Folder::new();
-    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../circle/tests/mcp/server.py");
+    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gate-mcp/tests/server.py");
     folder.write(
         "small.toml",
         &format!(

@@ -1,10 +1,10 @@
 //! Python in worker processes: a program that the interpreter cannot stop ends its worker, and nothing else.
 
-#[path = "../../circle/tests/python_support/mod.rs"]
+#[path = "../../medium-python/tests/support/mod.rs"]
 mod python_support;
 
 use cantrip_circle::medium::{Answer, FinishedProgram, Program, ProgramEvent, SandboxError};
-use cantrip_circle::python::{Options, Python, StartError};
+use cantrip_medium_python::{Options, Python, StartError};
 use cantrip_reply::{Refusal, codes};
 use python_support::{World, at};
 use serde_json::{Value, json};

@@ -32,7 +32,7 @@ fn until(condition: impl Fn() -> bool) {
 
 fn folder() -> Folder {
     let folder = Folder::new();
-    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../circle/tests/mcp/server.py");
+    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gate-mcp/tests/server.py");
     let spell = format!(
         "name = \"small\"\ncrystal = \"scripted/small.yaml\"\n[gates.small]\nmcp = [\"python3\", \"{}\"]\n\
          environment = {{ GIVEN = \"${{SMALL_KEY}}\" }}\nlabels = []\ntools = [\"add\", \"complain\"]\n[wards]\nmax_turns = 5\n",

@@ -12,7 +12,6 @@ use std::time::Duration;
 use cantrip::canon::json::{canonical, to_value};
 use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId};
 use cantrip::circle::Medium;
-use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{
     Actor, AppendOutcome, Body, Contracts, Ending, Error, Event, Journal, Loom, RecordDraft, RecordedError, RunFailed,
@@ -32,6 +31,7 @@ use cantrip_contract::{
     Artifact, CanaryScope, CompiledId, ContractRow, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose,
     ReceiptDraft, ReceiptId, Rendered, RolloutSide, Signature, SignatureId, Status, Strategy,
 };
+use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::{Value, json};
 
 use crate::history::history;

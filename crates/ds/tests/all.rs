@@ -4,7 +4,7 @@
 
 /// The allocator counts the memory of the Python interpreters in this process.
 #[global_allocator]
-static ALLOCATOR: cantrip::circle::python::CountingAllocator = cantrip::circle::python::CountingAllocator;
+static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_python::CountingAllocator;
 
 mod approval;
 mod catalog;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use cantrip::canon::{IdSource, Timestamp};
 use cantrip::circle::Medium;
-use cantrip::circle::python::{Options, Python};
 use cantrip::crystal::{AnyCrystal, Response};
 use cantrip::loom::{AnyLoom, Contracts, Loom, MemoryLoom, Message, PageRequest, ReceiptFilter};
 use cantrip::reply::Refusal;
@@ -14,6 +13,7 @@ use cantrip_contract::{
     SignatureId, SignatureOrigin, Status, Strategy,
 };
 use cantrip_ds::{CrystalSource, PredictOptions, Predictor, TraceArchive, verify};
+use cantrip_medium_python::{Options, Python};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};

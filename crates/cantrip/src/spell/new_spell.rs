@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cantrip_circle::shell::Shell;
+use cantrip_medium_shell::Shell;
 use cantrip_reply::{Refusal, codes};
 
 use super::read::name_fault;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use cantrip_circle::shell::SHELL;
 use cantrip_circle::{MediumKind, Wards};
 use cantrip_crystal::tree::NodeValue;
 use cantrip_crystal::{Effort, ModelName, ProfileRow, RetryPolicy, Sampling, ToolChoice};
 use cantrip_loom::Strategy;
+use cantrip_medium_shell::SHELL;
 use serde_json::{Value, json};
 use url::Url;
 

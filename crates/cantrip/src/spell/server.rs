@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cantrip_circle::mcp::{Connection, Server};
 use cantrip_circle::{AnyGate, Label, Labels};
 use cantrip_crystal::tree::NodeValue;
+use cantrip_gate_mcp::{Connection, Server};
 use serde_json::{Map, Value, json};
 use url::Url;
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cantrip_circle::AnyGate;
-use cantrip_circle::shell::{Bounds, Shell};
+use cantrip_circle::ward::ShellBounds;
+use cantrip_medium_shell::Shell;
 use cantrip_reply::Refusal;
 use serde_json::{Map, Value, json};
 
@@ -96,8 +97,8 @@ impl ShellSpell {
 
     /// Creates the gate over the spell's folder; refused if no sandbox can be created.
     pub(super) fn gate(&self, folder: &Path, spells: Vec<PathBuf>) -> Result<AnyGate, Refusal> {
-        let given = Bounds::default();
-        let bounds = Bounds {
+        let given = ShellBounds::default();
+        let bounds = ShellBounds {
             memory_bytes: self.memory.unwrap_or(given.memory_bytes),
             cpu: self.cpu.unwrap_or(given.cpu),
             wall: self.wall.unwrap_or(given.wall),

@@ -127,7 +127,7 @@ where
 }
 
 /// Returns the schema of an argument type, without the parts that only documents need.
-pub(crate) fn parameters<A: JsonSchema>() -> Value {
+pub fn parameters<A: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.meta_schema = None);
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<A>();
     schema.remove("title");
@@ -221,7 +221,7 @@ where
 
 /// Deserializes arguments that already match the schema. If the type requires more than its schema, the caller gets a
 /// schema fault.
-pub(crate) fn parse_arguments<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
+pub fn parse_arguments<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments))
         .map_err(|fault| codes::schema(format!("arguments of {gate}"), "", fault.to_string()).into())
 }

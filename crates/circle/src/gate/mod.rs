@@ -8,7 +8,7 @@
 
 pub mod builtin;
 mod call;
-pub(crate) mod function;
+mod function;
 mod progress;
 pub(crate) mod run;
 mod schema;
@@ -26,7 +26,9 @@ use cantrip_reply::{Refusal, ReplyDraft, Success};
 use serde_json::{Map, Value};
 
 pub use call::{Call, Effects, Identity, RecordedEffects};
-pub use function::{FunctionGate, IntoGateResult, NoArguments, gate, gate_with_call, outcome};
+pub use function::{
+    FunctionGate, IntoGateResult, NoArguments, gate, gate_with_call, outcome, parameters, parse_arguments,
+};
 pub use progress::{Progress, ProgressListener};
 pub use run::{GateOutcome, StopReason, StopSignal, Stopper, refuse};
 pub use schema::{Schema, SchemaFault, Violation};
@@ -35,7 +37,7 @@ pub use settlement::{CORRELATION, Settlement, UnknownCharge};
 pub use spec::{GateSpec, Purity};
 
 use crate::ward::ResourceAccess;
-use crate::{Label, Labels};
+use crate::{Label, Labels, Medium};
 
 /// A tool: an entity's way to act outside its circle.
 ///
@@ -66,6 +68,11 @@ pub trait Gate: Send + Sync + 'static {
         None
     }
 
+    /// Returns the medium that a circle with this gate can have without further settings.
+    fn medium(&self) -> Option<Arc<dyn Medium>> {
+        None
+    }
+
     /// Executes the call. The first refusal is the reply.
     fn call(&self, call: Call) -> impl Future<Output = Result<ReplyDraft<Success>, Refusal>> + Send;
 }
@@ -86,6 +93,7 @@ trait Erased: Send + Sync {
     fn resource_accesses(&self, arguments: &Map<String, Value>) -> Vec<ResourceAccess>;
     fn protected_change(&self, arguments: &Map<String, Value>) -> Option<ProtectedChange>;
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money>;
+    fn medium(&self) -> Option<Arc<dyn Medium>>;
     fn call(&self, call: Call) -> Answering<'_>;
 }
 
@@ -100,6 +108,10 @@ impl<G: Gate> Erased for G {
 
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
         Gate::worst_cost(self, arguments)
+    }
+
+    fn medium(&self) -> Option<Arc<dyn Medium>> {
+        Gate::medium(self)
     }
 
     fn call(&self, call: Call) -> Answering<'_> {
@@ -202,6 +214,11 @@ impl AnyGate {
     /// Returns the reason why a person has to approve a call with these arguments, whatever the wards say.
     pub fn protected_change(&self, arguments: &Map<String, Value>) -> Option<ProtectedChange> {
         self.gate.protected_change(arguments)
+    }
+
+    /// Returns the medium that a circle with this gate can have without further settings.
+    pub fn medium(&self) -> Option<Arc<dyn Medium>> {
+        self.gate.medium()
     }
 
     /// Returns the maximum cost of a call with these arguments.

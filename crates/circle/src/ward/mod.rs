@@ -7,6 +7,7 @@
 
 mod parse;
 mod restrict;
+mod shell;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use serde_json::{Map, Value, json};
 pub use parse::{WardFault, WardRule};
 pub(crate) use restrict::host_fits;
 pub use restrict::{ResourceAccess, Restriction};
+pub use shell::ShellBounds;
 
-use crate::shell::Bounds;
 use crate::{MediumKind, limits};
 
 /// The wards of a circle, one value of each kind. Without declarations the set is empty.
@@ -122,7 +123,7 @@ impl MediumLimits {
     /// Returns the limits with the defaults filled in: the bounds that a child must not exceed.
     fn effective(&self, medium: MediumKind) -> Self {
         if medium == MediumKind::Shell {
-            let Bounds { memory_bytes, cpu, wall, output_bytes, .. } = Bounds::default().within(self);
+            let ShellBounds { memory_bytes, cpu, wall, output_bytes, .. } = ShellBounds::default().within(self);
             let (memory_bytes, output_bytes) = (Some(memory_bytes), Some(output_bytes));
             return Self {
                 memory_bytes,

@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{Clock, IdSource};
-use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::tree::Issue;
 use cantrip_loom::{AnyLoom, Jsonl, MemoryLoom};
+use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Call, Guard, Invalid, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
 use tracing::level_filters::LevelFilter;

@@ -18,8 +18,10 @@ pub use context::context;
 pub use done::done;
 pub use echo::echo;
 pub use fetch::{Endpoint, EndpointFault, Fetch, Resolver, SystemResolver};
-pub use files::{FileState, Root, RootFault, edit, list, read, resulting_content, search, target_path, write};
-pub(crate) use files::{fold_case, is_hidden, protection_reason};
+pub use files::{
+    FileState, Root, RootFault, edit, fold_case, is_hidden, list, protection_reason, read, resulting_content, search,
+    target_path, write,
+};
 pub use human::{AskError, Human, Question, ask_human};
 pub use loom::{OwnThread, ThreadQuery, ThreadReadError, TurnName, loom};
 pub use predict::predict;

@@ -13,7 +13,7 @@ mod write;
 
 pub use edit::edit;
 pub use list::list;
-pub(crate) use path::{fold_case, is_hidden, protection_reason};
+pub use path::{fold_case, is_hidden, protection_reason};
 pub use read::read;
 pub use restore::{FileState, resulting_content, target_path};
 pub use root::{Root, RootFault};

@@ -20,7 +20,7 @@ pub(super) fn normalize(written: &str) -> Option<Vec<&str>> {
 
 /// Returns true for names that no file gate shows or accesses, in any folder: keys, the files of the git repository (a
 /// hook there is a program that the next person runs) and the store.
-pub(crate) fn is_hidden(name: &str) -> bool {
+pub fn is_hidden(name: &str) -> bool {
     let name = fold_case(name);
     match name.strip_prefix(".env") {
         Some("") => true,
@@ -32,7 +32,7 @@ pub(crate) fn is_hidden(name: &str) -> bool {
 
 /// Returns the reason why writing a file influences later casts, judged by its path alone; none if it does not. Such a
 /// file may be read, and a person has to approve writing it.
-pub(crate) fn protection_reason(parts: &[&str]) -> Option<&'static str> {
+pub fn protection_reason(parts: &[&str]) -> Option<&'static str> {
     let (name, above) = parts.split_last()?;
     let name = fold_case(name);
     let is_spell = [".toml", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending));
@@ -48,7 +48,7 @@ pub(crate) fn protection_reason(parts: &[&str]) -> Option<&'static str> {
 
 /// Folds a name as a case-insensitive file system compares it. Some of these file systems also ignore invisible
 /// characters, and dots and spaces at the end.
-pub(crate) fn fold_case(name: &str) -> String {
+pub fn fold_case(name: &str) -> String {
     let ignored = |letter: &char| matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let letters = name.trim_end_matches(['.', ' ']).chars().filter(|letter| !ignored(letter));
     // Convert to upper case first: several lower-case letters can share one upper-case letter.

@@ -21,9 +21,9 @@ use serde_json::json;
 use super::operation::{FileOperation, OperationContext, gate};
 use super::read::bytes;
 use super::root::{FileAccess, PathResolver, ResolvedPath, Root};
+use crate::approved_files;
 use crate::gate::{AnyGate, Effects, Purity};
 use crate::limits::FILE_BYTES_MAX;
-use crate::shell::quarantine::note_approved;
 
 /// Makes a gate that writes text files below `root`. It creates no folders.
 pub fn write(root: Option<Root>) -> AnyGate {
@@ -105,7 +105,7 @@ pub(super) fn replace(
     let parts: Vec<&str> = located.real.split('/').collect();
     if seeking.root.protection_reason(&parts).is_some() {
         // The write came this far only because a person approved it.
-        note_approved(located.parent.as_fd(), name);
+        approved_files::note(located.parent.as_fd(), name);
     }
     let reference = body.as_ref().map(Body::reference);
     let change = FileChange { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };

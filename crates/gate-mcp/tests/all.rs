@@ -1,0 +1,8 @@
+//! The tests of MCP servers as gates in one binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+#[path = "../../circle/tests/gates/mod.rs"]
+mod gates;
+mod reference;
+mod servers;
