@@ -80,7 +80,7 @@ impl Call {
     }
 
     /// Returns the call with another system prompt, for a child; none removes the prompt.
-    pub(crate) fn with_prompt(&self, prompt: Option<String>) -> Self {
+    pub fn with_prompt(&self, prompt: Option<String>) -> Self {
         Self { system_prompt: prompt.filter(|prompt| !prompt.is_empty()), ..self.clone() }
     }
 

@@ -4,6 +4,7 @@
 //! times in parallel. It has no setters: its id is derived from the hash of its content, and every thread in the loom
 //! names that id. If a cantrip could change, the records of its threads would be wrong.
 
+mod command_verifier;
 mod fault;
 mod verify;
 
@@ -21,6 +22,7 @@ use cantrip_loom::{
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+pub use command_verifier::CommandVerifier;
 pub use fault::{CantripFault, CantripFaults};
 pub use verify::{AnyVerifier, Verdict, Verifier};
 

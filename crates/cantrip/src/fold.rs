@@ -76,7 +76,8 @@ impl FoldOptions {
         Self { strategy, ..self }
     }
 
-    pub(crate) fn faults(&self) -> Vec<CantripFault> {
+    /// Returns every value that no fold could work with.
+    pub fn faults(&self) -> Vec<CantripFault> {
         let soon =
             self.trigger_after_turns.filter(|turns| *turns < 2).map(|turns| CantripFault::FoldsTooSoon { turns });
         let within = self.window_share > 0.0 && self.window_share <= 1.0;

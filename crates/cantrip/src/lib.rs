@@ -18,19 +18,21 @@ mod lineage;
 pub mod list;
 mod live;
 mod machine;
+mod own_thread;
 pub mod parked;
 pub mod policy;
 mod predict;
 mod replay;
 mod resume;
 mod script_position;
-pub mod spell;
 pub mod telemetry;
 mod touched_labels;
 
 pub use approvals::{HumanDecision, PendingApproval};
 pub use call::Call;
-pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CantripFault, CantripFaults, Verdict, Verifier, loom_id_for};
+pub use cantrip::{
+    AnyVerifier, Cantrip, CantripBuilder, CantripFault, CantripFaults, CommandVerifier, Verdict, Verifier, loom_id_for,
+};
 pub use denial::policy_denial;
 pub use driver::{
     CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime, store_refusal,
@@ -40,6 +42,7 @@ pub use episode::{AnswerFault, Cancel, CastReply};
 pub use fork::{ContinueOptions, ForkOptions};
 pub use funds::{Funds, OwnerError, owner_of};
 pub use live::{LiveCast, UpsertStream};
+pub use own_thread::OwnThreadReader;
 pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
 
 /// Creates a gate from a function: the schema comes from its arguments, the description from its doc comment.

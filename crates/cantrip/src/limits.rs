@@ -1,8 +1,6 @@
 //! The bounds of this crate.
 
 cantrip_canon::limits! {
-    /// The maximum number of TOML files in a spell's folder that are checked for being spells.
-    SPELLS_BESIDE_MAX: usize = 256, "files";
     /// The maximum size of a quoted text, in a fold, in a cast's summary or in the list of the gate `loom`.
     SAID_BYTES_MAX: usize = 240, "bytes";
     /// The maximum number of consecutive texts that were cut off at the token limit of an answer. The cast ends with
@@ -34,14 +32,6 @@ cantrip_canon::limits! {
     SUMMARY_READ_TOKENS_MIN: u64 = 500, "tokens";
     /// The part of a window that stays free for the fold itself, or a tenth of the window if that is more.
     FOLD_HEAD_ROOM_TOKENS: u64 = 2_500, "tokens";
-    /// The minimum window that a spell may set for its crystal.
-    WINDOW_TOKENS_MIN: u64 = 4_000, "tokens";
-    /// The maximum of `bytes_per_token` in a spell.
-    BYTES_PER_TOKEN_MAX: u32 = 16, "bytes";
-    /// The maximum size of a spell, and of each file that it names.
-    SPELL_BYTES_MAX: usize = 1 << 20, "bytes";
-    /// The default maximum number of turns of a cast, if its spell sets no limit.
-    SPELL_TURNS: u64 = 50, "turns";
     /// The maximum number of turns that the gate `loom` lists in one reply.
     OWN_TURNS_LISTED_MAX: usize = 100, "turns";
     /// The maximum size that is kept of each output of a verifier program.

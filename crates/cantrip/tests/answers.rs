@@ -281,7 +281,7 @@ async fn children_have_neither_schema_nor_verifier() {
 #[tokio::test]
 async fn a_program_that_looks_at_answers_is_bounded_in_time_and_words() {
     use cantrip::AnyVerifier;
-    use cantrip::spell::CommandVerifier;
+    use cantrip::CommandVerifier;
     let folder = tempfile::tempdir().unwrap();
     let verifier = |code: &str| {
         let arguments = vec!["-c".to_owned(), code.to_owned()];

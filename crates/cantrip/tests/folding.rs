@@ -7,10 +7,10 @@ use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cantrip::OwnThreadReader;
 use cantrip::events::Channel;
 use cantrip::fold::FoldOptions;
 use cantrip::list::MessageList;
-use cantrip::spell::OwnThreadReader;
 use cantrip::{Call, Cantrip, CantripBuilder, CastOptions, ForkOptions, Runtime};
 use cantrip_canon::{RunId, TurnId};
 use cantrip_circle::MediumKind;

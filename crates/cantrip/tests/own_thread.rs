@@ -1,6 +1,6 @@
 //! The gate `loom`: an entity reads its own turns, and no others.
 
-use cantrip::spell::OwnThreadReader;
+use cantrip::OwnThreadReader;
 use cantrip_canon::TurnId;
 use cantrip_circle::gate::Identity;
 use cantrip_circle::gate::builtin::{OwnThread, ThreadQuery, ThreadReadError, TurnName};

@@ -6,9 +6,9 @@ mod support;
 
 use std::sync::{Arc, LazyLock};
 
+use cantrip::OwnThreadReader;
 use cantrip::Verdict;
 use cantrip::fold::FoldOptions;
-use cantrip::spell::OwnThreadReader;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, ForkOptions};
 use cantrip_circle::gate::builtin;
 use cantrip_circle::{DelegationGrants, MediumKind};

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use cantrip::canon::RunId;
 use cantrip::circle::gate::builtin::{Human, Question, resulting_content, target_path};
 use cantrip::loom::Actor;
-use cantrip::spell::{GateKind, Spell};
 use cantrip::{CastReply, HumanDecision, PendingApproval};
 use cantrip_service::Service;
+use cantrip_spell::{GateKind, Spell};
 use serde_json::Value;
 use similar::TextDiff;
 

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use cantrip::canon::Money;
 use cantrip::loom::Ending;
-use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::{CastRequest, Service};
+use cantrip_spell::Spell;
 use serde_json::Value;
 
 use crate::approve::{self, Approvals};

@@ -10,9 +10,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
-use cantrip::limits::WINDOW_TOKENS_MIN;
 use cantrip_ds::TraceArchive;
 use cantrip_reply::{Refusal, codes};
+use cantrip_spell::limits::WINDOW_TOKENS_MIN;
 use serde_json::{Map, json};
 use toml::{Table, Value};
 use url::Url;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use cantrip::Cantrip;
 use cantrip::circle::medium::Presentation;
-use cantrip::spell::Spell;
+use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
 use crate::present::{BOLD, DIM, strip_control};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use cantrip::crystal::{Access, NameFault, NamedEndpoint, Price, ProfileRow, Wire, endpoint_name_fault};
-use cantrip::limits::WINDOW_TOKENS_MIN;
 use cantrip_reply::{Refusal, codes};
+use cantrip_spell::limits::WINDOW_TOKENS_MIN;
 use toml::{Table, Value};
 use url::Url;
 

@@ -97,6 +97,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("gate-mcp", cantrip_gate_mcp::limits::ALL),
     ("store", cantrip_store::limits::ALL),
     ("cantrip", cantrip::limits::ALL),
+    ("spell", cantrip_spell::limits::ALL),
     ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("serve", cantrip_serve::limits::ALL),

@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use cantrip::spell;
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
+use cantrip_spell as spell;
 use serde_json::json;
 
 /// Create a new spell from a template, with a scripted model that answers until you name a real one.

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use cantrip::canon::EntityId;
 use cantrip::loom::{AnyLoom, CantripId, EntityView, Loom, Origin, RootView, RunKind};
-use cantrip::spell::Spell;
 use cantrip::{Cantrip, Runtime, loom_id_for, store_refusal};
 use cantrip_reply::{Refusal, codes};
+use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
 use crate::predict;

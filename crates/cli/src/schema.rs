@@ -1,7 +1,7 @@
 //! `cantrip schema`: the JSON Schemas of files, for editors and machines.
 
-use cantrip::spell;
 use cantrip_reply::{Reply, ReplyBuilder, codes};
+use cantrip_spell as spell;
 use serde_json::{Value, json};
 
 use crate::config;

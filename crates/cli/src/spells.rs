@@ -9,9 +9,9 @@ use cantrip::circle::gate::{AnyGate, builtin};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, ScriptedCrystal};
 use cantrip::loom::{AnyLoom, MemoryLoom};
-use cantrip::spell::{BuildContext, Spell, default_spell};
 use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Refusal, codes};
+use cantrip_spell::{BuildContext, Spell, default_spell};
 use serde_json::{Value, json};
 use url::Url;
 

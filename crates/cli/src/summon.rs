@@ -15,10 +15,10 @@ use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Ending, Journal, Loom, RunState, Turn};
-use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, store_refusal};
 use cantrip_reply::{Call, ExitStatus, Guard, GuardedReply, Refusal, codes};
 use cantrip_service::{CastRequest, ForkRequest, Service};
+use cantrip_spell::Spell;
 use serde_json::json;
 
 use crate::approve::{self, Approvals};

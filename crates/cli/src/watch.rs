@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::events::{CallProgress, Channel, RetryNotice, Watcher};
 use cantrip::loom::{CostTotal, Ending, Outcome};
-use cantrip::spell::{GateKind, Spell};
 use cantrip::stream::{Gradient, Options, StreamEvent, Timers};
 use cantrip::{Cancel, CastReply, Runtime, UpsertStream};
 use cantrip_reply::Guard;
+use cantrip_spell::{GateKind, Spell};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver};
 

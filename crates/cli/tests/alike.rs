@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::StopReason;
 use cantrip::loom::{AnyLoom, Jsonl};
-use cantrip::spell::{BuildContext, Spell};
 use cantrip::{CastOptions, Runtime};
 use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
+use cantrip_spell::{BuildContext, Spell};
 use rmcp::model::ProtocolVersion;
 use rustix::process::Signal;
 use serde_json::{Value, json};

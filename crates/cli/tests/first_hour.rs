@@ -195,7 +195,7 @@ fn the_built_in_spell_works_from_the_root_of_the_repository() {
 fn shapes_and_completions_are_printed() {
     let folder = Folder::new();
     let spell: Value = serde_json::from_slice(&folder.run(&["schema", "spell"]).stdout).expect("JSON");
-    assert_eq!(spell, cantrip::spell::schema());
+    assert_eq!(spell, cantrip_spell::schema());
     let told = folder.envelope(&["schema", "config"], codes::OK.any());
     assert!(told["data"]["schema"]["properties"]["crystal"].is_object(), "{told}");
     folder.envelope(&["schema", "spell", "--markdown"], codes::CONFIG_INVALID.any());

@@ -22,8 +22,8 @@ use cantrip::loom::{
     RecordValue, Seq, Utterance,
 };
 use cantrip::reply::{Refusal, codes};
-use cantrip::spell::{GateKind, Spell};
 use cantrip::store_refusal;
+use cantrip_spell::{GateKind, Spell};
 use futures_util::StreamExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

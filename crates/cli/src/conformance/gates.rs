@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cantrip::spell::OwnThreadReader;
+use cantrip::OwnThreadReader;
 use cantrip_circle::gate::builtin::{self, Fetch, Root};
 use cantrip_circle::gate::{Call, GateSpec};
 use cantrip_circle::{AnyGate, Gate};

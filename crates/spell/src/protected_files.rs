@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use cantrip_crystal::ModelName;
 
-use super::{InlineOrFile, Spell};
 use crate::limits::SPELLS_BESIDE_MAX;
+use crate::{InlineOrFile, Spell};
 
 impl Spell {
     /// Returns the file of this spell, the files that it refers to, and the other spells in its folder.

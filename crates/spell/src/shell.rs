@@ -9,8 +9,8 @@ use cantrip_medium_shell::Shell;
 use cantrip_reply::Refusal;
 use serde_json::{Map, Value, json};
 
-use super::gates::{duration, line_of, size};
-use super::toml_tree::{Issues, Table};
+use crate::gates::{duration, line_of, size};
+use crate::toml_tree::{Issues, Table};
 
 /// The keys of a shell.
 pub(super) const KEYS: [&str; 12] = [

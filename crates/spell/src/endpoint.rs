@@ -7,8 +7,8 @@ use cantrip_circle::AnyGate;
 use cantrip_circle::gate::builtin::{Endpoint, OnError};
 use serde_json::{Map, Value, json};
 
-use super::gates::{duration, line_of, size};
-use super::toml_tree::{Issues, Table};
+use crate::gates::{duration, line_of, size};
+use crate::toml_tree::{Issues, Table};
 
 /// The keys of an endpoint.
 pub(super) const KEYS: [&str; 7] = ["url", "method", "headers", "allow_hosts", "bytes", "timeout", "on_error"];

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::gates::BUILT_IN;
+use crate::gates::BUILT_IN;
 use crate::limits::{BYTES_PER_TOKEN_MAX, WINDOW_TOKENS_MIN};
 
 /// Returns the schema: every key of a spell with its description.

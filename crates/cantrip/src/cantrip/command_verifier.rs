@@ -13,7 +13,7 @@ use cantrip_circle::gate::builtin::{ExcessOutput, Process, ProcessOutput};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-use crate::cantrip::{Verdict, Verifier};
+use super::verify::{Verdict, Verifier};
 use crate::limits::{VERIFIER_MS, VERIFIER_OUTPUT_BYTES_MAX};
 
 /// A verifier that runs a program in the spell's folder.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use cantrip_medium_shell::Shell;
 use cantrip_reply::{Refusal, codes};
 
-use super::read::name_fault;
-use super::{Spell, SpellFault};
+use crate::read::name_fault;
+use crate::{Spell, SpellFault};
 
 /// The spell that is cast if none is named. Its folder is the project's.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -36,7 +36,7 @@ pub struct NewFile {
 /// crystal.
 ///
 /// ```
-/// # use cantrip::spell::{Spell, new_spell_files};
+/// # use cantrip_spell::{Spell, new_spell_files};
 /// let files = new_spell_files("analyst").unwrap();
 /// assert_eq!(files[0].name, "analyst.toml");
 /// assert!(Spell::read(&files[0].text, "analyst.toml", ".").is_ok());

@@ -4,8 +4,8 @@ use cantrip_canon::Money;
 use cantrip_circle::gate::{CORRELATION, Settlement};
 use serde_json::{Value, json};
 
-use super::gates::line_of;
-use super::toml_tree::{Issues, Table};
+use crate::gates::line_of;
+use crate::toml_tree::{Issues, Table};
 
 /// The keys of a settlement.
 const KEYS: [&str; 4] = ["most", "cost", "correlation", "retry"];

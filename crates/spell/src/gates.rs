@@ -9,12 +9,12 @@ use cantrip_circle::{AnyGate, DelegationGrants, Label, MediumKind, Wards};
 use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::{Value, json};
 
-use super::endpoint::{self, EndpointSpell};
-use super::server::{self, ServerSpell};
-use super::settlement::SettlementSpell;
-use super::shell::{self, ShellSpell};
-use super::toml_tree::{Issues, Table, suggestion};
-use super::{BuildContext, Fault, Issue, Spell, read_json};
+use crate::endpoint::{self, EndpointSpell};
+use crate::server::{self, ServerSpell};
+use crate::settlement::SettlementSpell;
+use crate::shell::{self, ShellSpell};
+use crate::toml_tree::{Issues, Table, suggestion};
+use crate::{BuildContext, Fault, Issue, Spell, read_json};
 
 /// The gates that need only their name.
 pub(super) const BUILT_IN: [&str; 14] = [

@@ -11,12 +11,9 @@ use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::settlement::SettlementSpell;
-use super::{
-    BuildContext, CommandVerifier, Fault, GateKind, GateSpell, InlineOrFile, Issue, OwnThreadReader, Spell, SpellFault,
-    read_json, read_text,
-};
-use crate::Cantrip;
+use crate::settlement::SettlementSpell;
+use crate::{BuildContext, Fault, GateKind, GateSpell, InlineOrFile, Issue, Spell, SpellFault, read_json, read_text};
+use cantrip::{Cantrip, CommandVerifier, OwnThreadReader};
 
 impl Spell {
     /// Builds the cantrip. Roots, scripts and schemas are opened here; no request is sent to any model.

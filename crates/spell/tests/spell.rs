@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use cantrip::spell::{self, BuildContext, Spell, SpellFault};
 use cantrip_circle::gate::{Schema, gate};
 use cantrip_circle::{AnyGate, Label, MediumKind};
 use cantrip_crystal::Crystal;
 use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_reply::{AnyCode, Refusal, codes, testing};
+use cantrip_spell::{self as spell, BuildContext, Spell, SpellFault};
 use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -2,12 +2,12 @@
 //!
 //! A spell is read in two steps. [`Spell::read`] takes the text and opens nothing: it reports every unknown key and
 //! every value of the wrong type, with the line and the fix. [`Spell::build`] then opens the files that the spell names
-//! (roots, scripts, schemas) and builds the [`Cantrip`](crate::Cantrip). The loader's additions (`done`, a limit of
+//! (roots, scripts, schemas) and builds the [`Cantrip`](cantrip::Cantrip). The loader's additions (`done`, a limit of
 //! turns, the `loom` gate where an ephemeral one needs it) are part of the value between the two steps, so
 //! [`Spell::resolved`] shows what will be cast and not what was written.
 //!
 //! ```
-//! use cantrip::spell::Spell;
+//! use cantrip_spell::Spell;
 //!
 //! let spell = Spell::read("name = 'count'\ncrystal = 'scripted/count.yaml'\n[gates.raed]\n", "count.toml", ".");
 //! let fault = spell.unwrap_err().to_string();
@@ -17,8 +17,8 @@
 mod build;
 mod endpoint;
 mod gates;
+pub mod limits;
 mod new_spell;
-mod own_thread;
 mod protected_files;
 mod read;
 mod schema;
@@ -26,7 +26,6 @@ mod server;
 mod settlement;
 mod shell;
 mod toml_tree;
-mod verifier;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,16 +43,14 @@ use url::Url;
 pub use endpoint::EndpointSpell;
 pub use gates::{GateKind, GateSpell, InlineOrFile};
 pub use new_spell::{DEFAULT, NewFile, default_spell, new_spell_files};
-pub use own_thread::OwnThreadReader;
 pub use schema::schema;
 pub use server::{ServerLocation, ServerSpell};
 pub use settlement::SettlementSpell;
 pub use shell::ShellSpell;
-pub use verifier::CommandVerifier;
 
-use crate::fold::FoldOptions;
 use crate::limits::SPELL_BYTES_MAX;
-use crate::{Call, cantrip};
+use cantrip::Call;
+use cantrip::fold::FoldOptions;
 use toml_tree::{Issues, Table};
 
 /// One fault of a spell.

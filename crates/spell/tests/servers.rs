@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use cantrip::Cantrip;
-use cantrip::spell::{BuildContext, Spell};
 use cantrip_circle::Labels;
 use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, guarded};
+use cantrip_spell::{BuildContext, Spell};
 use tempfile::TempDir;
 
 fn server() -> PathBuf {

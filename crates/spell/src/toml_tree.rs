@@ -7,8 +7,8 @@ use cantrip_crystal::tree::{Key, Node, NodeValue};
 use serde_json::Number;
 use toml::de::{DeTable, DeValue};
 
-use super::{Fault, Issue};
 use crate::limits::SPELL_BYTES_MAX;
+use crate::{Fault, Issue};
 
 /// Reads a spell's text; a TOML error is returned with its position.
 pub(super) fn read(text: &str) -> Result<Node, Fault> {

@@ -9,10 +9,10 @@ use cantrip_gate_mcp::{Connection, Server};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::endpoint::{Secrets, fill_secrets};
-use super::gates::{BUILT_IN, duration, line_of};
-use super::toml_tree::{Issues, Table};
-use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
+use crate::endpoint::{Secrets, fill_secrets};
+use crate::gates::{BUILT_IN, duration, line_of};
+use crate::toml_tree::{Issues, Table};
+use crate::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
 
 /// The keys of a server.
 pub(super) const KEYS: [&str; 8] =

@@ -10,12 +10,12 @@ use cantrip_medium_shell::SHELL;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::gates::{GateKind, GateSpell, duration, gates, line_of, read_inline_or_file};
-use super::toml_tree::{Issues, Table, suggestion};
-use super::{ShellSpell, Spell, VerifySpell};
-use crate::Call;
-use crate::fold::FoldOptions;
+use crate::gates::{GateKind, GateSpell, duration, gates, line_of, read_inline_or_file};
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
+use crate::toml_tree::{Issues, Table, suggestion};
+use crate::{ShellSpell, Spell, VerifySpell};
+use cantrip::Call;
+use cantrip::fold::FoldOptions;
 
 /// An example of a crystal.
 const CRYSTAL: &str = "\"anthropic/claude-sonnet-4-5\"";

@@ -1,0 +1,6 @@
+//! The tests of spells in one binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod servers;
+mod spell;
