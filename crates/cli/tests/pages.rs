@@ -1,8 +1,21 @@
 //! Every command shown in a page runs, and prints the output that the page shows.
 //!
-//! A fenced block marked `console` holds commands after `$ `, each followed by its output. In the output, `...` alone
-//! on a line stands for any lines, and within a line for any text; `[exit N]` as the last line is the exit status, 0 if
-//! absent. A command without output only has to succeed. Commands run in the root of the repository.
+//! A fenced block marked `console` holds commands after `$ `, each followed by its output. A command that ends in `\\`
+//! goes on in the next line. In the output, `...` alone on a line stands for any lines, and within a line for any text;
+//! `[exit N]` as the last line is the exit status, 0 if absent. A command without output only has to succeed.
+//!
+//! A page is read from top to bottom at one shell: variables, functions and the folder last from command to command.
+//! It begins in a folder that looks like a checkout: `examples/` and `tests/conformance/` are there, and a store
+//! (`.cantrip`). The home folder is empty, and no variable of the test's own environment is set.
+//!
+//! Set-up that a reader does not need to see is a comment above a block:
+//!
+//! ```text
+//! <!-- prelude: cp "$EXAMPLES"/adder.* . -->
+//! ```
+//!
+//! From such a block on, the page goes on in a new empty folder with its own store, where the commands of the comment
+//! ran first. `<!-- prelude -->` alone only makes the folder.
 //!
 //! A command that ends in `&` is a server: it listens on a free port instead of 8420, its first output is compared, and
 //! it runs until the page ends.
@@ -48,9 +61,11 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 struct Shown {
     line: usize,
+    /// The hidden commands above the block, on its first command.
+    prelude: Option<String>,
     command: String,
     output: Vec<String>,
     exit: i32,
@@ -59,11 +74,26 @@ struct Shown {
 fn shown_in(page: &str) -> Vec<Shown> {
     let mut found: Vec<Shown> = Vec::new();
     let mut inside = false;
-    for (index, line) in page.lines().enumerate() {
+    let mut prelude: Option<String> = None;
+    let mut lines = page.lines().enumerate();
+    while let Some((index, line)) = lines.next() {
         if line.starts_with("```") {
             inside = !inside && line.trim_end() == "```console";
+            assert!(inside || prelude.is_none(), "line {index}: a prelude stands above a console block");
+        } else if let Some(first) = line.strip_prefix("<!-- prelude") {
+            let mut hidden = first.trim_start_matches(':').to_owned();
+            while !hidden.contains("-->") {
+                let (_, next) = lines.next().expect("a prelude ends with -->");
+                hidden = format!("{hidden}\n{next}");
+            }
+            prelude = Some(hidden.replace("-->", "").trim().to_owned());
         } else if inside && let Some(command) = line.strip_prefix("$ ") {
-            found.push(Shown { line: index + 1, command: command.to_owned(), output: Vec::new(), exit: 0 });
+            let mut command = command.to_owned();
+            while command.ends_with('\\') {
+                let (_, next) = lines.next().expect("a command goes on after a backslash");
+                command = format!("{command}\n{next}");
+            }
+            found.push(Shown { line: index + 1, prelude: prelude.take(), command, ..Shown::default() });
         } else if inside && let Some(last) = found.last_mut() {
             match line.strip_prefix("[exit ").and_then(|rest| rest.strip_suffix(']')) {
                 Some(status) => last.exit = status.parse().expect("a number in [exit N]"),
@@ -119,13 +149,8 @@ struct Served {
 }
 
 impl Served {
-    fn start(command: &str, scratch: &Path) -> Self {
-        let command = command.trim_end_matches('&').trim_end().replace("cantrip serve", "exec cantrip serve");
-        let mut child = bash(&format!("{command} --bind 127.0.0.1:0"), scratch)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("bash runs");
+    fn start(mut bash: Command) -> Self {
+        let mut child = bash.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("bash runs");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
         let said = lines.next().expect("it says where it listens").expect("text");
         let port = said.split("http://127.0.0.1").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
@@ -143,69 +168,152 @@ impl Drop for Served {
     }
 }
 
-fn run(command: &str, scratch: &Path) -> (String, i32) {
-    let output = bash(&format!("{{ {command}\n}} 2>&1"), scratch).output().expect("bash runs");
-    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+/// The shell at which a page is read. Its files are in a folder that is removed with it.
+struct Shell {
+    scratch: tempfile::TempDir,
+    folders: u32,
+    served: Option<Served>,
 }
 
-/// Temporary folders of the command are created in `scratch` and removed with it.
-fn bash(command: &str, scratch: &Path) -> Command {
-    let binary = Path::new(env!("CARGO_BIN_EXE_cantrip"));
-    let command = match command.strip_prefix("{ cargo run -- ") {
-        Some(arguments) => format!("{{ cantrip {arguments}"),
-        None => command.to_owned(),
-    };
-    let path = format!(
-        "{}:{}",
-        binary.parent().expect("a folder").display(),
-        std::env::var("PATH").expect("a PATH to find bash by")
-    );
-    let mut bash = Command::new("bash");
-    bash.args(["-c", &command])
-        .current_dir(root())
-        .env("PATH", path)
-        .env("TMPDIR", scratch)
-        .env("NO_COLOR", "1")
-        // The pages assume that the binary is in the PATH, and is not run by cargo.
-        .env_remove("CARGO");
-    bash
+impl Shell {
+    /// Opens a shell in a copy of the files of the repository that pages name.
+    fn open() -> Self {
+        let scratch = tempfile::tempdir().expect("a folder");
+        fs::create_dir(scratch.path().join("home")).expect("a home folder");
+        let mut shell = Self { scratch, folders: 0, served: None };
+        let made = shell
+            .enter_new_folder(r#"cp -r "$EXAMPLES" . && mkdir tests && cp -r "$EXAMPLES"/../tests/conformance tests"#);
+        assert_eq!(made, (String::new(), 0));
+        shell
+    }
+
+    /// Runs a prelude in a new folder, which has a store and nothing else.
+    fn enter_new_folder(&mut self, prelude: &str) -> (String, i32) {
+        self.folders += 1;
+        let folder = self.scratch.path().join(format!("folder-{}", self.folders));
+        fs::create_dir_all(folder.join(".cantrip")).expect("a folder");
+        self.run(&format!("cd '{}'\n{prelude}", folder.display()))
+    }
+
+    /// Runs a command and returns its output, as on a terminal, and its exit status.
+    fn run(&self, command: &str) -> (String, i32) {
+        let kept = self.scratch.path().join("kept.sh");
+        let keep = format!("{{ export -p; declare -f; printf 'cd %q\n' \"$PWD\"; }} > '{}'", kept.display());
+        let output = self.bash(&format!("{{ {command}\n}} 2>&1\nstatus=$?\n{keep}\nexit $status")).output();
+        let output = output.expect("bash runs");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+    }
+
+    fn serve(&mut self, command: &str) {
+        let command = command.trim_end_matches('&').trim_end().replace("cantrip serve", "exec cantrip serve");
+        self.served = Some(Served::start(self.bash(&format!("{command} --bind 127.0.0.1:0"))));
+    }
+
+    /// Returns a bash that starts where the last command ended.
+    fn bash(&self, script: &str) -> Command {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder").to_owned();
+        let path = std::env::var("PATH").expect("a PATH to find bash by");
+        let scratch = self.scratch.path();
+        let kept = scratch.join("kept.sh");
+        let script = format!("set -a\n[ ! -e '{0}' ] || . '{0}'\n{script}", kept.display());
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script])
+            .current_dir(scratch)
+            .env_clear()
+            .env("PATH", format!("{}:{path}", binaries.display()))
+            .env("HOME", scratch.join("home"))
+            .env("TMPDIR", scratch)
+            .env("LANG", "C.UTF-8")
+            .env("NO_COLOR", "1")
+            .env("EXAMPLES", root().join("examples"));
+        bash
+    }
+}
+
+/// Returns the faults of one page, and the number of commands that ran.
+fn read_page(name: &str, text: &str) -> (Vec<String>, usize) {
+    let mut faults = Vec::new();
+    let mut ran = 0;
+    let mut shell = Shell::open();
+    for mut shown in shown_in(text) {
+        if RUN_ELSEWHERE.iter().any(|(command, _)| *command == shown.command) {
+            continue;
+        }
+        ran += 1;
+        let place = format!("{name}:{}", shown.line);
+        if let Some(prelude) = &shown.prelude {
+            let (printed, exit) = shell.enter_new_folder(prelude);
+            if exit != 0 {
+                faults.push(format!("{place}: the prelude above ends with {exit}:\n{printed}"));
+            }
+        }
+        if let Some(arguments) = shown.command.strip_prefix("cargo run -- ") {
+            shown.command = format!("cantrip {arguments}");
+        }
+        if shown.command.ends_with('&') {
+            shell.serve(&shown.command);
+        }
+        if let Some(served) = &shell.served {
+            shown.command = shown.command.replace(SHOWN_PORT, &served.port);
+            for line in &mut shown.output {
+                *line = line.replace(SHOWN_PORT, &served.port);
+            }
+        }
+        let (printed, exit) = match &shell.served {
+            Some(served) if shown.command.ends_with('&') => (served.said.clone(), 0),
+            Some(_) | None => shell.run(&shown.command),
+        };
+        let lines: Vec<&str> = printed.trim_end().lines().collect();
+        if exit != shown.exit || !(shown.output.is_empty() || fits(&shown.output, &lines)) {
+            faults.push(format!("{place}: $ {}\nexit {exit}, printed:\n{printed}", shown.command));
+        }
+    }
+    (faults, ran)
 }
 
 #[test]
 fn every_command_in_a_page_runs_and_prints_what_is_shown() {
-    let scratch = tempfile::tempdir().expect("a folder");
     let mut faults = Vec::new();
     let mut ran = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).expect("a readable page");
         let name = page.strip_prefix(root()).expect("below the root").display().to_string();
-        let mut served: Option<Served> = None;
-        for mut shown in shown_in(&text) {
-            if RUN_ELSEWHERE.iter().any(|(command, _)| *command == shown.command) {
-                continue;
-            }
-            ran += 1;
-            if shown.command.ends_with('&') {
-                served = Some(Served::start(&shown.command, scratch.path()));
-            }
-            if let Some(served) = &served {
-                shown.command = shown.command.replace(SHOWN_PORT, &served.port);
-                for line in &mut shown.output {
-                    *line = line.replace(SHOWN_PORT, &served.port);
-                }
-            }
-            let (printed, exit) = match &served {
-                Some(served) if shown.command.ends_with('&') => (served.said.clone(), 0),
-                Some(_) | None => run(&shown.command, scratch.path()),
-            };
-            let lines: Vec<&str> = printed.trim_end().lines().collect();
-            if exit != shown.exit || !(shown.output.is_empty() || fits(&shown.output, &lines)) {
-                faults.push(format!("{name}:{}: $ {}\nexit {exit}, printed:\n{printed}", shown.line, shown.command));
-            }
+        let (found, commands) = read_page(&name, &text);
+        faults.extend(found);
+        ran += commands;
+    }
+    assert!(ran >= 60, "only {ran} commands were found in the pages");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A reader types commands of this program, not the set-up of a test.
+#[test]
+fn no_page_shows_the_set_up_of_its_test() {
+    for page in pages() {
+        for shown in shown_in(&fs::read_to_string(&page).expect("a readable page")) {
+            let found = ["mktemp", "OLDPWD", "export CANTRIP_STORE"].map(|part| shown.command.contains(part));
+            assert!(
+                !found.contains(&true),
+                "{}:{}: move the set-up into a prelude above the block (see the head of this test): {}",
+                page.display(),
+                shown.line,
+                shown.command
+            );
         }
     }
-    assert!(ran >= 3, "only {ran} commands were found in the pages");
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_prelude_makes_a_new_folder_and_the_shell_lasts() {
+    let page = "```console\n$ x=1 && ls examples/adder.toml\nexamples/adder.toml\n$ cd examples\n```\n\
+                <!-- prelude: echo hidden > file -->\n```console\n$ ls && echo $x\nfile\n1\n```\n\
+                <!-- prelude\nfalse\n-->\n```console\n$ ls \\\n  -A\n.cantrip\n$ echo other\nthis\n```\n";
+    let (faults, ran) = read_page("page", page);
+    assert_eq!(ran, 5);
+    assert_eq!(
+        faults,
+        ["page:16: the prelude above ends with 1:\n", "page:19: $ echo other\nexit 0, printed:\nother\n"]
+    );
 }
 
 #[test]
@@ -232,7 +340,8 @@ fn commands_are_found_only_in_console_blocks() {
     let page = "```sh\n$ no\n```\n```console\n$ yes --now\nline\n[exit 2]\n\n$ again\n```\n$ no\n";
     let found = shown_in(page);
     assert_eq!(found.len(), 2);
-    assert_eq!(found[0], Shown { line: 5, command: "yes --now".into(), output: vec!["line".into()], exit: 2 });
+    let output = vec!["line".into()];
+    assert_eq!(found[0], Shown { line: 5, prelude: None, command: "yes --now".into(), output, exit: 2 });
     assert_eq!(found[1].command, "again");
 }
 
