@@ -49,24 +49,16 @@ cantrip_canon::limits! {
     FREE_BYTES_MIN: u64 = 64 << 20, "bytes";
     /// The time that the demo waits for a process that it started.
     DEMO_WAIT_MS: u64 = 20_000, "ms";
-    /// The maximum size of a file of conformance cases.
-    CASES_BYTES_MAX: usize = 8 << 20, "bytes";
-    /// The timeout of one conformance case. A case that takes longer has failed.
-    CASE_MS_MAX: u64 = 30_000, "ms";
     /// The maximum number of receipts that are listed.
     RECEIPTS_LISTED_MAX: usize = 1_000, "receipts";
     /// The maximum number of inputs in one batch of predicts.
     BATCH_LINES_MAX: usize = 100_000, "lines";
     /// The maximum number of concurrent predicts in a batch.
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
-    /// The buffer size of the connection to the ACP agent in a conformance case.
-    ACP_PIPE_BYTES: usize = 64 << 10, "bytes";
     /// The part of a message that `--debug` parses for its method and id. The size is reported for any message.
     DEBUG_MESSAGE_BYTES: usize = 64 << 10, "bytes";
     /// The time that `doctor` waits for the first answer of `acp` and of `mcp`.
     DOCTOR_WIRE_MS: u64 = 10_000, "ms";
-    /// The maximum size of a request to the loopback provider of a conformance case.
-    EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// The time that an ending process waits for a collector to accept its remaining spans.
     COLLECTOR_END_MS: u64 = 2_000, "ms";
     /// The connect timeout of a collector.
@@ -101,6 +93,8 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("serve", cantrip_serve::limits::ALL),
+    #[cfg(feature = "conformance")]
+    ("conformance", cantrip_conformance::limits::ALL),
     ("cli", ALL),
 ];
 

@@ -14,6 +14,7 @@ mod choice;
 mod codes;
 mod completions;
 mod config;
+#[cfg(feature = "conformance")]
 mod conformance;
 mod crash_demo;
 mod cursor;
@@ -124,6 +125,7 @@ enum Command {
     Spend(spend::SpendCommand),
     Policy(policy::PolicyCommand),
     Schema(schema::Schema),
+    #[cfg(feature = "conformance")]
     Conformance(conformance::Conformance),
     Mcp(mcp::Mcp),
     Acp(acp::Acp),
@@ -190,9 +192,10 @@ impl Command {
             | Self::Spend(_)
             | Self::Policy(_)
             | Self::Schema(_)
-            | Self::Conformance(_)
             | Self::Completions(_)
             | Self::Worker(_) => false,
+            #[cfg(feature = "conformance")]
+            Self::Conformance(_) => false,
         }
     }
 }
@@ -218,6 +221,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             present.reply(guarded, || confirm.draw())
         }
         Command::Doctor(doctor) => doctor.run(&guard, present).await,
+        #[cfg(feature = "conformance")]
         Command::Conformance(conformance) => conformance.run(&guard, present).await,
         Command::Serve(serve) => serve.run(&guard, present).await,
         Command::Codes(codes) => {

@@ -18,31 +18,31 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
-use super::act::{CaseResults, ObservedCast, unread};
-use super::environment::CaseEnvironment;
+use crate::act::{CaseResults, ObservedCast, unread};
+use crate::environment::CaseEnvironment;
 use crate::limits::ACP_PIPE_BYTES;
 
 /// One request of an exchange, as the case writes it.
 #[derive(Debug, Clone)]
-pub(super) struct AcpRequest {
-    pub(super) id: Value,
-    pub(super) method: String,
-    pub(super) params: Map<String, Value>,
+pub(crate) struct AcpRequest {
+    pub(crate) id: Value,
+    pub(crate) method: String,
+    pub(crate) params: Map<String, Value>,
 }
 
 /// The answer to a request.
 #[derive(Debug, Clone)]
-pub(super) struct AcpResponse {
-    pub(super) id: Value,
+pub(crate) struct AcpResponse {
+    pub(crate) id: Value,
     /// The result; None if the answer is an error.
-    pub(super) result: Option<Value>,
+    pub(crate) result: Option<Value>,
     /// The params of the messages between the request and its answer, then the answer itself.
     said: Vec<Value>,
 }
 
 impl AcpResponse {
     /// Returns the answer and the updates before it as JSON, and every text in them.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for value in &self.said {
             text.push_str(&value.to_string());
@@ -126,7 +126,7 @@ impl SessionStore for MemorySessions {
 
 impl CaseEnvironment<'_> {
     /// Sends the requests in order, each after the previous one was answered.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &mut self,
         cantrip: Cantrip,
         requests: &[AcpRequest],

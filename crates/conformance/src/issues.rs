@@ -4,26 +4,26 @@ use cantrip_crystal::tree::{Issue, Key, Node, NodeValue};
 
 /// The faults so far. Reading continues after a fault, so that one pass reports all of them.
 #[derive(Debug, Default)]
-pub(super) struct Issues(pub(super) Vec<Issue>);
+pub(crate) struct Issues(pub(crate) Vec<Issue>);
 
 /// An entry of a mapping.
-pub(super) type Entry<'a> = (&'a Key, &'a Node);
+pub(crate) type Entry<'a> = (&'a Key, &'a Node);
 
 impl Issues {
-    pub(super) fn push(&mut self, line: usize, rule: impl Into<String>) {
+    pub(crate) fn push(&mut self, line: usize, rule: impl Into<String>) {
         self.0.push(Issue::new(line, rule));
     }
 
-    pub(super) fn wanted(&mut self, node: &Node, wanted: &str) {
+    pub(crate) fn wanted(&mut self, node: &Node, wanted: &str) {
         self.push(node.line, format!("expected {wanted}, found {}", node.noun()));
     }
 
     /// Returns the entries whose keys are known; every other key is reported.
-    pub(super) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Vec<Entry<'a>> {
+    pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Vec<Entry<'a>> {
         self.map_where(node, what, |key| known.contains(&key))
     }
 
-    pub(super) fn map_where<'a>(&mut self, node: &'a Node, what: &str, known: impl Fn(&str) -> bool) -> Vec<Entry<'a>> {
+    pub(crate) fn map_where<'a>(&mut self, node: &'a Node, what: &str, known: impl Fn(&str) -> bool) -> Vec<Entry<'a>> {
         let NodeValue::Map(entries) = &node.shape else {
             self.wanted(node, what);
             return Vec::new();
@@ -39,7 +39,7 @@ impl Issues {
         found
     }
 
-    pub(super) fn list<'a>(&mut self, node: &'a Node, what: &str) -> &'a [Node] {
+    pub(crate) fn list<'a>(&mut self, node: &'a Node, what: &str) -> &'a [Node] {
         match &node.shape {
             NodeValue::List(items) => items,
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
@@ -49,7 +49,7 @@ impl Issues {
         }
     }
 
-    pub(super) fn text(&mut self, node: &Node) -> Option<String> {
+    pub(crate) fn text(&mut self, node: &Node) -> Option<String> {
         match &node.shape {
             NodeValue::Text(text) => Some(text.clone()),
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => {
@@ -60,7 +60,7 @@ impl Issues {
     }
 
     /// Reads one text, or a list of texts.
-    pub(super) fn texts(&mut self, node: &Node) -> Vec<String> {
+    pub(crate) fn texts(&mut self, node: &Node) -> Vec<String> {
         match &node.shape {
             NodeValue::Text(text) => vec![text.clone()],
             NodeValue::List(items) => items.iter().filter_map(|item| self.text(item)).collect(),
@@ -71,7 +71,7 @@ impl Issues {
         }
     }
 
-    pub(super) fn flag(&mut self, node: &Node) -> Option<bool> {
+    pub(crate) fn flag(&mut self, node: &Node) -> Option<bool> {
         match node.shape {
             NodeValue::Bool(flag) => Some(flag),
             NodeValue::Null | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => {
@@ -81,7 +81,7 @@ impl Issues {
         }
     }
 
-    pub(super) fn count(&mut self, node: &Node) -> Option<u64> {
+    pub(crate) fn count(&mut self, node: &Node) -> Option<u64> {
         let count = match &node.shape {
             NodeValue::Number(number) => number.as_u64(),
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
@@ -92,11 +92,11 @@ impl Issues {
         count
     }
 
-    pub(super) fn index(&mut self, node: &Node) -> Option<usize> {
+    pub(crate) fn index(&mut self, node: &Node) -> Option<usize> {
         self.count(node).and_then(|count| usize::try_from(count).ok())
     }
 
-    pub(super) fn number(&mut self, node: &Node) -> Option<f64> {
+    pub(crate) fn number(&mut self, node: &Node) -> Option<f64> {
         let number = match &node.shape {
             NodeValue::Number(number) => number.as_f64(),
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,

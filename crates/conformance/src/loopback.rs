@@ -11,7 +11,7 @@ use crate::limits::EXCHANGE_BYTES_MAX;
 
 /// The server; it runs until it is dropped.
 #[derive(Debug)]
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     url: Url,
     serving: JoinHandle<()>,
 }
@@ -23,7 +23,7 @@ impl Drop for Loopback {
 }
 
 impl Loopback {
-    pub(super) async fn serve(body: String) -> io::Result<Self> {
+    pub(crate) async fn serve(body: String) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}/v1", listener.local_addr()?);
         let url = Url::parse(&url).map_err(io::Error::other)?;
@@ -36,7 +36,7 @@ impl Loopback {
         Ok(Self { url, serving })
     }
 
-    pub(super) fn url(&self) -> &Url {
+    pub(crate) fn url(&self) -> &Url {
         &self.url
     }
 }

@@ -4,11 +4,11 @@ use cantrip_canon::json;
 use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::Value;
 
-use super::issues::Issues;
+use crate::issues::Issues;
 
 /// The expected value of one field.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Pattern {
+pub(crate) enum Pattern {
     /// Exactly this value.
     Is(Value),
     NotNull,
@@ -20,10 +20,10 @@ pub(super) enum Pattern {
 }
 
 /// Named fields; a field that is not named may have any value.
-pub(super) type Fields = Vec<(String, Pattern)>;
+pub(crate) type Fields = Vec<(String, Pattern)>;
 
 impl Pattern {
-    pub(super) fn read(node: &Node) -> Self {
+    pub(crate) fn read(node: &Node) -> Self {
         match &node.shape {
             NodeValue::Text(text) => Self::word(text),
             NodeValue::Map(entries) => {
@@ -50,7 +50,7 @@ impl Pattern {
     }
 
     /// Returns the expected text, if the pattern is exactly one text.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Is(wanted) => wanted.as_str(),
             Self::NotNull | Self::GreaterThan(_) | Self::TurnId(_) | Self::Has(_) => None,
@@ -58,7 +58,7 @@ impl Pattern {
     }
 
     /// Returns the difference from `found`, if there is one. `turns` are the ids of the loom's turns.
-    pub(super) fn mismatch(&self, path: &str, found: &Value, turns: &[String]) -> Option<String> {
+    pub(crate) fn mismatch(&self, path: &str, found: &Value, turns: &[String]) -> Option<String> {
         let fits = match self {
             Self::Is(wanted) => same(wanted, found),
             Self::NotNull => !found.is_null(),
@@ -84,7 +84,7 @@ impl Pattern {
 }
 
 /// Returns the difference of the first named field of `found` that does not match. An absent field is null.
-pub(super) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[String]) -> Option<String> {
+pub(crate) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[String]) -> Option<String> {
     fields.iter().find_map(|(name, pattern)| {
         let field = found.get(name).unwrap_or(&Value::Null);
         pattern.mismatch(&format!("{path}.{name}"), field, turns)
@@ -92,7 +92,7 @@ pub(super) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[Stri
 }
 
 /// Returns true if both values are equal as JSON. 1 and 1.0 are the same number; nothing else is relaxed.
-pub(super) fn same(wanted: &Value, found: &Value) -> bool {
+pub(crate) fn same(wanted: &Value, found: &Value) -> bool {
     match (json::canonical(wanted), json::canonical(found)) {
         (Ok(wanted), Ok(found)) => wanted == found,
         (Err(_), _) | (_, Err(_)) => wanted == found,
@@ -100,7 +100,7 @@ pub(super) fn same(wanted: &Value, found: &Value) -> bool {
 }
 
 /// Renders a value on one short line.
-pub(super) fn short_json(value: &Value) -> String {
+pub(crate) fn short_json(value: &Value) -> String {
     const SHOWN_CHARS: usize = 200;
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS) {
@@ -110,7 +110,7 @@ pub(super) fn short_json(value: &Value) -> String {
 }
 
 /// Reads the fields of a mapping; unknown names are reported.
-pub(super) fn fields(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Fields {
+pub(crate) fn fields(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Fields {
     let entries = issues.map(node, what, known);
     entries.into_iter().map(|(key, value)| (key.text.clone(), Pattern::read(value))).collect()
 }

@@ -8,84 +8,84 @@ use cantrip_crystal::tree::{Key, Node, NodeValue};
 use cantrip_crystal::{Script, ToolChoice};
 use serde_json::Value;
 
-use super::issues::Issues;
+use crate::issues::Issues;
 
 #[derive(Debug, Default)]
-pub(super) struct Setup {
+pub(crate) struct Setup {
     /// None if the file has no crystal, or null.
-    pub(super) crystal: Option<CrystalSetup>,
+    pub(crate) crystal: Option<CrystalSetup>,
     /// The default crystals of children, by level; the key without a level is the first.
-    pub(super) children: Vec<CrystalSetup>,
+    pub(crate) children: Vec<CrystalSetup>,
     /// `fork_crystal` and `crystal_<x>`, which actions can name.
-    pub(super) named: BTreeMap<String, CrystalSetup>,
-    pub(super) circle: Option<CircleSetup>,
-    pub(super) call: CallSetup,
-    pub(super) trigger_after_turns: Option<u64>,
-    pub(super) retry: RetrySetup,
+    pub(crate) named: BTreeMap<String, CrystalSetup>,
+    pub(crate) circle: Option<CircleSetup>,
+    pub(crate) call: CallSetup,
+    pub(crate) trigger_after_turns: Option<u64>,
+    pub(crate) retry: RetrySetup,
     /// Absolute paths, each with the text of the file.
-    pub(super) files: Vec<(String, String)>,
+    pub(crate) files: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
-pub(super) struct CrystalSetup {
-    pub(super) line: usize,
-    pub(super) name: Option<String>,
-    pub(super) says: Says,
+pub(crate) struct CrystalSetup {
+    pub(crate) line: usize,
+    pub(crate) name: Option<String>,
+    pub(crate) says: Says,
     /// True if the case declares the crystal to be for a code circle.
-    pub(super) code: bool,
+    pub(crate) code: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Says {
+pub(crate) enum Says {
     Script(Script),
     /// This body, over HTTP, as the response to every request.
     Body(Value),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct CircleSetup {
-    pub(super) gates: Vec<GateSetup>,
+pub(crate) struct CircleSetup {
+    pub(crate) gates: Vec<GateSetup>,
     /// The wards as the case writes them.
-    pub(super) wards: Value,
+    pub(crate) wards: Value,
     /// Every declared medium.
-    pub(super) mediums: Vec<MediumKind>,
+    pub(crate) mediums: Vec<MediumKind>,
 }
 
 #[derive(Debug)]
-pub(super) struct GateSetup {
-    pub(super) name: String,
-    pub(super) parameters: Option<Value>,
-    pub(super) root: Option<String>,
-    pub(super) ephemeral: Option<bool>,
+pub(crate) struct GateSetup {
+    pub(crate) name: String,
+    pub(crate) parameters: Option<Value>,
+    pub(crate) root: Option<String>,
+    pub(crate) ephemeral: Option<bool>,
     /// None for a built-in gate.
-    pub(super) fixture: Option<FixtureSetup>,
+    pub(crate) fixture: Option<FixtureSetup>,
 }
 
 /// The behaviour of a gate that the case defines.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FixtureSetup {
-    pub(super) delay: Duration,
-    pub(super) result: Value,
-    pub(super) throws: Option<String>,
-    pub(super) stateful: bool,
+pub(crate) struct FixtureSetup {
+    pub(crate) delay: Duration,
+    pub(crate) result: Value,
+    pub(crate) throws: Option<String>,
+    pub(crate) stateful: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct CallSetup {
-    pub(super) system_prompt: Option<String>,
-    pub(super) temperature: Option<f64>,
-    pub(super) tool_choice: Option<ToolChoice>,
-    pub(super) require_done_tool: bool,
+pub(crate) struct CallSetup {
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) temperature: Option<f64>,
+    pub(crate) tool_choice: Option<ToolChoice>,
+    pub(crate) require_done_tool: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RetrySetup {
-    pub(super) max_retries: Option<u32>,
-    pub(super) retryable_status_codes: Option<Vec<u16>>,
+pub(crate) struct RetrySetup {
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) retryable_status_codes: Option<Vec<u16>>,
 }
 
 /// The built-in gates that a case may name.
-pub(super) const BUILT_IN: &[&str] = &[
+pub(crate) const BUILT_IN: &[&str] = &[
     "done",
     "echo",
     "call_agent",
@@ -117,7 +117,7 @@ fn is_crystal_key(key: &str) -> bool {
     key.strip_prefix("crystal_").is_some_and(|rest| !rest.is_empty())
 }
 
-pub(super) fn read_setup(node: &Node, issues: &mut Issues) -> Setup {
+pub(crate) fn read_setup(node: &Node, issues: &mut Issues) -> Setup {
     let mut setup = Setup::default();
     let mut levels: BTreeMap<usize, CrystalSetup> = BTreeMap::new();
     let known = |key: &str| SETUP_KEYS.contains(&key) || level(key).is_some() || is_crystal_key(key);

@@ -17,13 +17,13 @@ use cantrip_crystal::{AnyCrystal, Compatible, RetryPolicy, ScriptedCrystal};
 use cantrip_loom::AnyLoom;
 use cantrip_service::Service;
 
-use super::gates::{Executions, Fixture, built_in, configure_gate};
-use super::loopback::Loopback;
-use super::setup::{CrystalSetup, GateSetup, Says, Setup};
+use crate::gates::{Executions, Fixture, built_in, configure_gate};
+use crate::loopback::Loopback;
+use crate::setup::{CrystalSetup, GateSetup, Says, Setup};
 
 /// Everything that a case needs before its first step. Dropping it removes its files and stops its servers.
-pub(super) struct CaseEnvironment<'a> {
-    pub(super) service: Service,
+pub(crate) struct CaseEnvironment<'a> {
+    pub(crate) service: Service,
     /// The name of the case's loom.
     name: String,
     setup: &'a Setup,
@@ -39,12 +39,12 @@ pub(super) struct CaseEnvironment<'a> {
     /// The built cantrips, one for each crystal that is cast.
     cantrips: BTreeMap<String, Cantrip>,
     /// The summoned entities, by the names that the case gave them.
-    pub(super) summoned: BTreeMap<String, EntityId>,
+    pub(crate) summoned: BTreeMap<String, EntityId>,
 }
 
 /// The reason why a cantrip could not be built.
 #[derive(Debug)]
-pub(super) enum BuildError {
+pub(crate) enum BuildError {
     /// The faults that the builder reported.
     Faults(CantripFaults),
     /// The case could not be set up, which is not an answer of the product.
@@ -52,7 +52,7 @@ pub(super) enum BuildError {
 }
 
 impl<'a> CaseEnvironment<'a> {
-    pub(super) async fn new(
+    pub(crate) async fn new(
         setup: &'a Setup,
         store: AnyLoom,
         mediums: &'a [Arc<dyn Medium>],
@@ -141,12 +141,12 @@ impl<'a> CaseEnvironment<'a> {
         Ok(())
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the working folder of a session: the folder of the case's files, or a new one.
-    pub(super) fn working_folder(&mut self) -> io::Result<PathBuf> {
+    pub(crate) fn working_folder(&mut self) -> io::Result<PathBuf> {
         let folder = match self.folder.take() {
             Some(folder) => folder,
             None => tempfile::tempdir()?,
@@ -154,21 +154,21 @@ impl<'a> CaseEnvironment<'a> {
         Ok(self.folder.insert(folder).path().to_owned())
     }
 
-    pub(super) fn loom(&self) -> LoomId {
+    pub(crate) fn loom(&self) -> LoomId {
         loom_id_for(&self.name)
     }
 
-    pub(super) fn scripted(&self, key: &str) -> Option<&ScriptedCrystal> {
+    pub(crate) fn scripted(&self, key: &str) -> Option<&ScriptedCrystal> {
         self.scripted.get(key)
     }
 
     /// Returns the number of times that a gate of the case was entered; None if the case has no such gate.
-    pub(super) fn executions(&self, gate: &str) -> Option<u64> {
+    pub(crate) fn executions(&self, gate: &str) -> Option<u64> {
         self.executions.get(gate).map(|executions| executions.load(Ordering::SeqCst))
     }
 
     /// Returns the cantrip with the crystal of this key. It is built once; later calls return the same value.
-    pub(super) fn cantrip(&mut self, crystal: Option<&str>) -> Result<Cantrip, BuildError> {
+    pub(crate) fn cantrip(&mut self, crystal: Option<&str>) -> Result<Cantrip, BuildError> {
         let key = crystal.unwrap_or("crystal");
         if let Some(cantrip) = self.cantrips.get(key) {
             return Ok(cantrip.clone());

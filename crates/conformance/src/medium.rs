@@ -7,17 +7,17 @@
 use cantrip_circle::MediumKind;
 use cantrip_crystal::tree::{Key, Node, NodeValue};
 
-use super::issues::Issues;
+use crate::issues::Issues;
 
 /// A case in one medium.
-pub(super) struct Variant {
-    pub(super) node: Node,
+pub(crate) struct Variant {
+    pub(crate) node: Node,
     /// None for a case that does not name mediums.
-    pub(super) medium: Option<MediumKind>,
+    pub(crate) medium: Option<MediumKind>,
 }
 
 /// Returns the variants of a case; empty if its mediums are not valid.
-pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
+pub(crate) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
     let Some(listed) = entry(node, "mediums") else { return vec![Variant { node: node.clone(), medium: None }] };
     let mut mediums: Vec<MediumKind> = Vec::new();
     for item in issues.list(listed, "a list of mediums") {

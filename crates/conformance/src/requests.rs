@@ -4,11 +4,11 @@ use cantrip_crystal::{RecordedRequest, ScriptedCrystal};
 use cantrip_loom::{GateCall, Message};
 use serde_json::{Value, json};
 
-use super::check::equal;
-use super::expect::{Invocation, Invocations};
-use super::pattern::{Fields, mismatch, short_json};
+use crate::check::equal;
+use crate::expect::{Invocation, Invocations};
+use crate::pattern::{Fields, mismatch, short_json};
 
-pub(super) fn invocations(
+pub(crate) fn invocations(
     key: &str,
     crystal: Option<&ScriptedCrystal>,
     wanted: &Invocations,
@@ -31,7 +31,7 @@ pub(super) fn invocations(
 }
 
 /// Compares the whole list of tools, in order, in every request.
-pub(super) fn tools(crystal: Option<&ScriptedCrystal>, wanted: &[Fields], turns: &[String]) -> Option<String> {
+pub(crate) fn tools(crystal: Option<&ScriptedCrystal>, wanted: &[Fields], turns: &[String]) -> Option<String> {
     let key = "crystal_received_tools";
     every(key, crystal, |path, input| {
         let found: Vec<Value> = input.definitions.iter().map(|definition| json!(definition)).collect();
@@ -44,7 +44,7 @@ pub(super) fn tools(crystal: Option<&ScriptedCrystal>, wanted: &[Fields], turns:
     })
 }
 
-pub(super) fn choice(crystal: Option<&ScriptedCrystal>, wanted: &str) -> Option<String> {
+pub(crate) fn choice(crystal: Option<&ScriptedCrystal>, wanted: &str) -> Option<String> {
     every("crystal_received_tool_choice", crystal, |path, input| equal(path, wanted, input.choice.as_str()))
 }
 

@@ -9,34 +9,34 @@ use cantrip_loom::{Actor, Content, Ending, Error, ListPage, Loom, Outcome, PageR
 use cantrip_reply::{GuardedReply, ReplyType};
 use cantrip_service::{CastRequest, ForkRequest, RewardRequest};
 
-use super::acp::AcpResponse;
-use super::action::Step;
-use super::environment::{BuildError, CaseEnvironment};
+use crate::acp::AcpResponse;
+use crate::action::Step;
+use crate::environment::{BuildError, CaseEnvironment};
 
 /// The results of all steps so far.
 #[derive(Debug, Default)]
-pub(super) struct CaseResults {
+pub(crate) struct CaseResults {
     /// The casts and forks, in order.
-    pub(super) casts: Vec<ObservedCast>,
+    pub(crate) casts: Vec<ObservedCast>,
     /// The error messages of the last step.
-    pub(super) errors: Vec<String>,
-    pub(super) extracted: Option<Thread>,
-    pub(super) exported: Option<String>,
+    pub(crate) errors: Vec<String>,
+    pub(crate) extracted: Option<Thread>,
+    pub(crate) exported: Option<String>,
     /// The responses of the agent for editors, in order.
-    pub(super) answered: Vec<AcpResponse>,
+    pub(crate) answered: Vec<AcpResponse>,
 }
 
 #[derive(Debug)]
-pub(super) struct ObservedCast {
-    pub(super) entity: Option<EntityId>,
-    pub(super) outcome: Option<Outcome>,
+pub(crate) struct ObservedCast {
+    pub(crate) entity: Option<EntityId>,
+    pub(crate) outcome: Option<Outcome>,
 }
 
 /// The result of one step.
 #[derive(Debug, Default)]
-pub(super) struct StepResult {
+pub(crate) struct StepResult {
     /// The message of the refusal, if the step was refused.
-    pub(super) refused: Option<String>,
+    pub(crate) refused: Option<String>,
     errors: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl StepResult {
 }
 
 impl CaseResults {
-    pub(super) fn last(&self) -> Option<&ObservedCast> {
+    pub(crate) fn last(&self) -> Option<&ObservedCast> {
         self.casts.last()
     }
 
@@ -75,7 +75,7 @@ impl CaseResults {
 
 impl CaseEnvironment<'_> {
     /// Runs one step. An error is a fault of the case or of the machine, never an answer of the product.
-    pub(super) async fn step(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
+    pub(crate) async fn step(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
         let before = if step.is_after() { Some(self.digest().await?) } else { None };
         let taken = self.take(step, seen).await?;
         if let (Some(before), Some(refusal)) = (before, &taken.refused)
@@ -192,12 +192,12 @@ impl CaseEnvironment<'_> {
     }
 
     /// Returns true if the loom has any record.
-    pub(super) async fn has_records(&self) -> Result<bool, String> {
+    pub(crate) async fn has_records(&self) -> Result<bool, String> {
         Ok(self.service.runtime().loom().looms().await.map_err(unread)?.contains(&self.loom()))
     }
 
     /// Returns all turns of the loom, in the order of writing.
-    pub(super) async fn turns(&self) -> Result<Vec<Turn>, String> {
+    pub(crate) async fn turns(&self) -> Result<Vec<Turn>, String> {
         if !self.has_records().await? {
             return Ok(Vec::new());
         }
@@ -205,7 +205,7 @@ impl CaseEnvironment<'_> {
         all_pages(async |page| loom.turns(self.loom(), page).await).await
     }
 
-    pub(super) async fn leaves(&self) -> Result<Vec<cantrip_canon::TurnId>, String> {
+    pub(crate) async fn leaves(&self) -> Result<Vec<cantrip_canon::TurnId>, String> {
         if !self.has_records().await? {
             return Ok(Vec::new());
         }
@@ -213,7 +213,7 @@ impl CaseEnvironment<'_> {
         all_pages(async |page| loom.leaves(self.loom(), page).await).await
     }
 
-    pub(super) async fn entities(&self) -> Result<Vec<cantrip_loom::EntityView>, String> {
+    pub(crate) async fn entities(&self) -> Result<Vec<cantrip_loom::EntityView>, String> {
         if !self.has_records().await? {
             return Ok(Vec::new());
         }
@@ -226,7 +226,7 @@ impl CaseEnvironment<'_> {
     }
 
     /// Returns the thread that the last cast extended; None if the cast closed no turn.
-    pub(super) async fn last_thread(&self, seen: &CaseResults) -> Result<Option<Thread>, String> {
+    pub(crate) async fn last_thread(&self, seen: &CaseResults) -> Result<Option<Thread>, String> {
         let Some(outcome) = seen.last().and_then(|cast| cast.outcome.as_ref()) else { return Ok(None) };
         match outcome.leaf {
             Some(leaf) => Ok(Some(self.service.runtime().loom().thread(leaf).await.map_err(unread)?)),
@@ -244,7 +244,7 @@ impl BuildError {
     }
 }
 
-pub(super) fn unread(error: Error) -> String {
+pub(crate) fn unread(error: Error) -> String {
     format!("the loom cannot be read: {error}")
 }
 
@@ -263,10 +263,10 @@ async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> Result<ListPage<T>, Err
 
 /// A buffer of everything that is logged, as text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
 impl LogBuffer {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }

@@ -4,18 +4,18 @@ use cantrip_crystal::tree::{Node, NodeValue};
 use cantrip_loom::export::Format;
 use serde_json::{Map, Value};
 
-use super::acp::AcpRequest;
-use super::issues::Issues;
-use super::setup::Setup;
+use crate::acp::AcpRequest;
+use crate::issues::Issues;
+use crate::setup::Setup;
 
 /// The steps of a case, in order; never empty.
 #[derive(Debug)]
-pub(super) struct Action {
-    pub(super) steps: Vec<Step>,
+pub(crate) struct Action {
+    pub(crate) steps: Vec<Step>,
 }
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Construct,
     Cast {
         intent: Option<String>,
@@ -55,7 +55,7 @@ pub(super) enum Step {
 
 impl Step {
     /// Returns true if the step acts on the loom of an earlier cast.
-    pub(super) fn is_after(&self) -> bool {
+    pub(crate) fn is_after(&self) -> bool {
         match self {
             Self::Construct | Self::Cast { .. } | Self::Summon { .. } | Self::Send { .. } | Self::Acp(_) => false,
             Self::MutateCall(_)
@@ -71,7 +71,7 @@ impl Step {
 const ACTION_KEYS: &[&str] = &["construct_cantrip", "cast", "summon", "send", "then", "acp_exchange"];
 const THEN_KEYS: &[&str] = &["mutate_call", "delete_turn", "annotate_reward", "fork", "extract_thread", "export_loom"];
 
-pub(super) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
+pub(crate) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
     let mut steps = Vec::new();
     match &node.shape {
         NodeValue::List(items) => {

@@ -4,14 +4,14 @@ use cantrip_canon::{EntityId, TurnId};
 use cantrip_loom::{Ending, EntityView, Loom, Origin, Outcome, Settlement, Thread, Turn, TurnSide, render};
 use serde_json::{Value, json};
 
-use super::act::{CaseResults, unread};
-use super::environment::CaseEnvironment;
-use super::expect::{Expectation, ExpectedResponse, ExpectedTurn};
-use super::pattern::{Fields, mismatch, same, short_json};
-use super::requests;
+use crate::act::{CaseResults, unread};
+use crate::environment::CaseEnvironment;
+use crate::expect::{Expectation, ExpectedResponse, ExpectedTurn};
+use crate::pattern::{Fields, mismatch, same, short_json};
+use crate::requests;
 
 /// The results and the loom of a case, after its last step.
-pub(super) struct Checker<'a> {
+pub(crate) struct Checker<'a> {
     world: &'a CaseEnvironment<'a>,
     seen: &'a CaseResults,
     turns: Vec<Turn>,
@@ -24,7 +24,7 @@ pub(super) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    pub(super) async fn new(
+    pub(crate) async fn new(
         world: &'a CaseEnvironment<'a>,
         seen: &'a CaseResults,
         logged: Option<String>,
@@ -42,7 +42,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the difference from the expectation as a message; None if it holds.
-    pub(super) async fn check(&self, wanted: &Expectation) -> Result<Option<String>, String> {
+    pub(crate) async fn check(&self, wanted: &Expectation) -> Result<Option<String>, String> {
         Ok(match wanted {
             Expectation::Result(wanted) => self.result("result", wanted, self.answer()),
             Expectation::ResultContains(part) => self.result_contains(part),
@@ -385,7 +385,7 @@ fn result_of(turn: &Turn, at: usize) -> Option<Value> {
     }
 }
 
-pub(super) fn equal<T: PartialEq + serde::Serialize>(path: &str, wanted: T, found: T) -> Option<String> {
+pub(crate) fn equal<T: PartialEq + serde::Serialize>(path: &str, wanted: T, found: T) -> Option<String> {
     (wanted != found)
         .then(|| format!("{path}: expected {}, got {}", short_json(&json!(wanted)), short_json(&json!(found))))
 }

@@ -11,13 +11,13 @@ use cantrip_loom::AnyLoom;
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::json;
 
-use super::setup::{FixtureSetup, GateSetup};
+use crate::setup::{FixtureSetup, GateSetup};
 
 /// The number of times that a gate of the case was entered.
-pub(super) type Executions = Arc<AtomicU64>;
+pub(crate) type Executions = Arc<AtomicU64>;
 
 /// Returns the built-in gate of this name, if there is one.
-pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Option<AnyGate> {
+pub(crate) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Option<AnyGate> {
     Some(match name {
         "done" => builtin::done(),
         "echo" => builtin::echo(),
@@ -35,7 +35,7 @@ pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Optio
 }
 
 /// Applies the settings of the case to a gate, built-in or not.
-pub(super) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
+pub(crate) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
     let gate = match &setup.parameters {
         Some(parameters) => gate.parameters(parameters.clone()),
         None => gate,
@@ -47,14 +47,14 @@ pub(super) fn configure_gate(gate: AnyGate, setup: &GateSetup) -> AnyGate {
 }
 
 /// A gate that the case defines.
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     promises: GateSpec,
     behaves: FixtureSetup,
     executions: Executions,
 }
 
 impl Fixture {
-    pub(super) fn new(name: &str, behaves: FixtureSetup, executions: Executions) -> Self {
+    pub(crate) fn new(name: &str, behaves: FixtureSetup, executions: Executions) -> Self {
         let promises = GateSpec::new(name, "A gate of this case.", json!({"type": "object"}));
         Self { promises, behaves, executions }
     }

@@ -3,12 +3,12 @@
 use cantrip_crystal::tree::{Node, NodeValue};
 use serde_json::Value;
 
-use super::issues::Issues;
-use super::pattern::{Fields, Pattern, fields};
+use crate::issues::Issues;
+use crate::pattern::{Fields, Pattern, fields};
 
 /// One condition that must hold.
 #[derive(Debug)]
-pub(super) enum Expectation {
+pub(crate) enum Expectation {
     Result(Value),
     ResultContains(String),
     Results(Vec<Value>),
@@ -65,25 +65,25 @@ pub(super) enum Expectation {
 }
 
 #[derive(Debug)]
-pub(super) enum Invocations {
+pub(crate) enum Invocations {
     Count(u64),
     /// The first requests in order; there may be more.
     Each(Vec<Invocation>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Invocation {
-    pub(super) messages: Option<Vec<Fields>>,
-    pub(super) message_count: Option<u64>,
-    pub(super) first_message: Option<Fields>,
-    pub(super) include: Vec<String>,
-    pub(super) exclude: Vec<String>,
+pub(crate) struct Invocation {
+    pub(crate) messages: Option<Vec<Fields>>,
+    pub(crate) message_count: Option<u64>,
+    pub(crate) first_message: Option<Fields>,
+    pub(crate) include: Vec<String>,
+    pub(crate) exclude: Vec<String>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ExpectedTurn {
-    pub(super) fields: Fields,
-    pub(super) observation_contains: Vec<String>,
+pub(crate) struct ExpectedTurn {
+    pub(crate) fields: Fields,
+    pub(crate) observation_contains: Vec<String>,
 }
 
 const TURN_KEYS: &[&str] = &[
@@ -173,7 +173,7 @@ fn thread_at(key: &str) -> Option<usize> {
     key.strip_prefix("thread_")?.parse().ok()
 }
 
-pub(super) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Expectation> {
+pub(crate) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Expectation> {
     let known = |key: &str| KEYS.contains(&key) || observed_turn(key).is_some() || thread_at(key).is_some();
     let entries = issues.map_where(node, "expect", known);
     entries.into_iter().filter_map(|(key, value)| read_expectation(&key.text, value, issues)).collect()
@@ -243,10 +243,10 @@ fn each(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Vec<Fie
 
 /// An expected response of the agent for editors.
 #[derive(Debug)]
-pub(super) struct ExpectedResponse {
-    pub(super) id: Value,
-    pub(super) has_result: Option<bool>,
-    pub(super) contains: Vec<String>,
+pub(crate) struct ExpectedResponse {
+    pub(crate) id: Value,
+    pub(crate) has_result: Option<bool>,
+    pub(crate) contains: Vec<String>,
 }
 
 fn acp_response(node: &Node, issues: &mut Issues) -> Option<ExpectedResponse> {
