@@ -3,63 +3,17 @@
 //! Only the answer goes to standard output; all other output goes to standard error. Every command ends in one reply.
 //! Its text, its envelope (`--json`) and the exit status all come from that one value.
 
-mod acp;
-mod addresses;
-mod approve;
-mod artifact;
-mod budget_demo;
+mod args;
 mod cages;
-mod cast;
-mod choice;
-mod codes;
-mod completions;
-mod config;
-#[cfg(feature = "conformance")]
-mod conformance;
-mod crash_demo;
-mod cursor;
+mod commands;
 mod demo;
-mod doctor;
-mod dry_run;
-mod endpoints;
-mod input_files;
-mod interrupt;
-mod keys;
 mod limits;
-mod loom;
-mod loop_demo;
-mod mcp;
-mod models;
-mod new;
 mod origin;
-mod pointer;
-mod policy;
-mod predict;
-mod present;
 mod process;
-mod receipt;
-mod receipt_demo;
-mod retention;
-mod rollout_demo;
-mod run;
-mod schema;
-mod serve;
-mod sig;
-mod signatures;
+mod settings;
 mod spell_catalog;
-mod spells;
-mod spend;
-mod store;
-mod stream;
-mod summon;
-mod tap;
 mod telemetry;
-mod terminal_user;
-mod trace;
-mod usage;
-mod waiting;
-mod watch;
-mod worker;
+mod terminal;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,7 +24,14 @@ use cantrip_medium_python::CountingAllocator;
 use cantrip_reply::{Call, ExitStatus, Guard};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::present::Present;
+use crate::args::usage;
+#[cfg(feature = "conformance")]
+use crate::commands::conformance;
+use crate::commands::{
+    acp, artifact, cast, codes, completions, confirm, doctor, loom, mcp, models, new, pointer, policy, predict,
+    receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, worker,
+};
+use crate::terminal::present::Present;
 
 /// Counts allocations, because a worker process has to know how much memory each Python session holds.
 #[global_allocator]
@@ -107,12 +68,12 @@ enum Command {
     #[command(visible_alias = "invoke")]
     Summon(summon::Summon),
     New(new::New),
-    Confirm(addresses::Confirm),
+    Confirm(confirm::Confirm),
     Doctor(doctor::Doctor),
     Models(models::Models),
     Stream(stream::Stream),
     Codes(codes::Codes),
-    Limits(limits::Limits),
+    Limits(commands::limits::Limits),
     Loom(loom::LoomCommand),
     Run(run::RunCommand),
     Sig(sig::SigCommand),

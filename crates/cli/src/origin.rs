@@ -16,9 +16,9 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
-use crate::predict;
-use crate::spells::{self, Source};
-use crate::store::Store;
+use crate::args::spells::{self, Source};
+use crate::args::store::Store;
+use crate::commands::predict;
 
 /// A cantrip that can be cast again, and its spell.
 pub(crate) struct SpellOrigin {

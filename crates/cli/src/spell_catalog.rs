@@ -21,12 +21,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::choice;
-use crate::models;
+use crate::args::spells::{self, Source};
+use crate::args::store::Store;
+use crate::commands::models;
+use crate::commands::predict;
 use crate::origin::{self, SpellQuery};
-use crate::predict;
-use crate::spells::{self, Source};
-use crate::store::Store;
+use crate::settings::choice;
 
 /// The built cantrips by file, each with the modification time of its file.
 type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;

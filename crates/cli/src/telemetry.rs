@@ -17,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-use crate::config;
+use crate::settings::config;
 
 /// The variable that enables the content of messages, arguments and results in spans. `true` has the same meaning as in
 /// other programs.
@@ -40,7 +40,7 @@ pub(crate) fn begin(casts: bool) {
     {
         registry().with(log).init();
         if casts && is_set("OTEL_EXPORTER_OTLP_ENDPOINT") | is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-            crate::present::say("this cantrip was built without the feature otlp: no spans are sent");
+            crate::terminal::present::say("this cantrip was built without the feature otlp: no spans are sent");
         }
     }
 }

@@ -1,0 +1,145 @@
+//! Resolves an id, an id prefix, `@last` or no argument.
+
+use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
+use cantrip::loom::{AnyId, AnyLoom, Error, Loom, RunView};
+use cantrip::{loom_id_for, store_refusal};
+use cantrip_reply::{Refusal, codes};
+use serde_json::json;
+
+const LAST: &str = "@last";
+
+/// Returns the turn; an entity, cast or run stands for its last turn.
+pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else {
+        let run = latest(loom).await?;
+        return match run.entity_id {
+            Some(entity) => leaf(loom, entity, LAST).await,
+            None => Err(nothing("turn", LAST)),
+        };
+    };
+    match resolve_name(loom, asked).await? {
+        AnyId::Turn(turn) => Ok(turn),
+        AnyId::Entity(entity) => leaf(loom, entity, asked).await,
+        AnyId::Cast(cast) => {
+            let cast = loom.cast(cast).await.map_err(refuse_store_error)?;
+            match cast.outcome.and_then(|outcome| outcome.leaf) {
+                Some(leaf) => Ok(leaf),
+                None => leaf(loom, cast.cast.entity_id, asked).await,
+            }
+        }
+        AnyId::Run(run) => match loom.run(run).await.map_err(refuse_store_error)?.entity_id {
+            Some(entity) => leaf(loom, entity, asked).await,
+            None => Err(nothing("turn", asked)),
+        },
+        AnyId::Loom(_) | AnyId::Fold(_) => Err(nothing("turn", asked)),
+    }
+}
+
+/// Returns true if the text looks like an id, the prefix of one, or `@last`.
+pub(crate) fn looks_like_id(asked: &str) -> bool {
+    const KINDS: [&str; 4] = ["ent_", "run_", "cast_", "turn_"];
+    asked == LAST || KINDS.iter().any(|kind| asked.starts_with(kind))
+}
+
+/// Returns the entity; a cast, run or turn stands for its entity.
+pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<EntityId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else {
+        return latest(loom).await?.entity_id.ok_or_else(|| nothing("entity", LAST));
+    };
+    owner(loom, resolve_name(loom, asked).await?, asked).await
+}
+
+/// Returns the run; an entity or a cast stands for its last run.
+pub(crate) async fn run(loom: &AnyLoom, asked: Option<&str>) -> Result<RunId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(latest(loom).await?.run_id) };
+    let cast = match resolve_name(loom, asked).await? {
+        AnyId::Run(run) => return Ok(run),
+        AnyId::Cast(cast) => Some(cast),
+        AnyId::Turn(turn) => Some(loom.turn(turn).await.map_err(refuse_store_error)?.cast_id),
+        AnyId::Entity(entity) => loom.entity(entity).await.map_err(refuse_store_error)?.casts.last().copied(),
+        AnyId::Loom(_) | AnyId::Fold(_) => None,
+    };
+    match cast {
+        Some(cast) => Ok(loom.cast(cast).await.map_err(refuse_store_error)?.run_id),
+        None => Err(nothing("run", asked)),
+    }
+}
+
+async fn owner(loom: &AnyLoom, named: AnyId, asked: &str) -> Result<EntityId, Refusal> {
+    match named {
+        AnyId::Entity(entity) => Ok(entity),
+        AnyId::Turn(turn) => Ok(loom.turn(turn).await.map_err(refuse_store_error)?.entity_id),
+        AnyId::Cast(cast) => Ok(loom.cast(cast).await.map_err(refuse_store_error)?.cast.entity_id),
+        AnyId::Run(run) => match loom.run(run).await.map_err(refuse_store_error)?.entity_id {
+            Some(entity) => Ok(entity),
+            None => Err(nothing("entity", asked)),
+        },
+        AnyId::Loom(_) | AnyId::Fold(_) => Err(nothing("entity", asked)),
+    }
+}
+
+/// The part of a store that a tree shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Loom(LoomId),
+    Entity(LoomId, EntityId),
+}
+
+/// Returns a loom, by its id or the name of its spell, or an entity. A cast, run or turn stands for its entity.
+pub(crate) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(Part::Loom(latest(loom).await?.loom_id)) };
+    let called = loom_id_for(asked);
+    if loom.looms().await.map_err(refuse_store_error)?.contains(&called) {
+        return Ok(Part::Loom(called));
+    }
+    let entity = match resolve_name(loom, asked).await? {
+        AnyId::Loom(found) => return Ok(Part::Loom(found)),
+        other @ (AnyId::Entity(_) | AnyId::Turn(_) | AnyId::Cast(_) | AnyId::Run(_) | AnyId::Fold(_)) => {
+            owner(loom, other, asked).await?
+        }
+    };
+    Ok(Part::Entity(loom.entity(entity).await.map_err(refuse_store_error)?.loom_id, entity))
+}
+
+/// Returns the loom with this id, or the loom of the record with this id.
+pub(crate) async fn loom(loom: &AnyLoom, asked: Option<&str>) -> Result<LoomId, Refusal> {
+    match part(loom, asked).await? {
+        Part::Loom(found) | Part::Entity(found, _) => Ok(found),
+    }
+}
+
+async fn leaf(loom: &AnyLoom, entity: EntityId, asked: &str) -> Result<TurnId, Refusal> {
+    loom.entity(entity).await.map_err(refuse_store_error)?.leaf.ok_or_else(|| nothing("turn", asked))
+}
+
+/// Returns the newest run that was started by a caller, not by a call of another run.
+async fn latest(loom: &AnyLoom) -> Result<RunView, Refusal> {
+    loom.last_run().await.map_err(refuse_store_error)?.ok_or_else(empty)
+}
+
+async fn resolve_name(loom: &AnyLoom, asked: &str) -> Result<AnyId, Refusal> {
+    match loom.resolve(asked).await {
+        Ok(named) => Ok(named),
+        Err(Error::NotFound { .. }) => Err(nothing("id", asked)),
+        Err(Error::Ambiguous { prefix, matches }) => {
+            let hint = "several ids begin so: give more of it";
+            Err(codes::not_found("id", prefix).data(json!({"matches": matches, "hint": hint})).into())
+        }
+        Err(error) => Err(store_refusal(&error)),
+    }
+}
+
+fn refuse_store_error(error: Error) -> Refusal {
+    store_refusal(&error)
+}
+
+fn nothing(kind: &str, asked: &str) -> Refusal {
+    let shown: String = asked.chars().take(64).collect();
+    // A run is found in the list of runs, whatever kind of id was expected.
+    let hint = if kind == "run" || asked.starts_with("run_") { "cantrip run ls" } else { "cantrip loom tree" };
+    codes::not_found(kind, shown).data(json!({ "hint": hint })).into()
+}
+
+fn empty() -> Refusal {
+    codes::not_found("turn", LAST).data(json!({"hint": "nothing was cast yet: cantrip cast SPELL INTENT"})).into()
+}

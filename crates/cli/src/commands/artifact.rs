@@ -1,0 +1,189 @@
+//! `cantrip artifact`: compiled versions of a signature, each named by the hash of its content.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cantrip::loom::{AnyLoom, Contracts, PageRequest};
+use cantrip::store_refusal;
+use cantrip_ds::contract::CompiledId;
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{ArtifactUpload, Service};
+use serde_json::{Value, json};
+
+use crate::args::input_files;
+use crate::args::signatures;
+use crate::args::store;
+use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use crate::terminal::watch::{OutputMode, Viewer};
+
+/// Add, list and show artifacts (compiled versions of a signature: instructions, examples, parameters).
+///
+/// The id of an artifact is derived from its content. So the same content is always the same artifact, and an artifact
+/// never changes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip artifact ls Classify\n  cantrip artifact show art_fa314739\n  \
+                        cantrip artifact add Classify better.json\n  \
+                        echo '{\"instructions\": \"Pick one.\"}' | cantrip artifact add Classify -")]
+pub(crate) struct ArtifactCommand {
+    #[command(subcommand)]
+    what: ArtifactAction,
+
+    /// The store for artifacts: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ArtifactAction {
+    /// List artifacts, oldest first.
+    Ls {
+        /// List only artifacts of this signature.
+        signature: Option<String>,
+    },
+
+    /// Show one artifact in full: its content and its origin.
+    Show {
+        /// The artifact: its id or a prefix of it.
+        artifact: String,
+    },
+
+    /// Add an artifact to a signature. If the file has any of the three hashes, it must have all of them, and they must
+    /// match.
+    Add {
+        /// The signature: its file, its id, or the last part of its id.
+        signature: String,
+
+        /// A JSON file with instructions, and optionally sub_instructions, demos and params. - reads it from standard
+        /// input.
+        file: PathBuf,
+
+        /// The artifact that this one was made from.
+        #[arg(long, value_name = "ARTIFACT")]
+        parent: Option<String>,
+
+        /// A note that is stored with the artifact.
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+
+        /// The name of the author.
+        #[arg(long, value_name = "NAME", default_value = "local")]
+        by: String,
+    },
+}
+
+impl ArtifactCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("artifact"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        Ok(match &self.what {
+            ArtifactAction::Ls { signature } => {
+                let of = match signature {
+                    Some(asked) => Some(signatures::resolve_signature(&service.catalog(), asked).await?),
+                    None => None,
+                };
+                let guarded = service.artifacts(of, PageRequest::FIRST).await;
+                let drawn = list(guarded.reply.value().and_then(|value| value.get("items")));
+                (guarded, drawn)
+            }
+            ArtifactAction::Show { artifact } => {
+                let id = resolve_artifact(&store.loom, artifact).await?;
+                let guarded = service.artifact(&id).await;
+                let drawn = guarded.reply.value().map(show).unwrap_or_default();
+                (guarded, drawn)
+            }
+            ArtifactAction::Add { signature, file, parent, note, by } => {
+                let signature = signatures::resolve_signature(&service.catalog(), signature).await?;
+                let artifact = match file.to_str() {
+                    Some("-") => input_files::context(input_files::standard_input()?),
+                    Some(_) | None => input_files::context_file(file)?,
+                };
+                let parent = match parent {
+                    Some(asked) => Some(resolve_artifact(&store.loom, asked).await?),
+                    None => None,
+                };
+                let artifact = artifact.unwrap_or(Value::Null);
+                let giving = ArtifactUpload { signature, artifact, parent, note: note.clone(), by: by.clone() };
+                let guarded = service.add_artifact(giving).await;
+                let id = guarded.reply.data().get("compiled_id").and_then(Value::as_str).unwrap_or_default();
+                let drawn = format!("{id}\n");
+                (guarded, drawn)
+            }
+        })
+    }
+}
+
+/// Returns the artifact with this id or with this unique id prefix.
+pub(crate) async fn resolve_artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
+    loop {
+        let listed = loom.artifacts(None, page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.into_iter().map(|row| row.compiled_id);
+        found.extend(ids.filter(|id| id.as_str().starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    match (found.pop(), found.len()) {
+        (Some(id), 0) => Ok(id),
+        (None, _) => Err(codes::contract_unknown("artifact", asked)
+            .data(json!({"hint": "cantrip artifact ls shows what there is"}))
+            .into()),
+        (Some(_), others) => Err(codes::not_found("artifact", asked).data(json!({ "matches": others + 1 })).into()),
+    }
+}
+
+fn list(items: Option<&Value>) -> String {
+    let mut text = String::new();
+    for row in items.and_then(Value::as_array).into_iter().flatten() {
+        let told = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {}  {}  {DIM}{}{DIM:#}",
+            told("compiled_id"),
+            told("signature_id"),
+            told("strategy"),
+            told("created_at")
+        );
+    }
+    text
+}
+
+fn show(value: &Value) -> String {
+    let content = value.get("artifact").cloned().unwrap_or_default();
+    let told = |value: &Value, key: &str| strip_control(value.get(key).and_then(Value::as_str).unwrap_or_default());
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(value, "compiled_id"), told(&content, "signature_id"));
+    let _ = writeln!(text, "  strategy     {}", told(&content, "strategy"));
+    let _ = writeln!(text, "  instructions {}", told(&content, "instructions"));
+    if content["sub_instructions"].is_string() {
+        let _ = writeln!(text, "  sub-calls    {}", told(&content, "sub_instructions"));
+    }
+    let _ = writeln!(text, "  demos        {}", content["demos"].as_array().map_or(0, Vec::len));
+    let _ = writeln!(text, "  params       {}", content["params"]);
+    for origin in value.get("origins").and_then(Value::as_array).into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "{DIM}  {} by {}, {}  {}{DIM:#}",
+            told(origin, "kind"),
+            told(origin, "actor"),
+            told(origin, "at"),
+            told(origin, "note")
+        );
+    }
+    text
+}

@@ -1,0 +1,159 @@
+//! Export and import of a loom, as lines of JSON.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use cantrip::canon::LoomId;
+use cantrip::loom::AnyLoom;
+use cantrip::loom::export::{Format, Imported, Redaction, import_journal, import_turns};
+use cantrip::{loom_id_for, store_refusal};
+use cantrip_canon::json;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::{Value, json};
+
+use super::{CommandReply, refusal_reply};
+use crate::args::input_files;
+
+/// Export a loom as JSON lines: turns, the whole journal, chats or trajectories.
+///
+/// Secrets and personal data are redacted unless --no-redact is given. Only a journal that was not redacted can be
+/// imported unchanged, with its hashes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom export > turns.jsonl\n  \
+                        cantrip loom export --format journal --no-redact --out backup.jsonl\n  \
+                        cantrip loom export analyst --format chat")]
+pub(super) struct Export {
+    /// A loom (or the name of its spell), or the id of anything in it.
+    #[arg(value_name = "LOOM")]
+    of: Option<String>,
+
+    #[arg(long, value_enum, default_value = "turns")]
+    format: ExportFormat,
+
+    /// Do not redact secrets and personal data.
+    #[arg(long)]
+    no_redact: bool,
+
+    /// Write to this new file instead of standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ExportFormat {
+    /// One line per turn.
+    Turns,
+    /// Every record and body.
+    Journal,
+    /// One line per thread, with its messages.
+    Chat,
+    /// One line per thread, with its messages, rewards and outcome.
+    Trajectories,
+}
+
+impl Export {
+    pub(super) fn of(&self) -> Option<&str> {
+        self.of.as_deref()
+    }
+
+    pub(super) async fn execute(
+        &self,
+        service: &Service,
+        of: LoomId,
+        guard: &Guard,
+        json: bool,
+    ) -> Result<CommandReply, Refusal> {
+        let mut to: Box<dyn Write> = match &self.out {
+            Some(path) => {
+                Box::new(BufWriter::new(File::create_new(path).map_err(|error| write_refusal(path, &error))?))
+            }
+            // With `--json`, standard output carries the envelope only.
+            None if json => {
+                return Err(codes::config_invalid("--json", "export", "needs --out FILE for the lines")
+                    .data(json!({"hint": "cantrip loom export --json --out turns.jsonl"}))
+                    .into());
+            }
+            None => Box::new(BufWriter::new(io::stdout().lock())),
+        };
+        let format = match self.format {
+            ExportFormat::Turns => Format::Turns,
+            ExportFormat::Journal => Format::Journal,
+            ExportFormat::Chat => Format::Chat,
+            ExportFormat::Trajectories => Format::Trajectories,
+        };
+        let redaction = if self.no_redact { Redaction::Off } else { Redaction::default() };
+        let mut written = Ok(());
+        let guarded = service
+            .export(of, format, redaction, |line| {
+                if written.is_ok() {
+                    written = writeln!(to, "{line}");
+                }
+            })
+            .await;
+        match written.and_then(|()| to.flush()) {
+            Ok(()) => Ok((guarded, String::new())),
+            // The reader closed the pipe and wants no more lines.
+            Err(error) if self.out.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok((guarded, String::new()))
+            }
+            Err(error) => {
+                let path = self.out.as_deref().unwrap_or(Path::new("standard output"));
+                Ok((refusal_reply(guard, write_refusal(path, &error)).await, String::new()))
+            }
+        }
+    }
+}
+
+fn write_refusal(path: &Path, error: &io::Error) -> Refusal {
+    let shown = path.display().to_string();
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return codes::wrong_state("file", shown, "there already", "export", "a name that is free").into();
+    }
+    codes::io_failed("write", shown, error.to_string()).into()
+}
+
+/// Import a file that `loom export` wrote: an unchanged journal, or turns, also those of another program.
+///
+/// Importing the same file twice changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom import backup.jsonl\n  cantrip loom import turns.jsonl --as analyst")]
+pub(super) struct Import {
+    file: PathBuf,
+
+    /// The loom to import turns into, by the name of its spell. Default: the name of the file. A journal names its own
+    /// loom.
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Import {
+    pub(super) async fn execute(&self, loom: &AnyLoom, guard: &Guard) -> Result<CommandReply, Refusal> {
+        let shown = self.file.display().to_string();
+        let text = input_files::text_file(&self.file)?;
+        let taken = if is_journal(&text) {
+            import_journal(loom, text.lines()).await
+        } else {
+            let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            import_turns(loom, loom_id_for(self.name.as_ref().unwrap_or(&stem)), text.lines()).await
+        };
+        let Imported { records, runs, bodies, papers } = taken.map_err(|error| store_refusal(&error))?;
+        let filled = codes::created("import", shown.as_str())
+            .data(json!({"state": "imported", "records": records, "runs": runs, "bodies": bodies, "papers": papers}));
+        let guarded = guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await;
+        let left = match papers {
+            0 => String::new(),
+            papers => {
+                format!("{papers} lines about its receipts stay in the file: cantrip receipt verify --export {shown}\n")
+            }
+        };
+        Ok((guarded, format!("{shown}: {records} records, {runs} runs, {bodies} bodies\n{left}")))
+    }
+}
+
+/// Returns true if the first line is the header of a journal.
+fn is_journal(text: &str) -> bool {
+    let heading = text.lines().next().and_then(|line| json::read(line).ok());
+    heading.is_some_and(|heading| heading.get("format").is_some_and(Value::is_string))
+}

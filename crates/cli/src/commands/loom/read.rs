@@ -1,0 +1,58 @@
+//! The looms of a store, with their counts.
+
+use std::collections::HashMap;
+
+use cantrip::canon::{LoomId, Timestamp};
+use cantrip::loom::{AnyLoom, Content, Error, Extent, Loom, Thread};
+use cantrip::{Runtime, loom_id_for, store_refusal};
+use cantrip_reply::Refusal;
+use serde::Serialize;
+
+use crate::args::spells;
+
+/// The counts of one loom.
+#[derive(Debug, Serialize)]
+pub(super) struct LoomRow {
+    pub(super) loom_id: LoomId,
+    /// The name of its spell, if the spell was found.
+    pub(super) name: Option<String>,
+    pub(super) entities: u64,
+    pub(super) turns: u64,
+    pub(super) last_activity: Option<Timestamp>,
+}
+
+pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
+    let stored = |error: Error| store_refusal(&error);
+    // The names of nearby spells, by the ids of their looms.
+    let spells = spells::around().into_iter();
+    let names: HashMap<LoomId, String> = spells.map(|(_, spell)| (loom_id_for(&spell.name), spell.name)).collect();
+    let mut rows = Vec::new();
+    for id in loom.looms().await.map_err(stored)? {
+        let Extent { entities, turns, last_activity } = loom.extent(id).await.map_err(stored)?;
+        rows.push(LoomRow { loom_id: id, name: names.get(&id).cloned(), entities, turns, last_activity });
+    }
+    Ok(rows)
+}
+
+/// A thread with the intents that its entity received after the last turn and that were cancelled before an answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownThread {
+    #[serde(flatten)]
+    pub(crate) thread: Thread,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cancelled: Vec<Content>,
+}
+
+impl ShownThread {
+    /// Reads the cancelled intents after a thread, if the thread ends at the newest turn of its entity.
+    pub(crate) async fn of(loom: &AnyLoom, thread: Thread) -> Result<Self, Refusal> {
+        let is_last = thread.entity.leaf == Some(thread.leaf);
+        let cancelled = if is_last {
+            let runtime = Runtime::new(loom.clone());
+            runtime.cancelled_intents(&thread.entity).await.map_err(|error| store_refusal(&error))?
+        } else {
+            Vec::new()
+        };
+        Ok(Self { thread, cancelled })
+    }
+}

@@ -1,0 +1,30 @@
+//! The subcommands, one module for each.
+
+pub(crate) mod acp;
+pub(crate) mod artifact;
+pub(crate) mod cast;
+pub(crate) mod codes;
+pub(crate) mod completions;
+pub(crate) mod confirm;
+#[cfg(feature = "conformance")]
+pub(crate) mod conformance;
+pub(crate) mod doctor;
+pub(crate) mod limits;
+pub(crate) mod loom;
+pub(crate) mod mcp;
+pub(crate) mod models;
+pub(crate) mod new;
+pub(crate) mod pointer;
+pub(crate) mod policy;
+pub(crate) mod predict;
+pub(crate) mod receipt;
+pub(crate) mod retention;
+pub(crate) mod run;
+pub(crate) mod schema;
+pub(crate) mod serve;
+pub(crate) mod sig;
+pub(crate) mod spend;
+pub(crate) mod stream;
+pub(crate) mod summon;
+pub(crate) mod trace;
+pub(crate) mod worker;

@@ -1,0 +1,442 @@
+//! `cantrip pointer`: which artifact of a signature is live, the canary, and the rollback.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cantrip::canon::AuditId;
+use cantrip::loom::{Actor, AnyLoom, Contracts, PageRequest};
+use cantrip::store_refusal;
+use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
+use cantrip_ds::contract::{
+    Canary, CanaryScope, CompiledId, EvalReport, Pointer, PointerAudit, PromotionCriteria, PromotionRule, SignatureId,
+};
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
+use serde_json::Value;
+
+use crate::args::input_files;
+use crate::args::signatures;
+use crate::args::store::{self, Store};
+use crate::commands::artifact;
+use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use crate::terminal::watch::{OutputMode, Viewer};
+
+/// Deploy artifacts: set the live artifact of a signature, run a canary, promote it, or roll back.
+///
+/// A pointer says which artifact is live. Every change is checked against the version that it was based on, and leaves
+/// an audit record. A rollback undoes the last change that is still in effect; the next rollback undoes the change
+/// before it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Name a signature by its id or the last part of it: Classify, text/Classify.v1. The id of an artifact \
+                  may be shortened to a unique prefix.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
+                  cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
+                  cantrip pointer promote Classify --report report.json\n  \
+                  cantrip pointer rollback Classify"
+)]
+pub(crate) struct PointerCommand {
+    #[command(subcommand)]
+    what: PointerAction,
+
+    /// The store for pointers: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum PointerAction {
+    /// Show the live artifact of one signature, or of all signatures that have a pointer.
+    #[command(after_help = "Examples:\n  cantrip pointer show\n  cantrip pointer show Classify --json")]
+    Show {
+        /// The signature.
+        signature: Option<String>,
+    },
+
+    /// Serve an artifact to all callers. A canary is not changed.
+    #[command(after_help = "Examples:\n  cantrip pointer set Classify art_fa314739")]
+    Set {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or a prefix of it.
+        artifact: String,
+
+        /// A new seed for the canary, which assigns all keys again.
+        #[arg(long, value_name = "TEXT")]
+        seed: Option<String>,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Serve an artifact to a percentage of the callers. 0 percent stops it from the next predict on.
+    #[command(after_help = "Examples:\n  cantrip pointer canary Classify art_5d4b --percent 10\n  \
+                            cantrip pointer canary Classify --percent 0\n  cantrip pointer canary Classify --off")]
+    Canary {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or a prefix of it. Default: the current canary.
+        artifact: Option<String>,
+
+        /// The percentage of callers that get the canary.
+        #[arg(long, value_name = "PERCENT", required_unless_present = "off")]
+        percent: Option<u8>,
+
+        /// Remove the canary.
+        #[arg(long, conflicts_with_all = ["percent", "artifact"])]
+        off: bool,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Preview which callers would get which artifact. Nothing is written.
+    #[command(after_help = "Examples:\n  cantrip pointer preview Classify --keys 20\n  \
+                            cantrip pointer preview Classify --keys 1000 --percent 50 --prefix user:\n  \
+                            cantrip pointer preview Classify --run-id run_1 --autopilot-id analyst")]
+    Preview {
+        /// The signature.
+        signature: String,
+
+        /// The number of keys to preview.
+        #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "CallerIds")]
+        keys: usize,
+
+        /// The prefix of the keys; a number follows it.
+        #[arg(long, value_name = "TEXT", default_value = "run_", conflicts_with = "CallerIds")]
+        prefix: String,
+
+        /// Preview the canary with this percentage.
+        #[arg(long, value_name = "PERCENT")]
+        percent: Option<u8>,
+
+        #[command(flatten)]
+        caller: CallerIds,
+    },
+
+    /// Serve an artifact to all callers if an evaluation report supports it.
+    #[command(after_help = "The evaluation must have succeeded on the test split, in comparison with the live \
+                            artifact, on at least 30 examples and in the last 30 days. Its confidence interval \
+                            must be above 0, and a call may cost at most a quarter more. `cantrip schema evaluation` \
+                            prints the schema of its report, which the audit record keeps.\n\nExamples:\n  \
+                            cantrip pointer promote Classify --report report.json\n  \
+                            ./evaluate | cantrip pointer promote Classify art_5d4b --report - --cost-percent 150\n  \
+                            cantrip pointer promote Classify art_5d4b --force --because 'the old one is broken'")]
+    Promote {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or a prefix of it. Default: the canary.
+        artifact: Option<String>,
+
+        /// The report of the evaluation, as JSON. - reads it from standard input.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
+
+        /// Accept an artifact that is not worse, with a margin of 0.02 (non-inferiority).
+        #[arg(long)]
+        not_worse: bool,
+
+        /// The maximum cost of a call, as a percentage of the current cost.
+        #[arg(long, value_name = "PERCENT", default_value_t = PROMOTE_COST_PERCENT_MAX)]
+        cost_percent: u64,
+
+        /// Promote without the checks. Needs a reason, and the audit record says that it was forced.
+        #[arg(long, requires = "because")]
+        force: bool,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Undo the last change that is still in effect, or all changes back to an audit record, including that one.
+    #[command(after_help = "Examples:\n  cantrip pointer rollback Classify\n  \
+                            cantrip pointer rollback Classify --to aud_06cyf9 --because 'all of that was wrong'")]
+    Rollback {
+        /// The signature.
+        signature: String,
+
+        /// The earliest change to undo: the id of its audit record or a prefix of it.
+        #[arg(long, value_name = "AUDIT")]
+        to: Option<String>,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// List the changes of a pointer, oldest first.
+    #[command(after_help = "Examples:\n  cantrip pointer audits Classify\n  cantrip pointer audits Classify --json")]
+    Audits {
+        /// The signature.
+        signature: String,
+
+        /// List only entries after this cursor.
+        #[arg(long, value_name = "CURSOR")]
+        after: Option<u64>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Changing {
+    /// Make the change only if the pointer is at this version; 0 means that there is no pointer yet.
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+
+    /// The reason, which is stored in the audit record.
+    #[arg(long, value_name = "REASON")]
+    because: Option<String>,
+
+    /// The name of the person who makes the change.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+/// The ids that one caller would give to `predict`.
+#[derive(Debug, clap::Args)]
+#[group(id = "CallerIds", multiple = true)]
+struct CallerIds {
+    /// Preview one caller: the id of its run, as for `predict --run-id`.
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+
+    /// Preview one caller: the full id of the entity whose conversation it belongs to.
+    #[arg(long, value_name = "ENTITY")]
+    thread: Option<String>,
+
+    /// Preview one caller: the id of the calling agent.
+    #[arg(long, value_name = "ID")]
+    autopilot_id: Option<String>,
+
+    /// Preview one caller: its canary key.
+    #[arg(long, value_name = "KEY")]
+    canary_key: Option<String>,
+
+    /// Preview one caller: the owner who pays, for example user:42.
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<String>,
+}
+
+impl CallerIds {
+    /// Returns the scope of the caller; None if no id is given.
+    fn scope(&self) -> Option<CanaryScope> {
+        let scope = CanaryScope {
+            canary_key: self.canary_key.clone(),
+            run_id: self.run_id.clone(),
+            thread_id: self.thread.clone(),
+            autopilot_id: self.autopilot_id.clone(),
+            owner: self.owner.clone(),
+        };
+        (scope != CanaryScope::default()).then_some(scope)
+    }
+}
+
+impl Changing {
+    fn of(&self, signature: SignatureId) -> Result<PointerRequest, Refusal> {
+        let actor = Actor::new(self.by.as_str());
+        let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
+        Ok(PointerRequest { signature, expected_version: self.expect, actor, reason: self.because.clone() })
+    }
+}
+
+impl PointerCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("pointer"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        self.what.execute(&store, &service).await
+    }
+}
+
+impl PointerAction {
+    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
+        let loom = &store.loom;
+        let catalog = service.catalog();
+        let guarded = match self {
+            Self::Show { signature: None } => {
+                let guarded = service.pointers().await;
+                let drawn = read::<Vec<Pointer>>(&guarded).map(|all| all.iter().map(draw_pointer).collect::<String>());
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Show { signature: Some(asked) } => {
+                let guarded = service.pointer(&signatures::resolve_signature(&catalog, asked).await?).await;
+                let drawn = read::<Pointer>(&guarded).as_ref().map(draw_pointer);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Audits { signature, after } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let guarded =
+                    service.pointer_audits(signature, PageRequest { after: *after, ..PageRequest::FIRST }).await;
+                let drawn = guarded.reply.value().and_then(draw_audits);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Preview { signature, keys, prefix, percent, caller } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let callers = match caller.scope() {
+                    Some(scope) => PreviewCallers::One(Box::new(scope)),
+                    None => PreviewCallers::Numbered { keys: *keys, prefix: prefix.clone() },
+                };
+                let guarded = service.preview(&RolloutPreview { signature, callers, percent: *percent }).await;
+                let drawn = guarded.reply.value().and_then(split);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Set { signature, artifact, seed, by } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let artifact = artifact::resolve_artifact(loom, artifact).await?;
+                let change = RolloutAction::Set { artifact, seed: seed.clone() };
+                service.repoint(by.of(signature)?, change).await
+            }
+            Self::Canary { signature, artifact, percent, off: _, by } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let change = match percent {
+                    None => RolloutAction::Clear,
+                    Some(percent) => {
+                        let artifact = match artifact {
+                            Some(asked) => artifact::resolve_artifact(loom, asked).await?,
+                            None => canary_of(loom, &signature).await?,
+                        };
+                        RolloutAction::Canary(Canary { artifact, percent: *percent })
+                    }
+                };
+                service.repoint(by.of(signature)?, change).await
+            }
+            Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let artifact = match artifact {
+                    Some(asked) => Some(artifact::resolve_artifact(loom, asked).await?),
+                    None => None,
+                };
+                let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
+                let bar = PromotionCriteria { rule, cost_percent_max: *cost_percent };
+                let evaluation = report.as_deref().map(read_evaluation).transpose()?;
+                let promotion = Promotion { artifact, bar, forced: *force, evaluation };
+                service.promote(by.of(signature)?, promotion).await
+            }
+            Self::Rollback { signature, to, by } => {
+                let signature = signatures::resolve_signature(&catalog, signature).await?;
+                let to = match to {
+                    Some(asked) => Some(resolve_audit(loom, &signature, asked).await?),
+                    None => None,
+                };
+                service.repoint(by.of(signature)?, RolloutAction::Rollback { to }).await
+            }
+        };
+        let data = guarded.reply.data();
+        let pointer = data.get("pointer").and_then(|pointer| serde_json::from_value::<Pointer>(pointer.clone()).ok());
+        let kept = if data.get("audit_id").is_some_and(Value::is_null) { "nothing changed\n" } else { "" };
+        let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", draw_pointer(pointer)));
+        Ok((guarded, drawn.unwrap_or_default()))
+    }
+}
+
+/// Reads an evaluation report from a file.
+fn read_evaluation(path: &Path) -> Result<EvalReport, Refusal> {
+    let text = input_files::bounded_text(path, EVALUATION_BYTES_MAX)?;
+    EvalReport::parse(&text).map_err(|fault| fault.refusal("the report", ""))
+}
+
+/// Returns the artifact of the current canary.
+async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId, Refusal> {
+    let pointer = loom.pointer(signature.clone()).await.map_err(|error| store_refusal(&error))?;
+    pointer.and_then(|pointer| pointer.canary_artifact).ok_or_else(|| {
+        let rule = "it has no canary yet; name the artifact that is to be tried";
+        codes::config_invalid("pointer", signature.to_string(), rule).into()
+    })
+}
+
+/// Returns the audit with this id or with this unique id prefix.
+async fn resolve_audit(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
+    loop {
+        let listed = loom.pointer_audits(signature.clone(), page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.into_iter().map(|audit| audit.audit_id);
+        found.extend(ids.filter(|id| id.to_string().starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(codes::not_found("audit", asked).into()),
+        [_, _, ..] => Err(codes::not_found("audit", asked).data(serde_json::json!({ "matches": found.len() })).into()),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(guarded: &GuardedReply) -> Option<T> {
+    serde_json::from_value(guarded.reply.value()?.clone()).ok()
+}
+
+fn draw_pointer(pointer: &Pointer) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#} at version {}\n", pointer.signature_id, pointer.version);
+    let _ = writeln!(text, "  primary  {}", pointer.primary_artifact);
+    if let Some(canary) = &pointer.canary_artifact {
+        let _ = writeln!(text, "  canary   {canary} for {} %", pointer.canary_percent);
+    }
+    if pointer.rollout_seed != "default" {
+        let _ = writeln!(text, "  seed     {}", strip_control(&pointer.rollout_seed));
+    }
+    let _ = writeln!(text, "  {DIM}changed  {} by {}{DIM:#}", pointer.updated_at, strip_control(&pointer.updated_by));
+    text
+}
+
+fn split(value: &Value) -> Option<String> {
+    let mut text = String::new();
+    for row in value.get("rows")?.as_array()? {
+        let told = |key: &str| strip_control(row.get(key).and_then(Value::as_str).unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{:<16} {:>3}  {:<8} {}",
+            told("key"),
+            row.get("bucket")?.as_u64()?,
+            told("variant"),
+            told("compiled_id")
+        );
+    }
+    let count = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let (primary, canary) = (count("primary"), count("canary"));
+    let _ = writeln!(text, "{DIM}{primary} get the primary, {canary} the canary at {} %{DIM:#}", count("percent"));
+    Some(text)
+}
+
+fn draw_audits(value: &Value) -> Option<String> {
+    let audits: Vec<PointerAudit> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+    let mut text = String::new();
+    for audit in &audits {
+        let what = serde_json::to_value(audit.action).ok()?;
+        let forced = if audit.forced { ", forced" } else { "" };
+        let spoken_for = audit.eval_id.as_deref().map_or_else(String::new, |id| format!(", by {}", strip_control(id)));
+        let undone = audit.target_audit_id.map_or_else(String::new, |target| format!(" of {target}"));
+        let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", strip_control(reason)));
+        let canary = audit.after.canary_artifact.as_ref();
+        let canary =
+            canary.map_or_else(String::new, |canary| format!(", {canary} for {} %", audit.after.canary_percent));
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  version {}  {}{undone}{spoken_for}{forced}  {}{canary}",
+            audit.audit_id,
+            audit.version_after,
+            what.as_str()?,
+            audit.after.primary_artifact,
+        );
+        let _ = writeln!(text, "  {DIM}{} by {}{because}{DIM:#}", audit.at, strip_control(&audit.actor));
+    }
+    if let Some(next) = value.get("next").and_then(Value::as_u64) {
+        let _ = writeln!(text, "{DIM}there are more: --after {next}{DIM:#}");
+    }
+    Some(text)
+}

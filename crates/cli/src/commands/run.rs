@@ -1,0 +1,312 @@
+//! `cantrip run`: lists runs and their workers, and resumes, continues or ends them.
+
+mod cancel;
+mod changes;
+mod costs;
+mod decide;
+mod list;
+
+use std::process::ExitCode;
+
+use cantrip::canon::{EntityId, Money, RunId};
+use cantrip::loom::{AnyLoom, Loom, PageRequest, RunKind, RunState};
+use cantrip::{Cancel, ContinueOptions, store_refusal};
+use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::json;
+
+use crate::args::ids;
+use crate::args::store::{self, Store};
+use crate::commands::cast::finish;
+use crate::commands::predict;
+use crate::origin::{self, SpellOrigin, SpellQuery};
+use crate::process;
+use crate::terminal::approve::{self, Approvals};
+use crate::terminal::present::{DIM, Present, say};
+use crate::terminal::watch::{OutputMode, Viewer};
+
+/// List, show, resume, continue, cancel, approve and undo runs.
+///
+/// A run is one cast with all its children. One process at a time works on it, under a lease. When that process is
+/// gone, any other process may resume the run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ids may be shortened to a unique prefix. @last, or no id, means the latest run; an entity \
+                        means its latest run.\n\nExamples:\n  cantrip run ls\n  cantrip run resume\n  \
+                        cantrip run resume --all\n  cantrip run continue run_06cyf9\n  cantrip run cancel run_06cyf9")]
+pub(crate) struct RunCommand {
+    #[command(subcommand)]
+    what: RunAction,
+
+    /// The store for casts: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum RunAction {
+    /// List runs, oldest first, with their state, the worker that holds them, and their intent.
+    #[command(after_help = "Examples:\n  cantrip run ls\n  cantrip run ls --state waiting --json")]
+    Ls(list::Listing),
+
+    /// Show one run in full.
+    #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run show run_06cyf9")]
+    Show {
+        /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
+        run: Option<String>,
+    },
+
+    /// Resume a run that waits, was killed or failed. Recorded calls are not executed again.
+    #[command(after_help = "Examples:\n  cantrip run resume\n  cantrip run resume run_06cyf9\n  \
+                            cantrip run resume --all")]
+    Resume {
+        #[command(flatten)]
+        going: Going,
+
+        /// Resume every run whose process is gone. Runs that wait for a person are not resumed.
+        #[arg(long, conflicts_with_all = ["run", "spell", "jsonl"])]
+        all: bool,
+    },
+
+    /// Continue a run that was cut off by a ward (a limit) or a failing crystal, with the same intent and new counters.
+    #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9 --max-turns 20")]
+    Continue {
+        #[command(flatten)]
+        going: Going,
+
+        /// The maximum number of turns, up to the limit of the spell.
+        #[arg(long, value_name = "N")]
+        max_turns: Option<u64>,
+
+        /// The maximum cost, for example '0.50 USD', up to the limit of the spell.
+        #[arg(long, value_name = "MONEY")]
+        budget: Option<Money>,
+    },
+
+    /// Cancel a run, also one that another process works on. Its records are kept.
+    #[command(after_help = "Examples:\n  cantrip run cancel\n  cantrip run cancel run_06cyf9")]
+    Cancel(cancel::Cancelling),
+
+    /// Approve the calls of a run that wait for a person. The run continues when it is resumed.
+    #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run approve\n  cantrip run approve run_06cyf9")]
+    Approve(decide::Waiting),
+
+    /// Refuse the calls of a run that wait for a person, with a reason that the entity reads.
+    #[command(after_help = "Examples:\n  cantrip run refuse --because 'not in this folder'")]
+    Refuse {
+        #[command(flatten)]
+        waiting: decide::Waiting,
+
+        /// The reason for the refusal.
+        #[arg(long, value_name = "REASON", default_value = "no reason was given")]
+        because: String,
+    },
+
+    /// Show the file changes of a run and its children as a unified diff that `patch` can read.
+    #[command(after_help = "Examples:\n  cantrip run diff\n  cantrip run diff run_06cyf9 --since 2\n  \
+                            cantrip run diff | patch -R -p1")]
+    Diff(changes::Showing),
+
+    /// Undo the file changes of a run. A file that was changed since then is reported and not touched.
+    #[command(after_help = "Examples:\n  cantrip run undo\n  cantrip run undo run_06cyf9 --to 2")]
+    Undo(changes::Undoing),
+}
+
+#[derive(Debug, clap::Args)]
+struct Going {
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
+    run: Option<String>,
+
+    /// The spell that the run was cast from, if it cannot be found.
+    #[arg(long, value_name = "SPELL")]
+    spell: Option<String>,
+
+    /// Print the upserts (stream updates) instead of the answer, each as one line of JSON.
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+
+    /// Print nothing on standard error during the run.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// How an interrupted run proceeds.
+enum ResumeMode {
+    Resumed,
+    Continued(Box<ContinueOptions>),
+}
+
+impl RunCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        let answered = match &self.what {
+            RunAction::Ls(listing) => listing.answer(self.open_store_to_read(), guard, present).await,
+            RunAction::Show { run } => list::show(self.open_store_to_read(), run.as_deref(), guard, present).await,
+            RunAction::Resume { going, all: true } => self.resume_all(going, guard, present).await,
+            RunAction::Resume { going, all: false } => {
+                self.resume_one(going, ResumeMode::Resumed, guard, present).await
+            }
+            RunAction::Continue { going, max_turns, budget } => {
+                let mut continuing = ContinueOptions::new();
+                if let Some(turns) = max_turns {
+                    continuing = continuing.max_turns(*turns);
+                }
+                if let Some(budget) = budget {
+                    continuing = continuing.budget(*budget);
+                }
+                self.resume_one(going, ResumeMode::Continued(Box::new(continuing)), guard, present).await
+            }
+            RunAction::Cancel(cancelling) => cancelling.answer(self.open_store(), guard, present).await,
+            RunAction::Approve(waiting) => waiting.answer(self.open_store(), None, guard, present).await,
+            RunAction::Refuse { waiting, because } => {
+                waiting.answer(self.open_store(), Some(because), guard, present).await
+            }
+            RunAction::Diff(showing) => showing.answer(self.open_store_to_read(), guard, present).await,
+            RunAction::Undo(undoing) => undoing.answer(self.open_store(), guard, present).await,
+        };
+        match answered {
+            Ok(status) => status,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("run"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    fn open_store(&self) -> Result<Store, Refusal> {
+        store::open(self.store.as_deref(), &here()?)
+    }
+
+    fn open_store_to_read(&self) -> Result<Store, Refusal> {
+        store::open_to_read(self.store.as_deref(), &here()?)
+    }
+
+    async fn resume_one(
+        &self,
+        going: &Going,
+        way: ResumeMode,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = self.open_store()?;
+        let run = ids::run(&store.loom, going.run.as_deref()).await?;
+        if let (ResumeMode::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
+            return self.resume_predict(&store, run, going, guard, present).await;
+        }
+        let found = cast_from(&store, run, going.spell.as_deref()).await?;
+        let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
+        let mut viewer = Viewer::new(shows);
+        viewer.begin(&found.spell, None, &store);
+        let runtime = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
+        let service = Service::new(runtime);
+        let cancel = Cancel::new();
+        let mut reply = match way {
+            ResumeMode::Resumed => {
+                process::release_run(&store.loom, run).await?;
+                viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
+            }
+            ResumeMode::Continued(continuing) => {
+                let continuing = continuing.cancelled_by(&cancel);
+                viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
+            }
+        };
+        let mut approvals = Approvals::new(&found.spell, shows);
+        while let Some(run) = approvals.decide_pending(&service, &reply).await {
+            reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
+        }
+        Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
+    }
+
+    /// Resumes a predict from its own record; it ends with its receipt.
+    async fn resume_predict(
+        &self,
+        store: &Store,
+        run: RunId,
+        going: &Going,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        process::release_run(&store.loom, run).await?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(store, guard));
+        let cancel = Cancel::new();
+        let told = !present.json && !going.quiet;
+        let resumed = predict::resume_predict(&service, store, run, &cancel, present, going.quiet);
+        Ok(ExitCode::from(crate::terminal::interrupt::with_interrupt(&cancel, told, resumed).await?))
+    }
+
+    /// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
+    /// first run that did not succeed.
+    async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let store = self.open_store()?;
+        free_all(&store.loom).await?;
+        let viewer = Viewer::new(OutputMode::Nothing);
+        let service = Service::new(viewer.runtime(&store, guard));
+        service.recover().await?;
+        let (predicts, others): (Vec<_>, Vec<_>) =
+            service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
+        let runs: Vec<RunId> = others.into_iter().map(|run| run.run_id).collect();
+        if runs.is_empty() && predicts.is_empty() {
+            let filled = codes::read("runs without an owner").value(json!([]));
+            let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
+            return Ok(present.reply(guarded, || format!("{DIM}no runs to resume{DIM:#}\n")));
+        }
+        let cancel = Cancel::new();
+        let mut status = ExitStatus::Success;
+        let told = !present.json && !going.quiet;
+        let picked_up = service.resume_runs(
+            runs,
+            async |run| Ok(cast_from(&store, run, None).await?.cantrip),
+            &cancel,
+            |run, reply| {
+                if told {
+                    say(&format!("{DIM}{run}{DIM:#}"));
+                }
+                let shown = crate::commands::cast::print_answer(&viewer, present, OutputMode::Nothing, reply);
+                status = if status.is_success() { shown } else { status };
+            },
+        );
+        crate::terminal::interrupt::with_interrupt(&cancel, told, picked_up).await;
+        for run in predicts {
+            if told {
+                say(&format!("{DIM}{}{DIM:#}", run.run_id));
+            }
+            let resumed = predict::resume_predict(&service, &store, run.run_id, &cancel, present, going.quiet);
+            let shown = crate::terminal::interrupt::with_interrupt(&cancel, told, resumed).await?;
+            status = if status.is_success() { shown } else { status };
+        }
+        Ok(ExitCode::from(status))
+    }
+}
+
+fn here() -> Result<std::path::PathBuf, Refusal> {
+    std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
+}
+
+async fn kind_of(loom: &AnyLoom, run: RunId) -> Result<RunKind, Refusal> {
+    Ok(loom.run(run).await.map_err(|error| store_refusal(&error))?.kind)
+}
+
+/// Returns the entity that a run casts.
+async fn entity_of(loom: &AnyLoom, run: RunId) -> Result<EntityId, Refusal> {
+    let view = loom.run(run).await.map_err(|error| store_refusal(&error))?;
+    view.entity_id.ok_or_else(|| codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast").into())
+}
+
+/// Returns the cantrip and the spell of a run.
+async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<SpellOrigin, Refusal> {
+    let entity = entity_of(&store.loom, run).await?;
+    origin::exact_of_entity(store, entity, SpellQuery { spell, crystal: None }).await
+}
+
+/// Releases every run that a dead process of this machine holds.
+async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
+    let mut page = PageRequest::FIRST;
+    loop {
+        let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;
+        for run in &listed.items {
+            process::release_run(loom, run.run_id).await?;
+        }
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The file changes of a run: diff and undo.
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use cantrip::canon::{RunId, TurnId};
+use cantrip::loom::Loom;
+use cantrip::store_refusal;
+use cantrip_reply::{Guard, Refusal, ReplyType, codes};
+use cantrip_service::{ChangeKind, FileDiff, GateRoots, Service};
+use serde_json::{Value, json};
+
+use crate::args::ids;
+use crate::args::spells::{self, Source};
+use crate::args::store::Store;
+use crate::terminal::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
+use crate::terminal::watch::{OutputMode, Viewer};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Showing {
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
+    run: Option<String>,
+
+    /// Include only changes after this turn: its number in the thread, or its id.
+    #[arg(long, value_name = "TURN")]
+    since: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Undoing {
+    /// The run: its id or a prefix of it, @last, or the id of one of its entities, casts or turns.
+    run: Option<String>,
+
+    /// Include only changes after this turn: its number in the thread, or its id.
+    #[arg(long, value_name = "TURN")]
+    to: Option<String>,
+
+    /// The spell that the run was cast from, if it cannot be found or was changed since. The spell says where the files
+    /// are.
+    #[arg(long, value_name = "SPELL")]
+    spell: Option<String>,
+}
+
+impl Showing {
+    pub(super) async fn answer(
+        &self,
+        store: Result<Store, Refusal>,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = store?;
+        let run = ids::run(&store.loom, self.run.as_deref()).await?;
+        let since = turn_of(&store, run, self.since.as_deref()).await?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let (styled, mut text, mut notes) = (io::stdout().is_terminal(), String::new(), Vec::new());
+        let guarded = service
+            .diff(run, since, |file| {
+                draw(&mut text, file, styled);
+                if file.others_between {
+                    notes.push(format!("someone else changed {} in between, and that is in it too", file.path));
+                }
+            })
+            .await;
+        notes.extend(unknown(guarded.reply.value()));
+        Ok(ExitCode::from(present.show_reply(guarded, || {
+            match (text.is_empty(), styled) {
+                (true, _) => answer(&format!("{DIM}it changed no files{DIM:#}\n")),
+                (false, true) => answer(&text),
+                // A pipe gets the diff byte for byte, as `patch` needs it.
+                (false, false) => answer_of_entity(&text),
+            }
+            notes.iter().for_each(|note| say(&format!("{DIM}{}{DIM:#}", strip_control(note))));
+        })))
+    }
+}
+
+impl Undoing {
+    pub(super) async fn answer(
+        &self,
+        store: Result<Store, Refusal>,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = store?;
+        let run = ids::run(&store.loom, self.run.as_deref()).await?;
+        let to = turn_of(&store, run, self.to.as_deref()).await?;
+        crate::process::release_run(&store.loom, run).await?;
+        let roots = self.roots(&store, run).await;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let guarded = service.undo(run, to, roots).await;
+        let text = draw_report(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
+        if !present.json && !guarded.reply.reply_type().is_success() {
+            answer(&text);
+        }
+        Ok(present.reply(guarded, || text))
+    }
+
+    /// Returns the folders of the run's files. A spell that the user names is used without a check.
+    async fn roots(&self, store: &Store, run: RunId) -> Result<GateRoots, Refusal> {
+        match &self.spell {
+            Some(named) => Ok(GateRoots::from_spell(&Source::File(spells::find(named)?).read(None)?)),
+            None => Ok(GateRoots::from_spell(&super::cast_from(store, run, None).await?.spell)),
+        }
+    }
+}
+
+/// Returns a turn by its number in the thread of the run's entity, or by its id.
+async fn turn_of(store: &Store, run: RunId, asked: Option<&str>) -> Result<Option<TurnId>, Refusal> {
+    let Some(asked) = asked else { return Ok(None) };
+    let Ok(number) = asked.parse::<u64>() else { return Ok(Some(ids::turn(&store.loom, Some(asked)).await?)) };
+    let stored = |error| store_refusal(&error);
+    let entity = super::entity_of(&store.loom, run).await?;
+    let path = match store.loom.entity(entity).await.map_err(stored)?.leaf {
+        Some(leaf) => store.loom.path(leaf).await.map_err(stored)?,
+        None => Vec::new(),
+    };
+    match path.iter().find(|turn| turn.sequence == number) {
+        Some(turn) => Ok(Some(turn.id)),
+        None => {
+            let hint = format!("it has turns 1 to {}: {} loom thread {run}", path.len(), program());
+            Err(codes::not_found("turn", number.to_string()).data(json!({ "hint": hint })).into())
+        }
+    }
+}
+
+/// Renders the diff of one file in the format of `patch`; on a terminal with colours and without control characters.
+fn draw(text: &mut String, file: &FileDiff, styled: bool) {
+    let Some(unified) = &file.unified else {
+        let size = |bytes: Option<usize>| bytes.map_or_else(|| "of unknown size".to_owned(), |n| format!("{n} bytes"));
+        let (before, after) = file.sizes();
+        let what = match file.touched {
+            ChangeKind::Created => format!("created, {}", size(after)),
+            ChangeKind::Deleted => format!("deleted, {}", size(before)),
+            ChangeKind::Changed => format!("changed, {} to {}", size(before), size(after)),
+        };
+        let _ = writeln!(text, "Binary file {} {what}", strip_control(&file.path));
+        return;
+    };
+    if !styled {
+        text.push_str(unified);
+        return;
+    }
+    for line in unified.lines() {
+        let shown = strip_control(&line.replace('\t', "    "));
+        let style = match line.as_bytes() {
+            [b'-', b'-', b'-', b' ', ..] | [b'+', b'+', b'+', b' ', ..] => BOLD,
+            [b'-', ..] => colour(ReplyType::Failure),
+            [b'+', ..] => colour(ReplyType::Success),
+            [b'@', ..] | [b'\\', ..] => DIM,
+            _ => {
+                let _ = writeln!(text, "{shown}");
+                continue;
+            }
+        };
+        let _ = writeln!(text, "{style}{shown}{style:#}");
+    }
+}
+
+/// Returns a note for each interrupted call whose file changes are unknown.
+fn unknown(seen: Option<&Value>) -> impl Iterator<Item = String> {
+    let paths = seen.and_then(|seen| seen["unknown"].as_array()).into_iter().flatten().filter_map(Value::as_str);
+    paths.map(|path| format!("a call that was cut off may have changed {path}: its outcome is unknown"))
+}
+
+/// Renders the result of an undo for each file.
+fn draw_report(data: &Value, outcome: ReplyType) -> String {
+    let mut text = String::new();
+    let listed = |key: &str| data[key].as_array().cloned().unwrap_or_default();
+    let style = colour(ReplyType::Success);
+    for (key, word) in [("restored", "restored"), ("deleted", "deleted")] {
+        for path in listed(key).iter().filter_map(Value::as_str) {
+            let _ = writeln!(text, "{style}{word:<8}{style:#}  {}", strip_control(path));
+        }
+    }
+    for path in listed("already").iter().filter_map(Value::as_str) {
+        let _ = writeln!(text, "{DIM}as before{DIM:#} {}", strip_control(path));
+    }
+    let style = colour(ReplyType::Invalid);
+    for left in listed("left") {
+        let of = |key: &str| strip_control(left[key].as_str().unwrap_or_default());
+        let _ = writeln!(text, "{style}left{style:#}      {}  {DIM}{}{DIM:#}", of("path"), of("said"));
+    }
+    if outcome.is_success() && listed("restored").is_empty() && listed("deleted").is_empty() {
+        let _ = writeln!(text, "{DIM}nothing to undo: every file is as it was{DIM:#}");
+    }
+    text
+}

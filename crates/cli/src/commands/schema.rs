@@ -1,0 +1,60 @@
+//! `cantrip schema`: the JSON Schemas of files, for editors and machines.
+
+use cantrip_reply::{Reply, ReplyBuilder, codes};
+use cantrip_spell as spell;
+use serde_json::{Value, json};
+
+use crate::settings::config;
+
+/// Print the JSON Schema of a spell, the configuration, a receipt or an evaluation report, or the server's OpenAPI
+/// page.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
+pub(crate) struct Schema {
+    /// The schema to print.
+    name: Shape,
+
+    /// Print the page docs/generated/config.md.
+    #[arg(long)]
+    markdown: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shape {
+    /// The TOML file of a spell.
+    Spell,
+    /// The configuration: cantrip.toml and the user's config.toml.
+    Config,
+    /// A receipt, as `cantrip receipt show --json` prints it.
+    Receipt,
+    /// The evaluation report that `cantrip pointer promote --report` reads.
+    Evaluation,
+    /// The HTTP API of `cantrip serve` as OpenAPI: the page that it serves at /openapi.json.
+    Openapi,
+}
+
+impl Schema {
+    fn schema(&self) -> Value {
+        match self.name {
+            Shape::Spell => spell::schema(),
+            Shape::Config => config::schema(),
+            Shape::Receipt => cantrip_ds::contract::receipt_schema(),
+            Shape::Evaluation => cantrip_ds::contract::eval_report_schema(),
+            Shape::Openapi => cantrip_serve::http::openapi(),
+        }
+    }
+
+    pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
+        if self.markdown && self.name != Shape::Config {
+            return rb.refuse(codes::config_invalid("schema", "--markdown", "only config has a page").into());
+        }
+        rb.success(codes::ok("schema").data(json!({ "schema": self.schema() })))
+    }
+
+    pub(crate) fn draw(&self) -> String {
+        if self.markdown {
+            return config::markdown();
+        }
+        format!("{:#}\n", self.schema())
+    }
+}

@@ -1,0 +1,164 @@
+//! `cantrip serve`: the HTTP server.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cantrip::Runtime;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_serve::http::{HttpServer, Options, Tokens};
+use cantrip_serve::{SpellHost, Takeover};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::store;
+use crate::process::{self, Presence};
+use crate::spell_catalog::FileSpellCatalog;
+use crate::terminal::present::{DIM, Present, say};
+
+/// Run an HTTP server for the spells of this project, described at /openapi.json.
+///
+/// It serves casts, runs, looms, their event feeds and the rest. Ctrl-C or SIGTERM stops every run where it can be
+/// resumed and releases it; another server of the same store resumes it. A server also resumes the runs of a process
+/// that was killed: at once on the same machine, otherwise when the lease of the run has run out.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip serve\n  cantrip serve --bind 0.0.0.0:8420 --tokens tokens.txt\n  \
+                        curl -s localhost:8420/v1/casts -H 'content-type: application/json' \\\n    \
+                        -d '{\"spell\": \"default\", \"intent\": \"what is this project?\", \"wait\": true}'")]
+pub(crate) struct Serve {
+    /// The address to listen on. Any address other than loopback needs tokens. Port 0 takes a free port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
+    bind: String,
+
+    /// A file with the tokens of the allowed callers, one per line: owner = token, or operator owner = token for a
+    /// caller who may change signatures, artifacts and pointers. The token in CANTRIP_TOKEN is that of the user who
+    /// runs the server.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+
+    /// The store for casts: sqlite:FILE, postgres://..., jsonl:DIR or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+
+    /// Do not resume runs that other servers released, or whose process is gone.
+    #[arg(long)]
+    no_resume: bool,
+}
+
+/// The variable with the single token of the operator.
+const TOKEN: &str = "CANTRIP_TOKEN";
+
+impl Serve {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.serve(guard).await {
+            Ok(()) => {
+                let call = Call::surface("serve");
+                let guarded = guard.call(call, |rb| async { rb.success(codes::ok("serve")) }).await;
+                present.reply(guarded, String::new)
+            }
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("serve"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn serve(&self, guard: &Guard) -> Result<(), Refusal> {
+        let tokens = self.tokens()?;
+        let address = self.address(tokens.is_some())?;
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
+        let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone()).with_approvals(true);
+        let runtime = crate::telemetry::with_telemetry(&runtime);
+        let runtime = match process::owner() {
+            Some(owner) => runtime.with_worker_id(owner),
+            None => runtime,
+        };
+        let runtime = if address.ip().is_loopback() { runtime } else { runtime.for_remote_callers() };
+        let runtime = crate::commands::predict::with_predictor(&runtime, &store);
+        let host = SpellHost::open(runtime, FileSpellCatalog::new(Arc::clone(&store))?);
+        let unusable = |error: std::io::Error| {
+            Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
+        };
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let bound = listener.local_addr().map_err(unusable)?;
+        say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
+        let looking = tokio::spawn(look_for_runs(host.clone(), store.is_shared, !self.no_resume));
+        let http = HttpServer::new(host, Options { tokens, ..Options::default() });
+        let stop = async move {
+            wait_for_stop_signal().await;
+            // A run that is handed back from here on is left for another server.
+            looking.abort();
+            let _ = looking.await;
+        };
+        http.serve(listener, stop)
+            .await
+            .map_err(|error| codes::io_failed("serve", bound.to_string(), error.to_string()).into())
+    }
+
+    fn tokens(&self) -> Result<Option<Tokens>, Refusal> {
+        if let Some(file) = &self.tokens {
+            let shown = file.display().to_string();
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| codes::config_invalid("--tokens", shown.as_str(), error.to_string()))?;
+            let tokens =
+                Tokens::parse(&text).map_err(|fault| codes::config_invalid("--tokens", shown, fault.to_string()))?;
+            return Ok(Some(tokens));
+        }
+        match std::env::var(TOKEN) {
+            Ok(token) if !token.is_empty() => {
+                let tokens = Tokens::of_local(&token)
+                    .map_err(|fault| codes::config_invalid("environment", TOKEN, fault.rule))?;
+                Ok(Some(tokens))
+            }
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the address to listen on. Any address but loopback requires a token.
+    fn address(&self, guarded: bool) -> Result<SocketAddr, Refusal> {
+        let invalid = |rule: String| Refusal::from(codes::config_invalid("--bind", self.bind.as_str(), rule));
+        let mut found = self.bind.to_socket_addrs().map_err(|error| invalid(error.to_string()))?;
+        let address = found.next().ok_or_else(|| invalid("it is no address".to_owned()))?;
+        if !guarded && !address.ip().is_loopback() {
+            let hint = "give --tokens FILE with lines of owner = token, or set CANTRIP_TOKEN";
+            let rule = "whoever reaches it could cast what it likes: any address but loopback needs a token";
+            return Err(codes::config_invalid("--bind", self.bind.as_str(), rule).data(json!({ "hint": hint })).into());
+        }
+        Ok(address)
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn wait_for_stop_signal() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
+}
+
+/// Resumes the runs that other processes handed back, or left behind when they were killed. It does so once at the
+/// start, and continuously if other processes share the store.
+async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
+    let service = host.service(&cantrip_serve::local_owner());
+    let takeover = Takeover::new(host, |owner| process::presence(owner) == Presence::Gone);
+    let begun = async {
+        takeover.release_dead_leases().await?;
+        service.recover().await
+    };
+    if let Err(refusal) = begun.await {
+        tracing::warn!(code = %refusal.code(), "what other processes left reserved cannot be looked for");
+    }
+    if takes_up && is_shared {
+        takeover.run().await;
+    } else if takes_up && let Err(refusal) = takeover.scan_once().await {
+        tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
+    }
+}

@@ -1,0 +1,523 @@
+//! `cantrip spend`: authorizations, reservations, spending, and the check that the ledger balances.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cantrip::canon::{Currency, Money, Timestamp};
+use cantrip::loom::{Actor, AnyLoom, Ledger, ListPage, PageRequest, ReservationFilter};
+use cantrip::{MachineClock, store_refusal};
+use cantrip_canon::Clock;
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{ChangeReason, Service};
+use cantrip_spend::{
+    Authorization, AuthorizationMode, AuthorizationRef, Constraints, Payer, ReservationId, ReservationRow, Scope,
+    Terms, Verdict,
+};
+use serde_json::{Value, json};
+
+use crate::args::ids;
+use crate::args::store::{self, Store};
+use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use crate::terminal::watch::{OutputMode, Viewer};
+
+/// Manage budgets: authorize, list and revoke spending, and verify the ledger.
+///
+/// Money is reserved before a call and settled after it, under an authorization (a granted budget). The authorization
+/// auth_local always exists and has no limits.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ids may be shortened to a unique prefix.\n\nExamples:\n  \
+                        cantrip spend authorize --total '5.00 USD' --per-day '1.00 USD'\n  cantrip spend ls\n  \
+                        cantrip spend show auth_local\n  cantrip spend reservations --state reconcile_required\n  \
+                        cantrip spend verify")]
+pub(crate) struct SpendCommand {
+    #[command(subcommand)]
+    what: SpendAction,
+
+    /// The store for casts: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SpendAction {
+    /// Create an authorization (a granted budget). Without a total, every payment under it needs a person's approval.
+    #[command(after_help = "Examples:\n  cantrip spend authorize --total '5.00 USD'\n  \
+                            cantrip spend authorize --total '5.00 USD' --threshold '0.50 USD' --agent analyst")]
+    Authorize(Box<Authorizing>),
+
+    /// List authorizations, oldest first, with their owner and the money spent, reserved and left.
+    #[command(after_help = "Examples:\n  cantrip spend ls\n  cantrip spend ls --json")]
+    Ls,
+
+    /// Show one authorization in full, with every change of its terms.
+    #[command(after_help = "Examples:\n  cantrip spend show\n  cantrip spend show auth_06cyf9")]
+    Show {
+        /// The authorization: its id or a prefix of it. Default: auth_local.
+        authorization: Option<String>,
+    },
+
+    /// Revoke an authorization. Calls that have already started are still settled.
+    #[command(after_help = "Examples:\n  cantrip spend revoke auth_06cyf9 --because 'the month is over'")]
+    Revoke {
+        /// The authorization: its id or a prefix of it.
+        authorization: String,
+
+        #[command(flatten)]
+        why: Why,
+    },
+
+    /// List reservations, oldest first, with the reserved amount and the outcome.
+    #[command(after_help = "Examples:\n  cantrip spend reservations\n  \
+                            cantrip spend reservations --state reconcile_required")]
+    Reservations(Listing),
+
+    /// Reconcile a call of unknown outcome: record what it cost, or that it cost nothing.
+    #[command(
+        after_help = "Examples:\n  cantrip spend reconcile rsv_9fa6 --paid '0.02 USD' --because 'on the invoice'\n  \
+                            cantrip spend reconcile rsv_9fa6 --nothing --because 'the provider has no such call'"
+    )]
+    Reconcile {
+        /// The reservation: its id or a prefix of it.
+        reservation: String,
+
+        /// The amount that the call cost.
+        #[arg(long, value_name = "MONEY", required_unless_present = "nothing")]
+        paid: Option<Money>,
+
+        /// Record that the call cost nothing.
+        #[arg(long, conflicts_with = "paid")]
+        nothing: bool,
+
+        #[command(flatten)]
+        why: Why,
+    },
+
+    /// Verify the ledger: recompute every counter from reservations and entries. A difference is shown with both
+    /// numbers.
+    #[command(after_help = "Examples:\n  cantrip spend verify\n  cantrip spend verify --json")]
+    Verify,
+}
+
+#[derive(Debug, clap::Args)]
+struct Why {
+    /// The reason, which is stored with the change.
+    #[arg(long, value_name = "REASON")]
+    because: String,
+
+    /// The name of the person who decides.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Authorizing {
+    /// The maximum total, for example '5.00 USD'.
+    #[arg(long, value_name = "MONEY")]
+    total: Option<Money>,
+
+    /// The maximum worst-case cost of one call.
+    #[arg(long, value_name = "MONEY")]
+    per_call: Option<Money>,
+
+    /// The maximum per day, from midnight to midnight UTC.
+    #[arg(long, value_name = "MONEY")]
+    per_day: Option<Money>,
+
+    /// A call whose worst-case cost is above this amount needs a person's approval.
+    #[arg(long, value_name = "MONEY")]
+    threshold: Option<Money>,
+
+    /// deny, interactive, delegated_budget, delegated_budget_with_threshold or system. Default: derived from the
+    /// limits.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+
+    /// The owner: local, user:NAME, guest:NAME, service:NAME or system.
+    #[arg(long, value_name = "OWNER", default_value = "local")]
+    owner: String,
+
+    /// Valid only for this run.
+    #[arg(long, value_name = "RUN")]
+    run: Option<String>,
+
+    /// Valid only for the conversation with this entity.
+    #[arg(long, value_name = "ENTITY")]
+    entity: Option<String>,
+
+    /// Valid only for casts of the spell with this name.
+    #[arg(long, value_name = "SPELL")]
+    agent: Option<String>,
+
+    /// The expiry time, for example 2026-12-31T00:00:00.000Z.
+    #[arg(long, value_name = "TIME", conflicts_with = "expires_in_hours")]
+    expires: Option<Timestamp>,
+
+    /// The number of hours until it expires.
+    #[arg(long, value_name = "HOURS")]
+    expires_in_hours: Option<u64>,
+
+    /// Valid only for this gate (tool). The name may end in *. Repeat the option for several, as with the next three.
+    #[arg(long, value_name = "GATE")]
+    gate: Vec<String>,
+
+    /// Not valid for this gate.
+    #[arg(long, value_name = "GATE")]
+    not_gate: Vec<String>,
+
+    /// Valid only for this provider.
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Vec<String>,
+
+    /// Valid only for this model, for example anthropic/*.
+    #[arg(long, value_name = "MODEL")]
+    model: Vec<String>,
+
+    /// The reason, which is stored with the terms.
+    #[arg(long, value_name = "REASON", default_value = "given from the command line")]
+    because: String,
+
+    /// The name of the person who decides.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum State {
+    Reserved,
+    ReconcileRequired,
+    Committed,
+    Released,
+}
+
+#[derive(Debug, clap::Args)]
+struct Listing {
+    /// List only reservations in this state.
+    #[arg(long, value_enum)]
+    state: Option<State>,
+
+    /// List only reservations of this run.
+    #[arg(long, value_name = "RUN")]
+    run: Option<String>,
+
+    /// List only reservations under this authorization.
+    #[arg(long, value_name = "AUTHORIZATION")]
+    authorization: Option<String>,
+}
+
+impl SpendCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard, present).await {
+            Ok(status) => status,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("spend"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let changes = match &self.what {
+            SpendAction::Authorize(_) | SpendAction::Revoke { .. } | SpendAction::Reconcile { .. } => true,
+            SpendAction::Ls | SpendAction::Show { .. } | SpendAction::Reservations(_) | SpendAction::Verify => false,
+        };
+        let open = if changes { store::open } else { store::open_to_read };
+        let store = open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let (guarded, drawn) = self.what.execute(&store, &service).await?;
+        Ok(present.reply(guarded, || drawn))
+    }
+}
+
+impl SpendAction {
+    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
+        let loom = &store.loom;
+        Ok(match self {
+            Self::Authorize(authorizing) => {
+                let because = because(&authorizing.because, &authorizing.by)?;
+                let guarded = service.authorize(authorizing.terms()?, because).await;
+                let id = guarded.reply.data().get("authorization_id").and_then(Value::as_str).unwrap_or_default();
+                let drawn = format!("{id}\n");
+                (guarded, drawn)
+            }
+            Self::Ls => {
+                let guarded = service.authorizations(PageRequest::FIRST).await;
+                let drawn = draw(&guarded, list_authorizations);
+                (guarded, drawn)
+            }
+            Self::Show { authorization } => {
+                let id = resolve_authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
+                let guarded = service.authorization(id).await;
+                let drawn = draw(&guarded, show_authorization);
+                (guarded, drawn)
+            }
+            Self::Revoke { authorization, why } => {
+                let id = resolve_authorization(loom, authorization).await?;
+                (service.revoke(id, why.because()?).await, format!("{id} is revoked\n"))
+            }
+            Self::Reservations(listing) => {
+                let guarded = service.reservations(listing.wanted(loom).await?, PageRequest::FIRST).await;
+                let drawn = draw(&guarded, list_reservations);
+                (guarded, drawn)
+            }
+            Self::Reconcile { reservation, paid, nothing: _, why } => {
+                let id = resolve_reservation(loom, reservation).await?;
+                let verdict = paid.map_or(Verdict::Release, Verdict::Commit);
+                let drawn = match paid {
+                    Some(paid) => format!("{id} cost {paid}\n"),
+                    None => format!("{id} cost nothing\n"),
+                };
+                (service.reconcile(id, verdict, why.because()?).await, drawn)
+            }
+            Self::Verify => {
+                let guarded = service.verify_spend().await;
+                let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
+                let drawn = format!(
+                    "{} authorizations, {} reservations, {} entries: all adds up\n",
+                    count("authorizations"),
+                    count("reservations"),
+                    count("entries")
+                );
+                (guarded, drawn)
+            }
+        })
+    }
+}
+
+impl Why {
+    fn because(&self) -> Result<ChangeReason, Refusal> {
+        because(&self.because, &self.by)
+    }
+}
+
+fn because(reason: &str, by: &str) -> Result<ChangeReason, Refusal> {
+    let actor = Actor::new(by).map_err(|fault| codes::config_invalid("--by", by, fault.to_string()))?;
+    Ok(ChangeReason { actor, reason: reason.to_owned() })
+}
+
+impl Authorizing {
+    fn terms(&self) -> Result<Terms, Refusal> {
+        let currency = self.currency()?;
+        let owner: Payer = self
+            .owner
+            .parse()
+            .map_err(|fault| codes::config_invalid("--owner", self.owner.as_str(), format!("{fault}")))?;
+        let list = |entries: &Vec<String>| (!entries.is_empty()).then(|| entries.clone());
+        let now = MachineClock::new().now().wall;
+        let hours = self.expires_in_hours.map(|hours| now.after(Duration::from_secs(hours.saturating_mul(3_600))));
+        let mode = match (&self.mode, self.threshold, self.total) {
+            (Some(mode), _, _) => AuthorizationMode::from(mode.clone()),
+            (None, Some(_), _) => AuthorizationMode::DelegatedBudgetWithThreshold,
+            (None, None, Some(_)) => AuthorizationMode::DelegatedBudget,
+            (None, None, None) => AuthorizationMode::Interactive,
+        };
+        Ok(Terms {
+            owner,
+            scope: Scope { run_id: self.run.clone(), thread_id: self.entity.clone(), autopilot_id: self.agent.clone() },
+            mode,
+            currency,
+            max_total: self.total.map(Money::micros),
+            max_per_call: self.per_call.map(Money::micros),
+            max_per_day: self.per_day.map(Money::micros),
+            threshold: self.threshold.map(Money::micros),
+            constraints: Constraints {
+                gates_allow: list(&self.gate),
+                gates_deny: list(&self.not_gate),
+                providers_allow: list(&self.provider),
+                models_allow: list(&self.model),
+            },
+            issued_at: now,
+            expires_at: self.expires.or(hours),
+            revoked_at: None,
+        })
+    }
+
+    /// Returns the currency that all limits share.
+    fn currency(&self) -> Result<Currency, Refusal> {
+        let limits = [self.total, self.per_call, self.per_day, self.threshold];
+        let mut currencies = limits.into_iter().flatten().map(Money::currency);
+        let first = currencies.next().unwrap_or(Currency::USD);
+        match currencies.find(|other| *other != first) {
+            None => Ok(first),
+            Some(other) => {
+                let rule = "an authorization has one currency: there are no rates";
+                Err(codes::config_invalid("limits", format!("{first} and {other}"), rule).into())
+            }
+        }
+    }
+}
+
+impl Listing {
+    async fn wanted(&self, loom: &AnyLoom) -> Result<ReservationFilter, Refusal> {
+        let authorization = match &self.authorization {
+            Some(asked) => Some(resolve_authorization(loom, asked).await?),
+            None => None,
+        };
+        let run = match &self.run {
+            Some(asked) => Some(ids::run(loom, Some(asked)).await?),
+            None => None,
+        };
+        let state = self.state.map(|state| match state {
+            State::Reserved => "reserved",
+            State::ReconcileRequired => "reconcile_required",
+            State::Committed => "committed",
+            State::Released => "released",
+        });
+        Ok(ReservationFilter { authorization, run, state })
+    }
+}
+
+/// Returns the only id that matches the prefix.
+fn only_match(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
+    match (found.pop(), found.len()) {
+        (Some(id), 0) => Ok(id),
+        (None, _) => Err(codes::not_found(kind, asked).into()),
+        (Some(_), others) => Err(codes::not_found(kind, asked).data(json!({ "matches": others + 1 })).into()),
+    }
+}
+
+async fn resolve_authorization(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
+    loop {
+        let listed = loom.authorizations(page).await.map_err(|error| store_refusal(&error))?;
+        found.extend(listed.items.iter().map(|row| row.id.to_string()).filter(|id| id.starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    only_match("authorization", asked, found)?.parse().map_err(|_| codes::not_found("authorization", asked).into())
+}
+
+async fn resolve_reservation(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
+    loop {
+        let listed =
+            loom.reservations(ReservationFilter::default(), page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.iter().map(|booked| booked.row.terms().id().to_string());
+        found.extend(ids.filter(|id| id.starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    only_match("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
+}
+
+/// Renders the value of a reply; empty for a reply without a value.
+fn draw(guarded: &GuardedReply, draw: impl FnOnce(&Value) -> Option<String>) -> String {
+    guarded.reply.value().and_then(draw).unwrap_or_default()
+}
+
+fn amount(micros: i64, currency: Currency) -> String {
+    match Money::new(micros.abs(), currency) {
+        Ok(money) if micros < 0 => format!("-{money}"),
+        Ok(money) => money.to_string(),
+        Err(_) => format!("{micros} micros {currency}"),
+    }
+}
+
+fn list_authorizations(value: &Value) -> Option<String> {
+    let listed: Vec<Authorization> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+    let mut text = String::new();
+    for row in listed {
+        let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
+        let left = row.remaining().map_or_else(|| "no total".to_owned(), |left| format!("{} left", money(left)));
+        let over = if terms.revoked_at.is_some() { ", revoked" } else { "" };
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {}  {}{over}  {} spent, {} held, {left}",
+            row.id,
+            strip_control(terms.owner.as_str()),
+            strip_control(terms.mode.as_str()),
+            money(row.totals.spent),
+            money(row.totals.reserved),
+        );
+    }
+    Some(text)
+}
+
+fn show_authorization(value: &Value) -> Option<String> {
+    let row: Authorization = serde_json::from_value(value.get("authorization")?.clone()).ok()?;
+    let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
+    let mut text = format!("{BOLD}{}{BOLD:#}, revision {}\n", row.id, row.agreement.revision);
+    let _ = writeln!(text, "  owner    {}", strip_control(terms.owner.as_str()));
+    let _ = writeln!(text, "  mode     {}", strip_control(terms.mode.as_str()));
+    let scope =
+        [("run", &terms.scope.run_id), ("entity", &terms.scope.thread_id), ("agent", &terms.scope.autopilot_id)];
+    for (name, id) in scope {
+        if let Some(id) = id {
+            let _ = writeln!(text, "  {name:<8} {}", strip_control(id));
+        }
+    }
+    let _ = writeln!(text, "  spent    {}", money(row.totals.spent));
+    let _ = writeln!(text, "  held     {}", money(row.totals.reserved));
+    if let Some(left) = row.remaining() {
+        let _ = writeln!(text, "  left     {}", money(left));
+    }
+    let limits = [
+        ("total", terms.max_total),
+        ("per call", terms.max_per_call),
+        ("per day", terms.max_per_day),
+        ("ask from", terms.threshold),
+    ];
+    for (name, limit) in limits {
+        if let Some(limit) = limit {
+            let _ = writeln!(text, "  {name:<8} {}", money(limit));
+        }
+    }
+    for (name, at) in [("expires", terms.expires_at), ("revoked", terms.revoked_at)] {
+        if let Some(at) = at {
+            let _ = writeln!(text, "  {name:<8} {at}");
+        }
+    }
+    for change in value.get("agreements")?.as_array()? {
+        let told = |key: &str| strip_control(change.get(key).and_then(Value::as_str).unwrap_or_default());
+        let revision = change.get("revision").and_then(Value::as_u64).unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "{DIM}  revision {revision}, {} by {}: {}{DIM:#}",
+            told("at"),
+            told("actor"),
+            told("reason")
+        );
+    }
+    Some(text)
+}
+
+fn list_reservations(value: &Value) -> Option<String> {
+    let listed: ListPage<ReservationRow> = ListPage {
+        items: serde_json::from_value(value.get("items")?.clone()).ok()?,
+        next: value.get("next").and_then(Value::as_u64),
+    };
+    let mut text = String::new();
+    for ReservationRow { row, .. } in &listed.items {
+        let terms = row.terms();
+        let came = match row.state_name() {
+            "committed" => format!(", cost {}", amount(row.spent_micros(), terms.amount.currency())),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {}  {}{came}  {DIM}{}, attempt {}, {}{DIM:#}",
+            terms.id(),
+            row.state_name(),
+            terms.amount,
+            terms.call,
+            terms.attempt,
+            terms.authorization,
+        );
+    }
+    if listed.next.is_some() {
+        let _ = writeln!(text, "{DIM}there are more: narrow them with --state, --run or --authorization{DIM:#}");
+    }
+    Some(text)
+}

@@ -1,0 +1,633 @@
+//! The settings of a project and of a user: the project's `cantrip.toml`, then the user's `config.toml`.
+//!
+//! A flag overrides a variable, a variable overrides the project's file, and the project's file overrides the user's.
+//! One table names every key: the reader, the schema for editors and the generated page all come from it. Only the
+//! user's file may say where keys are sent, because a folder that somebody else wrote must not redirect a key to
+//! another address.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+
+use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
+use cantrip_ds::TraceArchive;
+use cantrip_reply::{Refusal, codes};
+use cantrip_spell::limits::WINDOW_TOKENS_MIN;
+use serde_json::{Map, json};
+use toml::{Table, Value};
+use url::Url;
+
+use crate::limits::TRACE_DAYS_MAX;
+use crate::settings::endpoints::{self, Endpoint};
+use crate::settings::keys::address;
+
+/// The largest configuration file that is read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The name of the project's file.
+pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
+
+/// A key that a configuration may have.
+pub(crate) struct Key {
+    /// The dotted name. `<provider>` stands for each provider, `<endpoint>` for the name of an endpoint.
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) example: Example,
+    /// The default value.
+    pub(crate) unless: &'static str,
+    /// True if the key decides where keys or data go, so only the user's own file may have it.
+    pub(crate) only_own: bool,
+}
+
+/// The type of a value, with an example.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Example {
+    Text(&'static str),
+    Texts(&'static str),
+    Number(u64),
+    /// The context window, in tokens.
+    Tokens(u64),
+    /// A word or a table of rates, as TOML.
+    Price(&'static str),
+}
+
+impl Example {
+    fn toml(self) -> String {
+        match self {
+            Self::Text(text) => format!("\"{text}\""),
+            Self::Texts(text) => format!("[\"{text}\"]"),
+            Self::Number(number) | Self::Tokens(number) => number.to_string(),
+            Self::Price(toml) => toml.to_owned(),
+        }
+    }
+}
+
+pub(crate) const KEYS: [Key; 13] = [
+    Key {
+        name: "crystal",
+        meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
+        example: Example::Text("anthropic/claude-sonnet-4-5"),
+        unless: "the default model of the first provider with a key, then a local server",
+        only_own: false,
+    },
+    Key {
+        name: "store",
+        meaning: "Where casts are kept, unless `--store` or `CANTRIP_STORE` says so: `sqlite:FILE`, `jsonl:DIR`, \
+                  `postgres://...` or `memory:`. Paths begin in the folder of the file.",
+        example: Example::Text("sqlite:.cantrip/loom.db"),
+        unless: "the nearest `.cantrip` upwards, the repository's, the user's data folder",
+        only_own: false,
+    },
+    Key {
+        name: "providers.<provider>.base_url",
+        meaning: "Another address of a provider, say a gateway's, unless its variable says so.",
+        example: Example::Text("https://gateway.example/v1"),
+        unless: "the provider's own",
+        only_own: true,
+    },
+    Key {
+        name: "local",
+        meaning: "Where servers of models on this machine are looked for, beside Ollama, where nobody named a crystal and \
+                  no provider has a key.",
+        example: Example::Texts("http://localhost:8000/v1"),
+        unless: "where LM Studio, llama.cpp and vLLM usually listen",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.url",
+        meaning: "The address of a server that speaks a known wire. Its models are then `<endpoint>/<model>` wherever a \
+                  crystal is named. An endpoint that comes with the program (see [crystals](../crystals.md)) has its own.",
+        example: Example::Text("https://models.example/v1"),
+        unless: "the address of the endpoint of that name that comes with the program",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.key_env",
+        meaning: "The environment variable that holds the endpoint's key. The key is sent to this endpoint and nowhere else.",
+        example: Example::Text("MODELS_KEY"),
+        unless: "the variable of the endpoint that comes with the program, else no key is sent",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.wire",
+        meaning: "The protocol that it speaks: `chat` (OpenAI's chat completions), `responses` (OpenAI's responses) or \
+                  `messages` (Anthropic's messages).",
+        example: Example::Text("chat"),
+        unless: "`chat`",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.models",
+        meaning: "Models that it has, for `cantrip models`. The first is asked where nobody names a crystal and no \
+                  provider has a key.",
+        example: Example::Texts("llama-3.3-70b"),
+        unless: "none are listed; all can be named",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.window",
+        meaning: "The tokens that its models take, where neither the table of models nor the server says so.",
+        example: Example::Tokens(32_768),
+        unless: "what the table of models says",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.price",
+        meaning: "What its models cost: `\"free\"`, or money for a million tokens. A model without a price cannot be cast \
+                  under a limit on money. Prices of single models stand in a [table of your own](../crystals.md).",
+        example: Example::Price("{ input = \"0.59 USD\", output = \"0.79 USD\" }"),
+        unless: "what the table of models says, which is unknown for most endpoints",
+        only_own: true,
+    },
+    Key {
+        name: "trace.store",
+        meaning: "Where traces of predicts lie that are too long for their row: a folder (in the folder of the file, unless it \
+                  begins with a slash), or the URL of a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, if the program was \
+                  built with the feature `s3` or `gcs`.",
+        example: Example::Text("/var/lib/cantrip/traces"),
+        unless: "`traces` beside the store",
+        only_own: true,
+    },
+    Key {
+        name: "trace.retain_days",
+        meaning: "How many days traces are kept; their names and hashes stay, so receipts still verify.",
+        example: Example::Number(30),
+        unless: "30",
+        only_own: false,
+    },
+    Key {
+        name: "telemetry.traceparent_to",
+        meaning: "Hosts that are sent a `traceparent` with each request to them, beside this machine, unless \
+                  `CANTRIP_TRACEPARENT_TO` names them: crystals, `fetch`, endpoints and MCP servers. `*.example.org` \
+                  stands for every host below it.",
+        example: Example::Texts("gateway.internal"),
+        unless: "none",
+        only_own: true,
+    },
+];
+
+/// The merged settings; the project's file overrides the user's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Config {
+    pub(crate) crystal: Option<ModelName>,
+    pub(crate) store: Option<String>,
+    bases: BTreeMap<&'static str, Url>,
+    local: Option<Vec<Url>>,
+    /// The configured endpoints, by name.
+    pub(crate) endpoints: BTreeMap<String, Endpoint>,
+    /// The URL of the store for long traces; `trace_retain_days` is the number of days that they are kept.
+    pub(crate) trace_store: Option<String>,
+    pub(crate) trace_retain_days: Option<u64>,
+    /// The hosts that receive the trace context.
+    pub(crate) traceparent_to: Option<Vec<String>>,
+}
+
+impl Config {
+    /// Loads the configuration that applies to this folder.
+    pub(crate) fn load(here: &Path) -> Result<Self, Refusal> {
+        let project = match project_file(here) {
+            Some(path) => read(&path, Whose::Project)?,
+            None => Self::default(),
+        };
+        let own = match own_file().filter(|path| path.is_file()) {
+            Some(path) => read(&path, Whose::Own)?,
+            None => Self::default(),
+        };
+        Ok(project.over(own))
+    }
+
+    /// Returns the configured address of a provider, if it replaces the provider's default address.
+    pub(crate) fn base(&self, provider: Provider) -> Option<&Url> {
+        self.bases.get(provider.as_str())
+    }
+
+    /// Returns the addresses where servers on this machine are looked for.
+    pub(crate) fn local(&self) -> Vec<Url> {
+        let usual = || LOCAL_ADDRESSES.iter().filter_map(|address| address.parse().ok()).collect();
+        self.local.clone().unwrap_or_else(usual)
+    }
+
+    fn over(self, other: Self) -> Self {
+        Self {
+            crystal: self.crystal.or(other.crystal),
+            store: self.store.or(other.store),
+            bases: other.bases.into_iter().chain(self.bases).collect(),
+            local: self.local.or(other.local),
+            // Only the user's file can have endpoints; a project's file has none.
+            endpoints: other.endpoints,
+            trace_store: self.trace_store.or(other.trace_store),
+            trace_retain_days: self.trace_retain_days.or(other.trace_retain_days),
+            traceparent_to: self.traceparent_to.or(other.traceparent_to),
+        }
+    }
+}
+
+/// Loads the configuration that applies to the current folder.
+pub(crate) fn here() -> Result<Config, Refusal> {
+    let here = env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+    Config::load(&here)
+}
+
+/// Returns the user's own configuration folder.
+pub(crate) fn own_folder() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    folder.map(|folder| folder.join("cantrip"))
+}
+
+/// Returns the path of the user's own file, as messages show it.
+pub(crate) fn own_file_shown() -> String {
+    own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string())
+}
+
+fn own_file() -> Option<PathBuf> {
+    own_folder().map(|folder| folder.join("config.toml"))
+}
+
+/// Returns the nearest project file upwards, but not from outside the repository. Outside of any repository only this
+/// folder is searched.
+fn project_file(here: &Path) -> Option<PathBuf> {
+    let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
+    let inside = here.ancestors().take_while(|folder| folder.starts_with(root));
+    inside.map(|folder| folder.join(PROJECT_FILE)).find(|file| file.is_file())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Project,
+    Own,
+}
+
+fn read(path: &Path, whose: Whose) -> Result<Config, Refusal> {
+    let shown = path.display().to_string();
+    let io = |error: &std::io::Error| Refusal::from(codes::io_failed("read", shown.as_str(), error.to_string()));
+    let size = path.metadata().map_err(|error| io(&error))?.len();
+    if size > BYTES_MAX {
+        return Err(codes::target_unusable(shown, format!("it has more than {BYTES_MAX} bytes")).into());
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidData {
+            return Refusal::from(codes::target_unusable(shown.as_str(), "it is not text"));
+        }
+        io(&error)
+    })?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    parse(&text, folder, whose).map_err(|fault| match fault {
+        Fault::Text { position, detail } => codes::unparsable(shown, position, detail).into(),
+        Fault::Key { key, rule } => {
+            let line = line_of(&text, &key).map(|line| format!("line {line}: ")).unwrap_or_default();
+            codes::config_invalid(shown, key, format!("{line}{rule}")).into()
+        }
+    })
+}
+
+/// The reason why a configuration file is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    Text { position: String, detail: String },
+    Key { key: String, rule: String },
+}
+
+/// Returns the line of a dotted key.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let parsed = toml::de::DeTable::parse(text).ok()?;
+    let (mut table, mut rest, mut start) = (parsed.get_ref(), key, None);
+    loop {
+        let behind = |name: &str| rest.strip_prefix(name).filter(|behind| behind.is_empty() || behind.starts_with('.'));
+        let found = table.iter().find_map(|(name, value)| Some((name.span().start, value, behind(name.get_ref())?)));
+        let Some((at, value, behind)) = found else { break };
+        start = Some(at);
+        match (value.get_ref(), behind.strip_prefix('.')) {
+            (toml::de::DeValue::Table(inner), Some(behind)) => (table, rest) = (inner, behind),
+            _ => break,
+        }
+    }
+    let before = text.get(..start?)?;
+    Some(before.matches('\n').count() + 1)
+}
+
+fn parse(text: &str, folder: &Path, whose: Whose) -> Result<Config, Fault> {
+    let mut table: Table = text.parse().map_err(|fault: toml::de::Error| {
+        let before = fault.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let position = format!("line {}", before.matches('\n').count() + 1);
+        Fault::Text { position, detail: fault.message().to_owned() }
+    })?;
+    let mut config = Config::default();
+    if let Some(endpoints) = table.remove("endpoints") {
+        if whose == Whose::Project {
+            return Err(Fault::Key { key: "endpoints".to_owned(), rule: not_of_a_project() });
+        }
+        config.endpoints = endpoints::read(&endpoints).map_err(|(key, rule)| Fault::Key { key, rule })?;
+    }
+    let (table, mut leaves) = (Value::Table(table), Vec::new());
+    flatten("", &table, &mut leaves);
+    for (key, value) in leaves {
+        settle(&mut config, &key, value, folder, whose)?;
+    }
+    Ok(config)
+}
+
+/// Returns the reason why a project's file may not have a key that only the user's own file may have.
+fn not_of_a_project() -> String {
+    format!("a project's file does not decide what is sent where: write it into {}", own_file_shown())
+}
+
+/// Collects every value with its dotted key. An empty table counts as a value, so that no written key is ignored.
+fn flatten<'a>(key: &str, value: &'a Value, leaves: &mut Vec<(String, &'a Value)>) {
+    match value {
+        Value::Table(table) if key.is_empty() || !table.is_empty() => {
+            for (name, value) in table {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                flatten(&key, value, leaves);
+            }
+        }
+        Value::Table(_)
+        | Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_) => leaves.push((key.to_owned(), value)),
+    }
+}
+
+fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: Whose) -> Result<(), Fault> {
+    let fault = |rule: String| Fault::Key { key: key.to_owned(), rule };
+    let Some(row) = KEYS.iter().find(|row| fits(row.name, key)) else {
+        return Err(fault(format!("unknown key{}", suggestion(key))));
+    };
+    if row.only_own && whose == Whose::Project {
+        return Err(fault(not_of_a_project()));
+    }
+    if let (Example::Number(_), Value::Integer(number)) = (row.example, value) {
+        let days = u64::try_from(*number).ok().filter(|days| (1..=TRACE_DAYS_MAX).contains(days));
+        let days = days.ok_or_else(|| fault(format!("it is a number of days from 1 to {TRACE_DAYS_MAX}")))?;
+        config.trace_retain_days = Some(days);
+        return Ok(());
+    }
+    let Some(texts) = texts(value, row.example) else {
+        let kind = match row.example {
+            Example::Text(_) => "text",
+            Example::Texts(_) => "list of texts",
+            Example::Number(_) | Example::Tokens(_) => "number",
+            Example::Price(_) => "price",
+        };
+        return Err(fault(format!("this is a {kind}, as in {} = {}", row.name, row.example.toml())));
+    };
+    let provider = key.split('.').nth(1);
+    match (Provider::ALL.into_iter().find(|known| provider == Some(known.as_str())), texts.as_slice()) {
+        (Some(provider), [text]) => {
+            config.bases.insert(provider.as_str(), address(text).map_err(fault)?);
+        }
+        (None, [text]) if key == "crystal" => {
+            config.crystal = Some(text.parse().map_err(|wrong: NameFault| fault(wrong.to_string()))?);
+        }
+        (None, [text]) if key == "store" => config.store = Some(from(folder, text)),
+        (None, [text]) if key == "trace.store" => {
+            let base = if text.contains("://") { (*text).to_owned() } else { folder.join(text).display().to_string() };
+            TraceArchive::at(&base).map_err(|wrong| fault(wrong.to_string()))?;
+            config.trace_store = Some(base);
+        }
+        (None, texts) if key == "telemetry.traceparent_to" => {
+            config.traceparent_to = Some(texts.iter().map(|text| (*text).to_owned()).collect());
+        }
+        (Some(_) | None, texts) => {
+            let addresses = texts.iter().map(|text| address(text)).collect::<Result<_, _>>();
+            config.local = Some(addresses.map_err(fault)?);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the texts of a value if it has the same type as its example.
+fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
+    match (example, value) {
+        (Example::Text(_), Value::String(text)) => Some(vec![text]),
+        (Example::Texts(_), Value::Array(list)) => list.iter().map(Value::as_str).collect(),
+        (Example::Text(_) | Example::Texts(_) | Example::Number(_) | Example::Tokens(_) | Example::Price(_), _) => None,
+    }
+}
+
+/// Returns true if a written key belongs to this row of the table.
+fn fits(row: &str, key: &str) -> bool {
+    let (row, mut key) = (row.split('.'), key.split('.'));
+    let same = row.map(|part| (part, key.next())).all(|(part, written)| match part {
+        "<provider>" => Provider::ALL.iter().any(|known| Some(known.as_str()) == written),
+        part => Some(part) == written,
+    });
+    same && key.next().is_none()
+}
+
+fn suggestion(key: &str) -> String {
+    let known = KEYS.iter().flat_map(|row| match row.name.contains("<provider>") {
+        true => Provider::ALL.map(|known| row.name.replace("<provider>", known.as_str())).to_vec(),
+        false => vec![row.name.to_owned()],
+    });
+    let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, key));
+    match nearest.filter(|nearest| strsim::damerau_levenshtein(nearest, key) <= (key.chars().count() / 3).max(2)) {
+        Some(nearest) => format!("; did you mean {nearest}?"),
+        None => format!("; known are {}", KEYS.map(|row| row.name).join(", ")),
+    }
+}
+
+/// Resolves the path of a store URL against this folder.
+fn from(folder: &Path, url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme @ ("sqlite" | "jsonl"), path)) if !path.is_empty() && path != ":memory:" => {
+            format!("{scheme}:{}", folder.join(path).display())
+        }
+        Some(_) | None => url.to_owned(),
+    }
+}
+
+/// Returns the JSON Schema of a configuration, for editors.
+pub(crate) fn schema() -> serde_json::Value {
+    let value = |row: &Key| match row.example {
+        Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
+        Example::Texts(text) => json!({"type": "array", "items": {"type": "string"}, "description": row.meaning,
+            "examples": [[text]]}),
+        Example::Number(number) => json!({"type": "integer", "minimum": 1, "maximum": TRACE_DAYS_MAX,
+            "description": row.meaning, "examples": [number]}),
+        Example::Tokens(number) => json!({"type": "integer", "minimum": WINDOW_TOKENS_MIN,
+            "description": row.meaning, "examples": [number]}),
+        Example::Price(_) => json!({"description": row.meaning,
+            "anyOf": [{"enum": ["free", "unknown"]}, {"type": "object"}]}),
+    };
+    let mut properties = Map::new();
+    let mut providers = Map::new();
+    let mut endpoint = Map::new();
+    for row in &KEYS {
+        if let Some((_, key)) = row.name.rsplit_once("<endpoint>.") {
+            endpoint.insert(key.to_owned(), value(row));
+            continue;
+        }
+        match row.name.rsplit_once("<provider>.") {
+            None => match row.name.split_once('.') {
+                None => {
+                    properties.insert(row.name.to_owned(), value(row));
+                }
+                Some((table, key)) => {
+                    let empty = json!({"type": "object", "additionalProperties": false, "properties": {}});
+                    properties.entry(table).or_insert(empty)["properties"][key] = value(row);
+                }
+            },
+            Some((_, key)) => {
+                for provider in Provider::ALL {
+                    let table =
+                        json!({"type": "object", "additionalProperties": false, "properties": {key: value(row)}});
+                    providers.insert(provider.as_str().to_owned(), table);
+                }
+            }
+        }
+    }
+    let table = json!({"type": "object", "additionalProperties": false, "properties": providers});
+    properties.insert("providers".to_owned(), table);
+    let table = json!({"type": "object", "additionalProperties": false, "properties": endpoint});
+    properties.insert("endpoints".to_owned(), json!({"type": "object", "additionalProperties": table}));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A cantrip configuration",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+/// Returns the page `docs/generated/config.md`.
+pub(crate) fn markdown() -> String {
+    let mut page = format!(
+        "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\
+         Settled once for a project in its `{PROJECT_FILE}` (in this folder, or upwards in the same repository), and once \
+         for a person in `config.toml` in `$XDG_CONFIG_HOME/cantrip` or `~/.config/cantrip`. A flag wins over a variable, \
+         a variable over the project's file, that over the user's.\n"
+    );
+    for Key { name, meaning, example, unless, only_own } in &KEYS {
+        let whose = if *only_own { "\n\nOnly in the user's file." } else { "" };
+        let line = match name.rsplit_once('.') {
+            Some((table, key)) => format!(
+                "[{}]\n{key} = {}",
+                table.replace("<provider>", "anthropic").replace("<endpoint>", "mine"),
+                example.toml()
+            ),
+            None => format!("{name} = {}", example.toml()),
+        };
+        page.push_str(&format!(
+            "\n## `{name}`\n\n{meaning}{whose}\n\n```toml\n{line}\n```\n\nUnless given: {unless}.\n"
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str, whose: Whose) -> Result<Config, Fault> {
+        parse(text, Path::new("/project"), whose)
+    }
+
+    #[test]
+    fn every_key_of_the_table_is_read_and_stands_in_the_schema() {
+        let schema = schema();
+        for row in &KEYS {
+            let name = row.name.replace("<provider>", "gemini").replace("<endpoint>", "groq");
+            let config = parsed(&format!("{name} = {}", row.example.toml()), Whose::Own).expect(row.name);
+            assert_ne!(config, Config::default(), "{name} settles something");
+            let pointer = name.split('.').fold(String::new(), |path, part| match part {
+                "groq" => format!("{path}/additionalProperties"),
+                part => format!("{path}/properties/{part}"),
+            });
+            assert!(schema.pointer(&pointer).is_some(), "{pointer}");
+            let otherwise = if matches!(row.example, Example::Number(_)) { "'three'" } else { "3" };
+            let faulty = parsed(&format!("{name} = {otherwise}"), Whose::Own);
+            assert!(matches!(faulty, Err(Fault::Key { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_project_does_not_say_where_keys_are_sent() {
+        let text = "[providers.anthropic]\nbase_url = \"https://elsewhere.example\"\n";
+        let Err(Fault::Key { key, rule }) = parsed(text, Whose::Project) else { panic!("refused") };
+        assert_eq!(key, "providers.anthropic.base_url");
+        assert!(rule.contains("config.toml"), "{rule}");
+        let own = parsed(text, Whose::Own).expect("the user's own may");
+        assert_eq!(own.base(Provider::Anthropic).map(Url::as_str), Some("https://elsewhere.example/"));
+    }
+
+    #[test]
+    fn a_project_names_no_endpoint_and_every_fault_has_its_line() {
+        let text = "store = 'memory:'\n\n[endpoints.mine]\nurl = 'https://elsewhere.example/v1'\nwire = 'grpc'\n";
+        let Err(Fault::Key { key, rule }) = parsed(text, Whose::Project) else { panic!("refused") };
+        assert_eq!((key.as_str(), line_of(text, &key)), ("endpoints", Some(3)));
+        assert!(rule.contains("config.toml"), "{rule}");
+        for (key, line) in [("endpoints.mine.wire", 5), ("endpoints.mine", 3), ("store", 1), ("endpoints.mine.gone", 3)]
+        {
+            assert_eq!(line_of(text, key), Some(line), "{key}");
+        }
+        assert_eq!(line_of(text, "elsewhere"), None);
+        assert_eq!(line_of("a.b.c = 1\n'd.e' = 2\n", "d.e"), Some(2));
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_with_the_nearest_name() {
+        for (text, says) in [
+            ("cristal = 'ollama/m'", "did you mean crystal?"),
+            ("[providers.antropic]\nbase_url = 'https://a.example'", "did you mean providers.anthropic.base_url?"),
+            ("[providers.anthropic]", "known are"),
+            ("something = {}", "known are"),
+            ("crystal = 'no body/m'", "no body"),
+            ("[providers.openai]\nbase_url = 'https://me:key@a.example'", "a key does not belong"),
+        ] {
+            let fault = parsed(text, Whose::Own).expect_err(text);
+            assert!(format!("{fault:?}").contains(says), "{text}: {fault:?}");
+        }
+        let fault = parsed("crystal = \n", Whose::Own).expect_err("no TOML");
+        assert!(matches!(fault, Fault::Text { position, .. } if position == "line 1"));
+    }
+
+    #[test]
+    fn traces_have_a_place_and_a_time_that_can_be() {
+        let config = parsed("[trace]\nstore = 'kept/traces'\nretain_days = 7", Whose::Own).expect("sound");
+        assert_eq!(config.trace_store.as_deref(), Some("/project/kept/traces"));
+        assert_eq!(config.trace_retain_days, Some(7));
+        for (text, says) in [
+            ("trace.retain_days = 0", "from 1 to"),
+            ("trace.retain_days = -1", "from 1 to"),
+            ("trace.retain_days = 1000000", "from 1 to"),
+            ("trace.store = 'ftp://host/traces'", "neither a folder nor"),
+        ] {
+            let fault = parsed(text, Whose::Own).expect_err(text);
+            assert!(format!("{fault:?}").contains(says), "{text}: {fault:?}");
+        }
+        let fault = parsed("trace.store = '/elsewhere'", Whose::Project).expect_err("not a project's to say");
+        assert!(matches!(fault, Fault::Key { key, .. } if key == "trace.store"));
+    }
+
+    #[test]
+    fn paths_of_a_store_begin_in_the_folder_of_the_file() {
+        for (url, from) in [
+            ("sqlite:kept/loom.db", "sqlite:/project/kept/loom.db"),
+            ("jsonl:/elsewhere", "jsonl:/elsewhere"),
+            ("memory:", "memory:"),
+            ("postgres://host/db", "postgres://host/db"),
+        ] {
+            let config = parsed(&format!("store = '{url}'"), Whose::Project).expect("sound");
+            assert_eq!(config.store.as_deref(), Some(from));
+        }
+    }
+
+    #[test]
+    fn the_projects_file_is_the_nearest_inside_the_repository() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let (root, deep) = (outside.path().join("repository"), outside.path().join("repository/a/b"));
+        std::fs::create_dir_all(&deep).expect("folders");
+        std::fs::write(outside.path().join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), None, "without a repository only this folder counts");
+        std::fs::create_dir(root.join(".git")).expect("a folder");
+        assert_eq!(project_file(&deep), None, "what lies outside is somebody else's");
+        std::fs::write(root.join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), Some(root.join(PROJECT_FILE)));
+        std::fs::write(root.join("a").join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), Some(root.join("a").join(PROJECT_FILE)));
+    }
+}

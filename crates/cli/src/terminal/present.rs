@@ -1,0 +1,154 @@
+//! Renders a reply on a terminal: the answer on standard output, a refusal on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use cantrip_reply::{Envelope, ExitStatus, GuardedReply, ReplyType};
+use serde_json::Value;
+
+use crate::terminal::cursor;
+
+/// The number of further issues of a file that are printed; the envelope has them all.
+const ISSUES_SHOWN: usize = 20;
+
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const BOLD: Style = Style::new().bold();
+
+/// Returns the colour of a reply type.
+pub(crate) const fn colour(of: ReplyType) -> Style {
+    let colour = match of {
+        ReplyType::Success => AnsiColor::Green,
+        ReplyType::Invalid => AnsiColor::Yellow,
+        ReplyType::Denied => AnsiColor::Magenta,
+        ReplyType::Failure => AnsiColor::Red,
+    };
+    colour.on_default().bold()
+}
+
+/// Returns the width of the terminal; None if standard output is a file or a pipe, which gets whole lines.
+pub(crate) fn width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| usize::from(columns.0))
+}
+
+/// Returns the width of the terminal on standard error.
+pub(crate) fn width_of_error() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stderr()).map(|(columns, _)| usize::from(columns.0))
+}
+
+/// The output form that the caller wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Present {
+    pub(crate) json: bool,
+}
+
+impl Present {
+    /// Prints the reply and returns its exit code. `draw` renders the text of a success.
+    pub(crate) fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
+        ExitCode::from(self.show_reply(guarded, || answer(&draw())))
+    }
+
+    /// Prints the reply and returns its exit status. `succeeded` prints a success.
+    pub(crate) fn show_reply(self, guarded: GuardedReply, succeeded: impl FnOnce()) -> ExitStatus {
+        let envelope = Envelope::of(guarded.reply, &guarded.meta);
+        if self.json {
+            answer(&format!("{}\n", envelope.to_json()));
+        } else if envelope.reply_type() == ReplyType::Success {
+            succeeded();
+        } else {
+            cursor::settle();
+            let mut screen = anstream::stderr().lock();
+            // If even standard error is closed, the error is ignored.
+            let _ = write!(screen, "{}", refusal(&envelope));
+        }
+        envelope.exit_status()
+    }
+}
+
+/// Renders a refusal: message, issues, choices, hint, code.
+fn refusal(envelope: &Envelope) -> String {
+    let style = colour(envelope.reply_type());
+    let word = envelope.status();
+    let mut text = format!("{style}{word}:{style:#} {}\n", envelope.message());
+    // The message states only the first issue of a file; the user needs all of them to fix it.
+    let others = envelope.data().get("issues").and_then(Value::as_array).into_iter().flatten().skip(1);
+    for issue in others.take(ISSUES_SHOWN) {
+        let told = |key: &str| issue.get(key).and_then(Value::as_str).map(strip_control);
+        let line = issue.get("line").and_then(Value::as_u64).filter(|line| *line > 0);
+        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let key = told("key").filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
+        text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
+    }
+    let choices: Vec<_> = envelope.data().get("choices").and_then(Value::as_array).into_iter().flatten().collect();
+    let told = |choice: &Value, key: &str| strip_control(choice.get(key).and_then(Value::as_str).unwrap_or_default());
+    let columns = choices.iter().map(|choice| told(choice, "do").chars().count()).max().unwrap_or_default();
+    for choice in choices {
+        text.push_str(&format!("  {:<columns$}  {DIM}{}{DIM:#}\n", told(choice, "do"), told(choice, "gives")));
+    }
+    if let Some(Value::String(hint)) = envelope.data().get("hint") {
+        text.push_str(&format!("{BOLD}hint:{BOLD:#} {hint}\n"));
+    }
+    text.push_str(&format!("{DIM}{} trace {}{DIM:#}\n", envelope.code(), envelope.trace_id()));
+    text
+}
+
+/// Quotes a word for a shell, if needed.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@=+,%".contains(char);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Returns the command of this binary. With cargo it is not in the PATH yet.
+pub(crate) fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" }
+}
+
+/// Prints a line to standard error. If the reader closed it, the error is ignored.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(anstream::stderr(), "{}{line}", cursor::to_line_start());
+}
+
+/// Replaces control characters except line breaks, so that the text cannot control the terminal.
+pub(crate) fn strip_control(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
+}
+
+/// Writes the text of an entity to standard output: byte for byte into a pipe, without control characters to a
+/// terminal.
+pub(crate) fn answer_of_entity(words: &str) {
+    cursor::settle();
+    if io::stdout().is_terminal() {
+        return answer(&strip_control(words));
+    }
+    let mut out = io::stdout().lock();
+    exit_unless_written(out.write_all(words.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Writes to standard output. A reader that closed the pipe wants no more, so that is not an error.
+pub(crate) fn answer(text: &str) {
+    let mut screen = anstream::stdout().lock();
+    exit_unless_written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
+}
+
+fn exit_unless_written(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = writeln!(io::stderr(), "standard output cannot be written to: {error}");
+        crate::telemetry::end();
+        std::process::exit(ExitStatus::Error.number().into());
+    }
+}
+
+/// Returns the beginning of `text` that fits into this many columns, with an ellipsis if the text was cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let mut shown: String = text.chars().take(columns.saturating_sub(1)).collect();
+    shown.push('…');
+    shown
+}

@@ -1,0 +1,55 @@
+//! Why does a run wait for its crystal? The message of its provider, and what a user can do about it.
+
+use cantrip::loom::CastParked;
+use cantrip::parked;
+use cantrip_reply::ReplyType;
+use serde_json::{Map, Value};
+
+use crate::terminal::present::{BOLD, DIM, colour, strip_control};
+
+/// The fault that parked a run, in a form for people.
+#[derive(Debug)]
+pub(crate) struct CrystalFault {
+    code: String,
+    message: String,
+    /// The part of the provider's message that `message` does not have.
+    detail: Option<String>,
+}
+
+impl CrystalFault {
+    /// Reads the fault from the data of a reply about a waiting run.
+    pub(crate) fn of_reply(data: &Map<String, Value>) -> Option<Self> {
+        let fault = data.get("fault")?;
+        let text = |key: &str| fault.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { code: text("code")?, message: text("message")?, detail: text("detail") })
+    }
+
+    /// Reads the fault from the record that parked a run.
+    pub(crate) fn of_record(parked: &CastParked) -> Option<Self> {
+        let error = parked.error.as_ref()?;
+        let (code, message) = (error.mark.code.clone(), error.message.clone());
+        Some(Self { code, message, detail: parked.detail.clone() })
+    }
+
+    /// Returns the provider's message on one line.
+    pub(crate) fn provider_message(&self) -> String {
+        let detail = self.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+        strip_control(&format!("{}{detail}", self.message)).replace('\n', " ")
+    }
+
+    /// Returns what a user can do about the fault.
+    pub(crate) fn advice(&self) -> &'static str {
+        parked::advice(&self.code)
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// Renders message, hint and code in the form of a refusal.
+    pub(crate) fn render(&self) -> String {
+        let style = colour(ReplyType::Failure);
+        let (said, advice, code) = (self.provider_message(), self.advice(), self.code());
+        format!("{style}waiting:{style:#} {said}\n{BOLD}hint:{BOLD:#} {advice}\n{DIM}{code}{DIM:#}")
+    }
+}
