@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::args::spells::{self, Source};
 use crate::args::store::Store;
-use crate::commands::predict;
+use crate::predictor::with_predictor;
 
 /// A cantrip that can be cast again, and its spell.
 pub(crate) struct SpellOrigin {
@@ -149,7 +149,7 @@ async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &Entity
     let cantrip = if made.id() == of.entity.cantrip_id {
         made
     } else {
-        let runtime = predict::with_predictor(&Runtime::new(store.loom.clone()), store);
+        let runtime = with_predictor(&Runtime::new(store.loom.clone()), store);
         runtime.descendant(&made, of.entity.entity_id).await?
     };
     let same = cantrip.id() == of.entity.cantrip_id;

@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use crate::args::spells::{self, Source};
 use crate::args::store::Store;
 use crate::commands::models;
-use crate::commands::predict;
 use crate::origin::{self, SpellQuery};
-use crate::settings::choice;
+use crate::predictor;
+use crate::settings::{choice, current_folder};
 
 /// The built cantrips by file, each with the modification time of its file.
 type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;
@@ -58,7 +58,7 @@ impl Human for NoHuman {
 impl FileSpellCatalog {
     /// A catalog for the current folder, without a person to ask.
     pub(crate) fn new(store: Arc<Store>) -> Result<Self, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let here = current_folder()?;
         let asks = builtin::ask_human(NoHuman);
         Ok(Self { store, here, asks, first: None, built: Arc::default(), made: Arc::default() })
     }
@@ -204,7 +204,7 @@ impl SpellCatalog for FileSpellCatalog {
     fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
         async move {
             let unless = choice::crystal(&self.here, choice::Who::Predict).await;
-            Ok(service.predictor(predict::crystals(Some(unless)), predict::traces(&self.store)?))
+            Ok(service.predictor(predictor::crystals(Some(unless)), predictor::traces(&self.store)?))
         }
         .boxed()
     }

@@ -1,8 +1,15 @@
 //! Resolves an id, an id prefix, `@last` or no argument.
 
-use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
-use cantrip::loom::{AnyId, AnyLoom, Error, Loom, RunView};
+use std::fmt::Display;
+use std::str::FromStr;
+
+use cantrip::canon::{AuditId, EntityId, LoomId, RunId, TurnId};
+use cantrip::loom::{
+    AnyId, AnyLoom, Contracts, Error, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, ReservationFilter, RunView,
+};
+use cantrip::spend::{AuthorizationRef, ReservationId};
 use cantrip::{loom_id_for, store_refusal};
+use cantrip_ds::contract::{CompiledId, ReceiptId, SignatureId};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
@@ -142,4 +149,77 @@ fn nothing(kind: &str, asked: &str) -> Refusal {
 
 fn empty() -> Refusal {
     codes::not_found("turn", LAST).data(json!({"hint": "nothing was cast yet: cantrip cast SPELL INTENT"})).into()
+}
+
+/// Returns the artifact.
+pub(crate) async fn artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
+    let unknown = || {
+        let hint = json!({"hint": "cantrip artifact ls shows what there is"});
+        codes::contract_unknown("artifact", asked).data(hint).into()
+    };
+    by_prefix("artifact", asked, unknown, async |page| loom.artifacts(None, page).await, |row| row.compiled_id).await
+}
+
+/// Returns the receipt; the last one if there is no argument.
+pub(crate) async fn receipt(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
+    let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else {
+        let page = PageRequest { after: None, most: 1 };
+        let last = loom.receipts(latest, page).await.map_err(refuse_store_error)?;
+        return last.items.into_iter().next().map(|row| row.receipt_id).ok_or_else(|| {
+            let hint = "a predict or a cast leaves one: cantrip predict Classify --field text=... --field labels=...";
+            codes::not_found("receipt", LAST).data(json!({ "hint": hint })).into()
+        });
+    };
+    let unknown =
+        || codes::not_found("receipt", asked).data(json!({"hint": "cantrip receipt ls shows what there is"})).into();
+    let list = async |page| loom.receipts(latest.clone(), page).await;
+    by_prefix("receipt", asked, unknown, list, |row| row.receipt_id).await
+}
+
+/// Returns the audit record of a change to the pointer of this signature.
+pub(crate) async fn audit(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
+    let unknown = || codes::not_found("audit", asked).into();
+    let list = async |page| loom.pointer_audits(signature.clone(), page).await;
+    by_prefix("audit", asked, unknown, list, |audit| audit.audit_id).await
+}
+
+/// Returns the authorization.
+pub(crate) async fn authorization(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
+    let unknown = || codes::not_found("authorization", asked).into();
+    by_prefix("authorization", asked, unknown, async |page| loom.authorizations(page).await, |row| row.id).await
+}
+
+/// Returns the reservation.
+pub(crate) async fn reservation(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
+    let unknown = || codes::not_found("reservation", asked).into();
+    let list = async |page| loom.reservations(ReservationFilter::default(), page).await;
+    by_prefix("reservation", asked, unknown, list, |booked| booked.row.terms().id()).await
+}
+
+/// Returns the id that is written in full, or the only id in a list that begins with the text.
+async fn by_prefix<Id: FromStr + Display, Row>(
+    kind: &str,
+    asked: &str,
+    unknown: impl FnOnce() -> Refusal,
+    list: impl AsyncFn(PageRequest) -> Result<ListPage<Row>, Error>,
+    id: impl Fn(Row) -> Id,
+) -> Result<Id, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
+    loop {
+        let listed = list(page).await.map_err(refuse_store_error)?;
+        found.extend(listed.items.into_iter().map(&id).filter(|id| id.to_string().starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    match (found.pop(), found.len()) {
+        (Some(id), 0) => Ok(id),
+        (None, _) => Err(unknown()),
+        (Some(_), others) => Err(codes::not_found(kind, asked).data(json!({ "matches": others + 1 })).into()),
+    }
 }

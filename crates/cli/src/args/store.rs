@@ -14,6 +14,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
 use crate::settings::config::Config;
+use crate::settings::current_folder;
 use crate::terminal::present::quoted;
 
 /// An open loom, and its name for messages.
@@ -44,6 +45,23 @@ pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
         Ok(StoreTarget::Memory) => false,
         Ok(StoreTarget::Lines(path) | StoreTarget::Sqlite(path)) => !path.exists(),
         Ok(StoreTarget::Postgres(_)) | Err(_) => true,
+    }
+}
+
+/// What a command does with its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The command only reads, also while another process casts. Nothing is created.
+    Read,
+    Write,
+}
+
+/// Opens the store of this URL, or the one that belongs to the current folder.
+pub(crate) fn open_here(url: Option<&str>, access: Access) -> Result<Store, Refusal> {
+    let here = current_folder()?;
+    match access {
+        Access::Read => open_to_read(url, &here),
+        Access::Write => open(url, &here),
     }
 }
 
@@ -86,7 +104,7 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
 }
 
 /// Opens the same store for reading, also while a process casts in it. Nothing is created.
-pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
+fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     match place(url, here)? {
         StoreTarget::Lines(folder) => {
             let loom = Jsonl::open_to_read(&folder).map_err(|error| store_refusal(&error))?;

@@ -15,13 +15,13 @@ use cantrip_serve::{SpellCatalog, SpellHost};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::args::store::{self, Store};
+use crate::args::store::{self, Access, Store};
 use crate::process;
+use crate::runtime::runtime;
 use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
 use crate::terminal::interrupt;
 use crate::terminal::present::Present;
 use crate::terminal::tap::Tap;
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Run as an agent inside an editor by the Agent Client Protocol (ACP), over standard input and output.
 ///
@@ -55,10 +55,7 @@ impl Acp {
         let present = Present { json: false };
         let (agent, host) = match self.agent(guard) {
             Ok(agent) => agent,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("acp"), |rb| async { rb.refuse(refusal) }).await;
-                return ExitCode::from(present.show_reply(guarded, || {}));
-            }
+            Err(refusal) => return present.refuse(guard, "acp", refusal).await,
         };
         let served = tokio::select! {
             served = agent.serve(
@@ -80,8 +77,7 @@ impl Acp {
     }
 
     fn agent(&self, guard: &Guard) -> Result<(Agent, SpellHost), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
+        let store = Arc::new(store::open_here(self.store.as_deref(), Access::Write)?);
         let person = EditorUser::default();
         let shelf = FileSpellCatalog::new(Arc::clone(&store))?
             .with_human(person.clone())
@@ -89,7 +85,7 @@ impl Acp {
         if !shelf.spells().iter().any(|card| card.name == self.spell) {
             return Err(codes::not_found("spell", self.spell.as_str()).into());
         }
-        let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
+        let runtime = runtime(&store, guard).with_approvals(true);
         let host = SpellHost::open(runtime, shelf.clone());
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
         let drawer = SessionFiles { shelf, store, unwritten: Mutex::default() };

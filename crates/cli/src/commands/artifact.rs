@@ -4,18 +4,15 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{AnyLoom, Contracts, PageRequest};
-use cantrip::store_refusal;
-use cantrip_ds::contract::CompiledId;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip::loom::PageRequest;
+use cantrip_reply::{Guard, Refusal};
 use cantrip_service::{ArtifactUpload, Service};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::args::input_files;
-use crate::args::signatures;
-use crate::args::store;
+use super::{CommandReply, run_on_store};
+use crate::args::store::{Access, Store};
+use crate::args::{ids, input_files, signatures};
 use crate::terminal::present::{BOLD, DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Add, list and show artifacts (compiled versions of a signature: instructions, examples, parameters).
 ///
@@ -74,19 +71,11 @@ enum ArtifactAction {
 
 impl ArtifactCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("artifact"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
+        let command = async |store: &Store, service: &Service| self.answer(store, service).await;
+        run_on_store("artifact", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+    async fn answer(&self, store: &Store, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
             ArtifactAction::Ls { signature } => {
                 let of = match signature {
@@ -98,7 +87,7 @@ impl ArtifactCommand {
                 (guarded, drawn)
             }
             ArtifactAction::Show { artifact } => {
-                let id = resolve_artifact(&store.loom, artifact).await?;
+                let id = ids::artifact(&store.loom, artifact).await?;
                 let guarded = service.artifact(&id).await;
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
@@ -110,7 +99,7 @@ impl ArtifactCommand {
                     Some(_) | None => input_files::context_file(file)?,
                 };
                 let parent = match parent {
-                    Some(asked) => Some(resolve_artifact(&store.loom, asked).await?),
+                    Some(asked) => Some(ids::artifact(&store.loom, asked).await?),
                     None => None,
                 };
                 let artifact = artifact.unwrap_or(Value::Null);
@@ -121,30 +110,6 @@ impl ArtifactCommand {
                 (guarded, drawn)
             }
         })
-    }
-}
-
-/// Returns the artifact with this id or with this unique id prefix.
-pub(crate) async fn resolve_artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
-    if let Ok(id) = asked.parse() {
-        return Ok(id);
-    }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let listed = loom.artifacts(None, page).await.map_err(|error| store_refusal(&error))?;
-        let ids = listed.items.into_iter().map(|row| row.compiled_id);
-        found.extend(ids.filter(|id| id.as_str().starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    match (found.pop(), found.len()) {
-        (Some(id), 0) => Ok(id),
-        (None, _) => Err(codes::contract_unknown("artifact", asked)
-            .data(json!({"hint": "cantrip artifact ls shows what there is"}))
-            .into()),
-        (Some(_), others) => Err(codes::not_found("artifact", asked).data(json!({ "matches": others + 1 })).into()),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::args::input_files;
 use crate::args::spells::{self, Source};
 use crate::args::store::{self, Store};
 use crate::origin;
-use crate::settings::choice;
+use crate::settings::{choice, current_folder};
 use crate::terminal::approve::{self, Approvals};
 use crate::terminal::present::{Present, answer_of_entity};
 use crate::terminal::watch::{CastSummary, OutputMode, Viewer};
@@ -96,10 +96,7 @@ impl Cast {
         }
         match self.prepare().await {
             Ok(prepared) => self.cast(guard, present, prepared).await,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("cast"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+            Err(refusal) => present.refuse(guard, "cast", refusal).await,
         }
     }
 
@@ -177,10 +174,6 @@ impl Cast {
         }
         ExitCode::from(finish(&viewer, present, shows, &store, reply))
     }
-}
-
-fn current_folder() -> Result<PathBuf, Refusal> {
-    std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
 }
 
 /// Prints the answer, how the cast ended and the next commands. Returns the exit status.

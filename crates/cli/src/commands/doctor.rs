@@ -22,11 +22,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::spells;
-use crate::args::store::{self, Store, StoreTarget};
+use crate::args::store::{self, Access, Store, StoreTarget};
 use crate::commands::cast::dry_run;
 use crate::commands::worker;
 use crate::limits::FREE_BYTES_MIN;
 use crate::process::{self, Presence};
+use crate::settings::current_folder;
 use crate::terminal::present::{BOLD, DIM, Present, answer, colour, program, strip_control};
 
 /// Check the installation: the store, its runs, the sandboxes, the model servers and their keys.
@@ -137,8 +138,7 @@ impl Doctor {
     }
 
     fn place(&self) -> Result<StoreTarget, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        store::place(self.store.as_deref(), &here)
+        store::place(self.store.as_deref(), &current_folder()?)
     }
 
     async fn look_at_store(&self, place: StoreTarget, guard: &Guard, findings: &mut Vec<Finding>) {
@@ -217,8 +217,7 @@ impl Doctor {
     }
 
     fn open(&self) -> Result<Store, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        store::open_to_read(self.store.as_deref(), &here)
+        store::open_here(self.store.as_deref(), Access::Read)
     }
 }
 

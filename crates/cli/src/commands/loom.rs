@@ -8,7 +8,6 @@ pub(crate) mod read;
 mod replay;
 mod tree;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use cantrip::Runtime;
@@ -20,7 +19,10 @@ use cantrip_service::{RewardRequest, Service};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::store::{self, StoreTarget};
+use super::{CommandReply, Outcome};
+use crate::args::ids;
+use crate::args::store::{self, Access, StoreTarget};
+use crate::settings::current_folder;
 use crate::terminal::present::{Present, say};
 
 /// Show, fork, replay, compare, verify, rate, export and import looms (the recorded turns of casts).
@@ -112,22 +114,6 @@ enum LoomAction {
     Import(carry::Import),
 }
 
-/// The reply of a command, and the text for a person.
-type CommandReply = (GuardedReply, String);
-
-/// The outcome of a command.
-enum Outcome {
-    Told(CommandReply),
-    /// The command has printed its result already.
-    Done(ExitCode),
-}
-
-impl From<CommandReply> for Outcome {
-    fn from(told: CommandReply) -> Self {
-        Self::Told(told)
-    }
-}
-
 fn count_noun(count: impl TryInto<u64>, one: &str, several: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {}", if count == 1 { one } else { several })
@@ -136,8 +122,8 @@ fn count_noun(count: impl TryInto<u64>, one: &str, several: &str) -> String {
 impl LoomCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let (guarded, text) = match self.execute(guard, present).await {
-            Ok(Outcome::Told(told)) => told,
-            Ok(Outcome::Done(status)) => return status,
+            Ok(Outcome::Reply(reply)) => reply,
+            Ok(Outcome::Printed(status)) => return status,
             Err(refusal) => (refusal_reply(guard, refusal).await, String::new()),
         };
         if !present.json && !guarded.reply.reply_type().is_success() && !text.is_empty() {
@@ -148,20 +134,18 @@ impl LoomCommand {
 
     async fn execute(&self, guard: &Guard, present: Present) -> Result<Outcome, Refusal> {
         let json = present.json;
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = match self.what {
+        let access = match self.what {
             LoomAction::Ls
             | LoomAction::Tree { .. }
             | LoomAction::Show { .. }
             | LoomAction::Thread { .. }
             | LoomAction::Replay(_)
             | LoomAction::Diff(_)
-            | LoomAction::Export(_) => store::open_to_read(self.store.as_deref(), &here)?,
-            LoomAction::Reward { .. } | LoomAction::Import(_) | LoomAction::Fork(_) => {
-                store::open(self.store.as_deref(), &here)?
-            }
-            LoomAction::Verify => return Ok(verify_store(guard, self.place(&here)?).await.into()),
+            | LoomAction::Export(_) => Access::Read,
+            LoomAction::Reward { .. } | LoomAction::Import(_) | LoomAction::Fork(_) => Access::Write,
+            LoomAction::Verify => return Ok(verify_store(guard, self.place()?).await.into()),
         };
+        let store = store::open_here(self.store.as_deref(), access)?;
         let loom = store.loom.clone();
         let told = match &self.what {
             LoomAction::Ls => {
@@ -186,7 +170,7 @@ impl LoomCommand {
                 let thread = read::ShownThread::of(&loom, thread).await?;
                 read_reply(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
             }
-            LoomAction::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),
+            LoomAction::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Printed),
             LoomAction::Replay(replay) => replay.execute(&store, guard).await?,
             LoomAction::Diff(compare) => {
                 let diff = compare.read(&loom).await?;
@@ -211,14 +195,14 @@ impl LoomCommand {
                 export.execute(&service(loom, guard), of, guard, json).await?
             }
             LoomAction::Import(import) => import.execute(&loom, guard).await?,
-            LoomAction::Verify => verify_store(guard, self.place(&here)?).await,
+            LoomAction::Verify => verify_store(guard, self.place()?).await,
         };
-        Ok(Outcome::Told(told))
+        Ok(Outcome::Reply(told))
     }
 
     /// Returns the place of the records.
-    fn place(&self, here: &Path) -> Result<StoreTarget, Refusal> {
-        match store::place(self.store.as_deref(), here)? {
+    fn place(&self) -> Result<StoreTarget, Refusal> {
+        match store::place(self.store.as_deref(), &current_folder()?)? {
             StoreTarget::Memory => {
                 let hint = json!({"hint": "cantrip loom verify --store sqlite:FILE"});
                 Err(codes::config_invalid("--store", "memory:", "has nothing on a disk to verify").data(hint).into())

@@ -8,12 +8,12 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::SpellHost;
 use cantrip_serve::mcp::McpServer;
 
-use crate::args::store;
+use crate::args::store::{self, Access};
+use crate::runtime::runtime;
 use crate::spell_catalog::FileSpellCatalog;
 use crate::terminal::interrupt;
 use crate::terminal::present::Present;
 use crate::terminal::tap::Tap;
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Run an MCP server (Model Context Protocol) for spells and looms, over standard input and output.
 ///
@@ -42,10 +42,7 @@ impl Mcp {
         let present = Present { json: false };
         let (server, host) = match self.server(guard) {
             Ok(server) => server,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("mcp"), |rb| async { rb.refuse(refusal) }).await;
-                return ExitCode::from(present.show_reply(guarded, || {}));
-            }
+            Err(refusal) => return present.refuse(guard, "mcp", refusal).await,
         };
         let served = tokio::select! {
             served = server.serve(
@@ -67,9 +64,8 @@ impl Mcp {
     }
 
     fn server(&self, guard: &Guard) -> Result<(McpServer, SpellHost), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
-        let runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard).with_approvals(true);
+        let store = Arc::new(store::open_here(self.store.as_deref(), Access::Write)?);
+        let runtime = runtime(&store, guard).with_approvals(true);
         let host = SpellHost::open(runtime, FileSpellCatalog::new(store)?);
         let owner = Actor::new("local").map_err(|_| codes::crash())?;
         Ok((McpServer::new(host.clone(), owner), host))

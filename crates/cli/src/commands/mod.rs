@@ -28,3 +28,58 @@ pub(crate) mod stream;
 pub(crate) mod summon;
 pub(crate) mod trace;
 pub(crate) mod worker;
+
+use std::process::ExitCode;
+
+use cantrip_reply::{Guard, GuardedReply, Refusal};
+use cantrip_service::Service;
+
+use crate::args::store::{self, Access, Store};
+use crate::runtime;
+use crate::terminal::present::Present;
+
+/// The reply of a command, and its text for a person.
+type CommandReply = (GuardedReply, String);
+
+/// The outcome of a command.
+enum Outcome {
+    Reply(CommandReply),
+    /// The command has printed its result already.
+    Printed(ExitCode),
+}
+
+impl From<CommandReply> for Outcome {
+    fn from(reply: CommandReply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+/// Opens a store, runs a command on it and prints its reply.
+async fn run_on_store<T: Into<Outcome>>(
+    name: &str,
+    url: Option<&str>,
+    access: Access,
+    guard: &Guard,
+    present: Present,
+    command: impl AsyncFnOnce(&Store, &Service) -> Result<T, Refusal>,
+) -> ExitCode {
+    let replied = match store::open_here(url, access) {
+        Ok(store) => command(&store, &runtime::service(&store, guard)).await,
+        Err(refusal) => Err(refusal),
+    };
+    print_reply(name, guard, present, replied).await
+}
+
+/// Prints the reply of a command, or the refusal that it got no further than.
+async fn print_reply<T: Into<Outcome>>(
+    name: &str,
+    guard: &Guard,
+    present: Present,
+    replied: Result<T, Refusal>,
+) -> ExitCode {
+    match replied.map(Into::into) {
+        Ok(Outcome::Reply((guarded, text))) => present.reply(guarded, || text),
+        Ok(Outcome::Printed(status)) => status,
+        Err(refusal) => present.refuse(guard, name, refusal).await,
+    }
+}

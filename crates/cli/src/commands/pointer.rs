@@ -4,23 +4,20 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cantrip::canon::AuditId;
 use cantrip::loom::{Actor, AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
 use cantrip_ds::contract::{
     Canary, CanaryScope, CompiledId, EvalReport, Pointer, PointerAudit, PromotionCriteria, PromotionRule, SignatureId,
 };
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
 use serde_json::Value;
 
-use crate::args::input_files;
-use crate::args::signatures;
-use crate::args::store::{self, Store};
-use crate::commands::artifact;
+use super::{CommandReply, run_on_store};
+use crate::args::store::{Access, Store};
+use crate::args::{ids, input_files, signatures};
 use crate::terminal::present::{BOLD, DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Deploy artifacts: set the live artifact of a signature, run a canary, promote it, or roll back.
 ///
@@ -242,26 +239,13 @@ impl Changing {
 
 impl PointerCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("pointer"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
-    }
-
-    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
-        self.what.execute(&store, &service).await
+        let command = async |store: &Store, service: &Service| self.what.execute(&store.loom, service).await;
+        run_on_store("pointer", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 }
 
 impl PointerAction {
-    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
-        let loom = &store.loom;
+    async fn execute(&self, loom: &AnyLoom, service: &Service) -> Result<CommandReply, Refusal> {
         let catalog = service.catalog();
         let guarded = match self {
             Self::Show { signature: None } => {
@@ -293,7 +277,7 @@ impl PointerAction {
             }
             Self::Set { signature, artifact, seed, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
-                let artifact = artifact::resolve_artifact(loom, artifact).await?;
+                let artifact = ids::artifact(loom, artifact).await?;
                 let change = RolloutAction::Set { artifact, seed: seed.clone() };
                 service.repoint(by.of(signature)?, change).await
             }
@@ -303,7 +287,7 @@ impl PointerAction {
                     None => RolloutAction::Clear,
                     Some(percent) => {
                         let artifact = match artifact {
-                            Some(asked) => artifact::resolve_artifact(loom, asked).await?,
+                            Some(asked) => ids::artifact(loom, asked).await?,
                             None => canary_of(loom, &signature).await?,
                         };
                         RolloutAction::Canary(Canary { artifact, percent: *percent })
@@ -314,7 +298,7 @@ impl PointerAction {
             Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let artifact = match artifact {
-                    Some(asked) => Some(artifact::resolve_artifact(loom, asked).await?),
+                    Some(asked) => Some(ids::artifact(loom, asked).await?),
                     None => None,
                 };
                 let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
@@ -326,7 +310,7 @@ impl PointerAction {
             Self::Rollback { signature, to, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let to = match to {
-                    Some(asked) => Some(resolve_audit(loom, &signature, asked).await?),
+                    Some(asked) => Some(ids::audit(loom, &signature, asked).await?),
                     None => None,
                 };
                 service.repoint(by.of(signature)?, RolloutAction::Rollback { to }).await
@@ -353,28 +337,6 @@ async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId
         let rule = "it has no canary yet; name the artifact that is to be tried";
         codes::config_invalid("pointer", signature.to_string(), rule).into()
     })
-}
-
-/// Returns the audit with this id or with this unique id prefix.
-async fn resolve_audit(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
-    if let Ok(id) = asked.parse() {
-        return Ok(id);
-    }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let listed = loom.pointer_audits(signature.clone(), page).await.map_err(|error| store_refusal(&error))?;
-        let ids = listed.items.into_iter().map(|audit| audit.audit_id);
-        found.extend(ids.filter(|id| id.to_string().starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    match found.as_slice() {
-        [one] => Ok(*one),
-        [] => Err(codes::not_found("audit", asked).into()),
-        [_, _, ..] => Err(codes::not_found("audit", asked).data(serde_json::json!({ "matches": found.len() })).into()),
-    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(guarded: &GuardedReply) -> Option<T> {

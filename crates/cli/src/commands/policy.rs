@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_reply::Guard;
 use cantrip_service::Service;
 
+use super::run_on_store;
 use crate::args::ids;
-use crate::args::store;
+use crate::args::store::{Access, Store};
 use crate::terminal::present::Present;
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Replay and verify the policy decisions of a run.
 ///
@@ -38,22 +38,13 @@ enum PolicyAction {
 
 impl PolicyCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.execute(guard, present).await {
-            Ok(status) => status,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("policy"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
-    }
-
-    async fn execute(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open_to_read(self.store.as_deref(), &here)?;
         let PolicyAction::Replay { run } = &self.what;
-        let run = ids::run(&store.loom, run.as_deref()).await?;
-        let guarded = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard)).replay_policy(run).await;
-        let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
-        Ok(present.reply(guarded, || format!("{decisions} decisions about {run}: each comes to the same again\n")))
+        let command = async |store: &Store, service: &Service| {
+            let run = ids::run(&store.loom, run.as_deref()).await?;
+            let guarded = service.replay_policy(run).await;
+            let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
+            Ok((guarded, format!("{decisions} decisions about {run}: each comes to the same again\n")))
+        };
+        run_on_store("policy", self.store.as_deref(), Access::Read, guard, present, command).await
     }
 }

@@ -1,38 +1,29 @@
 //! `cantrip predict`: takes an input, prints an output that matches the schema, and leaves a receipt.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::{Money, RunId};
-use cantrip::circle::Medium;
-use cantrip::crystal::{AnyCrystal, ModelName};
 use cantrip::loom::Contracts;
 use cantrip::spend::AuthorizationRef;
-use cantrip::{Cancel, PredictPreparer, PredictRequest, PreparedPredict, Runtime, store_refusal};
+use cantrip::{Cancel, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
-use cantrip_ds::{CrystalSource, PredictOptions, PredictOutcome, PredictReply, Predictor, TraceArchive, TraceMode};
+use cantrip_ds::{PredictOptions, PredictOutcome, PredictReply, Predictor, TraceMode};
 use cantrip_reply::{Call, Envelope, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use crate::args::ids;
-use crate::args::input_files;
-use crate::args::signatures;
-use crate::args::spells;
-use crate::args::store::{self, Store};
-use crate::commands::artifact;
-use crate::commands::worker;
+use crate::args::store::{self, Access, Store};
+use crate::args::{ids, input_files, signatures};
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
+use crate::predictor::{crystals, traces};
 use crate::process;
-use crate::settings::choice;
-use crate::settings::config;
+use crate::runtime::runtime;
+use crate::settings::{choice, current_folder};
 use crate::terminal::present::{DIM, Present, answer, answer_of_entity, say};
-use crate::terminal::watch::{OutputMode, RetryLines, Viewer};
+use crate::terminal::watch::RetryLines;
 
 /// Run a predict: call a model by a signature, with typed input and output.
 ///
@@ -169,17 +160,13 @@ impl Predict {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         match self.answer(guard, present).await {
             Ok(status) => status,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("predict"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+            Err(refusal) => present.refuse(guard, "predict", refusal).await,
         }
     }
 
     async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open(self.store.as_deref(), &here)?;
-        let mut runtime = Viewer::new(OutputMode::Nothing).runtime(&store, guard);
+        let store = store::open_here(self.store.as_deref(), Access::Write)?;
+        let mut runtime = runtime(&store, guard);
         if !self.quiet && !present.json {
             runtime = runtime.with_watcher(RetryLines);
         }
@@ -202,7 +189,7 @@ impl Predict {
         let id: SignatureId = signatures::resolve_signature(&catalog, &self.signature).await?;
         let signature = catalog.signature(&id).await?;
         let artifact = match &self.artifact {
-            Some(asked) => Some(artifact::resolve_artifact(&store.loom, asked).await?),
+            Some(asked) => Some(ids::artifact(&store.loom, asked).await?),
             None => None,
         };
         let thread = match &self.thread {
@@ -229,7 +216,7 @@ impl Predict {
             trace: self.trace.into(),
             ..PredictOptions::default()
         };
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let here = current_folder()?;
         let named = self.crystal.is_some() || signature.base_artifact().params().model.is_some();
         let unless = if named { None } else { Some(choice::crystal(&here, choice::Who::Predict).await) };
         let predictor = service.predictor(crystals(unless), traces(store)?);
@@ -389,55 +376,6 @@ pub(crate) async fn resume_predict(
     Ok(print_reply(present, quiet, predictor.resume(run, cancel).await))
 }
 
-/// Returns the archive for long traces with its retention: as configured, else beside the store.
-pub(crate) fn traces(store: &Store) -> Result<TraceArchive, Refusal> {
-    traces_beside(store.beside.as_deref())
-}
-
-fn traces_beside(beside: Option<&Path>) -> Result<TraceArchive, Refusal> {
-    let config = config::here()?;
-    let traces = match (&config.trace_store, beside) {
-        (Some(base), _) => TraceArchive::at(base)
-            .map_err(|fault| codes::config_invalid("trace.store", base.as_str(), fault.to_string()))?,
-        (None, Some(folder)) => TraceArchive::in_folder(folder.join("traces")),
-        (None, None) => TraceArchive::inline(),
-    };
-    Ok(match config.trace_retain_days {
-        Some(days) => traces.with_retention(Duration::from_secs(days * 24 * 60 * 60)),
-        None => traces,
-    })
-}
-
-/// Prepares predicts for the gate `predict`. Its resources are opened by the first request.
-struct NestedPredictor {
-    runtime: Runtime,
-    beside: Option<PathBuf>,
-    predictor: OnceLock<Predictor>,
-}
-
-/// Returns the runtime with the gate `predict` enabled for its casts.
-pub(crate) fn with_predictor(runtime: &Runtime, store: &Store) -> Runtime {
-    let (own, beside) = (runtime.clone(), store.beside.clone());
-    runtime.with_predict_preparer(NestedPredictor { runtime: own, beside, predictor: OnceLock::new() })
-}
-
-impl NestedPredictor {
-    fn predictor(&self) -> Result<&Predictor, Refusal> {
-        if let Some(predictor) = self.predictor.get() {
-            return Ok(predictor);
-        }
-        let traces = traces_beside(self.beside.as_deref())?;
-        let predictor = Service::new(self.runtime.clone()).predictor(crystals(None), traces);
-        Ok(self.predictor.get_or_init(|| predictor))
-    }
-}
-
-impl PredictPreparer for NestedPredictor {
-    fn prepare(&self, asked: PredictRequest) -> BoxFuture<'_, Result<PreparedPredict, Refusal>> {
-        Box::pin(async move { self.predictor()?.prepare(asked).await })
-    }
-}
-
 /// The progress of a batch, on one line of standard error.
 struct Progress {
     count: usize,
@@ -498,46 +436,5 @@ fn only_text(schema: &Value) -> Option<&str> {
     match schema["required"].as_array()?.as_slice() {
         [Value::String(name)] if schema["properties"][name.as_str()]["type"] == "string" => Some(name),
         _ => None,
-    }
-}
-
-/// The crystals of this process. Each is opened once, so a script continues at its position.
-pub(crate) struct OpenCrystals {
-    crystals: Mutex<HashMap<String, AnyCrystal>>,
-    /// The default crystal, or the refusal that explains why there is none.
-    unless: Mutex<Option<Result<ModelName, Refusal>>>,
-}
-
-pub(crate) fn crystals(unless: Option<Result<ModelName, Refusal>>) -> OpenCrystals {
-    OpenCrystals { crystals: Mutex::default(), unless: Mutex::new(unless) }
-}
-
-impl CrystalSource for OpenCrystals {
-    fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
-        Ok(Arc::new(worker::python()?))
-    }
-
-    fn crystal(&self, named: Option<&str>) -> Result<AnyCrystal, Refusal> {
-        let name = match named {
-            Some(named) => spells::parse_crystal(named)?,
-            None => {
-                let mut unless = self.unless.lock().unwrap_or_else(PoisonError::into_inner);
-                match unless.take() {
-                    Some(Ok(name)) => {
-                        *unless = Some(Ok(name.clone()));
-                        name
-                    }
-                    Some(Err(refusal)) => return Err(refusal),
-                    None => return Err(codes::config_invalid("predict", "crystal", "nobody names one").into()),
-                }
-            }
-        };
-        let mut opened = self.crystals.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(crystal) = opened.get(&name.to_string()) {
-            return Ok(crystal.clone());
-        }
-        let crystal = spells::crystal(&name)?;
-        opened.insert(name.to_string(), crystal.clone());
-        Ok(crystal)
     }
 }

@@ -6,19 +6,15 @@ use std::process::ExitCode;
 
 use cantrip::loom::{AnyLoom, Contracts, PageRequest, ReceiptFilter};
 use cantrip::{Runtime, store_refusal};
-use cantrip_ds::contract::ReceiptId;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use crate::args::ids;
-use crate::args::input_files;
-use crate::args::signatures;
-use crate::args::store;
-use crate::commands::artifact;
+use super::{CommandReply, print_reply, run_on_store};
+use crate::args::store::{Access, Store};
+use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
 use crate::terminal::present::{BOLD, DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// List, show and verify receipts (the audit records of predicts and casts).
 ///
@@ -91,33 +87,24 @@ struct Narrowed {
 
 impl ReceiptCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("receipt"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+        if let ReceiptAction::Verify { export: Some(file), .. } = &self.what {
+            return print_reply("receipt", guard, present, verify_export(file, guard).await).await;
         }
+        let command = async |store: &Store, service: &Service| self.answer(&store.loom, service).await;
+        run_on_store("receipt", self.store.as_deref(), Access::Read, guard, present, command).await
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
-        if let ReceiptAction::Verify { export: Some(file), .. } = &self.what {
-            return of_export(file, guard).await;
-        }
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open_to_read(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
-        let loom = &store.loom;
+    async fn answer(&self, loom: &AnyLoom, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
             ReceiptAction::Ls(narrowed) => {
-                let wanted = narrowed.wanted(loom, &service).await?;
+                let wanted = narrowed.wanted(loom, service).await?;
                 let page = PageRequest { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
                 let guarded = service.receipts(wanted, page).await;
                 let drawn = guarded.reply.value().map(list).unwrap_or_default();
                 (guarded, drawn)
             }
             ReceiptAction::Show { receipt } => {
-                let id = resolve_receipt(loom, receipt.as_deref()).await?;
+                let id = ids::receipt(loom, receipt.as_deref()).await?;
                 let guarded = service.receipt(&id).await;
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
@@ -128,7 +115,7 @@ impl ReceiptCommand {
                     (false, Some(run), _) => Some(ids::run(loom, Some(run)).await?),
                     // A receipt is verified together with the chain of its run.
                     (false, None, asked) => {
-                        let id = resolve_receipt(loom, asked.as_deref()).await?;
+                        let id = ids::receipt(loom, asked.as_deref()).await?;
                         let row = loom.receipt(id).await.map_err(|error| store_refusal(&error))?;
                         match row.receipt() {
                             Ok(receipt) => Some(receipt.run_id),
@@ -156,7 +143,7 @@ fn verified_text(guarded: &GuardedReply) -> String {
 }
 
 /// Verifies the receipts of an exported journal; only the file is needed.
-async fn of_export(file: &Path, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
+async fn verify_export(file: &Path, guard: &Guard) -> Result<CommandReply, Refusal> {
     let text = input_files::text_file(file)?;
     let service = Service::new(Runtime::in_memory().with_guard(guard.clone()));
     let guarded = service.verify_export(text.lines()).await;
@@ -178,44 +165,10 @@ impl Narrowed {
             None => None,
         };
         let artifact = match &self.artifact {
-            Some(asked) => Some(artifact::resolve_artifact(loom, asked).await?),
+            Some(asked) => Some(ids::artifact(loom, asked).await?),
             None => None,
         };
         Ok(ReceiptFilter { run, signature, artifact, latest_first: true })
-    }
-}
-
-/// Returns the receipt with this id or unique id prefix; the last receipt if there is no argument.
-pub(crate) async fn resolve_receipt(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
-    let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
-    let Some(asked) = asked.filter(|asked| *asked != "@last") else {
-        let last =
-            loom.receipts(latest, PageRequest { after: None, most: 1 }).await.map_err(|error| store_refusal(&error))?;
-        let none = || {
-            let hint = "a predict or a cast leaves one: cantrip predict Classify --field text=... --field labels=...";
-            Refusal::from(codes::not_found("receipt", "@last").data(json!({ "hint": hint })))
-        };
-        return last.items.into_iter().next().map(|row| row.receipt_id).ok_or_else(none);
-    };
-    if let Ok(id) = asked.parse() {
-        return Ok(id);
-    }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let listed = loom.receipts(latest.clone(), page).await.map_err(|error| store_refusal(&error))?;
-        let ids = listed.items.into_iter().map(|row| row.receipt_id);
-        found.extend(ids.filter(|id| id.to_string().starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    match (found.pop(), found.len()) {
-        (Some(id), 0) => Ok(id),
-        (None, _) => Err(codes::not_found("receipt", asked)
-            .data(json!({"hint": "cantrip receipt ls shows what there is"}))
-            .into()),
-        (Some(_), others) => Err(codes::not_found("receipt", asked).data(json!({ "matches": others + 1 })).into()),
     }
 }
 

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cantrip::loom::{Actor, PageRequest, Removal, RetentionPolicy};
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ChangeReason, Service};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
+use super::{CommandReply, run_on_store};
 use crate::args::input_files;
-use crate::args::store;
+use crate::args::store::{Access, Store};
 use crate::terminal::present::{DIM, Present, say, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Delete the records of old runs, and list past deletions.
 ///
@@ -98,7 +98,7 @@ impl Apply {
         Ok(RetentionPolicy { older_than_days, kinds: None, owners: None })
     }
 
-    async fn answer(&self, service: &Service, present: Present) -> Result<(GuardedReply, String), Refusal> {
+    async fn answer(&self, service: &Service, present: Present) -> Result<CommandReply, Refusal> {
         let policy = self.policy()?;
         let plan = service.retention_plan(&policy).await;
         if self.dry_run || !plan.reply.reply_type().is_success() {
@@ -139,26 +139,17 @@ fn confirm(plan: &Value, present: Present) -> Result<bool, Refusal> {
 
 impl RetentionCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard, present).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("retention"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
+        let access = match &self.action {
+            RetentionAction::Apply(apply) if !apply.dry_run => Access::Write,
+            RetentionAction::Apply(_) | RetentionAction::Ls { .. } => Access::Read,
+        };
+        let command = async |_: &Store, service: &Service| self.answer(service, present).await;
+        run_on_store("retention", self.store.as_deref(), access, guard, present, command).await
     }
 
-    async fn answer(&self, guard: &Guard, present: Present) -> Result<(GuardedReply, String), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = match &self.action {
-            RetentionAction::Apply(apply) if !apply.dry_run => store::open(self.store.as_deref(), &here)?,
-            RetentionAction::Apply(_) | RetentionAction::Ls { .. } => {
-                store::open_to_read(self.store.as_deref(), &here)?
-            }
-        };
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+    async fn answer(&self, service: &Service, present: Present) -> Result<CommandReply, Refusal> {
         match &self.action {
-            RetentionAction::Apply(apply) => apply.answer(&service, present).await,
+            RetentionAction::Apply(apply) => apply.answer(service, present).await,
             RetentionAction::Ls { after } => {
                 let guarded = service.removals(PageRequest { after: *after, ..PageRequest::FIRST }).await;
                 let drawn = guarded.reply.value().map(draw_removals).unwrap_or_default();

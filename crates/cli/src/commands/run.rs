@@ -15,13 +15,14 @@ use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
+use super::cast::{finish, print_answer};
+use super::{Outcome, predict, run_on_store};
 use crate::args::ids;
-use crate::args::store::{self, Store};
-use crate::commands::cast::finish;
-use crate::commands::predict;
+use crate::args::store::{Access, Store};
 use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::process;
 use crate::terminal::approve::{self, Approvals};
+use crate::terminal::interrupt::with_interrupt;
 use crate::terminal::present::{DIM, Present, say};
 use crate::terminal::watch::{OutputMode, Viewer};
 
@@ -137,12 +138,34 @@ enum ResumeMode {
 
 impl RunCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let answered = match &self.what {
-            RunAction::Ls(listing) => listing.answer(self.open_store_to_read(), guard, present).await,
-            RunAction::Show { run } => list::show(self.open_store_to_read(), run.as_deref(), guard, present).await,
-            RunAction::Resume { going, all: true } => self.resume_all(going, guard, present).await,
+        let access = match &self.what {
+            RunAction::Ls(_) | RunAction::Show { .. } | RunAction::Diff(_) => Access::Read,
+            RunAction::Resume { .. }
+            | RunAction::Continue { .. }
+            | RunAction::Cancel(_)
+            | RunAction::Approve(_)
+            | RunAction::Refuse { .. }
+            | RunAction::Undo(_) => Access::Write,
+        };
+        let command = async |store: &Store, service: &Service| self.execute(store, service, guard, present).await;
+        run_on_store("run", self.store.as_deref(), access, guard, present, command).await
+    }
+
+    async fn execute(
+        &self,
+        store: &Store,
+        service: &Service,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<Outcome, Refusal> {
+        let reply = match &self.what {
+            RunAction::Ls(listing) => listing.reply(store, guard).await?,
+            RunAction::Show { run } => list::show(store, service, run.as_deref(), guard).await?,
+            RunAction::Resume { going, all: true } => {
+                return resume_all(store, service, going, guard, present).await;
+            }
             RunAction::Resume { going, all: false } => {
-                self.resume_one(going, ResumeMode::Resumed, guard, present).await
+                return resume_one(store, service, going, ResumeMode::Resumed, guard, present).await;
             }
             RunAction::Continue { going, max_turns, budget } => {
                 let mut continuing = ContinueOptions::new();
@@ -152,132 +175,115 @@ impl RunCommand {
                 if let Some(budget) = budget {
                     continuing = continuing.budget(*budget);
                 }
-                self.resume_one(going, ResumeMode::Continued(Box::new(continuing)), guard, present).await
+                let way = ResumeMode::Continued(Box::new(continuing));
+                return resume_one(store, service, going, way, guard, present).await;
             }
-            RunAction::Cancel(cancelling) => cancelling.answer(self.open_store(), guard, present).await,
-            RunAction::Approve(waiting) => waiting.answer(self.open_store(), None, guard, present).await,
-            RunAction::Refuse { waiting, because } => {
-                waiting.answer(self.open_store(), Some(because), guard, present).await
-            }
-            RunAction::Diff(showing) => showing.answer(self.open_store_to_read(), guard, present).await,
-            RunAction::Undo(undoing) => undoing.answer(self.open_store(), guard, present).await,
+            RunAction::Cancel(cancelling) => cancelling.reply(store, service, guard).await?,
+            RunAction::Approve(waiting) => waiting.reply(store, service, None, guard).await?,
+            RunAction::Refuse { waiting, because } => waiting.reply(store, service, Some(because), guard).await?,
+            RunAction::Diff(showing) => return showing.print(store, service, present).await,
+            RunAction::Undo(undoing) => undoing.reply(store, service, present).await?,
         };
-        match answered {
-            Ok(status) => status,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("run"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
-    }
-
-    fn open_store(&self) -> Result<Store, Refusal> {
-        store::open(self.store.as_deref(), &here()?)
-    }
-
-    fn open_store_to_read(&self) -> Result<Store, Refusal> {
-        store::open_to_read(self.store.as_deref(), &here()?)
-    }
-
-    async fn resume_one(
-        &self,
-        going: &Going,
-        way: ResumeMode,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = self.open_store()?;
-        let run = ids::run(&store.loom, going.run.as_deref()).await?;
-        if let (ResumeMode::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
-            return self.resume_predict(&store, run, going, guard, present).await;
-        }
-        let found = cast_from(&store, run, going.spell.as_deref()).await?;
-        let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
-        let mut viewer = Viewer::new(shows);
-        viewer.begin(&found.spell, None, &store);
-        let runtime = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
-        let service = Service::new(runtime);
-        let cancel = Cancel::new();
-        let mut reply = match way {
-            ResumeMode::Resumed => {
-                process::release_run(&store.loom, run).await?;
-                viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
-            }
-            ResumeMode::Continued(continuing) => {
-                let continuing = continuing.cancelled_by(&cancel);
-                viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
-            }
-        };
-        let mut approvals = Approvals::new(&found.spell, shows);
-        while let Some(run) = approvals.decide_pending(&service, &reply).await {
-            reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
-        }
-        Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
-    }
-
-    /// Resumes a predict from its own record; it ends with its receipt.
-    async fn resume_predict(
-        &self,
-        store: &Store,
-        run: RunId,
-        going: &Going,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        process::release_run(&store.loom, run).await?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(store, guard));
-        let cancel = Cancel::new();
-        let told = !present.json && !going.quiet;
-        let resumed = predict::resume_predict(&service, store, run, &cancel, present, going.quiet);
-        Ok(ExitCode::from(crate::terminal::interrupt::with_interrupt(&cancel, told, resumed).await?))
-    }
-
-    /// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
-    /// first run that did not succeed.
-    async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let store = self.open_store()?;
-        free_all(&store.loom).await?;
-        let viewer = Viewer::new(OutputMode::Nothing);
-        let service = Service::new(viewer.runtime(&store, guard));
-        service.recover().await?;
-        let (predicts, others): (Vec<_>, Vec<_>) =
-            service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
-        let runs: Vec<RunId> = others.into_iter().map(|run| run.run_id).collect();
-        if runs.is_empty() && predicts.is_empty() {
-            let filled = codes::read("runs without an owner").value(json!([]));
-            let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
-            return Ok(present.reply(guarded, || format!("{DIM}no runs to resume{DIM:#}\n")));
-        }
-        let cancel = Cancel::new();
-        let mut status = ExitStatus::Success;
-        let told = !present.json && !going.quiet;
-        let picked_up = service.resume_runs(
-            runs,
-            async |run| Ok(cast_from(&store, run, None).await?.cantrip),
-            &cancel,
-            |run, reply| {
-                if told {
-                    say(&format!("{DIM}{run}{DIM:#}"));
-                }
-                let shown = crate::commands::cast::print_answer(&viewer, present, OutputMode::Nothing, reply);
-                status = if status.is_success() { shown } else { status };
-            },
-        );
-        crate::terminal::interrupt::with_interrupt(&cancel, told, picked_up).await;
-        for run in predicts {
-            if told {
-                say(&format!("{DIM}{}{DIM:#}", run.run_id));
-            }
-            let resumed = predict::resume_predict(&service, &store, run.run_id, &cancel, present, going.quiet);
-            let shown = crate::terminal::interrupt::with_interrupt(&cancel, told, resumed).await?;
-            status = if status.is_success() { shown } else { status };
-        }
-        Ok(ExitCode::from(status))
+        Ok(Outcome::Reply(reply))
     }
 }
 
-fn here() -> Result<std::path::PathBuf, Refusal> {
-    std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
+async fn resume_one(
+    store: &Store,
+    service: &Service,
+    going: &Going,
+    way: ResumeMode,
+    guard: &Guard,
+    present: Present,
+) -> Result<Outcome, Refusal> {
+    let run = ids::run(&store.loom, going.run.as_deref()).await?;
+    if let (ResumeMode::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
+        return resume_predict(store, service, run, going, present).await;
+    }
+    let found = cast_from(store, run, going.spell.as_deref()).await?;
+    let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
+    let mut viewer = Viewer::new(shows);
+    viewer.begin(&found.spell, None, store);
+    let runtime = viewer.runtime(store, guard).with_approvals(approve::can_prompt(shows));
+    let service = Service::new(runtime);
+    let cancel = Cancel::new();
+    let mut reply = match way {
+        ResumeMode::Resumed => {
+            process::release_run(&store.loom, run).await?;
+            viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
+        }
+        ResumeMode::Continued(continuing) => {
+            let continuing = continuing.cancelled_by(&cancel);
+            viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
+        }
+    };
+    let mut approvals = Approvals::new(&found.spell, shows);
+    while let Some(run) = approvals.decide_pending(&service, &reply).await {
+        reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
+    }
+    Ok(Outcome::Printed(finish(&viewer, present, shows, store, reply).into()))
+}
+
+/// Resumes a predict from its own record; it ends with its receipt.
+async fn resume_predict(
+    store: &Store,
+    service: &Service,
+    run: RunId,
+    going: &Going,
+    present: Present,
+) -> Result<Outcome, Refusal> {
+    process::release_run(&store.loom, run).await?;
+    let cancel = Cancel::new();
+    let told = !present.json && !going.quiet;
+    let resumed = predict::resume_predict(service, store, run, &cancel, present, going.quiet);
+    Ok(Outcome::Printed(with_interrupt(&cancel, told, resumed).await?.into()))
+}
+
+/// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
+/// first run that did not succeed.
+async fn resume_all(
+    store: &Store,
+    service: &Service,
+    going: &Going,
+    guard: &Guard,
+    present: Present,
+) -> Result<Outcome, Refusal> {
+    free_all(&store.loom).await?;
+    let viewer = Viewer::new(OutputMode::Nothing);
+    service.recover().await?;
+    let (predicts, others): (Vec<_>, Vec<_>) =
+        service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
+    let runs: Vec<RunId> = others.into_iter().map(|run| run.run_id).collect();
+    if runs.is_empty() && predicts.is_empty() {
+        let filled = codes::read("runs without an owner").value(json!([]));
+        let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
+        return Ok(Outcome::Reply((guarded, format!("{DIM}no runs to resume{DIM:#}\n"))));
+    }
+    let cancel = Cancel::new();
+    let mut status = ExitStatus::Success;
+    let told = !present.json && !going.quiet;
+    let picked_up = service.resume_runs(
+        runs,
+        async |run| Ok(cast_from(store, run, None).await?.cantrip),
+        &cancel,
+        |run, reply| {
+            if told {
+                say(&format!("{DIM}{run}{DIM:#}"));
+            }
+            let shown = print_answer(&viewer, present, OutputMode::Nothing, reply);
+            status = if status.is_success() { shown } else { status };
+        },
+    );
+    with_interrupt(&cancel, told, picked_up).await;
+    for run in predicts {
+        if told {
+            say(&format!("{DIM}{}{DIM:#}", run.run_id));
+        }
+        let resumed = predict::resume_predict(service, store, run.run_id, &cancel, present, going.quiet);
+        let shown = with_interrupt(&cancel, told, resumed).await?;
+        status = if status.is_success() { shown } else { status };
+    }
+    Ok(Outcome::Printed(status.into()))
 }
 
 async fn kind_of(loom: &AnyLoom, run: RunId) -> Result<RunKind, Refusal> {

@@ -4,7 +4,7 @@ use cantrip_reply::{Reply, ReplyBuilder, codes};
 use cantrip_spell as spell;
 use serde_json::{Value, json};
 
-use crate::settings::config;
+use crate::settings::config_keys;
 
 /// Print the JSON Schema of a spell, the configuration, a receipt or an evaluation report, or the server's OpenAPI
 /// page.
@@ -37,7 +37,7 @@ impl Schema {
     fn schema(&self) -> Value {
         match self.name {
             Shape::Spell => spell::schema(),
-            Shape::Config => config::schema(),
+            Shape::Config => config_keys::schema(),
             Shape::Receipt => cantrip_ds::contract::receipt_schema(),
             Shape::Evaluation => cantrip_ds::contract::eval_report_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
@@ -53,7 +53,7 @@ impl Schema {
 
     pub(crate) fn draw(&self) -> String {
         if self.markdown {
-            return config::markdown();
+            return config_keys::markdown();
         }
         format!("{:#}\n", self.schema())
     }

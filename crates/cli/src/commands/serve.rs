@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cantrip::Runtime;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::http::{HttpServer, Options, Tokens};
 use cantrip_serve::{SpellHost, Takeover};
@@ -13,8 +12,10 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::store;
+use crate::args::store::{self, Access};
+use crate::predictor::with_predictor;
 use crate::process::{self, Presence};
+use crate::runtime::runtime_without_predictor;
 use crate::spell_catalog::FileSpellCatalog;
 use crate::terminal::present::{DIM, Present, say};
 
@@ -58,26 +59,17 @@ impl Serve {
                 let guarded = guard.call(call, |rb| async { rb.success(codes::ok("serve")) }).await;
                 present.reply(guarded, String::new)
             }
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("serve"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+            Err(refusal) => present.refuse(guard, "serve", refusal).await,
         }
     }
 
     async fn serve(&self, guard: &Guard) -> Result<(), Refusal> {
         let tokens = self.tokens()?;
         let address = self.address(tokens.is_some())?;
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
-        let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone()).with_approvals(true);
-        let runtime = crate::telemetry::with_telemetry(&runtime);
-        let runtime = match process::owner() {
-            Some(owner) => runtime.with_worker_id(owner),
-            None => runtime,
-        };
+        let store = Arc::new(store::open_here(self.store.as_deref(), Access::Write)?);
+        let runtime = runtime_without_predictor(&store, guard).with_approvals(true);
         let runtime = if address.ip().is_loopback() { runtime } else { runtime.for_remote_callers() };
-        let runtime = crate::commands::predict::with_predictor(&runtime, &store);
+        let runtime = with_predictor(&runtime, &store);
         let host = SpellHost::open(runtime, FileSpellCatalog::new(Arc::clone(&store))?);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))

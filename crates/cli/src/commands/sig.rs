@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cantrip_ds::contract::SignatureOrigin;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
+use super::{CommandReply, print_reply, run_on_store};
 use crate::args::signatures;
-use crate::args::store;
+use crate::args::store::{Access, Store};
 use crate::terminal::present::{BOLD, DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Publish, list, show and check signatures (typed prompts).
 ///
@@ -73,23 +73,15 @@ enum SigAction {
 
 impl SigCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("sig"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+        if let SigAction::Check { files } = &self.what {
+            return print_reply("sig", guard, present, check(guard, files).await).await;
         }
+        // The built-in signatures are published when a store is first used.
+        let command = async |_: &Store, service: &Service| self.answer(service).await;
+        run_on_store("sig", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 
-    async fn answer(&self, guard: &Guard) -> Result<(GuardedReply, String), Refusal> {
-        if let SigAction::Check { files } = &self.what {
-            return check(guard, files).await;
-        }
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        // The built-in signatures are published when a store is first used.
-        let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+    async fn answer(&self, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
             SigAction::Ls { all } => {
                 let guarded = service.signatures().await;
@@ -124,7 +116,7 @@ impl SigCommand {
     }
 }
 
-async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(GuardedReply, String), Refusal> {
+async fn check(guard: &Guard, files: &[PathBuf]) -> Result<CommandReply, Refusal> {
     let files = if files.is_empty() { signatures::around() } else { files.to_vec() };
     if files.is_empty() {
         let hint = "name a file: cantrip sig check FILE";

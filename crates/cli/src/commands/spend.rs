@@ -4,22 +4,19 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use cantrip::MachineClock;
 use cantrip::canon::{Currency, Money, Timestamp};
-use cantrip::loom::{Actor, AnyLoom, Ledger, ListPage, PageRequest, ReservationFilter};
-use cantrip::{MachineClock, store_refusal};
+use cantrip::loom::{Actor, AnyLoom, ListPage, PageRequest, ReservationFilter};
 use cantrip_canon::Clock;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
 use cantrip_service::{ChangeReason, Service};
-use cantrip_spend::{
-    Authorization, AuthorizationMode, AuthorizationRef, Constraints, Payer, ReservationId, ReservationRow, Scope,
-    Terms, Verdict,
-};
-use serde_json::{Value, json};
+use cantrip_spend::{Authorization, AuthorizationMode, Constraints, Payer, ReservationRow, Scope, Terms, Verdict};
+use serde_json::Value;
 
+use super::{CommandReply, run_on_store};
 use crate::args::ids;
-use crate::args::store::{self, Store};
+use crate::args::store::{Access, Store};
 use crate::terminal::present::{BOLD, DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Manage budgets: authorize, list and revoke spending, and verify the ledger.
 ///
@@ -208,32 +205,19 @@ struct Listing {
 
 impl SpendCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard, present).await {
-            Ok(status) => status,
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("spend"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
+        let access = match &self.what {
+            SpendAction::Authorize(_) | SpendAction::Revoke { .. } | SpendAction::Reconcile { .. } => Access::Write,
+            SpendAction::Ls | SpendAction::Show { .. } | SpendAction::Reservations(_) | SpendAction::Verify => {
+                Access::Read
             }
-        }
-    }
-
-    async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let changes = match &self.what {
-            SpendAction::Authorize(_) | SpendAction::Revoke { .. } | SpendAction::Reconcile { .. } => true,
-            SpendAction::Ls | SpendAction::Show { .. } | SpendAction::Reservations(_) | SpendAction::Verify => false,
         };
-        let open = if changes { store::open } else { store::open_to_read };
-        let store = open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
-        let (guarded, drawn) = self.what.execute(&store, &service).await?;
-        Ok(present.reply(guarded, || drawn))
+        let command = async |store: &Store, service: &Service| self.what.execute(&store.loom, service).await;
+        run_on_store("spend", self.store.as_deref(), access, guard, present, command).await
     }
 }
 
 impl SpendAction {
-    async fn execute(&self, store: &Store, service: &Service) -> Result<(GuardedReply, String), Refusal> {
-        let loom = &store.loom;
+    async fn execute(&self, loom: &AnyLoom, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match self {
             Self::Authorize(authorizing) => {
                 let because = because(&authorizing.because, &authorizing.by)?;
@@ -248,13 +232,13 @@ impl SpendAction {
                 (guarded, drawn)
             }
             Self::Show { authorization } => {
-                let id = resolve_authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
+                let id = ids::authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
                 let guarded = service.authorization(id).await;
                 let drawn = draw(&guarded, show_authorization);
                 (guarded, drawn)
             }
             Self::Revoke { authorization, why } => {
-                let id = resolve_authorization(loom, authorization).await?;
+                let id = ids::authorization(loom, authorization).await?;
                 (service.revoke(id, why.because()?).await, format!("{id} is revoked\n"))
             }
             Self::Reservations(listing) => {
@@ -263,7 +247,7 @@ impl SpendAction {
                 (guarded, drawn)
             }
             Self::Reconcile { reservation, paid, nothing: _, why } => {
-                let id = resolve_reservation(loom, reservation).await?;
+                let id = ids::reservation(loom, reservation).await?;
                 let verdict = paid.map_or(Verdict::Release, Verdict::Commit);
                 let drawn = match paid {
                     Some(paid) => format!("{id} cost {paid}\n"),
@@ -352,7 +336,7 @@ impl Authorizing {
 impl Listing {
     async fn wanted(&self, loom: &AnyLoom) -> Result<ReservationFilter, Refusal> {
         let authorization = match &self.authorization {
-            Some(asked) => Some(resolve_authorization(loom, asked).await?),
+            Some(asked) => Some(ids::authorization(loom, asked).await?),
             None => None,
         };
         let run = match &self.run {
@@ -367,49 +351,6 @@ impl Listing {
         });
         Ok(ReservationFilter { authorization, run, state })
     }
-}
-
-/// Returns the only id that matches the prefix.
-fn only_match(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
-    match (found.pop(), found.len()) {
-        (Some(id), 0) => Ok(id),
-        (None, _) => Err(codes::not_found(kind, asked).into()),
-        (Some(_), others) => Err(codes::not_found(kind, asked).data(json!({ "matches": others + 1 })).into()),
-    }
-}
-
-async fn resolve_authorization(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
-    if let Ok(id) = asked.parse() {
-        return Ok(id);
-    }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let listed = loom.authorizations(page).await.map_err(|error| store_refusal(&error))?;
-        found.extend(listed.items.iter().map(|row| row.id.to_string()).filter(|id| id.starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    only_match("authorization", asked, found)?.parse().map_err(|_| codes::not_found("authorization", asked).into())
-}
-
-async fn resolve_reservation(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
-    if let Ok(id) = asked.parse() {
-        return Ok(id);
-    }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let listed =
-            loom.reservations(ReservationFilter::default(), page).await.map_err(|error| store_refusal(&error))?;
-        let ids = listed.items.iter().map(|booked| booked.row.terms().id().to_string());
-        found.extend(ids.filter(|id| id.starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    only_match("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
 }
 
 /// Renders the value of a reply; empty for a reply without a value.

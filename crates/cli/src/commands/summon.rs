@@ -30,6 +30,7 @@ use crate::commands::loom::draw;
 use crate::commands::loom::read::ShownThread;
 use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::process;
+use crate::settings::current_folder;
 use crate::terminal::approve::{self, Approvals};
 use crate::terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
 use crate::terminal::watch::{CastSummary, OutputMode, Viewer, waits};
@@ -82,16 +83,13 @@ impl Summon {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         match self.open_session(guard, present).await {
             Ok(mut summoned) => summoned.live().await,
-            Err(SummonError::Refusal(refusal)) => {
-                let guarded = guard.call(Call::surface("summon"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
+            Err(SummonError::Refusal(refusal)) => present.refuse(guard, "summon", refusal).await,
             Err(SummonError::Answered(guarded)) => present.reply(*guarded, String::new),
         }
     }
 
     async fn open_session<'a>(&self, guard: &'a Guard, present: Present) -> Result<EntitySession<'a>, SummonError> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let here = current_folder()?;
         let who = self.who()?;
         let context = match (&self.context, &who) {
             (None, _) => None,

@@ -8,15 +8,14 @@ use std::process::ExitCode;
 
 use cantrip::loom::{AnyLoom, Contracts, PageRequest, ReceiptFilter};
 use cantrip::store_refusal;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{Service, TraceContent, TraceName};
 use serde_json::{Value, json};
 
+use super::{CommandReply, run_on_store};
 use crate::args::ids;
-use crate::args::store;
-use crate::commands::receipt;
+use crate::args::store::{Access, Store};
 use crate::terminal::present::{DIM, Present, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 /// Show and export the traces of predicts: requests, answers and usage, step by step.
 ///
@@ -83,22 +82,14 @@ fn content(no_redact: bool) -> TraceContent {
 
 impl TraceCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        match self.answer(guard, present).await {
-            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
-            Err(refusal) => {
-                let guarded = guard.call(Call::surface("trace"), |rb| async { rb.refuse(refusal) }).await;
-                present.reply(guarded, String::new)
-            }
-        }
+        let command = async |store: &Store, service: &Service| self.answer(&store.loom, service, present).await;
+        run_on_store("trace", self.store.as_deref(), Access::Read, guard, present, command).await
     }
 
-    async fn answer(&self, guard: &Guard, present: Present) -> Result<(GuardedReply, String), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open_to_read(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+    async fn answer(&self, loom: &AnyLoom, service: &Service, present: Present) -> Result<CommandReply, Refusal> {
         match &self.action {
             TraceAction::Show { name, no_redact } => {
-                let name = resolve(&store.loom, name.as_deref()).await?;
+                let name = resolve(loom, name.as_deref()).await?;
                 let guarded = service.trace(&name, content(*no_redact)).await;
                 let drawn = guarded.reply.value().map(draw).unwrap_or_default();
                 Ok((guarded, drawn))
@@ -108,12 +99,12 @@ impl TraceCommand {
                 let wanted = match (all, run) {
                     (true, _) => Some(ReceiptFilter::default()),
                     (false, Some(run)) => {
-                        let run = Some(ids::run(&store.loom, Some(run)).await?);
+                        let run = Some(ids::run(loom, Some(run)).await?);
                         Some(ReceiptFilter { run, ..ReceiptFilter::default() })
                     }
                     (false, None) => None,
                 };
-                export(&service, &store.loom, wanted, name.as_deref(), content(*no_redact), lines).await
+                export(service, loom, wanted, name.as_deref(), content(*no_redact), lines).await
             }
         }
     }
@@ -126,7 +117,7 @@ async fn export(
     name: Option<&str>,
     content: TraceContent,
     mut lines: Lines,
-) -> Result<(GuardedReply, String), Refusal> {
+) -> Result<CommandReply, Refusal> {
     let guarded = match wanted {
         Some(wanted) => service.export_traces(wanted, content, |line| lines.write(line)).await,
         None => {
@@ -201,9 +192,7 @@ impl Lines {
 async fn resolve(loom: &AnyLoom, name: Option<&str>) -> Result<TraceName, Refusal> {
     match name {
         Some(reference) if reference.starts_with("trace:") => Ok(TraceName::Reference(reference.to_owned())),
-        Some(receipt) if receipt != "@last" => {
-            Ok(TraceName::Receipt(receipt::resolve_receipt(loom, Some(receipt)).await?))
-        }
+        Some(receipt) if receipt != "@last" => Ok(TraceName::Receipt(ids::receipt(loom, Some(receipt)).await?)),
         Some(_) | None => last(loom).await,
     }
 }

@@ -1,9 +1,8 @@
 //! The settings of a project and of a user: the project's `cantrip.toml`, then the user's `config.toml`.
 //!
 //! A flag overrides a variable, a variable overrides the project's file, and the project's file overrides the user's.
-//! One table names every key: the reader, the schema for editors and the generated page all come from it. Only the
-//! user's file may say where keys are sent, because a folder that somebody else wrote must not redirect a key to
-//! another address.
+//! Only the user's file may say where keys are sent, because a folder that somebody else wrote must not redirect a key
+//! to another address.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,11 +11,10 @@ use std::path::{Path, PathBuf};
 use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
 use cantrip_ds::TraceArchive;
 use cantrip_reply::{Refusal, codes};
-use cantrip_spell::limits::WINDOW_TOKENS_MIN;
-use serde_json::{Map, json};
 use toml::{Table, Value};
 use url::Url;
 
+use super::config_keys::{Example, KEYS, fits, suggestion};
 use crate::limits::TRACE_DAYS_MAX;
 use crate::settings::endpoints::{self, Endpoint};
 use crate::settings::keys::address;
@@ -26,145 +24,6 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// The name of the project's file.
 pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
-
-/// A key that a configuration may have.
-pub(crate) struct Key {
-    /// The dotted name. `<provider>` stands for each provider, `<endpoint>` for the name of an endpoint.
-    pub(crate) name: &'static str,
-    pub(crate) meaning: &'static str,
-    pub(crate) example: Example,
-    /// The default value.
-    pub(crate) unless: &'static str,
-    /// True if the key decides where keys or data go, so only the user's own file may have it.
-    pub(crate) only_own: bool,
-}
-
-/// The type of a value, with an example.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Example {
-    Text(&'static str),
-    Texts(&'static str),
-    Number(u64),
-    /// The context window, in tokens.
-    Tokens(u64),
-    /// A word or a table of rates, as TOML.
-    Price(&'static str),
-}
-
-impl Example {
-    fn toml(self) -> String {
-        match self {
-            Self::Text(text) => format!("\"{text}\""),
-            Self::Texts(text) => format!("[\"{text}\"]"),
-            Self::Number(number) | Self::Tokens(number) => number.to_string(),
-            Self::Price(toml) => toml.to_owned(),
-        }
-    }
-}
-
-pub(crate) const KEYS: [Key; 13] = [
-    Key {
-        name: "crystal",
-        meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
-        example: Example::Text("anthropic/claude-sonnet-4-5"),
-        unless: "the default model of the first provider with a key, then a local server",
-        only_own: false,
-    },
-    Key {
-        name: "store",
-        meaning: "Where casts are kept, unless `--store` or `CANTRIP_STORE` says so: `sqlite:FILE`, `jsonl:DIR`, \
-                  `postgres://...` or `memory:`. Paths begin in the folder of the file.",
-        example: Example::Text("sqlite:.cantrip/loom.db"),
-        unless: "the nearest `.cantrip` upwards, the repository's, the user's data folder",
-        only_own: false,
-    },
-    Key {
-        name: "providers.<provider>.base_url",
-        meaning: "Another address of a provider, say a gateway's, unless its variable says so.",
-        example: Example::Text("https://gateway.example/v1"),
-        unless: "the provider's own",
-        only_own: true,
-    },
-    Key {
-        name: "local",
-        meaning: "Where servers of models on this machine are looked for, beside Ollama, where nobody named a crystal and \
-                  no provider has a key.",
-        example: Example::Texts("http://localhost:8000/v1"),
-        unless: "where LM Studio, llama.cpp and vLLM usually listen",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.url",
-        meaning: "The address of a server that speaks a known wire. Its models are then `<endpoint>/<model>` wherever a \
-                  crystal is named. An endpoint that comes with the program (see [crystals](../crystals.md)) has its own.",
-        example: Example::Text("https://models.example/v1"),
-        unless: "the address of the endpoint of that name that comes with the program",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.key_env",
-        meaning: "The environment variable that holds the endpoint's key. The key is sent to this endpoint and nowhere else.",
-        example: Example::Text("MODELS_KEY"),
-        unless: "the variable of the endpoint that comes with the program, else no key is sent",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.wire",
-        meaning: "The protocol that it speaks: `chat` (OpenAI's chat completions), `responses` (OpenAI's responses) or \
-                  `messages` (Anthropic's messages).",
-        example: Example::Text("chat"),
-        unless: "`chat`",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.models",
-        meaning: "Models that it has, for `cantrip models`. The first is asked where nobody names a crystal and no \
-                  provider has a key.",
-        example: Example::Texts("llama-3.3-70b"),
-        unless: "none are listed; all can be named",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.window",
-        meaning: "The tokens that its models take, where neither the table of models nor the server says so.",
-        example: Example::Tokens(32_768),
-        unless: "what the table of models says",
-        only_own: true,
-    },
-    Key {
-        name: "endpoints.<endpoint>.price",
-        meaning: "What its models cost: `\"free\"`, or money for a million tokens. A model without a price cannot be cast \
-                  under a limit on money. Prices of single models stand in a [table of your own](../crystals.md).",
-        example: Example::Price("{ input = \"0.59 USD\", output = \"0.79 USD\" }"),
-        unless: "what the table of models says, which is unknown for most endpoints",
-        only_own: true,
-    },
-    Key {
-        name: "trace.store",
-        meaning: "Where traces of predicts lie that are too long for their row: a folder (in the folder of the file, unless it \
-                  begins with a slash), or the URL of a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, if the program was \
-                  built with the feature `s3` or `gcs`.",
-        example: Example::Text("/var/lib/cantrip/traces"),
-        unless: "`traces` beside the store",
-        only_own: true,
-    },
-    Key {
-        name: "trace.retain_days",
-        meaning: "How many days traces are kept; their names and hashes stay, so receipts still verify.",
-        example: Example::Number(30),
-        unless: "30",
-        only_own: false,
-    },
-    Key {
-        name: "telemetry.traceparent_to",
-        meaning: "Hosts that are sent a `traceparent` with each request to them, beside this machine, unless \
-                  `CANTRIP_TRACEPARENT_TO` names them: crystals, `fetch`, endpoints and MCP servers. `*.example.org` \
-                  stands for every host below it.",
-        example: Example::Texts("gateway.internal"),
-        unless: "none",
-        only_own: true,
-    },
-];
 
 /// The merged settings; the project's file overrides the user's.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -224,8 +83,7 @@ impl Config {
 
 /// Loads the configuration that applies to the current folder.
 pub(crate) fn here() -> Result<Config, Refusal> {
-    let here = env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-    Config::load(&here)
+    Config::load(&super::current_folder()?)
 }
 
 /// Returns the user's own configuration folder.
@@ -408,28 +266,6 @@ fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
     }
 }
 
-/// Returns true if a written key belongs to this row of the table.
-fn fits(row: &str, key: &str) -> bool {
-    let (row, mut key) = (row.split('.'), key.split('.'));
-    let same = row.map(|part| (part, key.next())).all(|(part, written)| match part {
-        "<provider>" => Provider::ALL.iter().any(|known| Some(known.as_str()) == written),
-        part => Some(part) == written,
-    });
-    same && key.next().is_none()
-}
-
-fn suggestion(key: &str) -> String {
-    let known = KEYS.iter().flat_map(|row| match row.name.contains("<provider>") {
-        true => Provider::ALL.map(|known| row.name.replace("<provider>", known.as_str())).to_vec(),
-        false => vec![row.name.to_owned()],
-    });
-    let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, key));
-    match nearest.filter(|nearest| strsim::damerau_levenshtein(nearest, key) <= (key.chars().count() / 3).max(2)) {
-        Some(nearest) => format!("; did you mean {nearest}?"),
-        None => format!("; known are {}", KEYS.map(|row| row.name).join(", ")),
-    }
-}
-
 /// Resolves the path of a store URL against this folder.
 fn from(folder: &Path, url: &str) -> String {
     match url.split_once(':') {
@@ -440,87 +276,10 @@ fn from(folder: &Path, url: &str) -> String {
     }
 }
 
-/// Returns the JSON Schema of a configuration, for editors.
-pub(crate) fn schema() -> serde_json::Value {
-    let value = |row: &Key| match row.example {
-        Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
-        Example::Texts(text) => json!({"type": "array", "items": {"type": "string"}, "description": row.meaning,
-            "examples": [[text]]}),
-        Example::Number(number) => json!({"type": "integer", "minimum": 1, "maximum": TRACE_DAYS_MAX,
-            "description": row.meaning, "examples": [number]}),
-        Example::Tokens(number) => json!({"type": "integer", "minimum": WINDOW_TOKENS_MIN,
-            "description": row.meaning, "examples": [number]}),
-        Example::Price(_) => json!({"description": row.meaning,
-            "anyOf": [{"enum": ["free", "unknown"]}, {"type": "object"}]}),
-    };
-    let mut properties = Map::new();
-    let mut providers = Map::new();
-    let mut endpoint = Map::new();
-    for row in &KEYS {
-        if let Some((_, key)) = row.name.rsplit_once("<endpoint>.") {
-            endpoint.insert(key.to_owned(), value(row));
-            continue;
-        }
-        match row.name.rsplit_once("<provider>.") {
-            None => match row.name.split_once('.') {
-                None => {
-                    properties.insert(row.name.to_owned(), value(row));
-                }
-                Some((table, key)) => {
-                    let empty = json!({"type": "object", "additionalProperties": false, "properties": {}});
-                    properties.entry(table).or_insert(empty)["properties"][key] = value(row);
-                }
-            },
-            Some((_, key)) => {
-                for provider in Provider::ALL {
-                    let table =
-                        json!({"type": "object", "additionalProperties": false, "properties": {key: value(row)}});
-                    providers.insert(provider.as_str().to_owned(), table);
-                }
-            }
-        }
-    }
-    let table = json!({"type": "object", "additionalProperties": false, "properties": providers});
-    properties.insert("providers".to_owned(), table);
-    let table = json!({"type": "object", "additionalProperties": false, "properties": endpoint});
-    properties.insert("endpoints".to_owned(), json!({"type": "object", "additionalProperties": table}));
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A cantrip configuration",
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": false,
-    })
-}
-
-/// Returns the page `docs/generated/config.md`.
-pub(crate) fn markdown() -> String {
-    let mut page = format!(
-        "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\
-         Settled once for a project in its `{PROJECT_FILE}` (in this folder, or upwards in the same repository), and once \
-         for a person in `config.toml` in `$XDG_CONFIG_HOME/cantrip` or `~/.config/cantrip`. A flag wins over a variable, \
-         a variable over the project's file, that over the user's.\n"
-    );
-    for Key { name, meaning, example, unless, only_own } in &KEYS {
-        let whose = if *only_own { "\n\nOnly in the user's file." } else { "" };
-        let line = match name.rsplit_once('.') {
-            Some((table, key)) => format!(
-                "[{}]\n{key} = {}",
-                table.replace("<provider>", "anthropic").replace("<endpoint>", "mine"),
-                example.toml()
-            ),
-            None => format!("{name} = {}", example.toml()),
-        };
-        page.push_str(&format!(
-            "\n## `{name}`\n\n{meaning}{whose}\n\n```toml\n{line}\n```\n\nUnless given: {unless}.\n"
-        ));
-    }
-    page
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::config_keys::schema;
 
     fn parsed(text: &str, whose: Whose) -> Result<Config, Fault> {
         parse(text, Path::new("/project"), whose)

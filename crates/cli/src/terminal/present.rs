@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use cantrip_reply::{Envelope, ExitStatus, GuardedReply, ReplyType};
+use cantrip_reply::{Call, Envelope, ExitStatus, Guard, GuardedReply, Refusal, ReplyType};
 use serde_json::Value;
 
 use crate::terminal::cursor;
@@ -46,6 +46,12 @@ impl Present {
     /// Prints the reply and returns its exit code. `draw` renders the text of a success.
     pub(crate) fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
         ExitCode::from(self.show_reply(guarded, || answer(&draw())))
+    }
+
+    /// Prints the refusal of a command that got no further.
+    pub(crate) async fn refuse(self, guard: &Guard, command: &str, refusal: Refusal) -> ExitCode {
+        let guarded = guard.call(Call::surface(command), |rb| async { rb.refuse(refusal) }).await;
+        self.reply(guarded, String::new)
     }
 
     /// Prints the reply and returns its exit status. `succeeded` prints a success.

@@ -21,6 +21,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use crate::args::store::Store;
 use crate::limits::{PROGRESS_WAITING_MAX, UNSEEN_TEXT_MS};
+use crate::runtime::runtime;
 use crate::terminal::interrupt::with_interrupt;
 use crate::terminal::present::{DIM, program, say, strip_control};
 use crate::terminal::waiting::CrystalFault;
@@ -139,13 +140,7 @@ impl Viewer {
 
     /// Returns a runtime for this store, with this viewer as its watcher.
     pub(crate) fn runtime(&self, store: &Store, guard: &Guard) -> Runtime {
-        let runtime = Runtime::new(store.loom.clone()).with_guard(guard.clone());
-        let runtime = crate::telemetry::with_telemetry(&runtime);
-        let runtime = match crate::process::owner() {
-            Some(owner) => runtime.with_worker_id(owner),
-            None => runtime,
-        };
-        let runtime = crate::commands::predict::with_predictor(&runtime, store);
+        let runtime = runtime(store, guard);
         match self.shows {
             OutputMode::Drawn | OutputMode::Upserts => runtime.with_watcher(self.current.clone()),
             OutputMode::Nothing => runtime,

@@ -13,8 +13,9 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use super::{CommandReply, refusal_reply};
+use super::refusal_reply;
 use crate::args::input_files;
+use crate::commands::CommandReply;
 
 /// Export a loom as JSON lines: turns, the whole journal, chats or trajectories.
 ///

@@ -8,9 +8,10 @@ use cantrip::{Divergence, ReplayOutcome, ReplayReply, store_refusal};
 use cantrip_reply::{Guard, Refusal};
 use serde_json::Value;
 
-use super::{CommandReply, count_noun, service};
+use super::{count_noun, service};
 use crate::args::ids;
 use crate::args::store::Store;
+use crate::commands::CommandReply;
 use crate::origin::{self, SpellQuery};
 use crate::terminal::present::{BOLD, DIM, strip_control};
 

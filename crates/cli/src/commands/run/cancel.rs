@@ -1,6 +1,5 @@
 //! Ends a run: through the worker that holds it, or in this process if no worker does.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use cantrip::canon::RunId;
@@ -12,9 +11,10 @@ use serde_json::json;
 
 use crate::args::ids;
 use crate::args::store::Store;
+use crate::commands::CommandReply;
 use crate::limits::CANCEL_WAIT_MS;
-use crate::terminal::present::{Present, program};
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::process;
+use crate::terminal::present::program;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Cancelling {
@@ -27,20 +27,13 @@ pub(super) struct Cancelling {
 }
 
 impl Cancelling {
-    pub(super) async fn answer(
-        &self,
-        store: Result<Store, Refusal>,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = store?;
+    pub(super) async fn reply(&self, store: &Store, service: &Service, guard: &Guard) -> Result<CommandReply, Refusal> {
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
         let asked = service.cancel(run, &Actor::new("local").expect("a short name")).await;
         if !asked.reply.reply_type().is_success() {
-            return Ok(present.reply(asked, String::new));
+            return Ok((asked, String::new()));
         }
-        let ended = self.wait_for_end(&store, &service, run).await?;
+        let ended = self.wait_for_end(store, service, run).await?;
         let guarded = guard
             .call(Call::surface("cancel").run(run), |rb| async {
                 match ended {
@@ -49,7 +42,7 @@ impl Cancelling {
                 }
             })
             .await;
-        Ok(present.reply(guarded, || format!("{run} is cancelled\n")))
+        Ok((guarded, format!("{run} is cancelled\n")))
     }
 
     /// Waits until the worker has ended the run, or ends the run here if no worker holds it. The inner error says why
@@ -70,7 +63,7 @@ impl Cancelling {
                 }
                 RunState::Queued | RunState::Running | RunState::Waiting => {}
             }
-            crate::process::release_run(loom, run).await?;
+            process::release_run(loom, run).await?;
             match loom.holder(run).await.map_err(stored)? {
                 None => {
                     let found = super::cast_from(store, run, self.spell.as_deref()).await?;

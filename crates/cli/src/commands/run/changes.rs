@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 
 use cantrip::canon::{RunId, TurnId};
 use cantrip::loom::Loom;
 use cantrip::store_refusal;
-use cantrip_reply::{Guard, Refusal, ReplyType, codes};
+use cantrip_reply::{Refusal, ReplyType, codes};
 use cantrip_service::{ChangeKind, FileDiff, GateRoots, Service};
 use serde_json::{Value, json};
 
 use crate::args::ids;
 use crate::args::spells::{self, Source};
 use crate::args::store::Store;
+use crate::commands::{CommandReply, Outcome};
+use crate::process;
 use crate::terminal::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {
@@ -43,16 +43,9 @@ pub(super) struct Undoing {
 }
 
 impl Showing {
-    pub(super) async fn answer(
-        &self,
-        store: Result<Store, Refusal>,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = store?;
+    pub(super) async fn print(&self, store: &Store, service: &Service, present: Present) -> Result<Outcome, Refusal> {
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
-        let since = turn_of(&store, run, self.since.as_deref()).await?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let since = turn_of(store, run, self.since.as_deref()).await?;
         let (styled, mut text, mut notes) = (io::stdout().is_terminal(), String::new(), Vec::new());
         let guarded = service
             .diff(run, since, |file| {
@@ -63,7 +56,7 @@ impl Showing {
             })
             .await;
         notes.extend(unknown(guarded.reply.value()));
-        Ok(ExitCode::from(present.show_reply(guarded, || {
+        let status = present.show_reply(guarded, || {
             match (text.is_empty(), styled) {
                 (true, _) => answer(&format!("{DIM}it changed no files{DIM:#}\n")),
                 (false, true) => answer(&text),
@@ -71,29 +64,28 @@ impl Showing {
                 (false, false) => answer_of_entity(&text),
             }
             notes.iter().for_each(|note| say(&format!("{DIM}{}{DIM:#}", strip_control(note))));
-        })))
+        });
+        Ok(Outcome::Printed(status.into()))
     }
 }
 
 impl Undoing {
-    pub(super) async fn answer(
+    pub(super) async fn reply(
         &self,
-        store: Result<Store, Refusal>,
-        guard: &Guard,
+        store: &Store,
+        service: &Service,
         present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = store?;
+    ) -> Result<CommandReply, Refusal> {
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
-        let to = turn_of(&store, run, self.to.as_deref()).await?;
-        crate::process::release_run(&store.loom, run).await?;
-        let roots = self.roots(&store, run).await;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
+        let to = turn_of(store, run, self.to.as_deref()).await?;
+        process::release_run(&store.loom, run).await?;
+        let roots = self.roots(store, run).await;
         let guarded = service.undo(run, to, roots).await;
         let text = draw_report(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
         if !present.json && !guarded.reply.reply_type().is_success() {
             answer(&text);
         }
-        Ok(present.reply(guarded, || text))
+        Ok((guarded, text))
     }
 
     /// Returns the folders of the run's files. A spell that the user names is used without a check.

@@ -1,7 +1,6 @@
 //! `cantrip run approve` and `run refuse`: decisions about calls that wait for a person.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
@@ -12,8 +11,8 @@ use serde_json::json;
 
 use crate::args::ids;
 use crate::args::store::Store;
-use crate::terminal::present::{DIM, Present, cut, program, strip_control};
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::commands::CommandReply;
+use crate::terminal::present::{DIM, cut, program, strip_control};
 
 /// The calls of a run that wait for a person's decision.
 #[derive(Debug, clap::Args)]
@@ -32,19 +31,17 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Approves the selected calls. If there is a `refusal`, refuses them with it as the reason.
-    pub(super) async fn answer(
+    pub(super) async fn reply(
         &self,
-        store: Result<Store, Refusal>,
+        store: &Store,
+        service: &Service,
         refusal: Option<&str>,
         guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = store?;
+    ) -> Result<CommandReply, Refusal> {
         let by = Actor::new(self.by.as_str())
             .map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
-        let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
-        let chosen = self.selected_calls(&service, run).await?;
+        let chosen = self.selected_calls(service, run).await?;
         let mut decided = None;
         for PendingApproval { approval_id, .. } in &chosen {
             let deciding = match refusal {
@@ -53,7 +50,7 @@ impl Waiting {
             };
             let guarded = service.decide(run, *approval_id, deciding).await;
             if !guarded.reply.reply_type().is_success() {
-                return Ok(present.reply(guarded, String::new));
+                return Ok((guarded, String::new()));
             }
             decided = Some(guarded);
         }
@@ -79,7 +76,7 @@ impl Waiting {
             let calls = if count == 1 { "1 call still waits".to_owned() } else { format!("{count} calls still wait") };
             let _ = writeln!(text, "  {DIM}{calls} for a decision: {} run show {run}{}{DIM:#}", program(), store.again);
         }
-        Ok(present.reply(guarded, || text))
+        Ok((guarded, text))
     }
 
     async fn selected_calls(&self, service: &Service, run: RunId) -> Result<Vec<PendingApproval>, Refusal> {

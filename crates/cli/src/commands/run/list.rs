@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId, Timestamp};
 use cantrip::loom::{
@@ -18,12 +17,13 @@ use serde::Serialize;
 use super::costs::{self, Costs, EntityCost};
 use crate::args::ids;
 use crate::args::store::Store;
+use crate::commands::CommandReply;
 use crate::limits::RUNS_LISTED_MAX;
 use crate::process::{self, Presence};
 use crate::terminal::approve::trifecta_warning;
-use crate::terminal::present::{BOLD, DIM, Present, cut, program, strip_control, width};
+use crate::terminal::present::{BOLD, DIM, cut, program, strip_control, width};
 use crate::terminal::waiting::CrystalFault;
-use crate::terminal::watch::{OutputMode, Viewer, cost};
+use crate::terminal::watch::cost;
 
 /// The filters of `run ls`.
 #[derive(Debug, clap::Args)]
@@ -88,18 +88,11 @@ struct Row {
 }
 
 impl Listing {
-    pub(super) async fn answer(
-        &self,
-        store: Result<Store, Refusal>,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<ExitCode, Refusal> {
-        let store = store?;
+    pub(super) async fn reply(&self, store: &Store, guard: &Guard) -> Result<CommandReply, Refusal> {
         let rows = self.rows(&store.loom).await?;
-        let text = draw_rows(&rows, &store);
+        let text = draw_rows(&rows, store);
         let filled = codes::read("runs").value(&rows);
-        let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
-        Ok(present.reply(guarded, || text))
+        Ok((guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await, text))
     }
 
     /// Returns the latest matching runs, oldest first.
@@ -273,12 +266,11 @@ struct RunDetails {
 }
 
 pub(super) async fn show(
-    store: Result<Store, Refusal>,
+    store: &Store,
+    service: &Service,
     asked: Option<&str>,
     guard: &Guard,
-    present: Present,
-) -> Result<ExitCode, Refusal> {
-    let store = store?;
+) -> Result<CommandReply, Refusal> {
     let stored = |error: Error| store_refusal(&error);
     let run: RunId = ids::run(&store.loom, asked).await?;
     let view = store.loom.run(run).await.map_err(stored)?;
@@ -287,7 +279,6 @@ pub(super) async fn show(
         CastRecord::None => (None, false),
         CastRecord::Removed => (None, true),
     };
-    let service = Service::new(Viewer::new(OutputMode::Nothing).runtime(&store, guard));
     let (pending, parked) = match view.state {
         RunState::Waiting => (service.pending(run).await?, service.parked(run).await?),
         RunState::Queued | RunState::Running | RunState::Terminated | RunState::Truncated | RunState::Failed => {
@@ -298,10 +289,9 @@ pub(super) async fn show(
     let costs = if is_removed { Costs::default() } else { costs::of(&store.loom, run).await.map_err(stored)? };
     let row = row(&store.loom, view, &mut Removals::default()).await.map_err(stored)?;
     let whole = RunDetails { row, cast, pending, parked, costs };
-    let text = draw_details(&whole, &store);
+    let text = draw_details(&whole, store);
     let filled = codes::read(format!("run {run}")).value(&whole);
-    let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
-    Ok(present.reply(guarded, || text))
+    Ok((guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await, text))
 }
 
 /// Returns a row for each turn of the root and for each child as a whole. Rows without tokens and cost are left out.
