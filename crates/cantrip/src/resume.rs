@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cancel;
 use crate::cantrip::Cantrip;
-use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState, store_refusal};
+use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState};
 use crate::entity::{Entity, empty_history, frame};
 use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
 use crate::journal::{body_refs, entity_logs};
