@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::driver::{LoadedBodies, Runtime};
 use crate::machine::{DECIDED, REQUESTED};
-use crate::resume::RuntimeError;
+use crate::runtime_error::RuntimeError;
 
 /// The decision of a person about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]

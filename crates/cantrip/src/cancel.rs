@@ -9,7 +9,7 @@ use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use serde_json::{Map, Value};
 
 use crate::driver::Runtime;
-use crate::resume::RuntimeError;
+use crate::runtime_error::RuntimeError;
 
 /// The kind of record that requests the end of a run.
 const REQUESTED: &str = "cancel.requested";

@@ -10,7 +10,7 @@ use crate::driver::{Runtime, SandboxState};
 use crate::entity::{SendOptions, cast_record, entity_record, held_cancelled, missing_intent};
 use crate::episode::{Cancel, CastReply, Episode, Start};
 use crate::machine::UnansweredIntent;
-use crate::resume::RuntimeError;
+use crate::runtime_error::RuntimeError;
 
 /// The options of a fork.
 #[derive(Debug, Clone, Default)]

@@ -24,6 +24,7 @@ pub mod policy;
 mod predict;
 mod replay;
 mod resume;
+mod runtime_error;
 mod script_position;
 pub mod telemetry;
 mod touched_labels;

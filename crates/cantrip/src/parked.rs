@@ -16,7 +16,7 @@ use futures_util::TryStreamExt;
 
 use crate::driver::Runtime;
 use crate::limits::LEASE_MS;
-use crate::resume::RuntimeError;
+use crate::runtime_error::RuntimeError;
 
 /// Returns what a person can do about a crystal that stays unavailable with this code.
 pub fn advice(code: &str) -> &'static str {

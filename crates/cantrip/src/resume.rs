@@ -24,34 +24,8 @@ use crate::journal::{body_refs, entity_logs};
 use crate::limits::{CANCELLED_INTENTS_MAX, LEASE_MS};
 use crate::list::{MessageList, ThreadSinceFold};
 use crate::machine::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
+use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
-
-/// The reason why a run or an entity cannot be continued.
-pub(crate) enum RuntimeError {
-    Store(Error),
-    Refused(Refusal),
-}
-
-impl From<Error> for RuntimeError {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<Refusal> for RuntimeError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl RuntimeError {
-    pub(crate) fn refusal(self) -> Refusal {
-        match self {
-            Self::Store(error) => store_refusal(&error),
-            Self::Refused(refusal) => refusal,
-        }
-    }
-}
 
 impl Runtime {
     /// Resumes a run from its journal: one whose owner is gone, one that waits, or one that failed. No recorded request

@@ -17,7 +17,7 @@ use futures_util::TryStreamExt;
 
 use crate::driver::{EntityLog, Runtime};
 use crate::journal::entity_logs;
-use crate::resume::RuntimeError;
+use crate::runtime_error::RuntimeError;
 
 /// Returns the labels that each entity of a run has touched, including its ended children, as far as the records show.
 /// Every gate of a child is a gate of its parent, so one circle knows all of them.
