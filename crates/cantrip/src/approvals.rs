@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::driver::{LoadedBodies, Runtime};
-use crate::machine::{DECIDED, REQUESTED};
 use crate::runtime_error::RuntimeError;
+use cantrip_turn::{DECIDED, REQUESTED};
 
 /// The decision of a person about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! names that id. If a cantrip could change, the records of its threads would be wrong.
 
 mod command_verifier;
-mod fault;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -17,18 +16,16 @@ use cantrip_circle::medium::Conversation;
 use cantrip_circle::{AnyGate, Circle, CircleBuilder, DelegationGrants, Medium, MediumKind, SystemPrompt, Wards};
 use cantrip_crystal::{AnyCrystal, Crystal, Price, Profile, ProfileRow, RetryPolicy, ToolChoice};
 use cantrip_loom::{
-    AnyLoom, Body, Cantrip as Recorded, CantripId, Contracts, Error, Journal, Ledger, Loom, RecordValue, Root, ToolMode,
+    AnyLoom, Body, Cantrip as Recorded, CantripId, Contracts, Error, Journal, Ledger, Loom, Root, ToolMode,
 };
+use cantrip_turn::fold::FoldOptions;
+use cantrip_turn::list::{Frame, TokenEstimator};
+use cantrip_turn::{Call, CantripFault, CantripFaults, CrystalFacts, Definition, OtherCrystals, Settings};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 pub use command_verifier::CommandVerifier;
-pub use fault::{CantripFault, CantripFaults};
 pub use verify::{AnyVerifier, Verdict, Verifier};
-
-use crate::Call;
-use crate::fold::FoldOptions;
-use crate::list::{Frame, TokenEstimator};
 
 /// An agent definition that can be cast. Cheap to clone, and frozen.
 ///
@@ -52,34 +49,22 @@ pub struct Cantrip(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
-    name: Option<String>,
+    /// The part that decides, with the facts about the crystals and mediums below.
+    definition: Arc<Definition>,
     crystal: AnyCrystal,
-    /// The crystals that are asked in the same turn, in this order, if the crystal and those before them stay
-    /// unavailable.
     fallback: Vec<AnyCrystal>,
     crystals: BTreeMap<String, AnyCrystal>,
-    call: Call,
-    circle: Circle,
     mediums: BTreeMap<MediumKind, Arc<dyn Medium>>,
-    folding: FoldOptions,
     summarises: Option<AnyCrystal>,
-    retry: RetryPolicy,
-    park: bool,
-    /// True if the crystal is offered no tools, whatever its profile says.
-    fenced: bool,
-    profile: Profile,
-    price: Price,
     verifier: Option<AnyVerifier>,
     store: Option<AnyLoom>,
-    record: Recorded,
-    hash: Hash,
 }
 
 impl fmt::Debug for Cantrip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cantrip")
             .field("id", &self.id())
-            .field("crystal", &self.0.record.crystal)
+            .field("crystal", &self.record().crystal)
             .finish_non_exhaustive()
     }
 }
@@ -89,19 +74,28 @@ impl Cantrip {
         CantripBuilder::default()
     }
 
+    /// Returns the part of the cantrip that decides, as the machine reads it.
+    pub(crate) fn definition(&self) -> &Arc<Definition> {
+        &self.0.definition
+    }
+
+    fn with_definition(&self, definition: Definition) -> Self {
+        Self(Arc::new(Inner { definition: Arc::new(definition), ..Inner::clone(&self.0) }))
+    }
+
     /// Returns the id. Equal cantrips have the same id in every process.
     pub fn id(&self) -> CantripId {
-        CantripId::cut(&self.0.hash)
+        self.definition().id()
     }
 
     /// Returns the hash that the id is derived from.
     pub fn hash(&self) -> Hash {
-        self.0.hash
+        self.definition().hash()
     }
 
     /// Returns the name of the spell, if the cantrip has one.
     pub fn name(&self) -> Option<&str> {
-        self.0.name.as_deref()
+        self.definition().name()
     }
 
     /// Returns the loom that its casts are recorded in: the loom of its name, or else of its id.
@@ -131,22 +125,6 @@ impl Cantrip {
         self.crystals().nth(place).unwrap_or(&self.0.crystal)
     }
 
-    /// Returns the profile of the crystal at this index.
-    pub(crate) fn profile_at(&self, place: usize) -> Profile {
-        match place {
-            0 => self.0.profile,
-            _ => self.crystal_at(place).profile(),
-        }
-    }
-
-    /// Returns the price of the crystal at this index.
-    pub(crate) fn price_at(&self, place: usize) -> Price {
-        match place {
-            0 => self.0.price,
-            _ => self.crystal_at(place).price(),
-        }
-    }
-
     /// Returns true if the answers of the cantrip, or of a child, depend on the number of earlier requests.
     pub(crate) fn has_scripts(&self) -> bool {
         self.crystals().chain(self.0.crystals.values()).any(Crystal::is_sequential)
@@ -159,16 +137,16 @@ impl Cantrip {
     }
 
     pub fn call(&self) -> &Call {
-        &self.0.call
+        self.definition().call()
     }
 
     pub fn circle(&self) -> &Circle {
-        &self.0.circle
+        self.definition().circle()
     }
 
     /// Returns the wards in force, one of each kind.
     pub fn wards(&self) -> &Wards {
-        self.0.circle.wards()
+        self.circle().wards()
     }
 
     /// Returns true if only `done` ends a cast.
@@ -186,14 +164,14 @@ impl Cantrip {
             | MediumKind::Browser
             | MediumKind::Human => {
                 let of_gates =
-                    || self.0.circle.gates().filter_map(AnyGate::medium).find(|medium| medium.kind() == kind);
+                    || self.circle().gates().filter_map(AnyGate::medium).find(|medium| medium.kind() == kind);
                 self.0.mediums.get(&kind).cloned().or_else(of_gates)
             }
         }
     }
 
     pub fn folding(&self) -> &FoldOptions {
-        &self.0.folding
+        self.definition().folding()
     }
 
     /// Returns the crystal that writes folds: a separate one, or the entity's own.
@@ -202,22 +180,22 @@ impl Cantrip {
     }
 
     pub fn retry(&self) -> &RetryPolicy {
-        &self.0.retry
+        self.definition().retry()
     }
 
     /// Returns true if a root run waits while its crystal is unavailable, instead of ending.
     pub fn parks(&self) -> bool {
-        self.0.park
+        self.definition().settings().park
     }
 
     /// Returns whether the crystal is offered tools, or reads and writes fenced text.
     pub fn mode(&self) -> ToolMode {
-        if self.0.fenced || !self.0.profile.tools { ToolMode::Fenced } else { ToolMode::Tool }
+        self.definition().mode()
     }
 
     /// Returns the profile of the crystal.
     pub fn profile(&self) -> &Profile {
-        &self.0.profile
+        self.definition().profile()
     }
 
     /// Returns the cantrip for an entity that was made in this mode: an entity keeps the mode of its crystal, whatever
@@ -226,61 +204,55 @@ impl Cantrip {
         if mode == self.mode() {
             return self.clone();
         }
-        let (fenced, tools) = match mode {
-            ToolMode::Fenced => (true, self.0.profile.tools),
-            ToolMode::Tool => (false, true),
-        };
-        let profile = Profile { tools, ..self.0.profile };
-        Self(Arc::new(Inner { fenced, profile, ..Inner::clone(&self.0) }))
+        self.with_definition(self.definition().with_mode(mode))
     }
 
     /// Returns the cantrip for an entity that was made with this window, if the crystal's profile has none.
     pub(crate) fn with_window(&self, window: Option<u64>) -> Self {
-        if window.is_none() || self.0.profile.window.is_some() {
+        if window.is_none() || self.profile().window.is_some() {
             return self.clone();
         }
-        let profile = Profile { window, ..self.0.profile };
-        Self(Arc::new(Inner { profile, ..Inner::clone(&self.0) }))
+        self.with_definition(self.definition().with_window(window))
     }
 
     /// Returns the cantrip with the windows that the servers of its crystals report, if their profiles have none. An
     /// entity is made with this window, and keeps it.
     pub(crate) async fn with_learned_windows(&self) -> Self {
-        let own = self.crystals().skip(usize::from(self.0.profile.window.is_some()));
+        let own = self.crystals().skip(usize::from(self.profile().window.is_some()));
         let crystals = own.chain(self.0.crystals.values()).chain(&self.0.summarises);
         join_all(crystals.map(Crystal::learn_window)).await;
-        self.with_window(self.0.crystal.profile().window)
+        let others = other_crystals(&self.0.crystal, &self.0.fallback, &self.0.crystals, self.0.summarises.as_ref());
+        let known = others == self.definition().settings().others;
+        if known && (self.profile().window.is_some() || others.reported_profile.window.is_none()) {
+            return self.clone();
+        }
+        self.with_definition(self.definition().with_other_crystals(others))
     }
 
     /// Returns a fault if these wards have a money limit that cannot be enforced.
     pub(crate) fn unpriced_fault(&self, wards: &Wards) -> Option<CantripFaults> {
-        let fault = unkept(wards, &self.0.price, &self.0.record.crystal)?;
+        let fault = unkept(wards, &self.price(), &self.record().crystal)?;
         Some(CantripFaults::new(vec![fault]))
     }
 
     /// Returns the price of the crystal's answers.
     pub fn price(&self) -> Price {
-        self.0.price
+        self.definition().settings().crystal.price
     }
 
     /// Returns the price of having a fold written.
     pub fn summary_price(&self) -> Price {
-        self.0.summarises.as_ref().map_or(self.0.price, Crystal::price)
+        self.definition().summariser().price
     }
 
     /// Returns the token estimator and the window of the crystal.
     pub fn measure(&self) -> TokenEstimator {
-        TokenEstimator::of(&self.0.profile)
+        self.definition().measure()
     }
 
     /// Returns the maximum tokens of one answer: as the call requests, within the limit of the crystal.
     pub fn output_tokens(&self) -> u32 {
-        self.output_tokens_at(0)
-    }
-
-    /// Returns the maximum tokens of one answer of the crystal at this index.
-    pub(crate) fn output_tokens_at(&self, place: usize) -> u32 {
-        self.profile_at(place).output_tokens(self.0.call.output_tokens())
+        self.definition().output_tokens_at(0)
     }
 
     pub fn verifier(&self) -> Option<&AnyVerifier> {
@@ -294,91 +266,65 @@ impl Cantrip {
 
     /// Returns whether an answer must contain a call: as the call says, or as the medium needs it.
     pub fn choice(&self) -> ToolChoice {
-        self.choice_at(0)
-    }
-
-    /// Returns the tool choice for the crystal at this index.
-    pub(crate) fn choice_at(&self, place: usize) -> ToolChoice {
-        match self.mode() {
-            // There are no tools to call.
-            ToolMode::Fenced => return ToolChoice::Auto,
-            ToolMode::Tool => {}
-        }
-        let forced = self.0.circle.medium().is_code() && self.requires_done_tool();
-        let forced = forced && self.profile_at(place).forces_calls;
-        self.0.call.choice().unwrap_or(if forced { ToolChoice::Required } else { ToolChoice::Auto })
+        self.definition().choice_at(0)
     }
 
     /// Returns the content of the root record.
     pub fn record(&self) -> &Recorded {
-        &self.0.record
+        self.definition().record()
     }
 
     /// Returns the root record, and adds its bodies to `bodies`.
     pub fn root(&self, bodies: &mut Vec<Body>) -> Result<Root, Error> {
-        let cantrip = RecordValue::new(self.0.record.clone(), bodies)?;
-        Ok(Root { cantrip_id: self.id(), hash: self.0.hash, cantrip })
+        self.definition().root(bodies)
     }
 
     /// Returns the first part of the cantrip's list. `capabilities` describe the circle in words; they are shown only
     /// in fenced mode.
     pub fn frame(&self, capabilities: Option<String>) -> Frame {
-        let capabilities = match self.mode() {
-            ToolMode::Tool => None,
-            ToolMode::Fenced => capabilities,
-        };
-        let frame = Frame::of(&self.0.record, self.0.circle.medium().as_str());
-        let frame = frame.falling_back_on(self.0.fallback.iter().map(Crystal::name));
-        Frame { capabilities, measure: self.measure(), binds_thoughts: self.0.profile.binds_thoughts, ..frame }
+        self.definition().frame(capabilities)
     }
 
     /// Returns the cantrip of a child: with its own circle, narrowed from this one, its crystal by name, and its system
     /// prompt. It has no verifier, and is recorded in the same loom.
     pub fn child(&self, circle: Circle, prompt: &SystemPrompt, crystal: Option<&str>) -> Result<Self, CantripFaults> {
-        let call = match prompt {
-            SystemPrompt::Inherited => self.0.call.clone(),
-            SystemPrompt::Given(prompt) => self.0.call.with_prompt(Some(prompt.clone())),
-            SystemPrompt::None => self.0.call.with_prompt(None),
-        };
+        Ok(self.child_of(self.definition().child(circle, prompt, crystal)?.into(), crystal))
+    }
+
+    /// Returns the cantrip of a child with this definition, whose crystal has this name.
+    pub(crate) fn child_of(&self, definition: Arc<Definition>, crystal: Option<&str>) -> Self {
         // The fallbacks of the cantrip's own crystal do not apply to another crystal.
-        let (crystal, fallback, profile, price) = match crystal.and_then(|name| self.0.crystals.get(name)) {
-            Some(crystal) => (crystal.clone(), Vec::new(), crystal.profile(), crystal.price()),
-            None => (self.0.crystal.clone(), self.0.fallback.clone(), self.0.profile, self.0.price),
+        let (crystal, fallback) = match crystal.and_then(|name| self.0.crystals.get(name)) {
+            Some(crystal) => (crystal.clone(), Vec::new()),
+            None => (self.0.crystal.clone(), self.0.fallback.clone()),
         };
-        let (record, hash) = cantrip_record(&call, &circle, crystal.name())?;
-        let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        let inner = Inner::clone(&self.0);
-        Ok(Self(Arc::new(Inner {
-            name,
-            crystal,
-            fallback,
-            profile,
-            price,
-            call,
-            circle,
-            verifier: None,
-            record,
-            hash,
-            ..inner
-        })))
+        Self(Arc::new(Inner { definition, crystal, fallback, verifier: None, ..Inner::clone(&self.0) }))
     }
 
     /// Returns the cantrip with another crystal, for a fork that names one: another id, the same call and circle.
     pub fn with_crystal(&self, crystal: impl Crystal + 'static) -> Result<Self, CantripFaults> {
         let crystal = AnyCrystal::new(crystal);
-        let (record, hash) = cantrip_record(&self.0.call, &self.0.circle, crystal.name())?;
-        let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        let (profile, price) = (crystal.profile(), crystal.price());
-        Ok(Self(Arc::new(Inner {
-            name,
-            crystal,
-            fallback: Vec::new(),
-            profile,
-            price,
-            record,
-            hash,
-            ..Inner::clone(&self.0)
-        })))
+        let definition = Arc::new(self.definition().with_crystal(facts(&crystal))?);
+        Ok(Self(Arc::new(Inner { definition, crystal, fallback: Vec::new(), ..Inner::clone(&self.0) })))
+    }
+}
+
+/// Returns what the machine knows of a crystal.
+fn facts(crystal: &AnyCrystal) -> CrystalFacts {
+    CrystalFacts { name: crystal.name().to_owned(), profile: crystal.profile(), price: crystal.price() }
+}
+
+fn other_crystals(
+    crystal: &AnyCrystal,
+    fallback: &[AnyCrystal],
+    offered: &BTreeMap<String, AnyCrystal>,
+    summarises: Option<&AnyCrystal>,
+) -> OtherCrystals {
+    OtherCrystals {
+        fallback: fallback.iter().map(facts).collect(),
+        offered: offered.iter().map(|(name, crystal)| (name.clone(), facts(crystal))).collect(),
+        summariser: summarises.map(facts),
+        reported_profile: crystal.profile(),
     }
 }
 
@@ -402,20 +348,6 @@ pub fn loom_id_for(name: &str) -> LoomId {
 fn unkept(wards: &Wards, price: &Price, crystal: &str) -> Option<CantripFault> {
     let limit = wards.max_cost.iter().find(|limit| !price.can_limit_in(limit.currency()))?;
     Some(CantripFault::Unpriced { crystal: crystal.to_owned(), limit: *limit })
-}
-
-/// Returns the record of a cantrip, and its hash.
-fn cantrip_record(call: &Call, circle: &Circle, crystal: &str) -> Result<(Recorded, Hash), CantripFaults> {
-    let unrecordable = |what: String| CantripFaults::new(vec![CantripFault::Unrecordable(what)]);
-    let record = Recorded {
-        call: call.record().map_err(|fault| unrecordable(fault.to_string()))?,
-        definitions: circle.definitions().iter().map(|definition| definition.to_value()).collect(),
-        circle: circle.to_value(),
-        wards: circle.wards().to_value(),
-        crystal: crystal.to_owned(),
-    };
-    let hash = record.hash().map_err(|fault| unrecordable(fault.to_string()))?;
-    Ok((record, hash))
 }
 
 /// Builds a cantrip.
@@ -681,28 +613,33 @@ impl CantripBuilder {
         if !faults.is_empty() {
             return Err(CantripFaults::new(faults));
         }
-        let (record, hash) = cantrip_record(&self.call, &circle, crystal.name())?;
-        let profile = crystal.profile().with(&self.profile);
-        let price = self.price.unwrap_or_else(|| crystal.price());
-        Ok(Cantrip(Arc::new(Inner {
+        let others = other_crystals(&crystal, &self.fallback, &self.crystals, self.summarises.as_ref());
+        let definition = Definition::new(Settings {
             name: self.name,
-            crystal,
-            fallback: self.fallback,
-            crystals: self.crystals,
+            crystal: CrystalFacts {
+                profile: others.reported_profile.with(&self.profile),
+                price: self.price.unwrap_or_else(|| crystal.price()),
+                ..facts(&crystal)
+            },
+            others,
             call: self.call,
             circle,
-            mediums: self.mediums,
+            mediums: self.mediums.keys().copied().collect(),
             folding: self.folding,
-            summarises: self.summarises,
             retry: self.retry,
             park: !self.runs_end,
             fenced: self.fenced,
-            profile,
-            price,
+            verified: self.verifier.is_some(),
+        })?;
+        Ok(Cantrip(Arc::new(Inner {
+            definition: Arc::new(definition),
+            crystal,
+            fallback: self.fallback,
+            crystals: self.crystals,
+            mediums: self.mediums,
+            summarises: self.summarises,
             verifier: self.verifier,
             store: self.store,
-            record,
-            hash,
         })))
     }
 }

@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::cantrip::Cantrip;
 use crate::driver::{RunError, Runtime, SandboxHolder, SandboxState, store_refusal};
 use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
-use crate::list::MessageList;
-use crate::machine::{EntityHistory, UnansweredIntent, millis};
+use cantrip_turn::list::MessageList;
+use cantrip_turn::{EntityHistory, UnansweredIntent, millis};
 
 /// The inputs of a cast besides its cantrip.
 #[derive(Debug, Clone)]
@@ -292,19 +292,11 @@ impl Runtime {
 
 /// Returns the history of an entity before its first turn.
 pub(crate) fn empty_history(cantrip: &Cantrip, window: Option<u64>) -> EntityHistory {
-    EntityHistory {
-        view: MessageList::new(frame(cantrip, window)),
-        parent: None,
-        own: None,
-        sequence: 0,
-        touched: Labels::none(),
-        images: Vec::new(),
-        cancelled: Vec::new(),
-    }
+    EntityHistory::empty(MessageList::new(frame(cantrip, window)))
 }
 
 /// Returns the frame at the start of the message list of an entity that was created with this window.
-pub(crate) fn frame(cantrip: &Cantrip, window: Option<u64>) -> crate::list::Frame {
+pub(crate) fn frame(cantrip: &Cantrip, window: Option<u64>) -> cantrip_turn::list::Frame {
     let medium = cantrip.medium(cantrip.circle().medium());
     let text = medium.and_then(|medium| medium.present(cantrip.circle(), cantrip.mode()).text);
     cantrip.frame(text).windowed(window)

@@ -23,10 +23,10 @@ use crate::driver::{
     DriveOutcome, EntityDriver, EntityInit, EntityLog, FirstRecords, LoadedBodies, Run, RunError, RunFunds, Runtime,
     SandboxState, TreePosition, WaitReason,
 };
-use crate::machine::{CastFacts, CastMedium, EntityHistory, Machine, UnansweredIntent, millis, truncation_refusal};
 use crate::parked;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 use crate::touched_labels;
+use cantrip_turn::{CastFacts, CastMedium, EntityHistory, Machine, UnansweredIntent, millis, truncation_refusal};
 
 /// Ends a cast from outside, or asks it to pause. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
@@ -308,7 +308,7 @@ impl Episode {
             run: id,
             entity,
             cast,
-            cantrip: cantrip.clone(),
+            definition: Arc::clone(cantrip.definition()),
             circle,
             medium: CastMedium(medium),
             parks: cantrip.parks(),
@@ -361,7 +361,7 @@ impl Episode {
         };
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
-        let person = EntityInit { seed, context, worked, scope };
+        let person = EntityInit { cantrip, seed, context, worked, scope };
         let mut driver = EntityDriver::new(Arc::clone(&run), *machine, environs, TreePosition::default(), person);
         if let Some(log) = run.past.get(&entity) {
             driver.replay_events(&log.events);
@@ -407,7 +407,7 @@ impl Episode {
                 Ok(CastResult::Waiting(waiting))
             }
             DriveOutcome::Ended => {
-                for crystal in facts.cantrip.crystals() {
+                for crystal in driver.cantrip.crystals() {
                     crystal.on_end(entity);
                 }
                 let rested = cast_result(&driver, loom);

@@ -9,8 +9,8 @@ use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, SandboxState};
 use crate::entity::{SendOptions, cast_record, entity_record, held_cancelled, missing_intent};
 use crate::episode::{Cancel, CastReply, Episode, Start};
-use crate::machine::UnansweredIntent;
 use crate::runtime_error::RuntimeError;
+use cantrip_turn::UnansweredIntent;
 
 /// The options of a fork.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, Intent
 use serde_json::Value;
 
 use crate::driver::EntityLog;
-use crate::machine::{DECIDED, RESERVED};
+use cantrip_turn::{DECIDED, RESERVED};
 
 /// Finds the entity of each record of a run. Records name turns, casts and calls; earlier records show which entity
 /// those belong to.

@@ -1,23 +1,18 @@
 //! The agent loop: a cantrip is cast on an intent, and its entity takes turns until it is done or a ward stops it.
 
 mod approvals;
-mod call;
 mod cancel;
 mod cantrip;
-mod denial;
 mod driver;
 mod entity;
 mod episode;
 pub mod events;
-pub mod fold;
 mod fork;
 mod funds;
 mod journal;
 pub mod limits;
 mod lineage;
-pub mod list;
 mod live;
-mod machine;
 mod own_thread;
 pub mod parked;
 pub mod policy;
@@ -30,11 +25,8 @@ pub mod telemetry;
 mod touched_labels;
 
 pub use approvals::{HumanDecision, PendingApproval};
-pub use call::Call;
-pub use cantrip::{
-    AnyVerifier, Cantrip, CantripBuilder, CantripFault, CantripFaults, CommandVerifier, Verdict, Verifier, loom_id_for,
-};
-pub use denial::policy_denial;
+pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CommandVerifier, Verdict, Verifier, loom_id_for};
+pub use cantrip_turn::{Call, CantripFault, CantripFaults, fold, list, policy_denial};
 pub use driver::{
     CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime, store_refusal,
 };

@@ -5,7 +5,8 @@ use cantrip_circle::gate::builtin::{OwnThread, ThreadQuery, ThreadReadError, Tur
 use cantrip_loom::{AnyLoom, Error, Loom, Origin, Settlement, Thread, Turn, render};
 use serde_json::{Value, json};
 
-use crate::limits::{OWN_TURNS_LISTED_MAX, SAID_BYTES_MAX};
+use crate::limits::OWN_TURNS_LISTED_MAX;
+use cantrip_turn::limits::SAID_BYTES_MAX;
 
 /// Reads threads from a store; each entity sees only its own.
 #[derive(Debug, Clone)]

@@ -1,91 +1,19 @@
-//! May this call be made? The policy's input for gate calls, and the same decision made again from the record.
-//!
-//! A call with a cost is decided where its money is reserved, in that transaction. A free call is decided before it
-//! begins, with the terms at hand. Its record contains the input of the decision, so that the decision can be checked
-//! later.
+//! Makes the policy decisions of a run again, from their records.
 
 use std::collections::HashMap;
 
-use cantrip_canon::{Currency, EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
+use cantrip_canon::{EntityId, RunId, Timestamp, TurnId, stable_hash};
 use cantrip_loom::{
-    CallId, CallSettled, CallStarted, Caller, Error, Event, Journal, Ledger, Loom, PolicyFacts, Record, Seq, Utterance,
+    CallId, CallSettled, CallStarted, Caller, Error, Event, Journal, Ledger, Loom, Record, Seq, Utterance,
 };
 use cantrip_reply::Refusal;
-use cantrip_spend::{
-    AuthorizationRef, Decision, DecisionRecord, Guards, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request,
-    ResolvedAuthorization, Subject, Terms, Trifecta, Usage, replay,
-};
+use cantrip_spend::{AuthorizationRef, Decision, DecisionRecord, PolicyInput, ResolvedAuthorization, Terms, replay};
+pub use cantrip_turn::policy::{DECISION, free_call};
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use crate::driver::{EntityLog, LoadedBodies, Runtime, store_refusal};
 use crate::journal::entity_logs;
-
-/// The kind of the record of a decision that did not allow a call.
-pub const DECISION: &str = "policy.decision";
-
-/// The name of the policy that the loop asks.
-pub(crate) const POLICY: &str = "cantrip.cast.v1";
-
-/// Returns the policy input for a free call, in the tree whose root is `entity`. No counter matters to it, so none is
-/// read.
-pub fn free_call(
-    judged: &PolicyFacts,
-    gate: &str,
-    args: Hash,
-    run: RunId,
-    entity: EntityId,
-    named: ResolvedAuthorization,
-    currency: Currency,
-) -> PolicyInput {
-    let mut subject = Subject::gate_call(gate, args, judged.labels.clone());
-    subject.approval_ward = judged.approval_ward;
-    let principal = Principal {
-        owner: judged.owner.clone(),
-        run_id: Some(run.to_string()),
-        root_run_id: Some(run.to_string()),
-        thread_id: Some(entity.to_string()),
-        autopilot_id: judged.agent.clone(),
-    };
-    PolicyInput {
-        authorization: Some(named),
-        request: Request { amount: 0, currency: Some(currency), priced: true },
-        approval: judged.approval.clone(),
-        ..unpaid_call(judged.at, Phase::Gate, subject, principal, judged.touched.clone())
-    }
-}
-
-/// Returns the policy input for a call without a payer. Its cost does not matter: the answer is no.
-pub(crate) fn unpaid_call(
-    at: Timestamp,
-    phase: Phase,
-    subject: Subject,
-    principal: Principal,
-    touched: Option<Vec<String>>,
-) -> PolicyInput {
-    PolicyInput {
-        v: POLICY_INPUT_VERSION,
-        policy_id: POLICY.to_owned(),
-        phase,
-        at,
-        subject,
-        principal,
-        authorization: None,
-        usage: Usage {
-            spent: 0,
-            reserved: 0,
-            day: at.day(),
-            day_spent: 0,
-            day_reserved: 0,
-            run_cap: None,
-            open_attempt: None,
-        },
-        request: Request { amount: 0, currency: None, priced: true },
-        approval: None,
-        guards: Guards::default(),
-        trifecta: Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() },
-    }
-}
 
 /// The outcome of making all decisions of a run again.
 #[derive(Debug, Clone, PartialEq, Eq)]

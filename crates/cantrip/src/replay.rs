@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 use crate::cantrip::Cantrip;
 use crate::driver::{GuardWording, ProgramStep, Runtime, SandboxState, groups};
 use crate::entity::empty_history;
-use crate::funds::Funds;
 use crate::journal::entity_logs;
-use crate::machine::{CastFacts, CastMedium, DECIDED, Effect, EntityHistory, Input, Machine, StepContext};
 use crate::resume::{cancelled_before, under_wards_of};
 use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
+use cantrip_turn::Funds;
+use cantrip_turn::{CastFacts, CastMedium, DECIDED, Effect, EntityHistory, Input, Machine, StepContext};
 use journal_facts::JournalFacts;
 use recorded_group::{RecordedGroup, recorded_outcome};
 
@@ -248,7 +248,7 @@ impl ReplayRun<'_> {
             run: cast.run_id,
             entity: first.entity_id,
             cast: first.cast_id,
-            cantrip: self.cantrip.clone(),
+            definition: Arc::clone(self.cantrip.definition()),
             circle,
             medium: CastMedium(medium),
             parks: false,

@@ -21,11 +21,12 @@ use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState};
 use crate::entity::{Entity, empty_history, frame};
 use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
 use crate::journal::{body_refs, entity_logs};
-use crate::limits::{CANCELLED_INTENTS_MAX, LEASE_MS};
-use crate::list::{MessageList, ThreadSinceFold};
-use crate::machine::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
+use crate::limits::LEASE_MS;
 use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
+use cantrip_turn::limits::CANCELLED_INTENTS_MAX;
+use cantrip_turn::list::{MessageList, ThreadSinceFold};
+use cantrip_turn::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
 
 impl Runtime {
     /// Resumes a run from its journal: one whose owner is gone, one that waits, or one that failed. No recorded request
@@ -55,7 +56,7 @@ impl Runtime {
                 self.guard().call(call, |rb| async { rb.success(filled) }).await
             }
             cantrip_loom::Ending::Truncated { reason, error, .. } => {
-                let failing = error.clone().map(crate::machine::CastFailure::Recorded);
+                let failing = error.clone().map(cantrip_turn::CastFailure::Recorded);
                 let crystal = &cantrip.record().crystal;
                 let refusal = truncation_refusal(*reason, failing.as_ref(), wards, crystal, &data);
                 self.guard().call(call, |rb| async { rb.refuse(refusal) }).await

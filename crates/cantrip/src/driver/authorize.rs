@@ -11,9 +11,9 @@ use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use super::{Run, RunError};
-use crate::funds::Funds;
-use crate::machine::{AuthorizeKind, AuthorizeRequest, CastFacts, FreeCall, PolicyAnswer, RunPayer, crystal_subject};
-use crate::policy::{free_call, unpaid_call};
+use cantrip_turn::Funds;
+use cantrip_turn::policy::{free_call, unpaid_call};
+use cantrip_turn::{AuthorizeKind, AuthorizeRequest, CastFacts, FreeCall, PolicyAnswer, RunPayer, crystal_subject};
 
 impl Run {
     /// Returns the policy's answer to each request, under the terms of the payer. Without a ledger there is no policy.
@@ -45,7 +45,7 @@ impl Run {
     /// Denies a call that has no payer.
     fn deny_unfunded(&self, AuthorizeRequest { call, about }: AuthorizeRequest, facts: &CastFacts) -> PolicyAnswer {
         let at = self.runtime.now().wall;
-        let principal = self.funds.principal(facts.run, facts.cantrip.name());
+        let principal = self.funds.principal(facts.run, facts.definition.name());
         let is_request = matches!(about, AuthorizeKind::Request);
         let (phase, subject, touched) = match about {
             AuthorizeKind::Request => (Phase::Spend, crystal_subject(facts.crystal()), None),
@@ -72,7 +72,7 @@ impl Run {
             at,
             revision: payer.named.revision,
             owner: payer.owner.clone(),
-            agent: facts.cantrip.name().map(str::to_owned),
+            agent: facts.definition.name().map(str::to_owned),
             labels,
             touched,
             approval_ward,

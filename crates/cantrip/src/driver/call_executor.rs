@@ -15,8 +15,8 @@ use tracing::Instrument;
 use super::Runtime;
 use crate::cantrip::{AnyVerifier, Verdict};
 use crate::events::CallProgress;
-use crate::machine::{CallOutcome, CallTask, CallTaskKind};
 use crate::telemetry::SpanScope;
+use cantrip_turn::{CallOutcome, CallTask, CallTaskKind};
 
 /// Executes the calls of one entity.
 pub(crate) struct CallExecutor<'a> {

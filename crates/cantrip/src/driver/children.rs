@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 
 use super::entity_driver::{EntityInit, TreePosition};
 use super::{DriveOutcome, EntityDriver, GuardWording, RunError, SandboxState, WaitReason};
+use crate::cantrip::Cantrip;
 use crate::limits::BATCH_TOGETHER_MAX;
-use crate::machine::{
+use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
+use cantrip_turn::{
     CastFacts, CastMedium, ChildOutcome, ChildSpec, EntityHistory, Machine, RefusalWording, SpawnRequest,
     truncation_refusal,
 };
-use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 
 impl EntityDriver {
     /// Casts or resumes the children, and waits until each has ended.
@@ -26,22 +27,23 @@ impl EntityDriver {
     ) -> Result<Result<Vec<ChildOutcome>, WaitReason>, RunError> {
         // A waiting parent holds no place. So a tree that is wider than the concurrency limit still completes.
         self.place = None;
-        for child in &spawning.children {
-            for crystal in child.cantrip.crystals() {
+        let children: Vec<_> = spawning.children.into_iter().map(|child| (self.child_cantrip(&child), child)).collect();
+        for (cantrip, child) in &children {
+            for crystal in cantrip.crystals() {
                 crystal.on_spawn(child.entity, child.spawned_by);
             }
         }
         let (gate, identity) = (&spawning.gate, &spawning.identity);
         let scope = self.scope.gate(&self.run.runtime, gate, identity, None);
-        let mut grown: Vec<Option<ChildOutcome>> = spawning.children.iter().map(|_| None).collect();
+        let mut grown: Vec<Option<ChildOutcome>> = children.iter().map(|_| None).collect();
         let mut waiting = None;
-        let mut queue = spawning.children.into_iter().enumerate();
+        let mut queue = children.into_iter().enumerate();
         let mut running = JoinSet::new();
         loop {
             while running.len() < BATCH_TOGETHER_MAX
-                && let Some((index, child)) = queue.next()
+                && let Some((index, (cantrip, child))) = queue.next()
             {
-                let driver = self.child_driver(child, spawning.parent, &scope)?;
+                let driver = self.child_driver(child, cantrip, spawning.parent, &scope)?;
                 running.spawn(drive_child(index, driver));
             }
             let Some(joined) = running.join_next().await else { break };
@@ -65,14 +67,23 @@ impl EntityDriver {
         }
     }
 
+    /// Returns the cantrip of a child: the one that was prepared for a predict, or one that is made of this cantrip.
+    fn child_cantrip(&self, child: &ChildSpec) -> Cantrip {
+        match &self.predict {
+            Some((entity, cantrip)) if *entity == child.entity => cantrip.clone(),
+            Some(_) | None => self.cantrip.child_of(Arc::clone(&child.definition), child.child.crystal.as_deref()),
+        }
+    }
+
     fn child_driver(
         &self,
         child_spec: ChildSpec,
+        cantrip: Cantrip,
         parent_turn: cantrip_canon::TurnId,
         above: &SpanScope,
     ) -> Result<EntityDriver, RunError> {
         let run = &self.run;
-        let ChildSpec { entity, spawned_by, child, cantrip, cast, scope } = child_spec;
+        let ChildSpec { entity, spawned_by, child, cast, scope, .. } = child_spec;
         let log = run.past.get(&entity);
         let cantrip = match log.and_then(|log| log.entity.as_ref()) {
             Some(made) => cantrip.with_mode(made.mode),
@@ -104,7 +115,7 @@ impl EntityDriver {
                 .and_then(|cast| cast.budget_scope.clone())
                 .or(scope)
                 .unwrap_or_else(|| self.machine.facts().scope.clone()),
-            cantrip: cantrip.clone(),
+            definition: Arc::clone(cantrip.definition()),
         });
         let labels = log.and_then(|log| log.entity.as_ref()).map(|entity| entity.labels.clone());
         let touched = match labels {
@@ -114,16 +125,8 @@ impl EntityDriver {
         // A recorded child keeps the window that was known when it was created; a new child takes the current one.
         let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
-        let view = crate::list::MessageList::new(cantrip.frame(capabilities).windowed(window));
-        let past = EntityHistory {
-            view,
-            parent: Some(parent_turn),
-            own: None,
-            sequence: 0,
-            touched,
-            images: Vec::new(),
-            cancelled: Vec::new(),
-        };
+        let view = cantrip_turn::list::MessageList::new(cantrip.frame(capabilities).windowed(window));
+        let past = EntityHistory { parent: Some(parent_turn), touched, ..EntityHistory::empty(view) };
         let mut machine = Machine::new(facts, past);
         machine.set_adopted_holds(Arc::clone(&run.adopted));
         if let Some(log) = log {
@@ -142,7 +145,7 @@ impl EntityDriver {
         let worked = log.map_or(Duration::ZERO, |log| log.worked);
         let about = CastSpan { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
         let scope = SpanScope::cast(&run.runtime, &about, SpanParent::Scope(above));
-        let person = EntityInit { seed, context: child.context, worked, scope };
+        let person = EntityInit { cantrip, seed, context: child.context, worked, scope };
         let mut driver = EntityDriver::new(Arc::clone(run), machine, SandboxState::default(), position, person);
         if let Some(log) = log {
             driver.replay_events(&log.events);
@@ -179,7 +182,7 @@ fn drive_child(index: usize, mut driver: EntityDriver) -> std::pin::Pin<Box<dyn 
         let grown = rest.map(|rest| match rest {
             DriveOutcome::Waiting(waiting) => Err(waiting),
             DriveOutcome::Ended => {
-                for crystal in driver.machine.facts().cantrip.crystals() {
+                for crystal in driver.cantrip.crystals() {
                     crystal.on_end(driver.entity());
                 }
                 driver.run.tokens.leave(driver.entity());

@@ -15,8 +15,8 @@ use tracing::Instrument;
 use super::token_budget::TokenHold;
 use super::{EntityDriver, LoadedBodies, RunError};
 use crate::events::{RetryNotice, WaitTime};
-use crate::machine::{CastFacts, CrystalRequest, Input, SummaryRequest, WorstCase};
 use crate::telemetry::{ChatSpan, ChatSpanStart};
+use cantrip_turn::{CastFacts, CrystalRequest, Input, SummaryRequest, WorstCase};
 
 impl EntityDriver {
     /// Holds the tokens that a request can use of the tree's budget. Without a ledger no money is reserved. If only
@@ -55,7 +55,7 @@ impl EntityDriver {
         let CrystalRequest { turn, call, place, tries, before, messages, output_tokens } = asked;
         let bodies = self.images(&messages).await?;
         let facts = Arc::clone(self.machine.facts());
-        let cantrip = &facts.cantrip;
+        let definition = &facts.definition;
         self.stage.begin_group(turn);
         let items = match &self.items {
             Some((of, items)) if *of == turn => items.clone(),
@@ -68,14 +68,14 @@ impl EntityDriver {
         let request = Request {
             messages,
             definitions: Arc::clone(&self.definitions),
-            choice: cantrip.choice_at(place),
+            choice: definition.choice_at(place),
             program: self.program(&facts),
             output_tokens_max: output_tokens,
-            sampling: cantrip.call().sampling_settings().clone(),
-            thinking: cantrip.call().thinking(),
+            sampling: definition.call().sampling_settings().clone(),
+            thinking: definition.call().thinking(),
             format: None,
             // A fallback crystal has its own window.
-            window: cantrip.profile().window.filter(|_| place == 0),
+            window: definition.profile().window.filter(|_| place == 0),
             caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
             utterances: self.machine.utterances(),
             items,
@@ -83,6 +83,7 @@ impl EntityDriver {
         };
         let heard = self.stage.sink(turn);
         let hold = self.hold.take();
+        let cantrip = self.cantrip.clone();
         let crystal = cantrip.crystal_at(place);
         let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &heard).instrument(chat.span());
@@ -98,7 +99,7 @@ impl EntityDriver {
                 return Ok(None);
             }
         };
-        let price = cantrip.price_at(place);
+        let price = definition.crystal_at(place).price;
         self.report_crystal_wait(began, &answered);
         chat.finish(&self.run.runtime, &price, &answered);
         self.settle(hold, &price, &answered);
@@ -159,7 +160,7 @@ impl EntityDriver {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let now = self.run.runtime.now().wall;
         let chance = self.run.runtime.ids().next_bits(now) as u64;
-        let retry = self.machine.facts().cantrip.retry();
+        let retry = self.machine.facts().definition.retry();
         let plan: RetryDecision = retry.decide(&failure, tries, left, chance);
         if let RetryDecision::Again(after) = plan {
             let cause = self.run.runtime.guard().redactor().redact_text(&failure.cause.to_string()).into_owned();
@@ -182,7 +183,8 @@ impl EntityDriver {
             ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
         };
         let hold = self.hold.take();
-        let crystal = facts.cantrip.folding_crystal();
+        let cantrip = self.cantrip.clone();
+        let crystal = cantrip.folding_crystal();
         let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &NullSink).instrument(chat.span());
         let answered = tokio::select! { biased;
@@ -196,7 +198,7 @@ impl EntityDriver {
                 return None;
             }
         };
-        let price = facts.cantrip.summary_price();
+        let price = facts.definition.summariser().price;
         self.report_crystal_wait(began, &answered);
         chat.finish(&self.run.runtime, &price, &answered);
         self.settle(hold, &price, &answered);
@@ -231,7 +233,7 @@ impl EntityDriver {
     /// Returns the format in which the circle accepts a program, for crystals that write programs directly.
     fn program(&self, facts: &CastFacts) -> ProgramFormat {
         let medium = facts.circle.medium();
-        match (medium.is_code(), facts.cantrip.mode()) {
+        match (medium.is_code(), facts.definition.mode()) {
             (false, _) => ProgramFormat::None,
             (true, cantrip_loom::ToolMode::Tool) => {
                 ProgramFormat::Call { name: medium.as_str().to_owned(), argument: "code".to_owned() }

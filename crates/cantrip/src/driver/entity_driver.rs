@@ -7,7 +7,7 @@ use cantrip_canon::{EntityId, Timestamp, TurnId};
 use cantrip_circle::ProgramEnd;
 use cantrip_circle::gate::GateSessions;
 use cantrip_circle::medium::{SandboxError, SandboxOptions};
-use cantrip_crystal::{Crystal, ItemIds, ToolDefinition};
+use cantrip_crystal::{ItemIds, ToolDefinition};
 use cantrip_loom::{
     Body, CallId, Error, Event, Journal, Kind, Loom, OutputRecord, Record, RecordedError, Seq, Spawn, Thread,
     TruncationReason, render,
@@ -26,12 +26,13 @@ use super::run::WriteOutcome;
 use super::sandbox::{Difference, ProgramStep, RebuildOptions, RebuildOutcome, SandboxState, SnapshotPolicy, rebuild};
 use super::token_budget::{QueueTicket, TokenHold};
 use super::{GuardWording, HaltSignal, LoadedBodies, Run, RunError, Runtime};
+use crate::cantrip::Cantrip;
 use crate::events::EventEmitter;
-use crate::machine::{
-    CallTask, CallTaskKind, CastFacts, Effect, Input, Machine, PrepareRequest, StepContext, UnpaidReason,
-};
 use crate::predict::{PredictRequest, PreparedPredict};
 use crate::telemetry::SpanScope;
+use cantrip_turn::{
+    CallTask, CallTaskKind, Effect, Input, Machine, PrepareRequest, ReadyPredict, StepContext, UnpaidReason,
+};
 
 /// The notice for an environment that is lost although the loom could be replayed.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
@@ -39,6 +40,8 @@ const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot b
 /// Drives one entity: holds its machine and carries out the machine's actions.
 pub(crate) struct EntityDriver {
     pub run: Arc<Run>,
+    /// The cantrip around the definition that the machine reads.
+    pub cantrip: Cantrip,
     pub machine: Machine,
     pub halting: HaltSignal,
     pub sandbox_state: SandboxState,
@@ -62,6 +65,8 @@ pub(crate) struct EntityDriver {
     pub(super) images: Option<Arc<LoadedBodies>>,
     /// The span of the cast, and the span of the call whose children are running.
     pub(super) scope: SpanScope,
+    /// The cantrip of the entity that answers the predict that was prepared last.
+    pub(super) predict: Option<(EntityId, Cantrip)>,
     pub(super) delegating: Option<(CallId, SpanScope)>,
 }
 
@@ -127,6 +132,7 @@ pub(crate) struct TreePosition {
 
 /// The values that belong to this entity alone, and the time it has already used.
 pub(crate) struct EntityInit {
+    pub cantrip: Cantrip,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
     pub worked: Duration,
@@ -147,14 +153,14 @@ impl EntityDriver {
             environs.belongings = kept;
         }
         let TreePosition { spawned_by, parent_turn, depth, parent } = position;
-        let EntityInit { seed, context, worked, scope } = person;
+        let EntityInit { cantrip, seed, context, worked, scope } = person;
         let wards = facts.circle.wards();
         let halting = HaltSignal::new(wards);
         let above = parent.as_ref().map(|(entity, _)| *entity);
         run.tokens.enter(facts.entity, above, wards.max_tokens);
         run.funds.enter(facts.entity, above, Some(wards));
         run.accounting.add_entity(&facts, run.runtime.now().monotonic, worked);
-        let shown = facts.medium.0.present(&facts.circle, facts.cantrip.mode());
+        let shown = facts.medium.0.present(&facts.circle, facts.definition.mode());
         let tools = shown.tools.into_iter();
         let definitions = tools.map(|tool| ToolDefinition {
             name: tool.name,
@@ -169,20 +175,21 @@ impl EntityDriver {
                 depth: Some(depth),
             },
         };
-        let (model, medium) = (facts.cantrip.crystal().name(), facts.circle.medium());
+        let (model, medium) = (facts.crystal(), facts.circle.medium());
         let stage = EventEmitter::new(
             run.runtime.clone(),
             run.id,
             model,
             child,
             facts.intent.text(),
-            (medium, facts.cantrip.mode()),
+            (medium, facts.definition.mode()),
         );
         let began = Instant::now();
         let deadline = wards.timeout.map(|limit| began + limit.saturating_sub(worked));
         Self {
             definitions: definitions.collect(),
             run,
+            cantrip,
             machine,
             halting,
             sandbox_state: environs,
@@ -201,6 +208,7 @@ impl EntityDriver {
             ticket: None,
             images: None,
             scope,
+            predict: None,
             delegating: None,
         }
     }
@@ -300,10 +308,7 @@ impl EntityDriver {
                     Ok(grown) => Input::ChildrenDone(grown),
                     Err(waiting) => return Ok(DriveOutcome::Waiting(waiting)),
                 },
-                Effect::Prepare(preparing) => {
-                    let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
-                    Input::Prepared(prepare_predict(&run, &facts, *preparing).await.map(Some))
-                }
+                Effect::Prepare(preparing) => Input::Prepared(self.prepare_predict(*preparing).await.map(Some)),
                 Effect::RunProgram(starting) => {
                     self.sandbox_state.enter_group(self.machine.utterance_turn());
                     if self.sandbox_state.sandbox.is_none() {
@@ -432,15 +437,14 @@ impl EntityDriver {
         Ok(None)
     }
 
-    async fn execute(&mut self, works: Vec<CallTask>) -> Vec<crate::machine::CallOutcome> {
+    async fn execute(&mut self, works: Vec<CallTask>) -> Vec<cantrip_turn::CallOutcome> {
         let belongings = &self.sandbox_state.belongings;
         let forgotten = gates_without_state(&works, belongings);
         if let Some(leaf) = self.machine.sandbox_base().filter(|_| !forgotten.is_empty()) {
             note_earlier(self.run.runtime.clone(), leaf, forgotten, belongings.clone()).await;
         }
-        let facts = self.machine.facts();
         let belongings = &self.sandbox_state.belongings;
-        let verifier = facts.cantrip.verifier();
+        let verifier = self.cantrip.verifier();
         let (runtime, trace) = (&self.run.runtime, &self.run.trace);
         let delegating = self.delegating.take();
         let hands =
@@ -546,6 +550,32 @@ impl EntityDriver {
         Ok(())
     }
 
+    /// Prepares a predict, and registers its observer with the accounting of the run.
+    async fn prepare_predict(&mut self, preparing: PrepareRequest) -> Result<Box<ReadyPredict>, Refusal> {
+        let PrepareRequest { turn, call, entity, predict, resumed } = preparing;
+        let (run, caller) = (Arc::clone(&self.run), self.entity());
+        let asked = PredictRequest {
+            signature: predict.signature,
+            input: predict.input,
+            owner: run.runtime.actor().clone(),
+            run: run.id,
+            caller,
+            turn,
+            call,
+            entity,
+            crystal: self.cantrip.crystal().clone(),
+            max_depth: self.machine.facts().circle.wards().depth(),
+            resumed,
+        };
+        let prepared = run.runtime.predicts()?.prepare(asked).await?;
+        let PreparedPredict { cantrip, intent, context, observer, attempts } = prepared;
+        let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
+        run.accounting.add_observer(entity, caller, observer, past);
+        let definition = Arc::clone(cantrip.definition());
+        self.predict = Some((entity, cantrip));
+        Ok(Box::new(ReadyPredict { definition, intent, context, attempts }))
+    }
+
     pub(crate) fn entity(&self) -> EntityId {
         self.machine.facts().entity
     }
@@ -583,31 +613,4 @@ async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestam
         }
     }
     Ok(None)
-}
-
-/// Prepares a predict, and registers its observer with the accounting of the run.
-async fn prepare_predict(
-    run: &Run,
-    facts: &CastFacts,
-    preparing: PrepareRequest,
-) -> Result<Box<PreparedPredict>, Refusal> {
-    let PrepareRequest { turn, call, entity, predict, resumed } = preparing;
-    let predicts = run.runtime.predicts()?;
-    let asked = PredictRequest {
-        signature: predict.signature,
-        input: predict.input,
-        owner: run.runtime.actor().clone(),
-        run: run.id,
-        caller: facts.entity,
-        turn,
-        call,
-        entity,
-        crystal: facts.cantrip.crystal().clone(),
-        max_depth: facts.circle.wards().depth(),
-        resumed,
-    };
-    let prepared = predicts.prepare(asked).await?;
-    let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
-    run.accounting.add_observer(entity, facts.entity, Arc::clone(&prepared.observer), past);
-    Ok(Box::new(prepared))
 }

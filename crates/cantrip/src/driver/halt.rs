@@ -9,7 +9,7 @@ use cantrip_loom::TruncationReason;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::machine::halt_of;
+use cantrip_turn::halt_of;
 
 /// Cuts off one cast. Cheap to clone; the first reason counts.
 #[derive(Debug, Clone)]

@@ -19,12 +19,12 @@ use tokio::sync::Semaphore;
 
 use super::{ExtraWrites, HaltSignal, RunAccounting, RunFunds, RunStart, Runtime, TokenBudget};
 use crate::cancel::is_asked_for;
-use crate::denial::PolicyRefusal;
 use crate::episode::Cancel;
 use crate::events::WaitTime;
 use crate::funds::OwnerError;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
-use crate::machine::{EndedProgram, RefusalWording};
+use cantrip_turn::PolicyRefusal;
+use cantrip_turn::{EndedProgram, RefusalWording};
 
 /// The reason why a run cannot continue. Nothing more of the run is executed.
 #[derive(Debug)]

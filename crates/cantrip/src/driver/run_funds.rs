@@ -20,9 +20,10 @@ use tokio::time::Instant;
 
 use super::{RunError, Runtime, TokenBudget};
 use crate::cantrip::Cantrip;
-use crate::funds::{Funds, owner_of};
+use crate::funds::owner_of;
 use crate::limits::POLICY_LOOK_MS;
-use crate::machine::RunPayer;
+use cantrip_turn::Funds;
+use cantrip_turn::RunPayer;
 
 /// The money of one run.
 #[derive(Debug)]

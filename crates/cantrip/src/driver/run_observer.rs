@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use cantrip_canon::json::to_value;
 use cantrip_canon::{CastId, EntityId, Instant, LoomId, RunId, Timestamp, stable_hash};
-use cantrip_crystal::{Crystal, Profiles};
+use cantrip_crystal::Profiles;
 use cantrip_loom::{
     Body, ContractRow, End, Event, ModelPart, Origin, PolicyPart, ReceiptContext, RecordedError, RunKind, Tallies,
     Tally, cast_receipt,
 };
 use cantrip_spend::{AuthorizationRef, Decision, Ruling};
 
-use crate::machine::{CastFacts, millis};
+use cantrip_turn::{CastFacts, millis};
 
 /// Records, rows and bodies that an observer adds to a step of a run.
 #[derive(Debug, Default)]
@@ -204,12 +204,12 @@ impl RunAccounting {
 
     /// Adds an entity whose driver starts.
     pub(crate) fn add_entity(&self, facts: &CastFacts, now: Instant, worked: Duration) {
-        let call = facts.cantrip.call();
+        let call = facts.definition.call();
         let mut settings = to_value(call.sampling_settings()).unwrap_or_default();
         if let (Some(fields), Some(most)) = (settings.as_object_mut(), call.output_tokens()) {
             fields.insert("max_tokens".to_owned(), most.into());
         }
-        let name = facts.cantrip.crystal().name();
+        let name = &facts.definition.record().crystal;
         let model = ModelPart {
             name: Some(name.to_owned()),
             settings_hash: stable_hash(&settings).ok(),
@@ -260,7 +260,7 @@ impl RunAccounting {
             Ruling::NeedsApproval => "needs_approval",
         };
         let part = PolicyPart {
-            policy_id: Some(crate::policy::POLICY.to_owned()),
+            policy_id: Some(cantrip_turn::policy::POLICY.to_owned()),
             authorization_id: payer.map(|payer| payer.to_string()),
             decision: Some(ruling.to_owned()),
             reason_code: Some(decision.reason_code.as_str().to_owned()),

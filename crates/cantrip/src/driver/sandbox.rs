@@ -14,7 +14,7 @@ use cantrip_reply::Refusal;
 use serde_json::Value;
 
 use crate::limits::SNAPSHOT_RECORDS_BYTES_MIN;
-use crate::machine::{ProgramStart, is_same_json, program_answer, program_name, timestamp_from_millis};
+use cantrip_turn::{ProgramStart, is_same_json, program_answer, program_name, timestamp_from_millis};
 
 /// The sandbox of an entity and its gate sessions, between and during programs.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::journal_facts::JournalFacts;
 use super::{Divergence, DivergenceKind, ReplayStop};
 use crate::driver::output_difference;
-use crate::machine::{
+use cantrip_turn::{
     CallOutcome, CallTaskKind, ChildOutcome, PolicyAnswer, is_same_json, refusal_of, timestamp_from_millis,
 };
 

@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &[Limit])] = &[
     ("medium-python", cantrip_medium_python::limits::ALL),
     ("medium-shell", cantrip_medium_shell::limits::ALL),
     ("gate-mcp", cantrip_gate_mcp::limits::ALL),
+    ("turn", cantrip_turn::limits::ALL),
     ("store", cantrip_store::limits::ALL),
     ("cantrip", cantrip::limits::ALL),
     ("spell", cantrip_spell::limits::ALL),

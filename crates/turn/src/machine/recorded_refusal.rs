@@ -6,7 +6,7 @@ use cantrip_reply::{AnyCode, Refusal, codes};
 use serde_json::{Map, Value, json};
 
 /// Restores a refusal from a recorded error: its code, with the fields parsed from its message.
-pub(crate) fn refusal(fault: &RecordedError) -> Refusal {
+pub fn refusal(fault: &RecordedError) -> Refusal {
     refusal_with(fault, &Value::Null)
 }
 

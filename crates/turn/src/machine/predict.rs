@@ -4,14 +4,26 @@ use std::sync::Arc;
 
 use cantrip_circle::gate::Identity;
 use cantrip_circle::{Child, Delegation, SystemPrompt};
-use cantrip_loom::{CallId, Error, Spawn, TruncationReason};
+use cantrip_loom::{CallId, Content, Error, Spawn, TruncationReason};
 use cantrip_reply::{Refusal, codes};
+use serde_json::Value;
 
 use super::calls::PendingCall;
 use super::{
     CallTaskKind, ChildOutcome, ChildSpec, Effect, Machine, PrepareRequest, SpawnRequest, StepContext, refusal_of,
 };
-use crate::predict::PreparedPredict;
+use crate::definition::Definition;
+
+/// A predict that is ready to be cast.
+#[derive(Debug)]
+pub struct ReadyPredict {
+    pub definition: Arc<Definition>,
+    pub intent: Content,
+    /// The variables of its programs.
+    pub context: Option<Value>,
+    /// The maximum number of outputs that it may try; `None` if its turns mean something else.
+    pub attempts: Option<u64>,
+}
 
 /// A predict that is being prepared or cast.
 #[derive(Debug)]
@@ -33,7 +45,7 @@ enum PredictOrigin {
 enum PredictStage {
     Preparing,
     /// None in replay.
-    Ready(Option<Box<PreparedPredict>>),
+    Ready(Option<Box<ReadyPredict>>),
     /// The child of the predict is cast.
     Cast {
         attempts: Option<u64>,
@@ -66,7 +78,7 @@ impl Machine {
     /// Handles a predict that is ready, or that cannot be prepared: then the refusal is the reply of the call.
     pub(super) fn handle_prepared(
         &mut self,
-        prepared: Result<Option<Box<PreparedPredict>>, Refusal>,
+        prepared: Result<Option<Box<ReadyPredict>>, Refusal>,
     ) -> Result<(), Error> {
         let fault = self.incoherent("started", "no predict was to be made");
         let mut predict = self.predict.take().ok_or(fault)?;
@@ -146,19 +158,19 @@ impl Machine {
 }
 
 /// Builds the child that answers.
-fn child_spec(call: CallId, prepared: PreparedPredict) -> ChildSpec {
-    let PreparedPredict { cantrip, intent, context, .. } = prepared;
+fn child_spec(call: CallId, prepared: ReadyPredict) -> ChildSpec {
+    let ReadyPredict { definition, intent, context, .. } = prepared;
     let context = context.map(Arc::new);
     let circle = match &context {
-        Some(context) => cantrip.circle().with_context(Arc::clone(context)),
-        None => cantrip.circle().clone(),
+        Some(context) => definition.circle().with_context(Arc::clone(context)),
+        None => definition.circle().clone(),
     };
     let child = Child { intent, context, system_prompt: SystemPrompt::Inherited, crystal: None, circle };
     ChildSpec {
         entity: call.child(0),
         spawned_by: Spawn { call_id: call, index: 0 },
         child,
-        cantrip,
+        definition,
         cast: None,
         scope: None,
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 /// A decision that did not allow an operation, with its terms.
 #[derive(Debug, Clone)]
-pub(crate) struct PolicyRefusal {
+pub struct PolicyRefusal {
     pub decided: DecisionRecord,
     /// `None` if no authorization was resolved.
     pub terms: Option<Terms>,

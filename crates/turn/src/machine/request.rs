@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cantrip_canon::{Hash, Instant, Money, TurnId};
 use cantrip_circle::MediumKind;
-use cantrip_crystal::{Answer, Cause, Charge, Crystal, Failure, Price, RetryDecision, contract, limits::DEMANDS_MAX};
+use cantrip_crystal::{Answer, Cause, Charge, Failure, Price, RetryDecision, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
     Attempt, CallId, CallSettled, CastParked, Error, Finish, Message, ParkReason, RecordedError, TruncationReason,
     TurnOpened, Usage, Utterance,
@@ -193,7 +193,7 @@ impl Machine {
         if let Phase::Folding(_) = self.phase {
             return Ok(None);
         }
-        let wanted = self.facts.cantrip.output_tokens_at(self.crystal_index());
+        let wanted = self.facts.definition.output_tokens_at(self.crystal_index());
         let mut cap = wanted;
         let mut worst_tokens = None;
         if let Some(left) = world.tokens_left {
@@ -265,8 +265,8 @@ impl Machine {
         let cast_id = self.facts.cast;
         let place = self.crystal_index();
         let (attempt, wanted) = (self.turn_request()?.attempt + 1, self.turn_request()?.output_tokens);
-        let cantrip = self.facts.cantrip.clone();
-        let (amount, output_tokens) = match self.request_cost(&cantrip.price_at(place), wanted, world) {
+        let definition = Arc::clone(&self.facts.definition);
+        let (amount, output_tokens) = match self.request_cost(&definition.crystal_at(place).price, wanted, world) {
             RequestCost::Nothing => (None, wanted),
             RequestCost::Held { amount, output_tokens } => (Some(amount), output_tokens),
             RequestCost::TooDear { shortest: Some(amount), output_tokens } if self.defers_to_policy(world) => {
@@ -278,7 +278,7 @@ impl Machine {
             }
             RequestCost::Unpriced => {
                 let limit = "a limit of money";
-                let refusal = codes::price_unknown(cantrip.crystal_at(place).name(), limit).into();
+                let refusal = codes::price_unknown(definition.crystal_at(place).name.as_str(), limit).into();
                 let fault = world.words.render_fault(refusal);
                 self.end_alone(TruncationReason::MaxCost, Some(fault), world)?;
                 return Ok(Effect::Finish);
@@ -286,7 +286,7 @@ impl Machine {
         };
         let hold = match amount.filter(|amount| amount.micros() > 0) {
             Some(amount) => {
-                let crystal = cantrip.crystal_at(place).name();
+                let crystal = &definition.crystal_at(place).name;
                 let held = self.request_hold(crystal, CallId::request(turn), attempt, amount, world)?;
                 held.map(|held| (held, amount))
             }
@@ -311,7 +311,7 @@ impl Machine {
             number: attempt,
             request_digest: digest,
             list_length: messages.list_length() as u64,
-            crystal: (place > 0).then(|| self.facts.cantrip.crystal_at(place).name().to_owned()),
+            crystal: (place > 0).then(|| self.facts.definition.crystal_at(place).name.clone()),
             reservation_id,
         };
         self.draft(recorded, world)?;
@@ -340,7 +340,7 @@ impl Machine {
         asking.stage = RequestStage::Check;
         let (price, code, output_tokens) = (asking.price, asking.wanted_for.take(), asking.output_tokens);
         let (Some((amount, subject)), Some(code)) = (price, code) else { return Ok(None) };
-        let model = self.facts.cantrip.crystal_at(place).name().to_owned();
+        let model = self.facts.definition.crystal_at(place).name.clone();
         let args = serde_json::json!({"output_tokens": output_tokens});
         let waits =
             ApprovalNeeded::for_request(call, args).policy(model, ApprovalKind::Spend, subject, code, Some(amount));
@@ -364,7 +364,7 @@ impl Machine {
     pub(super) fn handle_answer(&mut self, answer: Answer, world: &StepContext<'_>) -> Result<(), Error> {
         let Answer { mut utterance, usage, call_items: _ } = answer;
         let aside = std::mem::take(&mut self.turn_request()?.aside);
-        if !aside.is_empty() && self.facts.cantrip.profile_at(self.crystal_index()).binds_thoughts {
+        if !aside.is_empty() && self.facts.definition.crystal_at(self.crystal_index()).profile.binds_thoughts {
             // The extra messages are in no later request, so the provider would refuse these signed thoughts without
             // them.
             utterance.parts = None;
@@ -372,7 +372,7 @@ impl Machine {
         if let Some(breach) = contract::find_violation(&utterance) {
             let again = match breach {
                 contract::ContractViolation::Empty => {
-                    self.facts.cantrip.retry().empty_response > self.turn_request()?.empties
+                    self.facts.definition.retry().empty_response > self.turn_request()?.empties
                 }
                 contract::ContractViolation::DuplicateCall { .. } => false,
             };
@@ -394,14 +394,15 @@ impl Machine {
             }
             return self.fail(failing, world);
         }
-        if contract::is_call_missing(self.facts.cantrip.choice_at(self.crystal_index()), &utterance) && !self.talks() {
+        if contract::is_call_missing(self.facts.definition.choice_at(self.crystal_index()), &utterance) && !self.talks()
+        {
             let prompts = self.turn_request()?.demands + 1;
             let refusal = contract::missing_call_failure(prompts).into();
             self.settle_attempt(refusal, charge_from_usage(usage), UnknownOutcome::UsageNotReported, world)?;
             if prompts > DEMANDS_MAX {
                 return self.fail(CastFailure::CallMissing(prompts), world);
             }
-            let shown = self.facts.medium.0.present(&self.facts.circle, self.facts.cantrip.mode());
+            let shown = self.facts.medium.0.present(&self.facts.circle, self.facts.definition.mode());
             let aside = contract::call_reminder(&utterance, shown.tools.iter().map(|tool| tool.name.as_str()));
             let asking = self.turn_request()?;
             asking.demands = prompts;
@@ -419,7 +420,7 @@ impl Machine {
 
     fn open(&mut self, utterance: Utterance, usage: Option<Usage>, world: &StepContext<'_>) -> Result<(), Error> {
         let turn_id = self.requested_turn(world)?;
-        let price = self.facts.cantrip.price_at(self.crystal_index());
+        let price = self.facts.definition.crystal_at(self.crystal_index()).price;
         let charge = charge_from_usage(usage);
         let cost = charged_amount(&price, &charge);
         let attempt = self.turn_request()?.attempt;
@@ -449,7 +450,7 @@ impl Machine {
         let turn = self.requested_turn(world)?;
         let attempt = self.turn_request()?.attempt;
         let since = self.turn_request()?.since;
-        let price = self.facts.cantrip.price_at(self.crystal_index());
+        let price = self.facts.definition.crystal_at(self.crystal_index()).price;
         let fault = world.words.render_fault(refusal);
         let held = self.turn_request()?.reservation.take();
         self.settle_hold(held, &price, &charge, why, world.now.wall);
@@ -512,7 +513,7 @@ impl Machine {
 
     /// Switches to the next fallback crystal. Returns false if there is none.
     fn next_crystal(&mut self) -> Result<bool, Error> {
-        let last = self.facts.cantrip.fallback().len();
+        let last = self.facts.definition.settings().others.fallback.len();
         let asking = self.turn_request()?;
         if asking.place >= last {
             return Ok(false);

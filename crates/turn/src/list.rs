@@ -7,7 +7,7 @@
 //! and the cache of a provider would miss if two renderings differ by a space.
 //!
 //! ```
-//! # use cantrip::list::{CastStart, Frame, MessageList};
+//! # use cantrip_turn::list::{CastStart, Frame, MessageList};
 //! # use cantrip_canon::IdSource;
 //! # use cantrip_loom::{Content, RecordValue, Intent};
 //! let mut list = MessageList::new(Frame::new("scripted/count.yaml", "conversation").prompted("You count."));

@@ -11,7 +11,7 @@ use cantrip_reply::{Failure, ReplyDraft, codes};
 /// Checks a list message by message.
 ///
 /// ```
-/// # use cantrip::list::PairingCheck;
+/// # use cantrip_turn::list::PairingCheck;
 /// # use cantrip_loom::Message;
 /// let result = Message::Tool { tool_call_id: "c1".into(), gate: "read".into(), content: "text".into() };
 /// assert!(PairingCheck::check([&result]).is_err());

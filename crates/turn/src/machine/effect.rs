@@ -18,12 +18,12 @@ use serde_json::{Map, Value};
 use super::child::ChildSpec;
 use super::folding::SummaryRequest;
 use super::money::{RunPayer, UnpaidReason};
+use super::predict::ReadyPredict;
 use crate::funds::Funds;
-use crate::predict::PreparedPredict;
 
 /// The context that the machine receives each time it is asked for its next effect. The machine itself has no clock, no
 /// randomness and no message texts.
-pub(crate) struct StepContext<'a> {
+pub struct StepContext<'a> {
     pub now: Now,
     pub ids: &'a IdSource,
     pub words: &'a dyn RefusalWording,
@@ -38,7 +38,7 @@ pub(crate) struct StepContext<'a> {
 
 impl<'a> StepContext<'a> {
     /// Returns the payer, if there is one.
-    pub(crate) fn payer(&self) -> Option<&'a RunPayer> {
+    pub fn payer(&self) -> Option<&'a RunPayer> {
         self.funds.payer()
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for StepContext<'_> {
 }
 
 /// Renders refusals as records keep them. Only a reply has a message text, and only the safety wrapper makes replies.
-pub(crate) trait RefusalWording {
+pub trait RefusalWording {
     fn render_fault(&self, refusal: Refusal) -> RecordedError;
 
     /// Returns the text without the secrets in it.
@@ -62,7 +62,7 @@ pub(crate) trait RefusalWording {
 
 /// A program that has ended, for the log line of its reply.
 #[derive(Debug)]
-pub(crate) struct EndedProgram<'a> {
+pub struct EndedProgram<'a> {
     pub medium: &'static str,
     pub run: RunId,
     pub entity: EntityId,
@@ -72,7 +72,7 @@ pub(crate) struct EndedProgram<'a> {
 
 /// The next effect to execute. Everything that must be durable before it was requested earlier with [`Effect::Append`].
 #[derive(Debug)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Ask policy about these calls. Nothing has to be durable before.
     Authorize(Vec<AuthorizeRequest>),
     /// Reserve the worst case of each call.
@@ -118,14 +118,14 @@ pub(crate) enum Effect {
 
 /// A question to policy about a call before it starts.
 #[derive(Debug)]
-pub(crate) struct AuthorizeRequest {
+pub struct AuthorizeRequest {
     pub call: CallId,
     pub about: AuthorizeKind,
 }
 
 /// The kind of the call.
 #[derive(Debug)]
-pub(crate) enum AuthorizeKind {
+pub enum AuthorizeKind {
     /// A request to a crystal. It is judged when its money is reserved, or here if nobody pays.
     Request,
     /// A call without cost, which is judged here.
@@ -136,7 +136,7 @@ pub(crate) enum AuthorizeKind {
 
 /// The input of policy for a call without cost, except for the principal and the terms.
 #[derive(Debug)]
-pub(crate) struct FreeCall {
+pub struct FreeCall {
     pub gate: String,
     pub args: Hash,
     pub labels: Vec<String>,
@@ -148,7 +148,7 @@ pub(crate) struct FreeCall {
 
 /// The answer to an [`AuthorizeRequest`].
 #[derive(Debug)]
-pub(crate) enum PolicyAnswer {
+pub enum PolicyAnswer {
     /// No answer: there is no policy here, or policy is asked later.
     Nothing,
     Judged(Box<(DecisionRecord, PolicyFacts)>),
@@ -162,7 +162,7 @@ pub(crate) enum PolicyAnswer {
 
 /// The worst case of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WorstCase {
+pub struct WorstCase {
     pub call: CallId,
     /// The tokens of a request under a token limit.
     pub tokens: Option<u64>,
@@ -170,7 +170,7 @@ pub(crate) struct WorstCase {
 
 /// One attempt, recorded and ready to be sent.
 #[derive(Debug, Clone)]
-pub(crate) struct CrystalRequest {
+pub struct CrystalRequest {
     pub turn: TurnId,
     pub call: CallId,
     /// The index of the crystal: 0, or that of a fallback.
@@ -185,7 +185,7 @@ pub(crate) struct CrystalRequest {
 
 /// A call to be answered: by its gate, or by a decision about it.
 #[derive(Debug)]
-pub(crate) struct CallTask {
+pub struct CallTask {
     pub number: u32,
     pub gate: String,
     pub identity: Identity,
@@ -195,7 +195,7 @@ pub(crate) struct CallTask {
 
 impl CallTask {
     /// Returns the arguments for the gate, if the call enters it.
-    pub(crate) fn arguments(&self) -> Option<&Map<String, Value>> {
+    pub fn arguments(&self) -> Option<&Map<String, Value>> {
         match &self.kind {
             CallTaskKind::Enter(permit) => Some(permit.arguments()),
             CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) | CallTaskKind::Verify(_) => None,
@@ -204,7 +204,7 @@ impl CallTask {
 }
 
 #[derive(Debug)]
-pub(crate) enum CallTaskKind {
+pub enum CallTaskKind {
     Enter(Permit),
     Refuse(Refusal),
     Answer(ReplyDraft<Success>),
@@ -214,7 +214,7 @@ pub(crate) enum CallTaskKind {
 
 /// The outcome of a [`CallTask`].
 #[derive(Debug)]
-pub(crate) struct CallOutcome {
+pub struct CallOutcome {
     pub number: u32,
     pub reply: ReplyMark,
     pub result: Value,
@@ -237,7 +237,7 @@ pub(crate) struct CallOutcome {
 
 /// Children to be cast, or to be resumed.
 #[derive(Debug)]
-pub(crate) struct SpawnRequest {
+pub struct SpawnRequest {
     /// The sealed turn that is the parent of the children.
     pub parent: TurnId,
     /// The gate whose call spawns the children.
@@ -248,7 +248,7 @@ pub(crate) struct SpawnRequest {
 
 /// A predict to be prepared.
 #[derive(Debug, Clone)]
-pub(crate) struct PrepareRequest {
+pub struct PrepareRequest {
     pub turn: TurnId,
     pub call: CallId,
     /// The entity that will answer.
@@ -260,7 +260,7 @@ pub(crate) struct PrepareRequest {
 
 /// The outcome of a child as its parent needs it.
 #[derive(Debug, Clone)]
-pub(crate) struct ChildOutcome {
+pub struct ChildOutcome {
     pub entity: EntityId,
     /// The reply of the child's cast.
     pub reply: ReplyMark,
@@ -273,7 +273,7 @@ pub(crate) struct ChildOutcome {
 
 /// A program about to run.
 #[derive(Debug, Clone)]
-pub(crate) struct ProgramStart {
+pub struct ProgramStart {
     pub name: String,
     pub source: String,
     pub clock: Timestamp,
@@ -281,7 +281,7 @@ pub(crate) struct ProgramStart {
 
 /// The result of an effect.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub enum Input {
     /// The answers of policy, in the order of the requests.
     Authorized(Vec<PolicyAnswer>),
     Reserved,
@@ -298,7 +298,7 @@ pub(crate) enum Input {
     CallsDone(Vec<CallOutcome>),
     ChildrenDone(Vec<ChildOutcome>),
     /// The predict is ready, or cannot be prepared. None in replay, where its child is not cast again.
-    Prepared(Result<Option<Box<PreparedPredict>>, Refusal>),
+    Prepared(Result<Option<Box<ReadyPredict>>, Refusal>),
     /// The program waits for the answer to this call.
     ProgramCalled(ProgramCall),
     /// The program has ended. The end is none in replay if the record has it.

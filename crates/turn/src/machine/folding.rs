@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use cantrip_canon::{FoldId, Instant};
-use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, RetryDecision as Again, contract};
+use cantrip_crystal::{Answer, Charge, Failure, Messages, RetryDecision as Again, contract};
 use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{ReservationId, UnknownOutcome};
@@ -47,7 +47,7 @@ enum SummaryStage {
 
 /// A piece of the folded turns, recorded and ready to be sent.
 #[derive(Debug, Clone)]
-pub(crate) struct SummaryRequest {
+pub struct SummaryRequest {
     pub call: CallId,
     /// The number of attempts at this piece, including this one.
     pub tries: u32,
@@ -81,7 +81,7 @@ impl Machine {
         if self.apply_recorded_folds() {
             return Ok(());
         }
-        let folding = *self.facts.cantrip.folding();
+        let folding = *self.facts.definition.folding();
         match folding.trigger(&self.view, self.output_cap()) {
             Some(trigger) => self.fold(trigger, world).map(|_| ()),
             None => Ok(()),
@@ -89,7 +89,7 @@ impl Machine {
     }
 
     fn output_cap(&self) -> u64 {
-        self.facts.cantrip.output_tokens().into()
+        self.facts.definition.output_tokens_at(0).into()
     }
 
     /// In replay, applies the recorded folds at this turn. Returns false outside of replay.
@@ -108,7 +108,7 @@ impl Machine {
 
     /// Folds, or begins to. Returns false if there was nothing to fold.
     pub(super) fn fold(&mut self, trigger: Trigger, world: &StepContext<'_>) -> Result<bool, Error> {
-        let folding = *self.facts.cantrip.folding();
+        let folding = *self.facts.definition.folding();
         let Some(plan) = folding.plan(&self.view, trigger) else { return Ok(false) };
         match folding.strategy {
             Strategy::Window | Strategy::Selective => {
@@ -129,7 +129,7 @@ impl Machine {
     }
 
     fn begin_summary(&mut self, plan: FoldPlan, world: &StepContext<'_>) -> Result<(), Error> {
-        let profile = self.facts.cantrip.folding_crystal().profile();
+        let profile = self.facts.definition.summariser().profile;
         let reading = SummaryReader::of(&self.view, &plan, &profile);
         let fault = self.incoherent("fold", "nothing is being asked");
         let asking = match std::mem::replace(&mut self.phase, Phase::Ended) {
@@ -216,19 +216,18 @@ impl Machine {
         let call = summarising.call();
         let number = summarising.attempt + 1;
         let wanted = summarising.reading.tokens_max();
-        let (price, crystal) =
-            (self.facts.cantrip.summary_price(), self.facts.cantrip.folding_crystal().name().to_owned());
+        let summariser = self.facts.definition.summariser();
         let bound = messages
             .iter()
             .map(|message| cantrip_canon::json::to_value(message).map_or(0, |text| text.to_string().len() as u64))
             .sum();
-        let (amount, output_tokens) = match self.prompt_cost(&price, bound, wanted, world) {
+        let (amount, output_tokens) = match self.prompt_cost(&summariser.price, bound, wanted, world) {
             RequestCost::Nothing => (None, wanted),
             RequestCost::Held { amount, output_tokens } => (Some(amount), output_tokens),
             RequestCost::TooDear { .. } | RequestCost::Unpriced => return self.degrade(world).map(|()| None),
         };
         let hold = match amount.filter(|amount| amount.micros() > 0) {
-            Some(amount) => self.request_hold(&crystal, call, number, amount, world)?,
+            Some(amount) => self.request_hold(&summariser.name, call, number, amount, world)?,
             None => None,
         };
         if hold.is_some() && !self.pending.is_empty() {
@@ -370,7 +369,7 @@ impl Machine {
         let summarising = self.summarising()?;
         let (call_id, attempt, since) = (summarising.call(), summarising.attempt, summarising.since);
         let held = summarising.reservation.take();
-        let price = self.facts.cantrip.summary_price();
+        let price = self.facts.definition.summariser().price;
         self.settle_hold(held, &price, &charge, why, world.now.wall);
         let settled = CallSettled {
             call_id,
@@ -383,7 +382,7 @@ impl Machine {
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,
-            cost: charged_amount(&self.facts.cantrip.summary_price(), &charge),
+            cost: charged_amount(&self.facts.definition.summariser().price, &charge),
             decision: None,
             judged: None,
             attempt: Some(attempt),

@@ -2,10 +2,10 @@
 
 use crate::woven;
 
-use cantrip::fold::{FoldDraft, FoldOptions, RecallOptions, Trigger, window_text};
-use cantrip::list::{Frame, PairingCheck, TokenEstimator};
 use cantrip_canon::FoldId;
 use cantrip_loom::{Environment, Message, Strategy as By};
+use cantrip_turn::fold::{FoldDraft, FoldOptions, RecallOptions, Trigger, window_text};
+use cantrip_turn::list::{Frame, PairingCheck, TokenEstimator};
 use proptest::prelude::*;
 use serde_json::json;
 use woven::{Says, TEXT, Woven, delegated, refused, said, settled, shown, text};
@@ -269,7 +269,7 @@ fn a_fork_from_before_a_fold_sees_plain_turns() {
     woven.folded(3, "[Folded: turns 1-3] ...");
     let casts = woven.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
     let frame = Frame::new("scripted/test", "conversation").prompted("You count.");
-    let before = cantrip::list::MessageList::along(frame, &woven.turns[..3], &casts, &woven.folds);
+    let before = cantrip_turn::list::MessageList::along(frame, &woven.turns[..3], &casts, &woven.folds);
     let before = shown(&before.expect("whole").request().expect("fits"));
     assert!(!before.contains("Folded") && before.contains("text 1") && before.ends_with("text 3"), "{before}");
 }

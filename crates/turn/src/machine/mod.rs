@@ -37,21 +37,22 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{Operation, ReservationId};
 use serde_json::Value;
 
-pub(crate) use admission::RESERVED;
-pub(crate) use approval::{DECIDED, REQUESTED};
-pub(crate) use child::ChildSpec;
-pub(crate) use effect::{
+pub use admission::RESERVED;
+pub use approval::{DECIDED, REQUESTED};
+pub use child::ChildSpec;
+pub use effect::{
     AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, ChildOutcome, CrystalRequest, Effect,
     EndedProgram, FreeCall, Input, PolicyAnswer, PrepareRequest, ProgramStart, RefusalWording, SpawnRequest,
     StepContext, WorstCase,
 };
-pub(crate) use end::{halt_of, truncation_refusal};
-pub(crate) use folding::SummaryRequest;
-pub(crate) use money::{RunPayer, UnpaidReason, crystal_subject};
-pub(crate) use program::{is_same_json, program_answer, program_name, timestamp_from_millis};
-pub(crate) use recorded_refusal::refusal as refusal_of;
+pub use end::{halt_of, truncation_refusal};
+pub use folding::SummaryRequest;
+pub use money::{RunPayer, UnpaidReason, crystal_subject};
+pub use predict::ReadyPredict;
+pub use program::{is_same_json, program_answer, program_name, timestamp_from_millis};
+pub use recorded_refusal::refusal as refusal_of;
 
-use crate::cantrip::Cantrip;
+use crate::definition::Definition;
 use crate::limits::CANCELLED_INTENTS_MAX;
 use crate::list::{CastStart, MessageList};
 use folding::SummaryInProgress;
@@ -60,11 +61,11 @@ use request::TurnRequest;
 
 /// The facts that do not change during a cast.
 #[derive(Debug, Clone)]
-pub(crate) struct CastFacts {
+pub struct CastFacts {
     pub run: RunId,
     pub entity: EntityId,
     pub cast: CastId,
-    pub cantrip: Cantrip,
+    pub definition: Arc<Definition>,
     /// The circle, with the gate that reads the entity's context if the entity has one.
     pub circle: Circle,
     pub medium: CastMedium,
@@ -86,7 +87,7 @@ pub(crate) struct CastFacts {
 
 /// The medium that serves the entity's circle.
 #[derive(Clone)]
-pub(crate) struct CastMedium(pub Arc<dyn cantrip_circle::Medium>);
+pub struct CastMedium(pub Arc<dyn cantrip_circle::Medium>);
 
 impl std::fmt::Debug for CastMedium {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,14 +96,14 @@ impl std::fmt::Debug for CastMedium {
 }
 
 impl CastFacts {
-    pub(crate) fn crystal(&self) -> &str {
-        &self.cantrip.record().crystal
+    pub fn crystal(&self) -> &str {
+        &self.definition.record().crystal
     }
 
     /// Returns the program in the utterance's text, if programs are written there. If a tool is offered for programs, a
     /// fenced block is plain text.
     fn fenced_program(&self, said: &Utterance) -> Option<String> {
-        match self.cantrip.mode() {
+        match self.definition.mode() {
             // A program that was cut off is not run: it is incomplete.
             ToolMode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
                 cantrip_circle::fence::extract_program(self.circle.medium(), said.content.as_deref()?)
@@ -114,7 +115,7 @@ impl CastFacts {
 
 /// An intent that was cancelled before its first turn was closed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct UnansweredIntent {
+pub struct UnansweredIntent {
     /// The cast that brought the intent.
     pub cast: CastId,
     pub intent: Content,
@@ -122,7 +123,7 @@ pub(crate) struct UnansweredIntent {
 
 impl UnansweredIntent {
     /// Builds the entry for a cast that was cancelled without a turn: the intent, under the cast that brought it.
-    pub(crate) fn from_cast(cast: CastId, about: &Intent, intent: &Content) -> Self {
+    pub fn from_cast(cast: CastId, about: &Intent, intent: &Content) -> Self {
         let cast = match about {
             Intent::New(_) => cast,
             Intent::Of(earlier) => *earlier,
@@ -131,7 +132,7 @@ impl UnansweredIntent {
     }
 
     /// Returns the intents that the next cast adds to its list: the newest ones, without the intent that it continues.
-    pub(crate) fn for_next_cast(all: Vec<Self>, next: &Intent) -> Vec<Self> {
+    pub fn for_next_cast(all: Vec<Self>, next: &Intent) -> Vec<Self> {
         let goes_on = |told: &Self| match next {
             Intent::New(_) => false,
             Intent::Of(earlier) => told.cast == *earlier,
@@ -145,7 +146,7 @@ impl UnansweredIntent {
 
 /// The state of the entity when the cast begins.
 #[derive(Debug)]
-pub(crate) struct EntityHistory {
+pub struct EntityHistory {
     pub view: MessageList,
     /// The parent of the next turn.
     pub parent: Option<TurnId>,
@@ -160,9 +161,24 @@ pub(crate) struct EntityHistory {
     pub cancelled: Vec<UnansweredIntent>,
 }
 
+impl EntityHistory {
+    /// Returns the history of an entity before its first turn, with the beginning of its message list.
+    pub fn empty(view: MessageList) -> Self {
+        Self {
+            view,
+            parent: None,
+            own: None,
+            sequence: 0,
+            touched: Labels::none(),
+            images: Vec::new(),
+            cancelled: Vec::new(),
+        }
+    }
+}
+
 /// The reason why a cast ends without a decision of its entity, in a form that can still be rendered as a refusal.
 #[derive(Debug, Clone)]
-pub(crate) enum CastFailure {
+pub enum CastFailure {
     Crystal(Failure, u32),
     Breach(contract::ContractViolation),
     /// The answer was cut off at its output limit before it had any text or call. The number is the limit in tokens.
@@ -177,7 +193,7 @@ pub(crate) enum CastFailure {
 
 impl CastFailure {
     /// Returns the refusal with additional data for its reader.
-    pub(crate) fn refusal(&self, crystal: &str, data: &Value) -> Refusal {
+    pub fn refusal(&self, crystal: &str, data: &Value) -> Refusal {
         match self {
             Self::Crystal(failure, attempts) => failure.to_reply(*attempts).data(data).into(),
             Self::Breach(breach) => breach.to_reply().data(data).into(),
@@ -212,7 +228,7 @@ enum Phase {
 
 /// One cast of one entity.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     facts: Arc<CastFacts>,
     view: MessageList,
     phase: Phase,
@@ -276,7 +292,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Creates the machine of a cast that begins. On resume, the recorded events of the cast are applied next.
-    pub(crate) fn new(facts: Arc<CastFacts>, past: EntityHistory) -> Self {
+    pub fn new(facts: Arc<CastFacts>, past: EntityHistory) -> Self {
         let mut view = past.view;
         let mut images = past.images;
         let cancelled: Vec<Content> = facts.cancelled.iter().map(|told| told.intent.clone()).collect();
@@ -336,66 +352,66 @@ impl Machine {
 
     /// Sets replay mode: the machine folds only where these records say, by the sequence number of the turn that they
     /// follow.
-    pub(crate) fn with_recorded_folds(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
+    pub fn with_recorded_folds(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
         self.recorded_folds = Some(recorded);
         self
     }
 
     /// Sets the text that an earlier cast under the same intent could not finish; this cast continues it.
-    pub(crate) fn going_on_with(mut self, cut_text: String) -> Self {
+    pub fn going_on_with(mut self, cut_text: String) -> Self {
         self.cut_text = cut_text;
         self
     }
 
     /// Cuts the cast off from outside. The first reason counts.
-    pub(crate) fn halt(&mut self, reason: TruncationReason) {
+    pub fn halt(&mut self, reason: TruncationReason) {
         self.halt.get_or_insert(reason);
     }
 
-    pub(crate) fn end(&self) -> Option<&End> {
+    pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
     /// Returns the answer, once the cast terminated with one.
-    pub(crate) fn answer(&self) -> Option<&serde_json::Value> {
+    pub fn answer(&self) -> Option<&serde_json::Value> {
         self.answer.as_ref()
     }
 
-    pub(crate) fn facts(&self) -> &Arc<CastFacts> {
+    pub fn facts(&self) -> &Arc<CastFacts> {
         &self.facts
     }
 
     /// Returns the turn that the entity's variables come from. Programs of an open group are run again by the group
     /// itself.
-    pub(crate) fn sandbox_base(&self) -> Option<TurnId> {
+    pub fn sandbox_base(&self) -> Option<TurnId> {
         self.sandbox_base
     }
 
     /// Returns the images that the list may show.
-    pub(crate) fn images(&self) -> &[BodyRef] {
+    pub fn images(&self) -> &[BodyRef] {
         &self.images
     }
 
-    pub(crate) fn failing(&self) -> Option<&CastFailure> {
+    pub fn failing(&self) -> Option<&CastFailure> {
         self.failing.as_ref()
     }
 
     /// Sets the labels that the children in the records still to be applied had touched when they ended.
-    pub(crate) fn set_child_labels(&mut self, kin: HashMap<EntityId, Labels>) {
+    pub fn set_child_labels(&mut self, kin: HashMap<EntityId, Labels>) {
         self.kin = kin;
     }
 
     /// Sets the holds that an earlier owner made and that were kept, for calls that are made again.
-    pub(crate) fn set_adopted_holds(&mut self, adopted: Arc<HashSet<ReservationId>>) {
+    pub fn set_adopted_holds(&mut self, adopted: Arc<HashSet<ReservationId>>) {
         self.adopted = adopted;
     }
 
-    pub(crate) fn touched(&self) -> &Labels {
+    pub fn touched(&self) -> &Labels {
         &self.touched
     }
 
     /// Returns the turn that holds the utterance that is being executed.
-    pub(crate) fn utterance_turn(&self) -> Option<TurnId> {
+    pub fn utterance_turn(&self) -> Option<TurnId> {
         match &self.phase {
             Phase::Acting(group) => Some(group.holder),
             Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
@@ -403,7 +419,7 @@ impl Machine {
     }
 
     /// Returns the call that brought the running program; none for a program in the text.
-    pub(crate) fn program_call(&self) -> Option<String> {
+    pub fn program_call(&self) -> Option<String> {
         match &self.phase {
             Phase::Acting(group) => group.program.as_ref().and_then(|program| program.tool_call_id.clone()),
             Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
@@ -411,22 +427,22 @@ impl Machine {
     }
 
     /// Returns the running hash over the list.
-    pub(crate) fn digest(&self) -> cantrip_canon::Hash {
+    pub fn digest(&self) -> cantrip_canon::Hash {
         self.view.digest()
     }
 
     /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
-    pub(crate) fn former_digest(&self) -> Option<cantrip_canon::Hash> {
+    pub fn former_digest(&self) -> Option<cantrip_canon::Hash> {
         self.view.former_digest()
     }
 
     /// Returns the number of utterances of this cast so far.
-    pub(crate) fn utterances(&self) -> u64 {
+    pub fn utterances(&self) -> u64 {
         self.utterances
     }
 
     /// Returns the state of the entity now, for its next cast.
-    pub(crate) fn into_history(self) -> EntityHistory {
+    pub fn into_history(self) -> EntityHistory {
         let cancelled = self.remaining_cancelled();
         EntityHistory {
             cancelled,
@@ -457,7 +473,7 @@ impl Machine {
 
     /// Returns the next effect. Call it again after the effect was executed and its result was passed to
     /// `handle_input`.
-    pub(crate) fn next(&mut self, world: &StepContext<'_>) -> Result<Effect, Error> {
+    pub fn next(&mut self, world: &StepContext<'_>) -> Result<Effect, Error> {
         loop {
             if let Some(effect) = self.ready.take() {
                 return Ok(effect);
@@ -475,7 +491,7 @@ impl Machine {
     }
 
     /// Handles the result of an effect.
-    pub(crate) fn handle_input(&mut self, what: Input, world: &StepContext<'_>) -> Result<(), Error> {
+    pub fn handle_input(&mut self, what: Input, world: &StepContext<'_>) -> Result<(), Error> {
         let folds = matches!(self.phase, Phase::Folding(_));
         match what {
             Input::Authorized(_) if folds => self.fold_authorized(),
@@ -568,7 +584,7 @@ impl Machine {
 }
 
 /// Returns the images in a content.
-pub(crate) fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_ {
+pub fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_ {
     let parts = match content {
         Content::Text(_) => &[][..],
         Content::Parts(parts) => parts.as_slice(),
@@ -590,7 +606,7 @@ impl Bodies for DraftBodies<'_> {
 }
 
 /// Converts a duration to whole milliseconds, as records keep it.
-pub(crate) fn millis(duration: Duration) -> u64 {
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(cantrip_canon::limits::JSON_INTEGER_MAX)
 }
 

@@ -1,8 +1,6 @@
 //! Threads as values, and message lists as text.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use cantrip::fold::FoldDraft;
-use cantrip::list::{CastStart, Frame, MessageList, ThreadSinceFold};
 use cantrip_canon::{CastId, EntityId, IdSource, Kind, LoomId, Timestamp, TurnId, bytes_hash};
 use cantrip_crystal::Messages;
 use cantrip_loom::{
@@ -12,6 +10,8 @@ use cantrip_loom::{
     Turn, Utterance,
 };
 use cantrip_reply::codes;
+use cantrip_turn::fold::FoldDraft;
+use cantrip_turn::list::{CastStart, Frame, MessageList, ThreadSinceFold};
 use serde_json::{Value, json};
 
 pub const DONE: Closing = Closing::Terminated { ended_by: EndedBy::Done };

@@ -4,9 +4,9 @@ use crate::woven;
 
 use std::collections::HashMap;
 
-use cantrip::list::{Frame, MessageList, PairingCheck};
 use cantrip_loom::{Closing, Environment, Maker, Message, ProgramError, ProviderParts, TruncationReason, render};
 use cantrip_reply::{codes, testing};
+use cantrip_turn::list::{Frame, MessageList, PairingCheck};
 use proptest::prelude::*;
 use serde_json::json;
 use woven::{DONE, OUT_OF_TURNS, Says, TEXT, Woven, delegated, output, refused, said, settled, shown};

@@ -27,7 +27,7 @@ use crate::policy::POLICY;
 
 /// The payer of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct RunPayer {
+pub struct RunPayer {
     pub authorization: AuthorizationRef,
     pub owner: Payer,
     /// The root entity, whose conversation the whole tree belongs to.
@@ -42,7 +42,7 @@ pub(crate) struct RunPayer {
 
 /// The reason why a request was not sent.
 #[derive(Debug)]
-pub(crate) enum UnpaidReason {
+pub enum UnpaidReason {
     Refused(Box<PolicyRefusal>),
     /// Only others of its tree held the money, and one of their holds was settled.
     Waited,
@@ -129,7 +129,7 @@ impl Machine {
     fn prompt_bound(&self) -> u64 {
         // A request may add one message to the list.
         let messages = self.view.len() as u64 + 1;
-        let measure = self.facts.cantrip.measure();
+        let measure = self.facts.definition.measure();
         let images = (self.images.len() as f64 * measure.image_tokens).ceil() as u64;
         let bytes = self.view.bytes().saturating_add(self.view.frame().definition_bytes);
         let bound = bytes.saturating_add(messages.saturating_mul(MESSAGE_TOKENS_BOUND)).saturating_add(images);
@@ -247,7 +247,7 @@ impl Machine {
             run_id: Some(self.facts.run.to_string()),
             root_run_id: Some(self.facts.run.to_string()),
             thread_id: Some(payer.thread.to_string()),
-            autopilot_id: self.facts.cantrip.name().map(str::to_owned),
+            autopilot_id: self.facts.definition.name().map(str::to_owned),
         }
     }
 
@@ -323,7 +323,7 @@ impl Machine {
 }
 
 /// Returns the policy subject of a request to a crystal.
-pub(crate) fn crystal_subject(crystal: &str) -> Subject {
+pub fn crystal_subject(crystal: &str) -> Subject {
     let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
     Subject::model_call(provider, crystal)
 }

@@ -63,7 +63,8 @@ impl fmt::Display for CantripFault {
 pub struct CantripFaults(Vec<CantripFault>);
 
 impl CantripFaults {
-    pub(super) fn new(faults: Vec<CantripFault>) -> Self {
+    /// Returns the faults as one error. There must be at least one.
+    pub fn new(faults: Vec<CantripFault>) -> Self {
         assert!(!faults.is_empty(), "a cantrip without faults is built");
         Self(faults)
     }

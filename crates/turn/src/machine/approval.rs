@@ -20,8 +20,8 @@ use crate::limits::APPROVAL_EXPIRES_SECONDS;
 pub(super) const APPROVAL_SECONDS: u64 = APPROVAL_EXPIRES_SECONDS;
 
 /// The event kinds of approvals. They have no type of their own until policy has one.
-pub(crate) const REQUESTED: &str = "approval.requested";
-pub(crate) const DECIDED: &str = "approval.decided";
+pub const REQUESTED: &str = "approval.requested";
+pub const DECIDED: &str = "approval.decided";
 
 /// An approval that a person was asked for.
 #[derive(Debug, Clone)]
@@ -225,7 +225,7 @@ impl Machine {
     }
 
     /// Returns the approvals without an answer that a ledger keeps, to be closed when the cast is over.
-    pub(crate) fn open_approvals(&self) -> Vec<ApprovalId> {
+    pub fn open_approvals(&self) -> Vec<ApprovalId> {
         let open = self.approvals.values().filter(|asked| asked.decided.is_none() && asked.subject.is_some());
         open.filter_map(|asked| asked.id.parse().ok()).collect()
     }

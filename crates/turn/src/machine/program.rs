@@ -123,7 +123,7 @@ impl Machine {
     }
 
     /// Keeps a snapshot of the sandbox as the last program left it, with the turn.
-    pub(crate) fn keep_snapshot(&mut self, snapshot: Body) {
+    pub fn keep_snapshot(&mut self, snapshot: Body) {
         if let super::Phase::Acting(group) = &mut self.phase {
             group.snapshot = Some(snapshot);
         }
@@ -205,7 +205,7 @@ impl Machine {
 }
 
 /// Returns the program's name in its errors. Code can read it there, so it is the same in replay.
-pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
+pub fn program_name(sequence: u64, medium: MediumKind) -> String {
     let extension = match medium {
         MediumKind::Javascript => "js",
         MediumKind::Python => "py",
@@ -216,7 +216,7 @@ pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
 
 /// Returns the answer of a settled call for code. It is built from the record alone, so that a program gets the same
 /// answer in each run.
-pub(crate) fn program_answer(gate: &str, settled: &SettledCall) -> Answer {
+pub fn program_answer(gate: &str, settled: &SettledCall) -> Answer {
     match (gate, &settled.result) {
         _ if !settled.reply.is_success() => {
             Answer::Throw(thrown(&settled.reply, text(&settled.result), settled.data.clone()))
@@ -258,7 +258,7 @@ fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> Reply
 }
 
 /// Returns true if the values are equal as canonical JSON.
-pub(crate) fn is_same_json(one: &Value, other: &Value) -> bool {
+pub fn is_same_json(one: &Value, other: &Value) -> bool {
     match (cantrip_canon::json::canonical(one), cantrip_canon::json::canonical(other)) {
         (Ok(one), Ok(other)) => one == other,
         (Ok(_), Err(_)) | (Err(_), Ok(_) | Err(_)) => one == other,
@@ -266,6 +266,6 @@ pub(crate) fn is_same_json(one: &Value, other: &Value) -> bool {
 }
 
 /// Converts a recorded clock reading to a timestamp.
-pub(crate) fn timestamp_from_millis(ms: Option<u64>) -> Option<Timestamp> {
+pub fn timestamp_from_millis(ms: Option<u64>) -> Option<Timestamp> {
     ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_unix_millis(ms).ok())
 }

@@ -315,7 +315,7 @@ impl Machine {
         world: &StepContext<'_>,
     ) -> Result<CallTask, Error> {
         let args = Value::Object(Map::from_iter([("answer".to_owned(), answer.clone())]));
-        let kind = if self.facts.cantrip.verifier().is_some() {
+        let kind = if self.facts.definition.is_verified() {
             let asked = self.asked_for(asks, "done", args)?;
             let call_id = self.open_group()?.call_id(asks.number);
             let started =
@@ -393,9 +393,10 @@ impl Machine {
 
     fn child_specs(&self, call: CallId, delegation: &Delegation) -> Result<Vec<ChildSpec>, Refusal> {
         let children = (0..).zip(&delegation.children);
-        let born = children.map(|(index, child)| ChildSpec::for_call(call, index, child.clone(), &self.facts.cantrip));
+        let born =
+            children.map(|(index, child)| ChildSpec::for_call(call, index, child.clone(), &self.facts.definition));
         let born: Vec<ChildSpec> = born.collect::<Result<_, _>>()?;
-        let unserved = |child: &&ChildSpec| child.cantrip.medium(child.child.circle.medium()).is_none();
+        let unserved = |child: &&ChildSpec| !child.definition.serves(child.child.circle.medium());
         match born.iter().find(unserved) {
             Some(child) => {
                 let medium = child.child.circle.medium().as_str();

@@ -16,13 +16,7 @@ use crate::list::{ClosedTurn, GateCallCount};
 impl Machine {
     /// Applies a record of this cast that was read back. `now` is the time of reading, because the time that passed
     /// before was not measured.
-    pub(crate) fn apply(
-        &mut self,
-        event: &Event,
-        at: Timestamp,
-        now: Instant,
-        bodies: &dyn Bodies,
-    ) -> Result<(), Error> {
+    pub fn apply(&mut self, event: &Event, at: Timestamp, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
         self.apply_event(event, at, now, bodies, false)
     }
 
@@ -326,7 +320,7 @@ impl Machine {
 
     /// Returns how the entity chose to end in the open turn, if it did.
     pub(super) fn chosen_ending(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
-        let require_done = self.facts.cantrip.requires_done_tool();
+        let require_done = self.facts.definition.requires_done_tool();
         let group = self.open_group()?;
         if let Some(answer) = &group.done {
             return Ok(Some((EndedBy::Done, answer.clone())));

@@ -15,7 +15,7 @@ mod text;
 use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_loom::{Body, CallId, Error, Fold, FoldSum, RecordValue, Strategy};
 
-use crate::cantrip::CantripFault;
+use crate::fault::CantripFault;
 use crate::limits::{FOLD_HEAD_ROOM_TOKENS, SHRUNK_GROUPS_MAX};
 use crate::list::MessageList;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// The conditioning of a crystal. The empty call has no prompt and leaves all settings at their defaults.
 ///
 /// ```
-/// use cantrip::Call;
+/// use cantrip_turn::Call;
 ///
 /// let call = Call::new().system_prompt("You count words.").temperature(0.2).require_done_tool();
 /// assert_eq!(call.prompt(), Some("You count words."));
@@ -110,7 +110,7 @@ impl Call {
     }
 
     /// Returns the call for the root record: only the settings that were set.
-    pub(crate) fn record(&self) -> Result<Recorded, json::WriteFault> {
+    pub fn record(&self) -> Result<Recorded, json::WriteFault> {
         let mut settings = match json::to_value(&self.sampling)? {
             Value::Object(settings) => settings,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),

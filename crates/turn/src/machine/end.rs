@@ -126,12 +126,12 @@ impl Machine {
     }
 
     /// Returns the last text, joined from all its pieces, if the crystal was cut off before finishing it.
-    pub(crate) fn cut_text(&self) -> Option<&str> {
+    pub fn cut_text(&self) -> Option<&str> {
         (self.cut_texts > 0).then_some(&*self.cut_text)
     }
 
     /// Returns the limit on consecutive cut-off texts as words, if it was reached.
-    pub(crate) fn cut_text_limit(&self) -> Option<String> {
+    pub fn cut_text_limit(&self) -> Option<String> {
         (self.cut_texts >= CUT_TEXTS_MAX).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
     }
 
@@ -171,7 +171,7 @@ enum EndChoice {
 }
 
 /// Returns the reason that stops a call or a cast: a ward with its limit, or an outside actor.
-pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> StopReason {
+pub fn halt_of(reason: TruncationReason, wards: &Wards) -> StopReason {
     let ward = |limit: Option<String>| StopReason::Ward {
         ward: reason.as_str().to_owned(),
         limit: limit.unwrap_or_else(|| "its limit".to_owned()),
@@ -194,7 +194,7 @@ fn outside(actor: &str, reason: TruncationReason) -> StopReason {
 }
 
 /// Returns the refusal for a truncated cast, with additional data for its reader.
-pub(crate) fn truncation_refusal(
+pub fn truncation_refusal(
     reason: TruncationReason,
     failing: Option<&CastFailure>,
     wards: &Wards,
