@@ -66,7 +66,7 @@ pub enum TimestampFault {
     Form(String),
     #[error("{0:?} names a day or time that does not exist")]
     Unreal(String),
-    #[error("{0} ms lies outside the years 1970 to 9999")]
+    #[error("{0} ms is outside the years 1970 to 9999")]
     Range(i64),
 }
 

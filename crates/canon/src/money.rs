@@ -123,7 +123,7 @@ pub enum MoneyFault {
     Form(String),
     #[error("{0:?} is not a currency: three to eight capital letters")]
     Currency(String),
-    #[error("{left} and {right} cannot be reckoned together: there are no rates")]
+    #[error("{left} and {right} cannot be added: they are different currencies")]
     Mixed { left: Currency, right: Currency },
     #[error("{0} micros is outside 0 to 9007199254740991")]
     Range(i128),

@@ -26,8 +26,8 @@ pub fn advice(code: &str) -> &'static str {
         "find out what ends the process: its log, its memory, the gate that was called last; resuming the run tries \
          again"
     } else if code == codes::UNREACHABLE.any().as_str() {
-        "check the address, the network and any proxy (cantrip doctor), then resume the run; a server that answered with 500 \
-         or above has a fault of its own: its log tells more"
+        "check the address, the network and any proxy (cantrip doctor), then resume the run; if the server answered \
+         with 500 or above, look into its own log"
     } else {
         "check that the server at that address answers as its provider does, then resume the run"
     }

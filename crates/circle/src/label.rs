@@ -43,7 +43,7 @@ impl fmt::Display for Label {
 
 /// A name that is not the name of a label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of private_data, untrusted_content, external_comm")]
+#[error("{0:?} is not a label; use private_data, untrusted_content or external_comm")]
 pub struct LabelFault(String);
 
 impl FromStr for Label {

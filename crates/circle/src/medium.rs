@@ -75,7 +75,7 @@ impl fmt::Display for MediumKind {
 
 /// A name that is not the name of a medium.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no medium: conversation, javascript, python, shell, browser or human")]
+#[error("{0:?} is not a medium: conversation, javascript, python, shell, browser or human")]
 pub struct MediumFault(String);
 
 impl FromStr for MediumKind {

@@ -34,21 +34,22 @@ fn lines(Leftovers { root, stripped, unapproved, incomplete }: &Leftovers) -> Ve
     let mut lines = Vec::new();
     if !unapproved.is_empty() {
         lines.push(format!(
-            "A cast in {project} was killed while its shell was open. The shell had made files that decide about later \
-             casts.\n.unapproved was put behind their names; rename those that you want:\n{}",
+            "A cast in {project} was killed while its shell was open. The shell had created files that affect later \
+             casts.\nThey were renamed with the ending .unapproved; rename those that you want to keep:\n{}",
             told(unapproved)
         ));
     }
     if !stripped.is_empty() {
         lines.push(format!(
-            "A cast in {project} was killed while its shell was open. Files that had got privileges in it lost them:\n{}",
+            "A cast in {project} was killed while its shell was open. These files had been given privileges, which \
+             were removed:\n{}",
             told(stripped)
         ));
     }
     if *incomplete {
         lines.push(format!(
-            "A cast in {project} was killed while its shell was open, and not all of the project could be searched for \
-             what it left."
+            "A cast in {project} was killed while its shell was open, and not all of the project could be searched \
+             for such files."
         ));
     }
     lines

@@ -54,7 +54,7 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     };
     let place = place(beside, cantrip.id());
     if let Err(error) = write_note(&place, &noted) {
-        tracing::warn!(place = %place.display(), %error, "where the cantrip came from could not be noted");
+        tracing::warn!(place = %place.display(), %error, "the path of the spell could not be stored beside the loom");
     }
 }
 
@@ -113,11 +113,10 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuer
             let run = loom.run(ancestor.run_id).await.map_err(|error| store_refusal(&error))?;
             let hint = match run.kind {
                 RunKind::Predict => {
-                    "a predict has a signature and no spell: cantrip predict asks it again, cantrip receipt \
-                                     verify checks it"
+                    "a predict has no spell: cantrip predict runs it again, cantrip receipt verify verifies it"
                 }
                 RunKind::Cast | RunKind::Summon | RunKind::Job => {
-                    "the spell is not where it was: name it with --spell FILE"
+                    "the spell was not found where it was: name it with --spell FILE"
                 }
             };
             Err(codes::not_found("spell", view.entity.cantrip_id.to_string()).data(json!({ "hint": hint })).into())
@@ -138,7 +137,8 @@ pub(crate) async fn exact_of_entity(
     let made = store.loom.entity(entity).await.map_err(|error| store_refusal(&error))?.entity.cantrip_id;
     let (spell, now) = (found.source.display_name(), found.cantrip.id());
     let fault = format!("{entity} was cast from {made}, and {spell} makes {now}: it was changed since");
-    let hint = format!("name the spell as it was with --spell FILE, or branch off: cantrip loom fork {entity} INTENT");
+    let hint =
+        format!("name the earlier version with --spell FILE, or create a fork: cantrip loom fork {entity} INTENT");
     Err(codes::contract_invalid(fault).data(json!({ "hint": hint })).into())
 }
 

@@ -94,7 +94,14 @@ impl CrystalSource for OpenCrystals {
                         name
                     }
                     Some(Err(refusal)) => return Err(refusal),
-                    None => return Err(codes::config_invalid("predict", "crystal", "nobody names one").into()),
+                    None => {
+                        return Err(codes::config_invalid(
+                            "predict",
+                            "crystal",
+                            "no model is named: give --crystal, or set CANTRIP_CRYSTAL",
+                        )
+                        .into());
+                    }
                 }
             }
         };

@@ -50,7 +50,7 @@ struct NoHuman;
 
 impl Human for NoHuman {
     async fn ask(&self, _: Option<&Identity>, _: Question) -> Result<String, AskError> {
-        let reason = "nobody can be asked where it was cast from".to_owned();
+        let reason = "no person can be asked where it was cast".to_owned();
         Err(AskError::Refused { actor: "nobody".to_owned(), reason })
     }
 }
@@ -154,8 +154,8 @@ impl SpellCatalog for FileSpellCatalog {
         };
         let mut cards: Vec<SpellSummary> = self.available_spells().into_iter().map(card).collect();
         if !cards.iter().any(|card| card.name == BUILT_IN) {
-            let crystal = "the one whose key is found".to_owned();
-            let about = "reads this project, and writes where a person allows it".to_owned();
+            let crystal = "the first one with a key".to_owned();
+            let about = "reads this project, and writes with a person's approval".to_owned();
             let (name, medium) = (BUILT_IN.to_owned(), "javascript".to_owned());
             cards.push(SpellSummary { name, crystal, medium, about });
         }
@@ -172,7 +172,7 @@ impl SpellCatalog for FileSpellCatalog {
                 Some((path, _)) => self.load_file(path),
                 None if spell == BUILT_IN => self.built_in().await,
                 None => {
-                    let hint = "put its file into ./spells where the server was started";
+                    let hint = "put its file into ./spells of the folder in which the server was started";
                     Err(codes::not_found("spell", spell).data(json!({ "hint": hint })).into())
                 }
             }

@@ -71,11 +71,11 @@ fn every_value_of_a_wrong_kind_is_told_at_once_with_an_example() {
     tells(
         &told,
         &[
-            "crystal: line 2: this is a number, where a text belongs, as in crystal = \"",
-            "also medium: line 3: this is a list, where a text belongs, as in medium = \"javascript\"",
+            "crystal: line 2: this is a number, but a text is expected, as in crystal = \"",
+            "also medium: line 3: this is a list, but a text is expected, as in medium = \"javascript\"",
             "also wards.max_turns: line 5: ward max_turns is not a whole number",
             "also wards.timeout: line 6: ward timeout is not a duration such as 90s, 5m or 250ms",
-            "also gates.read: line 8: this is a number, where a table belongs: write [gates.read]",
+            "also gates.read: line 8: this is a number, but a table is expected: write [gates.read]",
         ],
     );
 }
@@ -85,7 +85,7 @@ fn what_a_spell_names_and_is_not_there_is_told_with_what_to_do() {
     let (_, told) = refused("name = \"bad\"\n", codes::CONFIG_INVALID.any());
     tells(&told, &["a spell needs one: write crystal = \""]);
     let (_, told) = refused("name = \"bad\"\ncrystal = \"scripted/nowhere.yaml\"\n", codes::CONFIG_INVALID.any());
-    tells(&told, &["bad.toml: crystal: nowhere.yaml: there is no such file; write it, or name another one"]);
+    tells(&told, &["bad.toml: crystal: nowhere.yaml: the file does not exist; create it, or name another one"]);
     let spell = "name = \"bad\"\ncrystal = \"scripted/script.yaml\"\n[gates.read]\nroot = \"./nowhere\"\n";
     let (_, told) = refused(spell, codes::CONFIG_INVALID.any());
     tells(&told, &["gates.read.root: line 3", "make it, or name another one"]);

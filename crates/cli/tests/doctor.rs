@@ -71,9 +71,9 @@ fn with_neither_a_server_nor_a_key_doctor_names_each_with_what_to_set() {
     assert!(crystal["hint"].as_str().is_some_and(|hint| hint.contains("--crystal")), "{crystal}");
     let output = doctor(&folder, "", &[], &[]);
     let shown = stdout(&output);
-    assert!(shown.contains("no key: set ANTHROPIC_API_KEY; https://api.anthropic.com was not asked"), "{shown}");
+    assert!(shown.contains("no key: set ANTHROPIC_API_KEY; https://api.anthropic.com was not contacted"), "{shown}");
     assert!(shown.contains("no server answers at http://127.0.0.1:1"), "{shown}");
-    assert!(shown.contains("a cast that names no model finds none to ask"), "{shown}");
+    assert!(shown.contains("a cast without --crystal finds no model"), "{shown}");
     assert!(shown.contains("name a model with --crystal PROVIDER/MODEL"), "{shown}");
     assert!(output.status.success(), "{output:?}");
 }
@@ -121,7 +121,7 @@ fn with_a_llama_cpp_server_doctor_names_its_model_and_how_to_cast_it() {
     let finding = of(&found, "llamacpp");
     assert_eq!((&finding["verdict"], &finding["server"]["models"]), (&json!("good"), &json!(["smol"])), "{finding}");
     assert_eq!(finding["hint"], "--crystal llamacpp/smol");
-    assert_eq!(of(&found, "crystal")["said"], "a cast that names no crystal asks llamacpp/smol");
+    assert_eq!(of(&found, "crystal")["said"], "a cast without --crystal uses llamacpp/smol");
     let locked = findings(&folder, &config, &[]);
     let finding = of(&locked, "llamacpp");
     assert_eq!(
@@ -129,5 +129,5 @@ fn with_a_llama_cpp_server_doctor_names_its_model_and_how_to_cast_it() {
         (&json!("note"), &json!("export LLAMA_API_KEY=...")),
         "{finding}"
     );
-    assert!(finding["said"].as_str().is_some_and(|said| said.contains("wants one (401)")), "{finding}");
+    assert!(finding["said"].as_str().is_some_and(|said| said.contains("needs one (401)")), "{finding}");
 }

@@ -245,7 +245,7 @@ fn an_interruption_in_the_middle_of_a_line_has_a_line_of_its_own() {
     speaker.say(1);
     terminal.wait_for("half a line");
     terminal.send(crate::support::terminal::CTRL_C);
-    terminal.wait_for("\nstopping where it can go on");
+    terminal.wait_for("\nstopping where the run can be resumed");
     terminal.wait_for("waiting (interrupted)");
     assert_eq!(terminal.end().1, Some(130));
 }

@@ -146,7 +146,7 @@ fn ctrl_c_interrupts_a_cast_and_continue_goes_on_with_it() {
     terminal.wait_for("waiting (interrupted)");
     terminal.wait_for("thinker> ");
     terminal.line("four");
-    terminal.wait_for("the cast before was ended");
+    terminal.wait_for("the previous cast was ended");
     terminal.wait_for("turn 3");
     terminal.wait_for("\nthird\n");
     terminal.wait_for("thinker> ");
@@ -172,7 +172,7 @@ fn an_entity_that_was_left_while_it_waited_can_be_gone_on_with_later() {
     assert_eq!(terminal.end().1, Some(0));
     folder.write("thinker.yaml", "responses:\n  - tool_calls: [{id: d, gate: done, args: {answer: at last}}]\n");
     let mut terminal = Terminal::run(&folder, &["summon"]);
-    terminal.wait_for("? one\n    not over yet: /continue goes on with it");
+    terminal.wait_for("? one\n    not finished: /continue resumes it");
     terminal.wait_for("thinker> ");
     terminal.line("/continue");
     terminal.wait_for("\nat last\n");
@@ -233,7 +233,7 @@ fn commands_are_completed_and_answered() {
     terminal.wait_for("adder> ");
     terminal.line("/fork 1 add more");
     terminal.wait_for("turn 2");
-    terminal.wait_for("you speak with the branch now; the other is ent_");
+    terminal.wait_for("you are now talking to the fork; the original is ent_");
     terminal.wait_for("adder> ");
     terminal.line("/qiut");
     terminal.wait_for("did you mean /quit?");

@@ -23,7 +23,7 @@ pub enum Strategy {
 
 /// A strategy that this version cannot execute.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no program of this version: there are direct.v1 and rlm_lite.v1")]
+#[error("{0:?} is not a program of this version: use direct.v1 or rlm_lite.v1")]
 pub struct StrategyFault(String);
 
 impl Strategy {
@@ -57,7 +57,7 @@ pub struct CompiledId(String);
 
 /// The reason why a text is not the id of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no artifact: art_ and 32 digits of 0-9 and a-f")]
+#[error("{0:?} is not the id of an artifact: art_ and 32 digits of 0-9 and a-f")]
 pub struct CompiledIdFault(String);
 
 impl CompiledId {

@@ -46,17 +46,17 @@ pub enum ContractUpsert {
 /// The reason why a row is not written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ContractFault {
-    #[error("{signature} is published with another {hash}: {kept}, not {given}")]
+    #[error("{signature} is already published with another {hash}: {kept}, not {given}; increase its version")]
     Published { signature: SignatureId, hash: &'static str, kept: Hash, given: Hash },
     #[error("there is no {kind} {id}")]
     Unknown { kind: &'static str, id: String },
-    #[error("{kind} {id} is there with other content")]
+    #[error("{kind} {id} already exists with other content")]
     Other { kind: &'static str, id: String },
     #[error("{artifact} is not an artifact of {signature} as it is published")]
     Foreign { artifact: CompiledId, signature: SignatureId },
     #[error("the key {key:?} names predict {predict}")]
     KeyTaken { key: String, predict: PredictId },
-    #[error("predict {0} is over")]
+    #[error("predict {0} has ended")]
     PredictEnded(PredictId),
     #[error("trace {trace} is {state:?}")]
     Trace { trace: String, state: TraceState },
@@ -80,7 +80,7 @@ impl ContractFault {
             Self::Unknown { kind, id } => codes::contract_unknown(*kind, id.as_str()).into(),
             Self::Other { kind, id } => codes::immutable(format!("{kind} {id}")).into(),
             Self::Foreign { artifact, signature } => {
-                let fault = "it belongs to another signature, or to another form of this one";
+                let fault = "it belongs to another signature, or to another version of this one";
                 codes::artifact_incompatible(artifact.to_string(), signature.to_string(), fault).into()
             }
             Self::KeyTaken { key, predict } => codes::busy("idempotency key", key.as_str(), predict.to_string())

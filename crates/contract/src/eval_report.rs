@@ -211,7 +211,7 @@ pub fn eval_report_schema() -> Value {
     json!({
         "type": "object",
         "title": "Evaluation",
-        "description": "What an evaluation found about an artifact, as far as promoting it depends on it.",
+        "description": "The results of an evaluation of an artifact, as far as a promotion needs them.",
         "additionalProperties": false,
         "required": KEYS,
         "properties": {
@@ -219,26 +219,27 @@ pub fn eval_report_schema() -> Value {
             "kind": {"const": "evaluation"},
             "eval_id": described(
                 json!({"type": "string", "pattern": "^eval_[0-9A-Za-z_-]+$", "maxLength": EVAL_ID_BYTES_MAX}),
-                "what the evaluation is called; the audit names it",
+                "the id of the evaluation, which the audit record keeps",
             ),
             "signature_id": described(json!({"type": "string"}), "the signature, as in @acme/text/Classify.v1"),
             "status": {"enum": ["succeeded", "incomplete", "budget_exhausted", "cancelled", "failed"]},
-            "split": described(json!({"enum": ["train", "holdout", "test"]}), "which examples it was tried on"),
-            "compiled_id": described(json!({"type": "string", "pattern": artifact}), "the artifact that was tried"),
+            "split": described(json!({"enum": ["train", "holdout", "test"]}), "the split of the examples that it ran \
+             on"),
+            "compiled_id": described(json!({"type": "string", "pattern": artifact}), "the evaluated artifact"),
             "baseline_id": described(
                 json!({"type": ["string", "null"], "pattern": artifact}),
                 "the artifact that it was compared with on the same examples",
             ),
-            "scored": count("examples that have a score on both sides"),
+            "scored": count("the number of examples with a score for both artifacts"),
             "delta_low_micro": described(
                 json!({"type": ["integer", "null"], "minimum": -bound, "maximum": bound}),
                 "the lower bound of the paired 95 % interval of the difference, in millionths of the score",
             ),
-            "cost_per_call_micro": count("what a call of the artifact costs, in millionths of the currency"),
-            "baseline_cost_per_call_micro": count("what a call of the baseline costs"),
+            "cost_per_call_micro": count("the cost of a call of the artifact, in millionths of the currency"),
+            "baseline_cost_per_call_micro": count("the cost of a call of the baseline, in millionths of the currency"),
             "created_at": described(
                 json!({"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}),
-                "when it was made, as in 2026-02-19T02:00:00.000Z",
+                "the time of the evaluation, as in 2026-02-19T02:00:00.000Z",
             ),
         },
     })

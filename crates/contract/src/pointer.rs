@@ -234,13 +234,13 @@ pub enum PointerFault {
     Missing,
     #[error("there is nothing to roll back to")]
     NothingToUndo,
-    #[error("{0} is not on the way back from the present state")]
+    #[error("{0} is not a change that led to the current state")]
     NotOnTheWay(AuditId),
-    #[error("{0} is more than a hundred percent")]
+    #[error("{0} is not a percentage: write 0 to 100")]
     Percent(u8),
     #[error("a rollout seed has no | and at most {ROLLOUT_TEXT_BYTES_MAX} bytes")]
     Seed,
-    #[error("passing over the gate needs a reason")]
+    #[error("promoting without the checks needs a reason (--because)")]
     Unreasoned,
 }
 

@@ -101,19 +101,19 @@ pub enum UnmetCriterion {
     Split(Split),
     #[error("it is about {0}")]
     Artifact(CompiledId),
-    #[error("it was not compared with what is served now, {0}")]
+    #[error("it was not compared with the live artifact, {0}")]
     Baseline(CompiledId),
     #[error("{0} examples were scored, and {PROMOTE_EXAMPLES_MIN} are needed")]
     Examples(u64),
     #[error("it is older than {PROMOTE_AGE_DAYS_MAX} days")]
     Age,
-    #[error("it is dated {0}, which is still to come")]
+    #[error("it is dated {0}, which is in the future")]
     Future(Timestamp),
     #[error("the improvement is not statistically significant")]
     Better,
     #[error("it may be worse by more than the margin")]
     Worse,
-    #[error("a call costs more than {0} % of what one costs now")]
+    #[error("a call costs more than {0} % of the current cost")]
     Cost(u64),
 }
 

@@ -274,7 +274,7 @@ pub struct ReceiptId(String);
 
 /// The reason why a text is not the id of a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no receipt: rcpt_ and 32 digits of 0-9 and a-f")]
+#[error("{0:?} is not the id of a receipt: rcpt_ and 32 digits of 0-9 and a-f")]
 pub struct ReceiptIdFault(String);
 
 impl ReceiptId {

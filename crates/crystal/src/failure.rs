@@ -177,7 +177,7 @@ impl Failure {
                 codes::rate_limited(crystal, attempts).data(told).data(words)
             }
             Cause::Status { status: status @ (401 | 403), detail, .. } => {
-                let hint = format!("look at its key; it said: {status} {detail}");
+                let hint = format!("check its key; the provider answered: {status} {detail}");
                 codes::auth_failed(crystal).data(json!({ "hint": hint }))
             }
             Cause::Status { status: status @ 500.., detail, .. } => {

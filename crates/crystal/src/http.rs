@@ -37,7 +37,7 @@ use limiter::Limiter;
 pub enum EndpointFault {
     #[error("{0} cannot be the base of an address")]
     Address(Url),
-    #[error("the key has characters that no header can carry")]
+    #[error("the key has characters that cannot be sent in a header")]
     Key,
     #[error("no HTTP client can be made")]
     Client(#[source] reqwest::Error),

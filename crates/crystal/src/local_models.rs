@@ -35,7 +35,7 @@ pub async fn find_local_model(ollama: Option<&Url>, others: &[Url]) -> Option<Mo
 pub enum ModelListError {
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    #[error("it refuses the key, or wants one ({0})")]
+    #[error("it rejects the key, or needs one ({0})")]
     KeyRefused(u16),
     #[error("it answers, but not with a list of models ({0})")]
     Strange(String),
@@ -59,7 +59,7 @@ pub async fn models_of_provider(provider: Provider, access: &Access) -> Result<V
     fetch_models(base, path, &[keyed], access.key.as_ref()).await
 }
 
-/// Returns the models that an endpoint lists. Its key, if there is one, is sent only if the server wants one.
+/// Returns the models that an endpoint lists. Its key, if there is one, is sent only if the server needs one.
 pub async fn models_of_endpoint(
     endpoint: &NamedEndpoint,
     key: Option<&Secret<String>>,

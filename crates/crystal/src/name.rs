@@ -75,7 +75,7 @@ pub enum NameFault {
     ProviderUnknown(String, String),
     #[error("local needs its address, as in local/<model>@http://localhost:8000/v1: {0:?}")]
     UrlMissing(String),
-    #[error("{url:?} is no address of an endpoint: {rule}")]
+    #[error("{url:?} is not the address of an endpoint: {rule}")]
     Url { url: String, rule: String },
     #[error("replay needs the turn that its thread ends with")]
     Turn(#[source] IdFault),
@@ -99,9 +99,9 @@ pub fn endpoint_name_fault(name: &str) -> Option<String> {
         ));
     }
     near_built_in(name).map(|built_in| match built_in == name {
-        true => format!("{name} is built in and cannot be an endpoint of yours; choose another name"),
+        true => format!("{name} is built in and cannot be the name of your own endpoint; choose another name"),
         false => {
-            format!("{name:?} is too much like the built-in {built_in:?} to tell a typing error; choose another name")
+            format!("{name:?} is too similar to the built-in {built_in:?}; choose another name")
         }
     })
 }

@@ -242,7 +242,9 @@ impl TryFrom<Written> for Price {
             Written::Word(word) => match word.as_str() {
                 "free" => return Ok(Self::Free),
                 "unknown" => return Ok(Self::Unknown),
-                other => return Err(format!("{other:?} is no price: write \"free\", \"unknown\" or a table of rates")),
+                other => {
+                    return Err(format!("{other:?} is not a price: write \"free\", \"unknown\" or a table of rates"));
+                }
             },
             Written::Rates(rates) => rates,
         };

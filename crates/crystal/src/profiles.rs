@@ -242,7 +242,7 @@ fn check(rows: &[ProfileRow]) -> Result<(), ProfilesFault> {
     for (place, row) in rows.iter().enumerate() {
         let fault = |rule| Err(ProfilesFault::Row { crystal: row.crystal.clone(), rule });
         if row.crystal.is_empty() {
-            return fault("a row needs the crystal it speaks of");
+            return fault("a row needs its crystal: crystal = \"provider/model\"");
         }
         if rows[..place].iter().any(|before| before.crystal == row.crystal) {
             return fault("two rows speak of it");

@@ -162,7 +162,8 @@ impl Builder {
             },
             Event::Alias(anchor) => {
                 let known = self.anchors.get(&anchor).cloned();
-                let node = known.ok_or_else(|| Issue::new(line, "an alias may not stand inside what it names"))?;
+                let node =
+                    known.ok_or_else(|| Issue::new(line, "an alias cannot be inside the value that it names"))?;
                 let size = measure(&node);
                 if self.open.len() + size.depth > SCRIPT_DEPTH_MAX {
                     return Err(deep(line));
@@ -270,7 +271,10 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Res
         _ => match number(text) {
             None => Ok(NodeValue::Text(text.to_owned())),
             Some(Some(number)) => Ok(NodeValue::Number(number)),
-            Some(None) => Err(Issue::new(line, format!("{text} is no number that JSON keeps exact; quote it"))),
+            Some(None) => Err(Issue::new(
+                line,
+                format!("{text} is a number that JSON cannot keep exactly; write it as a quoted text"),
+            )),
         },
     }
 }

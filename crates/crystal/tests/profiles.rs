@@ -130,7 +130,7 @@ fn a_table_that_makes_no_sense_says_what_and_where() {
         ProfilesFault::Row { rule, .. } => rule,
         other @ (ProfilesFault::Unparsable { .. } | ProfilesFault::TooLarge { .. }) => panic!("{other}"),
     };
-    assert_eq!(rule("[[model]]\nwindow = 1\n"), "a row needs the crystal it speaks of");
+    assert_eq!(rule("[[model]]\nwindow = 1\n"), "a row needs its crystal: crystal = \"provider/model\"");
     assert_eq!(rule("[[model]]\ncrystal = 'x'\n[[model]]\ncrystal = 'x'\n"), "two rows speak of it");
     let two = "[[model]]\ncrystal = 'gemini/a'\ndefault = true\n[[model]]\ncrystal = 'gemini/b'\ndefault = true\n";
     assert_eq!(rule(two), "its provider has another default");

@@ -139,7 +139,7 @@ fn values_of_the_wrong_kind_are_refused() {
         &[
             "a.yaml:1: expected a text, found a number",
             "a.yaml:2: expected a whole number from 0 on, found a number",
-            "a.yaml:3: 200 is no HTTP status of a failure: those are 300 to 599",
+            "a.yaml:3: 200 is not the HTTP status of an error: write 300 to 599",
             "a.yaml:4: total_tokens is 3, but prompt and completion are 1",
             "a.yaml:5: `chunks` put together are not `content`; give one of the two",
             "a.yaml:7: no kind of error is called \"refusal\"; did you mean \"refused\"?",
@@ -161,8 +161,8 @@ fn yaml_that_could_be_read_in_two_ways_is_refused() {
         ("- {a: 1}\n---\n- {b: 2}\n", "second document"),
         ("- ? [a]\n  : b\n", "key must be a plain text"),
         ("- content: [a\n", ""),
-        ("- parts: .nan\n", "no number"),
-        ("- parts: 9007199254740993\n", "no number"),
+        ("- parts: .nan\n", "cannot keep exactly"),
+        ("- parts: 9007199254740993\n", "cannot keep exactly"),
     ] {
         let fault = Script::read("a.yaml", text).unwrap_err().to_string();
         assert!(fault.contains(rule), "{text:?}: {fault}");

@@ -149,7 +149,7 @@ impl Catalog {
         found.sort_by_key(SignatureId::version);
         let one_name = found.iter().all(|id| (id.namespace(), id.name()) == (found[0].namespace(), found[0].name()));
         found.pop().filter(|_| one_name).ok_or_else(|| {
-            let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+            let hint = "cantrip sig ls lists them; cantrip sig add FILE publishes one";
             let data = serde_json::json!({"reason": "signature_not_found", "hint": hint});
             codes::contract_unknown("signature", asked).data(data).into()
         })
@@ -161,7 +161,7 @@ impl Catalog {
         match self.loom.signature(id.clone()).await {
             Ok(row) => row.signature().map_err(|fault| altered_refusal(&fault)),
             Err(Error::NotFound { .. }) => {
-                let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+                let hint = "cantrip sig ls lists them; cantrip sig add FILE publishes one";
                 let filled = codes::contract_unknown("signature", id.to_string());
                 Err(filled.data(serde_json::json!({"reason": "signature_not_found", "hint": hint})).into())
             }
@@ -175,7 +175,7 @@ impl Catalog {
             Ok(row) => row.artifact().map_err(|fault| altered_refusal(&fault)),
             Err(Error::NotFound { .. }) => {
                 let filled = codes::contract_unknown("artifact", id.to_string());
-                Err(filled.data(serde_json::json!({"hint": "cantrip artifact ls shows what there is"})).into())
+                Err(filled.data(serde_json::json!({"hint": "cantrip artifact ls lists them"})).into())
             }
             Err(error) => Err(store_refusal(&error)),
         }

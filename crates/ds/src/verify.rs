@@ -170,7 +170,7 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
                     tallies.record_event(record.at, &event);
                 }
                 Ok(None) => break Records::Read { tallies, casts, ended },
-                Err(Error::NotFound { .. }) => break Records::Faulty(format!("run {run} is not there")),
+                Err(Error::NotFound { .. }) => break Records::Faulty(format!("run {run} does not exist")),
                 Err(Error::Damaged(damage)) => break Records::Faulty(damage.to_string()),
                 Err(Error::Pruned { .. }) => break Records::Pruned,
                 Err(error) => return Err(error),
@@ -237,7 +237,7 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
                         told.push(("artifact", format!("{id} was changed ({})", fault.field)));
                     }
                 }
-                Err(Error::NotFound { .. }) => told.push(("artifact", format!("{id} is not there"))),
+                Err(Error::NotFound { .. }) => told.push(("artifact", format!("{id} does not exist"))),
                 Err(error) => return Err(error),
             }
         }
@@ -255,7 +255,7 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
         if let Some(entity) = receipt.thread_id
             && let Err(Error::NotFound { .. }) = loom.check_entity(entity).await
         {
-            told.push(("thread", format!("entity {entity} is not there")));
+            told.push(("thread", format!("entity {entity} does not exist")));
         }
         told.extend(check_reservations(loom, receipt).await?.map(|detail| ("budget", detail)));
         Ok(())
@@ -295,7 +295,7 @@ async fn changed_decisions(loom: &impl Evidence, run: RunId) -> Result<Vec<Strin
 async fn check_trace(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Option<String>, Error> {
     let row = match loom.trace(name.to_owned()).await {
         Ok(row) => row,
-        Err(Error::NotFound { .. }) => return Ok(Some(format!("{name} is not there"))),
+        Err(Error::NotFound { .. }) => return Ok(Some(format!("{name} does not exist"))),
         Err(error) => return Err(error),
     };
     if row.trace_hash != hash {
@@ -340,10 +340,10 @@ async fn check_reservations(loom: &impl Evidence, receipt: &Receipt) -> Result<O
     let (mut reserved, mut captured, mut released, mut overage) = (0_u64, 0_u64, 0_u64, 0_u64);
     let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
     for id in &receipt.budget.reservation_ids {
-        let Ok(id) = id.parse::<ReservationId>() else { return Ok(Some(format!("{id} is no reservation"))) };
+        let Ok(id) = id.parse::<ReservationId>() else { return Ok(Some(format!("{id} is not a reservation"))) };
         let booked = match loom.reservation(id.clone()).await {
             Ok(booked) => booked,
-            Err(Error::NotFound { .. }) => return Ok(Some(format!("{id} is not there"))),
+            Err(Error::NotFound { .. }) => return Ok(Some(format!("{id} does not exist"))),
             Err(error) => return Err(error),
         };
         let amount = booked.row.terms().amount.micros();
@@ -370,5 +370,5 @@ async fn check_reservations(loom: &impl Evidence, receipt: &Receipt) -> Result<O
         ("overage", budget.overage, overage),
     ];
     let differs = pairs.into_iter().find(|(_, said, found)| said != found);
-    Ok(differs.map(|(name, said, found)| format!("{name} is {said}, and its reservations come to {found}")))
+    Ok(differs.map(|(name, said, found)| format!("{name} is {said}, but its reservations add up to {found}")))
 }

@@ -44,7 +44,7 @@ pub(super) struct Pipes {
 
 pub(super) fn start(server: &Server, flood: &Arc<FloodGuard>) -> io::Result<Pipes> {
     let ServerTransport::Program { program, arguments, folder, environment } = &server.transport else {
-        return Err(io::Error::other("it is no program"));
+        return Err(io::Error::other("the server is not a program"));
     };
     let mut command = Command::new(program);
     command.args(arguments).env_clear();

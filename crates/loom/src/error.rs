@@ -41,7 +41,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// An error of a journal or a loom.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("run {run} has moved on to epoch {now}; this owner holds {held}")]
+    #[error("run {run} has moved on to epoch {now}; this worker holds {held}")]
     LeaseLost { run: RunId, held: Epoch, now: Epoch },
     #[error("run {run} is held by {by} until {until}")]
     LeaseHeld { run: RunId, by: WorkerId, until: Timestamp },
@@ -49,19 +49,19 @@ pub enum Error {
     LeaseExpired { run: RunId, at: Timestamp },
     #[error("there is no {kind} {id}")]
     NotFound { kind: &'static str, id: String },
-    #[error("{matches} ids begin with {prefix:?}")]
+    #[error("{matches} ids begin with {prefix:?}; give more characters")]
     Ambiguous { prefix: String, matches: usize },
-    #[error("money is asked about or moved, and this store keeps no ledger")]
+    #[error("this store has no ledger, so it cannot read or move money; use SQLite or Postgres")]
     NoLedger,
-    #[error("signatures, receipts or pointers are asked about or written, and this store keeps none")]
+    #[error("this store has no signatures, receipts or pointers; use SQLite or Postgres")]
     NoContracts,
-    #[error("a retention is asked for, and this store keeps everything")]
+    #[error("this store cannot delete records; use SQLite or Postgres")]
     NoRetention,
     #[error("a step{} cannot be written: {fault}", run.map_or_else(String::new, |run| format!(" on run {run}")))]
     InvalidStep { run: Option<RunId>, fault: &'static str },
     #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
     Incoherent { run: RunId, kind: String, fault: &'static str },
-    #[error("a {kind} record has version {version}, which this program is too old for")]
+    #[error("a {kind} record has version {version}, which this version does not know; use a newer cantrip")]
     UnsupportedVersion { kind: String, version: u64 },
     #[error("{what} has {bytes} bytes or entries, the limit is {limit}")]
     TooLarge { what: &'static str, bytes: u64, limit: u64 },
@@ -73,11 +73,11 @@ pub enum Error {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot {doing} the store {at}")]
     Store { doing: &'static str, at: String, source: Cause },
-    #[error("the store {at} is full; what was acknowledged is safe: make room and go on")]
+    #[error("the store {at} is full; everything acknowledged is safe: free some space and retry")]
     Full { at: String, source: Cause },
-    #[error("the store {at} cannot be reached; what was acknowledged is safe: ask again when it can")]
+    #[error("the store {at} cannot be reached; everything acknowledged is safe: retry when it can be reached")]
     Unreachable { at: String, source: Cause },
-    #[error("the store {at} refuses to let this program in: check its address, name and password")]
+    #[error("the store {at} refuses the login: check its address, user and password")]
     AccessDenied { at: String, source: Cause },
     #[error(
         "the store {at} was made by a newer version of this program: its schema is {found}, and this one knows {known}"
@@ -85,15 +85,17 @@ pub enum Error {
     NewerStore { at: String, found: u64, known: u64 },
     #[error("{at} is not a store of this program: {why}")]
     NotAStore { at: String, why: String },
-    #[error("the records of run {run} up to {through} were pruned; what is left begins behind them")]
+    #[error(
+        "the records of run {run} up to {through} were deleted by retention; the remaining records come after them"
+    )]
     Pruned { run: RunId, through: Seq },
-    #[error("{} is written by another process", path.display())]
+    #[error("{} is being written by another process", path.display())]
     Locked { path: PathBuf },
     #[error("this loom was opened for reading")]
     ReadOnly,
     #[error("the writer of this loom has stopped")]
     Stopped,
-    #[error("line {line} of the import cannot be taken over: {fault}")]
+    #[error("line {line} of the import cannot be imported: {fault}")]
     Import { line: u64, fault: String },
     #[error("{what} cannot be read")]
     Misread { what: String, source: serde_json::Error },

@@ -39,7 +39,7 @@ impl From<AnyCode> for ReplyMark {
 fn reply_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReplyType, D::Error> {
     let text = String::deserialize(deserializer)?;
     let found = ReplyType::ALL.iter().find(|kind| kind.as_str() == text);
-    found.copied().ok_or_else(|| serde::de::Error::custom(format!("{text:?} is none of S, I, D, E")))
+    found.copied().ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not S, I, D or E")))
 }
 
 /// An error as it is recorded: a mark for code to branch on, and a message for people.

@@ -85,7 +85,7 @@ pub enum StartError {
     NoWorker,
     #[error("the worker cannot be started: {0}")]
     Start(#[source] io::Error),
-    #[error("what was started is no worker of this version")]
+    #[error("the started process is not a worker of this version")]
     Foreign,
     #[error("this process does not count its memory")]
     NotCounted,

@@ -1,7 +1,7 @@
-# The bash of an entity, before its first command. Commands come on the standard input, each ended by a NUL; what they
-# print goes to the standard output; how they ended, and where they left the shell, to the standard error.
+# Runs in the bash of an entity before its first command. Commands come on standard input, each ended by a NUL. Their
+# output goes to standard output; their exit status and the state of the shell go to standard error.
 #
-# The mark that ends an output is read only after the command is over, so no command can print it. `break` and
+# The mark that ends an output is read only after the command has ended, so no command can print it. `break` and
 # `continue` in a command reach these loops, which is why there are two of them and why a command is reported at the
 # beginning of the next round.
 exec 7<&0 8>&2 9>&1

@@ -140,7 +140,7 @@ impl RunningCage {
 /// process lives, and a read-only home is common where each process has its own container.
 fn recorded(root: &Path, before: &Before) -> Option<Arc<OpenCage>> {
     OpenCage::record(root, before).unwrap_or_else(|error| {
-        tracing::warn!(root = %root.display(), %error, "a cage could not be recorded; nobody searches after it if this process is killed");
+        tracing::warn!(root = %root.display(), %error, "a cage is not recorded; its files are not checked after a kill");
         None
     })
 }

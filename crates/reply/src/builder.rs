@@ -273,7 +273,7 @@ impl Draft {
             Ok(Value::Object(entries)) => entries.into_iter().for_each(|(key, value)| self.put(&key, value)),
             Ok(Value::Null) => {}
             Ok(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                self.misused("its data is no object".to_owned());
+                self.misused("its data is not an object".to_owned());
             }
             Err(fault) => self.not_json(fault),
         }

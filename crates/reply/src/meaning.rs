@@ -8,10 +8,10 @@ impl Layer {
     /// The part of the system that decided.
     pub const fn decider(self) -> &'static str {
         match self {
-            Self::Wa => "the circle reading the request against its world",
-            Self::En => "wards, policy, approval, spend",
-            Self::Ct => "the life cycle of contracts",
-            Self::Mcp => "infrastructure",
+            Self::Wa => "the circle: does the request make sense here?",
+            Self::En => "limits and rules: wards, policy, approvals, spending",
+            Self::Ct => "the life cycle of runs, signatures, artifacts, pointers",
+            Self::Mcp => "infrastructure: transports, sandboxes, providers, stores",
         }
     }
 }
@@ -21,15 +21,15 @@ impl Area {
     pub const fn domain(self) -> &'static str {
         match self {
             Self::Sys => "the process as a whole",
-            Self::Res => "names and ids to things",
-            Self::Vis => "what a circle can see at all",
+            Self::Res => "finding things by name or id",
+            Self::Vis => "which gates a circle has",
             Self::Io => "network and devices",
             Self::Read => "reading files, looms, records",
             Self::Write => "changing files",
             Self::Exec => "running code, gates, casts, jobs",
             Self::Db => "the store",
-            Self::Parse => "text to structure",
-            Self::Val => "structure against schema, contract or limit",
+            Self::Parse => "parsing text",
+            Self::Val => "checking values against a schema or a limit",
             Self::Gate => "preconditions and life cycle",
             Self::Log => "loom, journal, receipts, ledger",
             Self::Cfg => "spells, environment, keys, prices",
@@ -43,7 +43,7 @@ impl ReplyType {
         match self {
             Self::Success => "it was done as asked",
             Self::Invalid => "the request cannot be carried out as stated",
-            Self::Denied => "a ward, a policy, a budget or a person refused a sound request",
+            Self::Denied => "a ward, a policy, a budget or a person refused a valid request",
             Self::Failure => "the system, a sandbox, a provider or a store failed",
         }
     }
@@ -51,10 +51,10 @@ impl ReplyType {
     /// The next step of the caller.
     pub const fn action(self) -> &'static str {
         match self {
-            Self::Success => "go on",
+            Self::Success => "continue",
             Self::Invalid => "correct it and retry",
-            Self::Denied => "ask for scope",
-            Self::Failure => "stop, report the trace id",
+            Self::Denied => "ask for permission or a higher limit; a retry alone changes nothing",
+            Self::Failure => "stop, and report the trace id",
         }
     }
 }
@@ -64,9 +64,9 @@ impl Advice {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::FixAndRetry => "correct the request first",
-            Self::AskScope => "trying again changes nothing; someone must allow more",
+            Self::AskScope => "a retry changes nothing; a person must permit more",
             Self::Stop => "report it",
-            Self::Wait => "temporary; not at once",
+            Self::Wait => "temporary: wait, then retry",
         }
     }
 }

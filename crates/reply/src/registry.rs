@@ -158,290 +158,290 @@ macro_rules! registry {
 registry! {
     "WA-RES-I-001" Invalid GATE_UNKNOWN gate_unknown(gate) FixAndRetry
         "gate not available: {gate} is not in this circle"
-        "a gate was called that this circle never had; data `nearest` has the closest name";
+        "the gate does not exist in this circle; data `nearest` has the closest name";
     "WA-RES-I-002" Invalid NOT_FOUND not_found(kind, id) FixAndRetry
         "{kind} {id} not found"
-        "no turn, entity, loom, run, receipt, report, approval, reservation, crystal, route, method or command has this name (a thread goes by its turn or entity); or a short id fits several, then data `matches` is above 1";
+        "no turn, entity, loom, run, receipt, report, approval, reservation, crystal, route, method or command has this id or name (a thread is named by its turn or entity); or a shortened id matches several, then data `matches` is above 1";
     "WA-RES-I-003" Invalid TARGET_UNUSABLE target_unusable(target, rule) FixAndRetry
         "{target} cannot be used here: {rule}"
-        "a malformed path, a folder where a file is needed, bytes that are no text, a range past the end, no parent folder; a URL that is not http(s) or whose host does not resolve; a gate called as a tool in a code medium";
+        "a malformed path, a folder where a file is needed, a file that is not text, a range past the end, a missing parent folder; a URL that is not http(s) or whose host does not resolve; a gate called as a tool in a code medium";
     "WA-READ-S-001" Success READ read(what) -
         "read {what}"
-        "anything was read: the gates read, list, search, loom and fetch, each `ls` and `show`, an export, a diff, a preview";
+        "something was read: by the gates read, list, search, loom or fetch, by an `ls` or `show`, by an export, a diff or a preview";
     "WA-READ-I-001" Invalid FILE_MISSING file_missing(path) FixAndRetry
         "{path} does not exist"
-        "the file is not there; said only once reading it was found to be allowed";
+        "the file does not exist; this is answered only if reading it is allowed";
     "WA-READ-I-002" Invalid CURSOR_STALE cursor_stale(cursor, oldest) FixAndRetry
         "cursor {cursor} is older than {oldest}, the oldest kept"
-        "a cursor of a page or of events points to what is no longer kept";
+        "the cursor of a page or a feed points to entries that are no longer kept";
     "WA-READ-I-003" Invalid CURSOR_INVALID cursor_invalid(cursor, rule) FixAndRetry
-        "cursor {cursor} is none of this run: {rule}"
-        "a cursor is not a number or lies ahead of the newest, or two were given that differ";
+        "cursor {cursor} is not valid for this run: {rule}"
+        "the cursor is not a number, is ahead of the newest entry, or two different cursors were given";
     "WA-WRITE-I-001" Invalid EDIT_MISMATCH edit_mismatch(count, path, wanted) FixAndRetry
         "the text to replace occurs {count} times in {path}, wanted {wanted}"
-        "the gate edit did not find its text as often as it was told to";
+        "the gate edit found its text another number of times than it was told to replace";
     "WA-IO-E-001" Failure IO_FAILED io_failed(operation, path, cause) Stop
         "{operation} on {path} failed: {cause}"
-        "the operating system failed under a file gate";
+        "an operation of the operating system on a file failed";
     "WA-PARSE-I-001" Invalid UNPARSABLE unparsable(subject, position, detail) FixAndRetry
         "{subject} cannot be parsed at {position}: {detail}"
-        "gate arguments, a body over HTTP or JSON-RPC, a spell, a script, an imported line or a pattern is not well-formed";
+        "gate arguments, an HTTP or JSON-RPC body, a spell, a script, an imported line or a search pattern is not well-formed";
     "WA-PARSE-I-002" Invalid CODE_SYNTAX code_syntax(medium, line, detail) FixAndRetry
         "{medium} syntax error at line {line}: {detail}"
-        "the code an entity wrote does not compile";
+        "the program that the entity wrote does not compile";
     "WA-VAL-I-001" Invalid SCHEMA schema(subject, path, rule) FixAndRetry
         "{subject} does not fit its schema at {path}: {rule}"
-        "gate arguments, a body or query parameters break their schema; `path` is a JSON Pointer";
+        "gate arguments, a body or query parameters do not match their schema; `path` is a JSON Pointer";
     "WA-VAL-I-002" Invalid DONE_MALFORMED done_malformed(rule) FixAndRetry
         "done was not accepted: {rule}"
-        "done came without an answer, with several, or with one against `answer_schema` (data `violations`), or the verifier failed, then `rule` is its output; nothing ends by it";
+        "done was called without an answer, more than once, or with an answer that does not match `answer_schema` (data `violations`), or the verifier failed, then `rule` is its output; the cast goes on";
     "WA-VAL-I-003" Invalid LIMIT limit(what, actual, limit) FixAndRetry
         "{what} is {actual}, the limit is {limit}"
-        "a batch of more than 50, a body too large, too deep or too long; a dataset too small, then the limit is the least";
+        "a batch of more than 50, or a body that is too large, too deep or too long; for a dataset that is too small, the limit is the minimum";
     "WA-EXEC-S-001" Success GATE_OK gate_ok(gate) -
         "{gate} done"
-        "code ran to its end, done or echo, a person answered `ask_human`, a shell command ended with whatever status, an external gate answered";
+        "a program ran to its end, done or echo was called, a person answered `ask_human`, a shell command ended with any exit status, an external gate answered";
     "WA-EXEC-I-001" Invalid CODE_THREW code_threw(error, line) FixAndRetry
         "{error} at line {line}"
-        "the code of an entity threw and did not catch it";
+        "the program of an entity threw an error and did not catch it";
     "WA-EXEC-I-002" Invalid GATE_REPORTED gate_reported(gate, detail) FixAndRetry
         "{gate} reported: {detail}"
-        "a gate from outside says that the request was wrong: an MCP tool with `isError`, a command that answers an error object, an HTTP 4xx; a gate with `on_error = \"error\"` answers MCP-EXEC-E-001 instead";
+        "an external gate reports that the request was wrong: an MCP tool with `isError`, a command that answers with an error object, an HTTP 4xx; with `on_error = \"error\"` the gate answers MCP-EXEC-E-001 instead";
     "WA-LOG-S-001" Success VERIFIED verified(what, count) -
         "{what} verified, {count} records"
         "a replay of a thread or policy was identical; a loom, receipts or spend were verified";
     "WA-LOG-I-001" Invalid APPEND_ONLY append_only(operation) Stop
         "loom is append-only: {operation} refused"
-        "someone asked to delete or change a record";
+        "a request to delete or change a record";
     "WA-LOG-I-002" Invalid NOT_RESTORABLE not_restorable(medium, turn) FixAndRetry
         "the {medium} environment at turn {turn} is not restorable; ask for environment: fresh"
-        "a fork of a shell or browser asked for its environment";
+        "a fork of a shell or browser needs its environment, which cannot be restored";
     "WA-LOG-E-001" Failure REPLAY_DIVERGED replay_diverged(turn, call) Stop
         "replay differs at turn {turn}, call {call}"
-        "`loom replay` met something else than was recorded; data has its `kind` and both sides";
+        "`loom replay` found a difference from the record; data has its `kind` and both sides";
     "WA-CFG-I-001" Invalid CONFIG_INVALID config_invalid(file, key, rule) FixAndRetry
         "{file}: {key}: {rule}"
-        "a spell, a signature, the environment or the command line says what cannot be, a feature is not in this build, or an address beyond loopback is to be bound without a token";
+        "a spell, a signature, the environment or the command line has an invalid or unknown setting, a feature is not in this build, or an address beyond loopback is to be bound without a token";
     "WA-CFG-I-002" Invalid CREDENTIALS_MISSING credentials_missing(provider, variable) FixAndRetry
         "no key for {provider}: set {variable}"
-        "a provider's key is not set; found before any request is sent";
+        "a provider's key is not set; this is checked before any request is sent";
 
     "EN-SYS-E-001" Failure POLICY_FAILED policy_failed(subject) Stop
         "the decision on {subject} could not be made"
         "a ward or the policy evaluator itself failed; nothing is executed";
     "EN-VIS-D-001" Denied GATE_REMOVED gate_removed(gate, ward) AskScope
         "gate not available: {gate} is removed by ward {ward}"
-        "`remove_gate` took it away, or `max_depth` is 0 and it is a `call_agent` gate";
+        "`remove_gate` removed it, or `max_depth` is 0 and it is a `call_agent` gate";
     "EN-READ-D-001" Denied READ_REFUSED read_refused(target, gate, rule) AskScope
         "{target} is outside what {gate} may read: {rule}"
-        "by rule `root` or `restrict`, or `not_own` for the gate loom";
+        "the rule is `root` or `restrict`, or for the gate loom `not_own`";
     "EN-WRITE-S-001" Success WRITTEN written(bytes, path) -
         "wrote {bytes} bytes to {path}"
         "the gates write and edit changed a file";
     "EN-WRITE-D-001" Denied WRITE_REFUSED write_refused(path, gate, rule) AskScope
         "{path} is outside what {gate} may write: {rule}"
-        "by rule `root`, `restrict` or `read_only`";
+        "the rule is `root`, `restrict` or `read_only`";
     "EN-WRITE-D-002" Denied WRITE_PROTECTED write_protected(path, gate, danger) AskScope
         "{path} may be written by {gate} only if a person allows it: {danger}"
-        "a file that decides about later casts was to be written, and nobody could be asked, or a link led to it";
+        "the file affects later casts (a spell, `cantrip.toml`, `AGENTS.md`), and no person can be asked, or the path is a link to such a file";
     "EN-IO-D-001" Denied ADDRESS_REFUSED address_refused(host, reason) AskScope
         "{host} may not be reached: {reason}"
-        "fetch, an HTTP gate or the browser; by reason `private_address` (loopback and link-local too), `metadata_endpoint`, `host_not_allowed`, `method_not_allowed`, `dns_pin_mismatch`, `redirect_limit_exceeded`, `redirect_missing_location` or `redirect_invalid_location`";
+        "fetch, an HTTP gate or the browser; the reason is `private_address` (loopback and link-local too), `metadata_endpoint`, `host_not_allowed`, `method_not_allowed`, `dns_pin_mismatch`, `redirect_limit_exceeded`, `redirect_missing_location` or `redirect_invalid_location`";
     "EN-CFG-D-001" Denied PRICE_UNKNOWN price_unknown(model, limit) AskScope
         "{model} has no price, so {limit} cannot be kept"
-        "a predict or a child met a model without a price under a limit of money, at run time";
+        "under a limit on money, a predict or a child would use a model without a known price";
     "EN-CFG-D-002" Denied ADDRESS_UNCONFIRMED address_unconfirmed(address, provider, command) AskScope
         "{address} is not the address of {provider} and gets no key before you confirm it once: {command}"
-        "a spell names another address for a provider, and the person has not confirmed it";
+        "a spell sets another address for a provider, and you have not confirmed it yet";
     "EN-GATE-D-001" Denied CALLS_SPENT calls_spent(limit, span) Wait
         "the {limit} calls of this {span} are used up"
-        "`max_gate_calls` of an utterance, or the sub-calls of an `rlm_lite.v1` predict";
+        "`max_gate_calls` of an utterance is reached, or the number of sub-calls of an `rlm_lite.v1` predict";
     "EN-GATE-D-002" Denied CANNOT_GRANT cannot_grant(gate) AskScope
         "cannot grant gate {gate}: the parent does not hold it"
-        "a child was to get more than its parent has";
+        "a child was to get a gate that its parent does not have";
     "EN-GATE-D-003" Denied APPROVAL_REFUSED approval_refused(actor, subject, reason) AskScope
         "{actor} refused {subject}: {reason}"
-        "a person said no: under `require_approval`, ward `trifecta`, mode `interactive`, or above the threshold";
+        "a person refused: under `require_approval`, ward `trifecta`, mode `interactive`, or above the threshold";
     "EN-GATE-D-004" Denied NO_DECISION no_decision(subject, seconds) AskScope
         "nobody decided on {subject} within {seconds} s"
-        "an approval or a question to a person expired";
+        "an approval, or a question to a person, expired without a decision";
     "EN-GATE-D-005" Denied TRIFECTA trifecta(gate, remedy) AskScope
         "{gate} would join private data, untrusted content and a way out; {remedy}"
-        "the call completes the three under ward `trifecta` and nobody can be asked; data `touched` has what was met before, `toml` the line that labels the gate";
+        "the call would combine all three labels under ward `trifecta`, and no person can be asked; data `touched` has the labels so far, `toml` the line that labels the gate";
     "EN-GATE-D-006" Denied NOT_AUTHORIZED not_authorized(subject, reason) AskScope
         "no authorization covers {subject}: {reason}"
-        "there is none, or it is of another owner or scope, of mode `deny`, the policy says deny, or the gate, provider, model or currency is not allowed";
+        "there is no authorization, or it belongs to another owner or scope, its mode is `deny`, the policy denies the call, or the gate, provider, model or currency is not allowed";
     "EN-GATE-D-007" Denied BUDGET_SPENT budget_spent(needed, remaining, authorization) AskScope
         "{needed} is more than the {remaining} left of {authorization}"
-        "the total of the authorization or the cap of the tree's root would be passed";
+        "the total of the authorization, or the budget of the root cast, would be exceeded";
     "EN-GATE-D-008" Denied PER_CALL per_call(needed, limit) AskScope
         "{needed} is more than {limit} for one call"
-        "the cap for a single call would be passed";
+        "the limit for a single call would be exceeded";
     "EN-GATE-D-009" Denied PER_DAY per_day(needed, limit) Wait
         "{needed} would pass {limit} for the day"
-        "the cap for a day would be passed; data `resets_at` says when the next one starts";
+        "the limit for a day would be exceeded; data `resets_at` says when the next day starts";
     "EN-GATE-D-010" Denied EXPIRED expired(authorization, at) AskScope
         "authorization {authorization} expired at {at}"
-        "money was to be reserved after the end of its authorization";
+        "a reservation after the authorization expired";
     "EN-GATE-D-011" Denied REVOKED revoked(authorization, at) AskScope
         "authorization {authorization} was revoked at {at}"
-        "money was to be reserved after its authorization was taken back";
+        "a reservation after the authorization was revoked";
     "EN-GATE-D-012" Denied RECONCILE_FIRST reconcile_first(reservation) Stop
         "{reservation} of an earlier attempt is not reconciled"
-        "the same call came again while the money of the first is `reconcile_required`";
+        "the same call again, while the reservation of the first is `reconcile_required`";
     "EN-EXEC-D-001" Denied WARD_REACHED ward_reached(ward, limit) AskScope
         "ward {ward} ended the cast at {limit}"
-        "`max_turns`, `timeout`, `max_tokens` or `max_cost`; also what a gate or code answers that it interrupts, and a predict that came to no answer (`no_answer`)";
+        "`max_turns`, `timeout`, `max_tokens` or `max_cost` was reached; also the reply of a gate or program that was interrupted by it, and of a predict without an answer (`no_answer`)";
     "EN-EXEC-D-002" Denied LOOP_DETECTED loop_detected(pattern, count) Stop
         "the same {pattern} came {count} times"
-        "ward `loop_detected` saw the same again and again, or two taking turns";
+        "ward `loop_detected` found the same turn several times in a row, or two turns that alternate";
     "EN-EXEC-D-003" Denied ENDED_FROM_OUTSIDE ended_from_outside(actor, reason) Stop
         "ended by {actor}: {reason}"
-        "by reason `cancelled` or `parent_terminated`";
+        "the reason is `cancelled` or `parent_terminated`";
     "EN-EXEC-D-004" Denied ANSWER_CUT answer_cut(crystal, limit) FixAndRetry
         "{crystal} was cut off at the limit of its output (asked for at most {limit} tokens) before it said anything; raise `max_tokens` of the call, or lower its `effort` or `thinking_tokens`"
-        "a model that thinks spent its whole answer on thinking: neither text nor a call came; the cast ends truncated";
+        "a thinking model used its whole output limit for thinking, without text and without a call; the cast ends truncated";
     "EN-LOG-E-001" Failure LEDGER_BROKEN ledger_broken(authorization, detail) Stop
         "the ledger of {authorization} does not add up: {detail}"
-        "found when settling or by `spend verify`; data has both numbers";
+        "found while settling or by `spend verify`; data has both numbers";
 
     "CT-GATE-S-001" Success TERMINATED terminated(entity) -
         "{entity} finished"
-        "a cast ended by done or by text; data `answer`";
+        "a cast ended with done or with text; data `answer`";
     "CT-GATE-S-002" Success CREATED created(kind, id) -
         "{kind} {id} created"
-        "a run, entity, fork, authorization, signature, artifact, pointer, dataset, job or import came to be; data `state` and `replayed`";
+        "a run, entity, fork, authorization, signature, artifact, pointer, dataset, job or import was created; data `state` and `replayed`";
     "CT-GATE-S-003" Success CHANGED changed(kind, id, state) -
         "{kind} {id} is now {state}"
-        "cancelled, approved or refused, revoked, reconciled, rewarded, disposed, or a pointer was set, put on canary, promoted or rolled back";
+        "something was cancelled, approved, refused, revoked, reconciled, rewarded or disposed, or a pointer was set, given a canary, promoted or rolled back";
     "CT-GATE-I-001" Invalid CONTRACT_INVALID contract_invalid(fault) FixAndRetry
         "{fault}"
-        "a cantrip lacks its crystal, circle, done gate, truncation ward, one medium or intent, doubles a gate, has an unusable schema or an unknown ward, or a crystal without a price under `max_cost`; the message has the first fault, data has all";
+        "a cantrip has no crystal, circle, done gate, truncation ward, medium or intent, or has a gate twice, an unusable schema, an unknown ward, or under `max_cost` a crystal without a price; the message has the first fault, data has all";
     "CT-GATE-I-002" Invalid IMMUTABLE immutable(kind) FixAndRetry
         "{kind} is immutable"
-        "the call was to change, or an artifact, a signature's version, an import id or an idempotency key came again with other content";
+        "the call would change, or an artifact, a version of a signature, an import id or an idempotency key was used again with other content";
     "CT-GATE-I-003" Invalid WRONG_STATE wrong_state(kind, id, state, operation, wanted) FixAndRetry
         "{kind} {id} is {state}; {operation} needs {wanted}"
-        "a run that ended, a reservation that is settled, an entity that is disposed, an open turn to fork, an expired trace, a pointer with nothing to roll back to";
+        "for example a run that has ended, a settled reservation, a disposed entity, an open turn to fork, an expired trace, a pointer without an earlier state";
     "CT-GATE-I-004" Invalid BUSY busy(kind, id, holder) Wait
         "{kind} {id} is held by {holder}"
-        "a second send during a cast, the lease of a live owner, the same idempotency key in flight";
+        "a second send during a cast, a lease that another live process holds, an idempotency key whose first request is still running";
     "CT-GATE-I-005" Invalid VERSION_CONFLICT version_conflict(kind, id, actual, expected) FixAndRetry
         "{kind} {id} is at version {actual}, not {expected}"
-        "a pointer was to change that someone else changed first";
+        "someone else changed the pointer first";
     "CT-GATE-I-006" Invalid PROMOTE_GATE promote_gate(artifact, failed) FixAndRetry
         "{artifact} does not pass the promote gate: {failed}"
-        "an artifact was to be promoted too early; data `failed` has every condition not met";
+        "the conditions for a promotion are not met; data `failed` lists them";
     "CT-GATE-E-001" Failure LEASE_LOST lease_lost(run, actual, held) Stop
         "run {run} belongs to epoch {actual}, this worker holds {held}"
-        "an append came from a worker that lost its lease; it drops the run";
+        "a worker that lost its lease tried to write; it stops working on the run";
     "CT-RES-I-001" Invalid CONTRACT_UNKNOWN contract_unknown(kind, id) FixAndRetry
         "{kind} {id} is not registered"
-        "no such signature or artifact, or the signature has no pointer";
+        "there is no such signature or artifact, or the signature has no pointer";
     "CT-VAL-I-001" Invalid INPUT_SCHEMA input_schema(signature, path, rule) FixAndRetry
         "input of {signature} does not fit at {path}: {rule}"
-        "the input of a predict breaks its signature's schema";
+        "the input of a predict does not match the schema of its signature";
     "CT-VAL-I-002" Invalid ARTIFACT_INCOMPATIBLE artifact_incompatible(artifact, signature, fault) FixAndRetry
         "{artifact} does not fit {signature}: {fault}"
-        "a hash of schema, prompt or program is missing or unequal (data `key` and both values), or the strategy is not supported";
+        "a hash of the schema, prompt or program is missing or different (data `key` and both values), or the strategy is not supported";
     "CT-VAL-E-001" Failure OUTPUT_SCHEMA output_schema(signature, path, attempts) Stop
         "output of {signature} does not fit at {path} after {attempts} attempts"
-        "the model never met the schema";
+        "no output of the model matched the schema";
     "CT-EXEC-S-001" Success PREDICTED predicted(signature) -
         "{signature} answered"
-        "a predict; data `output`, `receipt_id`, `thread_id`, `replayed`";
+        "a predict succeeded; data `output`, `receipt_id`, `thread_id`, `replayed`";
     "CT-EXEC-E-001" Failure JOB_FAILED job_failed(job, cause) Stop
         "{job} failed: {cause}"
-        "a compile, an eval, an export or a conformance run";
+        "a doctor check, a compile, an eval, an export or a conformance run failed";
 
     "MCP-SYS-S-001" Success OK ok(what) -
         "{what} ok"
-        "health, doctor, codes, a migration, conformance";
+        "health, doctor, codes, a migration or conformance succeeded";
     "MCP-SYS-E-001" Failure CRASH crash() Stop
         "unexpected failure"
-        "a panic or a fault nobody handled; only the log has the detail";
+        "a panic or an unhandled error, which is a bug; only the log has the detail";
     "MCP-SYS-E-002" Failure NOT_SERIALISABLE not_serialisable(tool) Stop
         "the reply of {tool} is not JSON"
-        "data held a NaN or a key that is no string; data `of` is the code the reply would have had";
+        "the data has a NaN or a key that is not a string; data `of` is the code the reply would have had";
     "MCP-SYS-E-003" Failure TOO_LARGE too_large(tool, bytes, limit) Stop
         "the reply of {tool} has {bytes} bytes, the limit is {limit}"
         "the effect, if any, took place; data `of` is the code the reply would have had";
     "MCP-SYS-E-004" Failure CODE_MISUSED code_misused(tool, code, fault) Stop
         "{tool} used {code}: {fault}"
-        "a code known only at run time is not registered, of another type or not filled, or data has a key that none may have";
+        "a code that is chosen at run time is not registered, has another type or lacks a field, or the data has a reserved key";
     "MCP-SYS-E-005" Failure TIMED_OUT timed_out(name, limit_ms) Wait
         "{name} did not finish within {limit_ms} ms"
-        "the cap of a gate, of a call to a provider or of a request; the ward `timeout` is EN-EXEC-D-001";
+        "the time limit of a gate, a provider call or a request was reached; the ward `timeout` is EN-EXEC-D-001";
     "MCP-SYS-E-006" Failure OVERLOADED overloaded(cause) Wait
         "not accepting work: {cause}"
         "the queue is full, or the process is shutting down";
     "MCP-SYS-E-007" Failure NO_PROGRESS no_progress(run, times) Stop
         "{run} was taken up {times} times, and each time its process ended before it got any further"
-        "something that the run does ends the process that works on it; it waits for a person, and no server takes it up by itself";
+        "something in the run crashes the process that works on it; it waits for a person, and no server resumes it by itself";
     "MCP-GATE-I-001" Invalid UNAUTHENTICATED unauthenticated() FixAndRetry
         "a valid bearer token is needed"
-        "a request over HTTP from beyond loopback came without one";
+        "an HTTP request from beyond loopback has no valid token";
     "MCP-IO-E-001" Failure UNREACHABLE unreachable(peer, cause) Wait
         "{peer} cannot be reached: {cause}"
-        "the network, or a 5xx after retries: fetch, an external gate, an MCP server, a provider, the store of traces";
+        "a network error, or a 5xx after retries: fetch, an external gate, an MCP server, a provider, the store of traces";
     "MCP-IO-E-002" Failure RATE_LIMITED rate_limited(model, attempts) Wait
         "{model} is rate limited after {attempts} attempts"
-        "still 429 after retries; data `retry_after_ms`";
+        "the provider still answers 429 after retries; data `retry_after_ms`";
     "MCP-IO-E-003" Failure AUTH_FAILED auth_failed(peer) Stop
         "{peer} rejected the credentials"
-        "a 401 or 403 from a provider or another peer";
+        "a provider or another server answered 401 or 403";
     "MCP-IO-E-004" Failure CRYSTAL_REJECTED crystal_rejected(model, detail) Stop
         "{model} rejected the request: {detail}"
-        "a 400 or 404, a script that is exhausted, a replayed thread without an answer left, a list with a tool result that has no tool call";
+        "the provider answered 400 or 404, a script has no response left, a replayed thread has no answer left, or a message list has a tool result without its tool call";
     "MCP-IO-E-005" Failure STREAM_BROKEN stream_broken(model, cause) Wait
         "the answer of {model} broke off: {cause}"
-        "its end never came, or it could not be read, after retries";
+        "the stream ended without its end mark, or could not be read, after retries";
     "MCP-VAL-E-001" Failure CONTEXT_TOO_LONG context_too_long(tokens, window) Stop
         "{tokens} tokens do not fit the window of {window}"
-        "folding was tried and did not help";
+        "the message list does not fit even after folding";
     "MCP-VAL-E-002" Failure CRYSTAL_EMPTY crystal_empty() Stop
         "crystal returned neither content nor tool_calls"
-        "the crystal's contract asks for one of them";
+        "a model must answer with text or with a call";
     "MCP-VAL-E-003" Failure DUPLICATE_CALL duplicate_call(tool_call_id) Stop
         "duplicate tool call ID {tool_call_id}"
-        "the crystal's contract asks for ids that differ";
+        "the calls of one answer must have different ids";
     "MCP-VAL-E-004" Failure CALL_MISSING call_missing(attempts) Stop
         "no gate call came after {attempts} prompts"
-        "`tool_choice` is `required`, and the crystal only talked";
+        "`tool_choice` is `required`, and the model answered with text only";
     "MCP-EXEC-I-001" Invalid MEMORY_LIMIT memory_limit(limit, kind) FixAndRetry
         "the code used more than {limit} bytes of {kind}"
-        "heap or stack of a sandbox";
+        "the heap or the stack of a sandbox is full";
     "MCP-EXEC-I-002" Invalid TIME_LIMIT time_limit(limit_ms, kind) FixAndRetry
         "the code ran longer than {limit_ms} ms of {kind} time"
-        "CPU or wall time of one evaluation";
+        "one program reached its CPU or wall time";
     "MCP-EXEC-I-003" Invalid OUTPUT_LIMIT output_limit(limit) FixAndRetry
         "output passed {limit} bytes and the code was stopped"
-        "the hard cap was met; output that is only cut for display is a success";
+        "the program printed more than its hard limit; output that is only shortened for display is a success";
     "MCP-EXEC-E-001" Failure GATE_FAILED gate_failed(gate, detail) Stop
         "gate {gate} failed: {detail}"
-        "it failed in a way it did not declare: its command died, its endpoint gave a 5xx, its result breaks its own schema";
+        "the gate failed unexpectedly: its command was killed, its endpoint answered 5xx, its result does not match its own schema";
     "MCP-EXEC-E-002" Failure SANDBOX_LOST sandbox_lost(medium) Wait
         "the {medium} sandbox stopped; it is rebuilt from the loom"
         "the sandbox crashed";
     "MCP-EXEC-E-003" Failure SANDBOX_UNAVAILABLE sandbox_unavailable(medium, cause) Stop
         "medium {medium} cannot start: {cause}"
-        "there is no bubblewrap, no Chromium or no Python worker";
+        "bubblewrap, Chromium or the Python worker is not available";
     "MCP-EXEC-E-004" Failure CHILD_FAILED child_failed(entity, reason) Stop
         "child {entity} failed: {reason}"
-        "a child ended in any way but terminated; data `child` has its type and code";
+        "a child did not finish; data `child` has the type and code of its end";
     "MCP-EXEC-E-005" Failure OUTCOME_UNKNOWN outcome_unknown(gate) Stop
         "outcome unknown: {gate} was started before a crash"
-        "a resumed run met a gate that is not idempotent; its money is `reconcile_required`";
+        "the call was running during a crash, and its gate is not idempotent; its reservation is `reconcile_required`";
     "MCP-EXEC-E-006" Failure CRYSTAL_REFUSED crystal_refused(model, reason) Stop
         "{model} refused to answer: {reason}"
-        "the model refused, or a content filter did";
+        "the model or its content filter refused";
     "MCP-DB-E-001" Failure STORE_UNAVAILABLE store_unavailable(cause) Wait
         "the store cannot be reached: {cause}"
-        "it is locked, or the connection was lost";
+        "the store is locked, or the connection was lost";
     "MCP-DB-E-002" Failure STORE_FAILED store_failed(cause) Stop
         "the store failed: {cause}"
         "the disk is full, the file is corrupt, or its schema is newer than this binary";
     "MCP-LOG-E-001" Failure RECORD_ALTERED record_altered(what, id, field) Stop
         "{what} {id}: {field} does not match"
-        "the hash chain, a receipt, a trace read back or a replayed policy is not what was written";
+        "the hash chain, a receipt, a trace or a replayed policy decision differs from what was written";
 }

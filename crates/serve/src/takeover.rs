@@ -73,7 +73,7 @@ impl Takeover {
     pub async fn run(&self) {
         loop {
             if let Err(refusal) = self.scan_once().await {
-                tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
+                tracing::warn!(code = %refusal.code(), "orphaned runs cannot be read");
             }
             tokio::time::sleep(Duration::from_millis(TAKEOVER_LOOK_MS) + jitter()).await;
         }
@@ -166,7 +166,7 @@ impl Takeover {
         match self.host.runtime().loom().run(isolated).await {
             Ok(run) => self.take_ups_without_progress(&run).await == 0,
             Err(error) => {
-                tracing::warn!(run = %isolated, %error, "a run that was taken up cannot be looked at");
+                tracing::warn!(run = %isolated, %error, "a resumed run cannot be read");
                 false
             }
         }
@@ -203,7 +203,7 @@ impl Takeover {
                 return false;
             }
             Err(refusal) => {
-                tracing::warn!(run = %id, code = %refusal.code(), "a run that was left behind cannot be taken up");
+                tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
                 return false;
             }
         }
@@ -215,7 +215,7 @@ impl Takeover {
                 return false;
             }
             Err(refusal) => {
-                tracing::warn!(run = %id, code = %refusal.code(), "a run that was left behind cannot be taken up");
+                tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
                 return false;
             }
         }
@@ -223,7 +223,7 @@ impl Takeover {
         let is_begun = begun.run.is_some();
         tokio::spawn(async move {
             let reply = begun.reply().await;
-            tracing::info!(run = %id, code = %reply.reply().code(), "a run that was taken up came to rest");
+            tracing::info!(run = %id, code = %reply.reply().code(), "a resumed run stopped");
         });
         is_begun
     }

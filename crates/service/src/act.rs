@@ -296,7 +296,7 @@ impl Service {
     async fn record_reward(&self, rewarding: RewardRequest) -> Result<(), Refusal> {
         let RewardRequest { turn, reward, by, note } = rewarding;
         if !reward.is_finite() {
-            return Err(codes::schema("the reward", "/reward", "it is no finite number").into());
+            return Err(codes::schema("the reward", "/reward", "it is not a finite number").into());
         }
         if let Some(note) = note.as_ref().filter(|note| note.len() > NOTE_BYTES_MAX) {
             return Err(codes::limit("the note", note.len(), NOTE_BYTES_MAX).into());

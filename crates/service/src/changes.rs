@@ -74,7 +74,7 @@ impl GateRoots {
         };
         Root::at(folder).map_err(|_| {
             let hint = format!("make it again, or {hint}");
-            let rule = "the folder that the run wrote in is not there";
+            let rule = "the folder that the run wrote to does not exist";
             codes::target_unusable(folder.display().to_string(), rule).data(json!({ "hint": hint })).into()
         })
     }

@@ -151,7 +151,7 @@ impl Service {
         let Promotion { artifact, evaluation, bar, forced } = promotion;
         let pointer = self.pointer_of(&repointing.signature).await?;
         let artifact = artifact.or_else(|| pointer.canary_artifact.clone()).ok_or_else(|| {
-            let rule = "it has no canary; name the artifact that is to be promoted";
+            let rule = "it has no canary; name the artifact to promote";
             Refusal::from(codes::config_invalid("pointer", repointing.signature.to_string(), rule))
         })?;
         let grounds = if forced {
@@ -174,7 +174,7 @@ impl Service {
         self.check_may_change_shared()?;
         let PointerRequest { signature, expected_version, actor, reason } = repointing;
         if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-            return Err(codes::schema("reason", "", "a reason is short").into());
+            return Err(codes::schema("reason", "", "the reason is too long").into());
         }
         let catalog = self.catalog();
         catalog.signature(signature).await?;

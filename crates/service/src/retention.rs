@@ -73,7 +73,7 @@ impl Service {
     /// rely on.
     fn check_may_remove(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
-            return Err(codes::not_authorized("a retention", "only the house removes records").into());
+            return Err(codes::not_authorized("a retention", "only the owner local can delete records").into());
         }
         Ok(())
     }

@@ -57,8 +57,11 @@ impl Service {
             ServiceScope::Unrestricted | ServiceScope::Operator(_) => Ok(()),
             ServiceScope::Owner(owner) => {
                 let owner = owner.as_str();
-                let hint = format!("whoever runs the server makes {owner} one: operator {owner} = TOKEN in its tokens");
-                let why = "signatures, artifacts and pointers are shared by all, and only an operator changes them";
+                let hint = format!(
+                    "the user who runs the server can make {owner} an operator: operator {owner} = TOKEN in its \
+                     tokens file"
+                );
+                let why = "signatures, artifacts and pointers are shared, so only an operator can change them";
                 Err(codes::not_authorized("a change of what all share", why).data(json!({ "hint": hint })).into())
             }
         }

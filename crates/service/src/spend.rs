@@ -27,7 +27,7 @@ impl ChangeReason {
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let (long, blank) = (self.reason.len() > REASON_BYTES_MAX, self.reason.trim().is_empty());
         if long || blank {
-            let rule = if blank { "a reason must be given" } else { "a reason is short" };
+            let rule = if blank { "a reason must be given" } else { "the reason is too long" };
             return Err(codes::schema("reason", "", rule).into());
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Service {
     /// Checks that this service is unrestricted: an owner who could issue money would issue it to itself.
     fn check_may_authorize(&self) -> Result<(), Refusal> {
         if self.is_scoped() {
-            return Err(codes::not_authorized("a change of the ledger", "only the house gives money").into());
+            return Err(codes::not_authorized("a change of the ledger", "only the owner local can grant money").into());
         }
         Ok(())
     }
@@ -195,8 +195,10 @@ impl Service {
                 Ok(findings) => match findings.differences.first() {
                     None => rb.success(codes::verified("spend", findings.entries).value(findings)),
                     Some(first) => {
-                        let detail =
-                            format!("{} is stored as {} and comes to {}", first.what, first.stored, first.reckoned);
+                        let detail = format!(
+                            "{} is stored as {}, but the recomputed value is {}",
+                            first.what, first.stored, first.reckoned
+                        );
                         let broken = codes::ledger_broken(first.authorization.clone(), detail);
                         rb.error(broken.data(json!({"differences": findings.differences, "count": findings.count})))
                     }

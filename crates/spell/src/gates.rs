@@ -160,7 +160,7 @@ pub(super) fn read_inline_or_file(table: &Table<'_>, name: &str, issues: &mut Is
         NodeValue::Text(file) => Some(InlineOrFile::File(file.clone())),
         NodeValue::Map(_) => Some(InlineOrFile::Here(node.to_value())),
         NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) => {
-            let rule = format!("this is {}, where a JSON Schema or the name of its file belongs", node.noun());
+            let rule = format!("this is {}, but a JSON Schema or the name of its file is expected", node.noun());
             issues.note(node.line, table.key(name), rule);
             None
         }
@@ -270,7 +270,7 @@ fn delegation(table: &Table<'_>, issues: &mut Issues) -> GateKind {
 fn predict(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let signatures = table.texts("signatures", "[\"Classify\"]", issues).unwrap_or_default();
     if signatures.is_empty() || signatures.iter().any(|name| name.trim().is_empty()) {
-        let rule = "it names no signature: list those that may be asked, as in signatures = [\"Classify\"]";
+        let rule = "no signature is listed: name the allowed ones, as in signatures = [\"Classify\"]";
         issues.note(line_of(table, "signatures"), table.key("signatures"), rule);
         return None;
     }
@@ -351,7 +351,7 @@ impl Spell {
                 "done" => builtin::done(),
                 "echo" => builtin::echo(),
                 "ask_human" => around.ask_human.clone().ok_or_else(|| {
-                    issue("", "nobody can be asked here: leave ask_human out, or cast where a person is".to_owned())
+                    issue("", "no person can be asked here: remove ask_human, or cast at a terminal".to_owned())
                 })?,
                 _ => around.loom.clone().ok_or_else(|| {
                     issue("", "the own thread cannot be read here: leave loom out, or cast with a store".to_owned())
@@ -387,7 +387,7 @@ impl Spell {
                 if !methods.is_empty() {
                     let methods = methods.iter().map(|method| method.to_ascii_uppercase().parse());
                     let methods = methods.collect::<Result<Vec<_>, _>>();
-                    fetch = fetch.methods(methods.map_err(|_| issue("methods", "this is no HTTP method".to_owned()))?);
+                    fetch = fetch.methods(methods.map_err(|_| issue("methods", "not an HTTP method".to_owned()))?);
                 }
                 if let Some(bytes) = bytes {
                     fetch = fetch.bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));

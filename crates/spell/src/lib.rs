@@ -288,7 +288,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |error: std::io::Error| {
         // The operating system calls a missing file an "entity", which has another meaning here.
         if error.kind() == std::io::ErrorKind::NotFound {
-            return "there is no such file; write it, or name another one".to_owned();
+            return "the file does not exist; create it, or name another one".to_owned();
         }
         format!("it cannot be read: {}", error.kind())
     };
@@ -304,5 +304,5 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
 /// Reads a file that contains JSON.
 pub(crate) fn read_json(path: &Path) -> Result<Value, String> {
     let text = read_text(path)?;
-    cantrip_canon::json::read(&text).map_err(|fault| format!("it is no JSON: {fault}"))
+    cantrip_canon::json::read(&text).map_err(|fault| format!("not valid JSON: {fault}"))
 }

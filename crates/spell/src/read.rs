@@ -171,7 +171,7 @@ fn base_url(text: &str, table: &Table<'_>, issues: &mut Issues) -> Option<Url> {
             "a key does not belong into an address".to_owned()
         }
         Ok(url) => return Some(url),
-        Err(fault) => format!("this is no address: {fault}; write base_url = {BASE_URL}"),
+        Err(fault) => format!("not a valid address: {fault}; write base_url = {BASE_URL}"),
     };
     issues.note(line_of(table, "base_url"), table.key("base_url"), rule);
     None
@@ -210,7 +210,7 @@ fn profile(table: &Table<'_>, issues: &mut Issues) -> ProfileRow {
         issues.note(line_of(table, "output_tokens"), table.key("output_tokens"), "no answer has no tokens");
     }
     if row.bytes_per_token.is_some_and(|bytes| !(1.0..=f64::from(BYTES_PER_TOKEN_MAX)).contains(&bytes)) {
-        let rule = format!("no model has so many bytes a token: write a number from 1 to {BYTES_PER_TOKEN_MAX}");
+        let rule = format!("bytes_per_token is out of range: write a number from 1 to {BYTES_PER_TOKEN_MAX}");
         issues.note(line_of(table, "bytes_per_token"), table.key("bytes_per_token"), rule);
     }
     row

@@ -49,7 +49,8 @@ impl ServerSpell {
             let url = table.text("mcp", "\"https://example.com/mcp\"", issues)?.to_owned();
             let usable = Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
             if !usable {
-                let rule = "this is no address; a program is a list, as in mcp = [\"docs-mcp\", \"--stdio\"]";
+                let rule =
+                    "not a valid address; a program is written as a list, as in mcp = [\"docs-mcp\", \"--stdio\"]";
                 unfit("mcp", rule, issues);
             }
             if environment.is_some() {

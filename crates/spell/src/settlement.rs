@@ -31,7 +31,11 @@ impl SettlementSpell {
         let most: Option<Money> = match table.text("most", "\"0.50 USD\"", issues).map(str::parse) {
             Some(Ok(most)) => Some(most),
             Some(Err(_)) => {
-                issues.note(line_of(&table, "most"), table.key("most"), "this is no amount, as in \"0.50 USD\"");
+                issues.note(
+                    line_of(&table, "most"),
+                    table.key("most"),
+                    "not an amount of money; write it as in \"0.50 USD\"",
+                );
                 None
             }
             None => {

@@ -77,7 +77,11 @@ impl ShellSpell {
         }
         let processes = table.whole("processes", "256", issues);
         if processes == Some(0) {
-            issues.note(line_of(table, "processes"), table.key("processes"), "a shell without a process is none");
+            issues.note(
+                line_of(table, "processes"),
+                table.key("processes"),
+                "a shell needs at least one process: write processes = 1 or more",
+            );
         }
         Self {
             root: table.text("root", "\".\"", issues).unwrap_or(".").to_owned(),

@@ -114,7 +114,8 @@ impl<'a> Table<'a> {
         match &node.shape {
             NodeValue::Map(entries) => Some(Self { path, line: node.line, entries }),
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
-                let rule = format!("this is {}, where a table belongs: write [{path}] and its keys below", node.noun());
+                let rule =
+                    format!("this is {}, but a table is expected: write [{path}] and its keys below", node.noun());
                 issues.note(node.line, path, rule);
                 None
             }
@@ -145,7 +146,7 @@ impl<'a> Table<'a> {
 
     fn misfit<T>(&self, name: &str, node: &Node, takes: KeyFormat, issues: &mut Issues) -> Option<T> {
         let KeyFormat(wanted, example) = takes;
-        let rule = format!("this is {}, where {wanted} belongs, as in {name} = {example}", noun(node));
+        let rule = format!("this is {}, but {wanted} is expected, as in {name} = {example}", noun(node));
         issues.note(node.line, self.key(name), rule);
         None
     }

@@ -95,13 +95,14 @@ fn a_value_of_the_wrong_kind_says_where_what_and_how_to_mend_it() {
              max_tokens = -1\nstop = 7\n[wards]\ntimeout = 'soon'\nmax_cost = 5\n"
         ),
         [
-            "crystal: line 1: this is a number, where a text belongs, as in crystal = \"anthropic/claude-sonnet-4-5\"",
-            "medium: line 2: this is a list, where a text belongs, as in medium = \"javascript\"",
-            "park: line 3: this is a text, where true or false belongs, as in park = true",
-            "gates: line 4: this is a text, where a table belongs: write [gates] and its keys below",
-            "call.temperature: line 6: this is a text, where a number belongs, as in temperature = 0.2",
-            "call.max_tokens: line 7: this is a number, where a whole number from 0 on belongs, as in max_tokens = 4096",
-            "call.stop: line 8: this is a number, where a list of texts belongs, as in stop = [\"END\"]",
+            "crystal: line 1: this is a number, but a text is expected, as in crystal = \
+             \"anthropic/claude-sonnet-4-5\"",
+            "medium: line 2: this is a list, but a text is expected, as in medium = \"javascript\"",
+            "park: line 3: this is a text, but true or false is expected, as in park = true",
+            "gates: line 4: this is a text, but a table is expected: write [gates] and its keys below",
+            "call.temperature: line 6: this is a text, but a number is expected, as in temperature = 0.2",
+            "call.max_tokens: line 7: this is a number, but a whole number from 0 on is expected, as in max_tokens = 4096",
+            "call.stop: line 8: this is a number, but a list of texts is expected, as in stop = [\"END\"]",
             "wards.timeout: line 10: ward timeout is not a duration such as 90s, 5m or 250ms",
             "wards.max_cost: line 11: ward max_cost is not an amount such as 0.50 USD",
         ]

@@ -192,13 +192,13 @@ impl LedgerAudit {
     pub fn finish(mut self) -> AuditReport {
         let authorizations = std::mem::take(&mut self.authorizations);
         for (id, sums) in authorizations {
-            self.counters(id, "a total that is not there", Counters::default(), sums);
+            self.counters(id, "a missing total", Counters::default(), sums);
         }
         for ((id, day), sums) in std::mem::take(&mut self.days) {
-            self.counters(id, &format!("{day}, which is not there,"), Counters::default(), sums);
+            self.counters(id, &format!("the missing {day}"), Counters::default(), sums);
         }
         for ((id, scope), sums) in std::mem::take(&mut self.caps) {
-            self.counters(id, &format!("the cap of {scope}, which is not there,"), Counters::default(), sums);
+            self.counters(id, &format!("the missing cap of {scope}"), Counters::default(), sums);
         }
         self.findings
     }

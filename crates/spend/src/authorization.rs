@@ -198,9 +198,11 @@ pub struct Terms {
 /// The reason why terms are not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TermsFault {
-    #[error("{0:?} is no owner: user:NAME, guest:NAME, service:NAME, local or system")]
+    #[error("{0:?} is not an owner: write user:NAME, guest:NAME, service:NAME, local or system")]
     Owner(String),
-    #[error("{0:?} is no mode: deny, interactive, delegated_budget, delegated_budget_with_threshold or system")]
+    #[error(
+        "{0:?} is not a mode: write deny, interactive, delegated_budget, delegated_budget_with_threshold or system"
+    )]
     Mode(String),
     #[error("mode {mode} needs {field}")]
     Missing { mode: String, field: &'static str },
@@ -210,9 +212,9 @@ pub enum TermsFault {
     Unlimited { owner: Payer },
     #[error("{field}: {fault}")]
     Limit { field: &'static str, fault: MoneyFault },
-    #[error("it would expire at {at}, before it was issued")]
+    #[error("it would expire at {at}, before it is issued")]
     Expired { at: Timestamp },
-    #[error("{field} has an entry or is a list that is too long")]
+    #[error("{field} is too long, or has an entry that is too long")]
     TooLong { field: &'static str },
     #[error("a revision cannot change {field}")]
     Fixed { field: &'static str },

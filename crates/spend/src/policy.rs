@@ -404,7 +404,7 @@ pub enum ReplayFault {
     Terms { named: Hash, found: Hash },
     #[error("the input names terms that are not there")]
     TermsMissing,
-    #[error("it was decided {stored:?} and comes to {found:?}")]
+    #[error("the stored decision is {stored:?}, the repeated one {found:?}")]
     Decision { stored: Box<Decision>, found: Box<Decision> },
 }
 

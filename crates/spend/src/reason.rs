@@ -37,89 +37,89 @@ const ASKED: Option<Ruling> = Some(Ruling::NeedsApproval);
 reasons! {
     0 {
         DEFAULT = "policy_allowed.default", 1, ALLOWED,
-            "nothing stands in the way";
+            "no rule denies it";
         EXPLICIT_DENY = "policy_denied.explicit_deny", 100, DENIED,
-            "the authorization, or a rule of the caller, says no";
+            "the authorization, or a rule of the caller, denies it";
         AUTHORIZATION_MISSING = "policy_denied.authorization_missing", 101, DENIED,
-            "nobody authorized it";
+            "no authorization covers it; grant one with cantrip spend authorize";
         INVALID_AUTHORIZATION_MODE = "policy_denied.invalid_authorization_mode", 102, DENIED,
             "the authorization has a mode that this version does not know";
         BUDGET_EXHAUSTED = "policy_denied.budget_exhausted", 103, DENIED,
-            "it is more than the authorization has left in all";
+            "it costs more than the authorization has left in total";
         CONSENT_REQUIRED = "policy_denied.consent_required", 104, DENIED,
             "the recipient has not agreed to it";
         SUPPRESSED_RECIPIENT = "policy_denied.suppressed_recipient", 105, DENIED,
-            "the recipient wants nothing more";
+            "the recipient has opted out";
         AUTHORIZATION_EXPIRED = "policy_denied.authorization_expired", 106, DENIED,
-            "the authorization is over";
+            "the authorization has expired";
         AUTHORIZATION_REVOKED = "policy_denied.authorization_revoked", 107, DENIED,
-            "the authorization was taken back";
+            "the authorization was revoked";
         NO_PROGRESS = "loop_detected.no_progress", 200, DENIED,
-            "the same was done again and again and came to the same";
+            "the same turns were repeated with the same results";
         PRIVATE_ADDRESS = "ssrf_block.private_address", 300, DENIED,
-            "the address is not a public one";
+            "the address is not public";
         METADATA_ENDPOINT = "ssrf_block.metadata_endpoint", 301, DENIED,
-            "the address is that of a cloud's metadata";
+            "the address is a cloud metadata endpoint";
         HOST_NOT_ALLOWED = "ssrf_block.host_not_allowed", 302, DENIED,
-            "the host is not among those that are allowed";
+            "the host is not in the list of allowed hosts";
         INVALID_URL = "ssrf_block.invalid_url", 303, DENIED,
             "it is not a URL that can be fetched";
         DNS_RESOLUTION_FAILED = "ssrf_block.dns_resolution_failed", 304, DENIED,
-            "the host's name is not known";
+            "the host name does not resolve";
         DNS_PIN_MISMATCH = "ssrf_block.dns_pin_mismatch", 305, DENIED,
-            "the host's name leads elsewhere than when it was checked";
+            "the host name resolves to another address than when it was checked";
         REDIRECT_LIMIT_EXCEEDED = "ssrf_block.redirect_limit_exceeded", 306, DENIED,
-            "it led on too many times";
+            "too many redirects";
         REDIRECT_MISSING_LOCATION = "ssrf_block.redirect_missing_location", 307, DENIED,
-            "it led on, and did not say where to";
+            "a redirect has no location";
         REDIRECT_INVALID_LOCATION = "ssrf_block.redirect_invalid_location", 308, DENIED,
-            "it led on to what is not a URL";
+            "a redirect has an invalid location";
         INVALID_SCHEMA = "manifest_validation.invalid_schema", 400, DENIED,
-            "what was declared does not fit its schema";
+            "the manifest does not match its schema";
         COMMS_PROVIDER_ERROR = "comms_failed.provider_error", 500, None,
             "a provider of messages failed";
         COMMS_PROVIDER_CIRCUIT_OPEN = "comms_failed.provider_circuit_open", 501, None,
-            "a provider of messages failed so often that it is not asked for a while";
+            "a provider of messages failed so often that it is not called for a while";
         COMMS_FALLBACK_EXHAUSTED = "comms_failed.fallback_exhausted", 502, None,
             "every provider of messages failed";
         CODING_PROVIDER_ERROR = "coding_failed.provider_error", 503, None,
             "a provider of code failed";
         CODING_PROVIDER_CIRCUIT_OPEN = "coding_failed.provider_circuit_open", 504, None,
-            "a provider of code failed so often that it is not asked for a while";
+            "a provider of code failed so often that it is not called for a while";
     }
     1 {
         APPROVAL_REFUSED = "policy_denied.approval_refused", 108, DENIED,
             "a person refused it";
         APPROVAL_EXPIRED = "policy_denied.approval_expired", 109, DENIED,
-            "nobody decided in time";
+            "no person decided in time";
         PER_CALL_LIMIT = "policy_denied.per_call_limit", 110, DENIED,
-            "its worst case is more than one call may cost";
+            "its worst-case cost is above the limit for one call";
         PER_DAY_LIMIT = "policy_denied.per_day_limit", 111, DENIED,
-            "it is more than is left of the day";
+            "it costs more than is left for the day";
         RUN_LIMIT = "policy_denied.run_limit", 112, DENIED,
-            "it is more than the cast, or one above it, has left";
+            "it costs more than the budget of the cast, or of a cast above it, has left";
         CURRENCY_MISMATCH = "policy_denied.currency_mismatch", 113, DENIED,
-            "it is priced in another currency than the authorization has";
+            "its price is in another currency than the authorization";
         UNKNOWN_PRICE = "policy_denied.unknown_price", 114, DENIED,
-            "nobody knows what it costs, and a limit is in force";
+            "its price is unknown, and a limit on money is in force";
         TOOL_NOT_ALLOWED = "policy_denied.tool_not_allowed", 115, DENIED,
-            "the authorization is not for this gate";
+            "the authorization does not allow this gate";
         MODEL_NOT_ALLOWED = "policy_denied.model_not_allowed", 116, DENIED,
-            "the authorization is not for this model";
+            "the authorization does not allow this model";
         PROVIDER_NOT_ALLOWED = "policy_denied.provider_not_allowed", 117, DENIED,
-            "the authorization is not for this provider";
+            "the authorization does not allow this provider";
         SCOPE_MISMATCH = "policy_denied.scope_mismatch", 119, DENIED,
-            "the authorization is another's, or for another run, entity or agent";
+            "the authorization belongs to another owner, run, entity or agent";
         RECONCILE_REQUIRED = "policy_denied.reconcile_required", 120, DENIED,
-            "an earlier attempt may have been paid for: someone has to find out";
+            "an earlier attempt may have been charged; record the outcome with cantrip spend reconcile";
         TRIFECTA = "policy_denied.trifecta", 121, DENIED,
-            "private data, untrusted content and a way out would come together";
+            "the call would combine private data, untrusted content and external communication";
         APPROVAL_REQUIRED_INTERACTIVE = "approval_required.interactive", 150, ASKED,
-            "the authorization lets a person decide each time";
+            "the authorization needs a person's approval for each payment";
         APPROVAL_REQUIRED_OVER_THRESHOLD = "approval_required.over_threshold", 151, ASKED,
-            "its worst case is above what goes unasked";
+            "its worst-case cost is above the threshold for approval";
         APPROVAL_REQUIRED_WARD = "approval_required.ward", 152, ASKED,
-            "the circle lets a person decide about this gate";
+            "a ward of the circle needs a person's approval for this gate";
     }
 }
 

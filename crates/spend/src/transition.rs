@@ -120,7 +120,7 @@ pub enum LedgerFault {
     Revision { expected: u64, found: u64 },
     #[error("it was decided before: {state}")]
     Decided { state: &'static str },
-    #[error("its run is in live hands: only its owner may say what became of it")]
+    #[error("a live process works on its run: only that process can settle it")]
     Live,
     #[error("it cannot be asked for here")]
     Misplaced,

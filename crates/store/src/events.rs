@@ -107,14 +107,14 @@ impl StoredStep {
                 run,
                 seq: Seq::new(seq),
                 kind: Kind::named(&kind),
-                at: Timestamp::from_unix_millis(millis).map_err(|_| damaged(seq, "its time is none"))?,
+                at: Timestamp::from_unix_millis(millis).map_err(|_| damaged(seq, "its time is not valid"))?,
                 epoch: own.map_or(epoch, Epoch::new),
                 payload: Arc::from(payload),
                 hash: NO_HASH,
             };
             record.hash = record.expected_hash(previous.as_ref());
             if !record.hash.as_bytes().starts_with(links.at(at)) {
-                return Err(damaged(seq, "its hash is not that of what stands there"));
+                return Err(damaged(seq, "its hash does not match the stored record"));
             }
             previous = Some(record.hash);
             records.push(record);
@@ -154,7 +154,7 @@ impl<'a> Links<'a> {
 
 /// Returns the error for a record that the index names and that does not exist.
 pub(crate) fn missing_record(run: Option<RunId>, seq: u64) -> Error {
-    let what = "the index names a record that is not there";
+    let what = "the index names a record that does not exist";
     Error::Damaged(Damage { run, seq: Some(Seq::new(seq)), line: None, what })
 }
 

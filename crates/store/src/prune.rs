@@ -45,7 +45,7 @@ pub(crate) async fn prune(
     let mut tree = Projection::new();
     tree.insert_run(row.part);
     if tree.has_ended(run) != Some(true) {
-        return refused("only a run that is over can be pruned");
+        return refused("only a run that has ended can be pruned");
     }
     if !ended_at.is_some_and(|ended_at| order.policy.covers(kind, owner.as_str(), ended_at, order.at)) {
         return refused("the policy of the retention does not cover it");

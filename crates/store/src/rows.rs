@@ -102,7 +102,7 @@ impl RunRow {
         let (parked, approvals, copied) = (row.flag()?, row.text_or_null()?, row.flag()?);
         let (epoch, created_at, ended_at) = (Epoch::new(row.count()?), row.time()?, row.time_or_null()?);
         let newest = Seq::new(row.count()?);
-        let kind = parse_kind(&kind).ok_or_else(|| damaged_run(run_id, "its kind is none"))?;
+        let kind = parse_kind(&kind).ok_or_else(|| damaged_run(run_id, "its kind is unknown"))?;
         let owner = cantrip_loom::Actor::new(owner).map_err(|_| damaged_run(run_id, "its owner has no name"))?;
         let approvals = match approvals {
             None => BTreeSet::new(),
@@ -116,7 +116,7 @@ impl RunRow {
             created_at,
             newest,
             epoch,
-            phase: parse_phase(&phase).ok_or_else(|| damaged_run(run_id, "its phase is none"))?,
+            phase: parse_phase(&phase).ok_or_else(|| damaged_run(run_id, "its phase is unknown"))?,
             ended_at,
             parked,
             approvals,

@@ -43,7 +43,7 @@ pub fn policy_denial(subject: &str, decision: &Decision, input: &PolicyInput, te
     let reason = code.rsplit('.').next().unwrap_or_default();
     let Some((authorization, terms)) = authorization.zip(terms) else {
         let why = if reason == "authorization_missing" {
-            "no authorization is for whoever asks; whoever runs the house gives one: cantrip spend authorize"
+            "no authorization covers the caller; the operator grants one: cantrip spend authorize"
         } else {
             reason
         };

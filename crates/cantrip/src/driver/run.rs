@@ -74,8 +74,8 @@ impl RunError {
 
 /// Returns the refusal for an error of the store, with the code that fits the error.
 pub fn store_refusal(error: &Error) -> Refusal {
-    const USABLE_AGAIN: &str = "see that its folder is there and can be written to (cantrip doctor); then a run that was \
-                                cut off goes on: cantrip run resume";
+    const USABLE_AGAIN: &str = "check that its folder exists and is writable (cantrip doctor), then continue an \
+                                interrupted run: cantrip run resume";
     let cause = error.to_string();
     let hint = |next: &str| serde_json::json!({ "hint": next });
     match error {
@@ -103,13 +103,13 @@ pub fn store_refusal(error: &Error) -> Refusal {
         }
         Error::Io { source, .. } => codes::store_failed(format!("{cause}: {source}")).data(hint(USABLE_AGAIN)).into(),
         Error::Full { source, .. } => codes::store_failed(format!("{cause} ({source})"))
-            .data(hint("free some space; then a run that was cut off goes on: cantrip run resume"))
+            .data(hint("free some disk space, then continue an interrupted run: cantrip run resume"))
             .into(),
         Error::Store { source, .. } => {
             codes::store_failed(format!("{cause} ({source})")).data(hint(USABLE_AGAIN)).into()
         }
         Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})"))
-            .data(hint("see that it runs and can be reached; then a run that was cut off goes on: cantrip run resume"))
+            .data(hint("check that it runs and can be reached, then continue an interrupted run: cantrip run resume"))
             .into(),
         Error::Pruned { run, through } => {
             let next = "cantrip retention ls says who removed it, when and why";

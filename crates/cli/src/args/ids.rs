@@ -129,7 +129,7 @@ async fn resolve_name(loom: &AnyLoom, asked: &str) -> Result<AnyId, Refusal> {
         Ok(named) => Ok(named),
         Err(Error::NotFound { .. }) => Err(nothing("id", asked)),
         Err(Error::Ambiguous { prefix, matches }) => {
-            let hint = "several ids begin so: give more of it";
+            let hint = "several ids begin with this: give more characters";
             Err(codes::not_found("id", prefix).data(json!({"matches": matches, "hint": hint})).into())
         }
         Err(error) => Err(store_refusal(&error)),
@@ -154,7 +154,7 @@ fn empty() -> Refusal {
 /// Returns the artifact.
 pub(crate) async fn artifact(loom: &AnyLoom, asked: &str) -> Result<CompiledId, Refusal> {
     let unknown = || {
-        let hint = json!({"hint": "cantrip artifact ls shows what there is"});
+        let hint = json!({"hint": "cantrip artifact ls lists them"});
         codes::contract_unknown("artifact", asked).data(hint).into()
     };
     by_prefix("artifact", asked, unknown, async |page| loom.artifacts(None, page).await, |row| row.compiled_id).await
@@ -171,8 +171,7 @@ pub(crate) async fn receipt(loom: &AnyLoom, asked: Option<&str>) -> Result<Recei
             codes::not_found("receipt", LAST).data(json!({ "hint": hint })).into()
         });
     };
-    let unknown =
-        || codes::not_found("receipt", asked).data(json!({"hint": "cantrip receipt ls shows what there is"})).into();
+    let unknown = || codes::not_found("receipt", asked).data(json!({"hint": "cantrip receipt ls lists them"})).into();
     let list = async |page| loom.receipts(latest.clone(), page).await;
     by_prefix("receipt", asked, unknown, list, |row| row.receipt_id).await
 }

@@ -17,7 +17,7 @@ impl Files for SchemaFiles {
     fn text(&self, name: &str) -> Result<String, String> {
         let inside = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
         if !inside {
-            return Err("a schema's file lies beside the signature or below".to_owned());
+            return Err("the file of a schema must be in the folder of the signature or below".to_owned());
         }
         std::fs::read_to_string(self.0.join(name)).map_err(|error| error.to_string())
     }
@@ -78,7 +78,7 @@ pub(crate) async fn resolve_signature(catalog: &Catalog, asked: &str) -> Result<
         }
         Some((id, None)) => Ok(id),
         None => {
-            let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+            let hint = "cantrip sig ls lists them; cantrip sig add FILE publishes one";
             let data = json!({"reason": "signature_not_found", "hint": hint});
             Err(codes::contract_unknown("signature", asked).data(data).into())
         }

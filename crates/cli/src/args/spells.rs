@@ -218,7 +218,8 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
             Err(codes::config_invalid(
                 "crystal",
                 name.to_string(),
-                "it is asked by nobody here: use a provider's or an endpoint's model, local/<model>@<url>, scripted/ or program/",
+                "it cannot be used here: use a provider's or an endpoint's model, local/<model>@<url>, scripted/ or \
+                 program/",
             )
             .into())
         }

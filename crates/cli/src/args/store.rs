@@ -146,8 +146,8 @@ pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refus
     let invalid = |rule: &str| Refusal::from(codes::config_invalid("--store", url.unwrap_or_default(), rule));
     match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
         None => {
-            let folder =
-                folder_for(here).ok_or_else(|| invalid("there is no folder for it: give --store sqlite:FILE"))?;
+            let folder = folder_for(here)
+                .ok_or_else(|| invalid("no folder for the store was found: give --store sqlite:FILE"))?;
             let file = folder.join("loom.db");
             // A folder that began with JSON lines continues with them.
             let lines = !file.exists() && folder.join("records.jsonl").exists();
@@ -159,7 +159,7 @@ pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refus
             Ok(StoreTarget::Sqlite(PathBuf::from(file)))
         }
         Some(("postgres" | "postgresql", _)) => Ok(StoreTarget::Postgres(url.unwrap_or_default().to_owned())),
-        Some((_, _)) => Err(invalid("is none of memory:, jsonl:DIR, sqlite:FILE and postgres://...")),
+        Some((_, _)) => Err(invalid("is not a store; use memory:, jsonl:DIR, sqlite:FILE or postgres://...")),
     }
 }
 

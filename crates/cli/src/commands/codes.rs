@@ -119,7 +119,7 @@ fn draw_reasons(reasons: &[&Reason]) -> String {
 
 fn reasons_page(reasons: &[&Reason]) -> String {
     let mut page = format!(
-        "# Reasons of policy\n\nThe taxonomy `{REASON_CODES_VERSION}`. A code and its number never change their meaning; \
+        "# Policy reasons\n\nThe taxonomy `{REASON_CODES_VERSION}`. A code and its number never change their meaning; \
          new ones are added.\nA reader that does not know a code goes by its family, the part before the full stop.\n\n\
          | number | code | decision | meaning |\n| --- | --- | --- | --- |\n"
     );

@@ -42,7 +42,7 @@ fn open_loom(url: &str) -> Result<Option<AnyLoom>, Refusal> {
         Some(("jsonl", folder)) if !folder.is_empty() => Jsonl::open(folder).map(AnyLoom::new),
         Some(("sqlite" | "postgres" | "postgresql", _)) => cantrip_store::Store::open(url).map(AnyLoom::new),
         Some(_) | None => {
-            let rule = "it is none of memory:, jsonl:DIR, sqlite:FILE and postgres://...";
+            let rule = "not a store; use memory:, jsonl:DIR, sqlite:FILE or postgres://...";
             return Err(codes::config_invalid("--store", url, rule).into());
         }
     };

@@ -129,7 +129,7 @@ impl Doctor {
         }
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
-        findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
+        findings.push(program_in_path("bwrap", "shell", "install bubblewrap if an agent needs a shell"));
         findings.extend(unlabelled());
         findings.extend(wire::findings().await);
         findings.extend(mcp_servers(guard).await);
@@ -241,7 +241,7 @@ fn could_be_made(file: &Path) -> Finding {
     };
     let nearest = if nearest.as_os_str().is_empty() { PathBuf::from(".") } else { nearest.to_owned() };
     match tempfile::tempfile_in(&nearest) {
-        Ok(_) => Finding::good("store", format!("{} is made with the first cast", file.display())),
+        Ok(_) => Finding::good("store", format!("{} will be created by the first cast", file.display())),
         Err(error) => {
             let said = format!("{} cannot be made: {error}", file.display());
             let hint = format!("make {} writable, or give --store sqlite:FILE", nearest.display());
@@ -290,7 +290,7 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
             }
         }
     }
-    let said = format!("{held} worked on, {gone} whose process is gone, {waiting} waiting");
+    let said = format!("{held} running, {gone} orphaned, {waiting} waiting");
     let (program, again) = (program(), &store.again);
     Ok(match (gone, waiting) {
         (0, 0) => Finding::good("runs", said),

@@ -61,7 +61,7 @@ impl ProviderStatus {
         match (self.has_key, self.is_ready, self.variables.as_slice()) {
             (_, _, []) => "no key needed".to_owned(),
             (true, _, _) => "key found".to_owned(),
-            (false, true, variables) => format!("no key: set {} if the server wants one", variables.join(" or ")),
+            (false, true, variables) => format!("no key: set {} if the server needs one", variables.join(" or ")),
             (false, false, variables) => format!("no key: set {}", variables.join(" or ")),
         }
     }
@@ -150,7 +150,8 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
         if last != Some(&model.provider) {
             let group = groups.iter().find(|(known, _)| known.name == model.provider);
             // The user's own table may list models of an endpoint that is not configured here.
-            let words = group.map_or_else(|| "no such endpoint here".to_owned(), |(known, _)| known.words());
+            let words =
+                group.map_or_else(|| "no endpoint of this name is configured".to_owned(), |(known, _)| known.words());
             let _ = writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{words}{DIM:#}", strip_control(&model.provider));
             last = Some(&model.provider);
         }
@@ -174,8 +175,8 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
     }
     let _ = writeln!(
         text,
-        "{DIM}prices in USD for a million tokens unless a table of your own says otherwise, as of {} (table {}); * is \
-         taken where nobody names one{DIM:#}",
+        "{DIM}prices in USD for a million tokens, unless your own table has others, as of {} (table {}); * is \
+         the default model{DIM:#}",
         known.as_of(),
         known.version()
     );
@@ -184,13 +185,13 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
 
 fn markdown(known: &Profiles, models: &[ModelEntry]) -> String {
     let mut text = String::from(
-        "# Models\n\nWritten by `cantrip models --markdown`; do not edit. What is not in this table works as well: its \
-         window and its price are unknown until a table of your own says them ([crystals](../crystals.md)).\n\n",
+        "# Models\n\nWritten by `cantrip models --markdown`; do not edit. Other models work too: their window and \
+         price are unknown until your own table sets them ([crystals](../crystals.md)).\n\n",
     );
     let _ = writeln!(
         text,
-        "Table {}, prices in USD for a million tokens, as published up to {}. The model in bold is taken where nobody \
-         names one.\n",
+        "Table {}, prices in USD for a million tokens, as published up to {}. The model in bold is the default of \
+         its provider.\n",
         known.version(),
         known.as_of()
     );

@@ -334,7 +334,7 @@ fn read_evaluation(path: &Path) -> Result<EvalReport, Refusal> {
 async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId, Refusal> {
     let pointer = loom.pointer(signature.clone()).await.map_err(|error| store_refusal(&error))?;
     pointer.and_then(|pointer| pointer.canary_artifact).ok_or_else(|| {
-        let rule = "it has no canary yet; name the artifact that is to be tried";
+        let rule = "it has no canary yet; name an artifact";
         codes::config_invalid("pointer", signature.to_string(), rule).into()
     })
 }

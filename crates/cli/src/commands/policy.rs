@@ -43,7 +43,7 @@ impl PolicyCommand {
             let run = ids::run(&store.loom, run.as_deref()).await?;
             let guarded = service.replay_policy(run).await;
             let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
-            Ok((guarded, format!("{decisions} decisions about {run}: each comes to the same again\n")))
+            Ok((guarded, format!("{decisions} decisions about {run}: each has the same result again\n")))
         };
         run_on_store("policy", self.store.as_deref(), Access::Read, guard, present, command).await
     }

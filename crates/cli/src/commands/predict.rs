@@ -397,7 +397,7 @@ impl Progress {
 
     fn end(&self, done: usize, failed: usize) {
         let begin = if self.drawn { "\r" } else { "" };
-        say(&format!("{begin}{DIM}{done} of {} asked, {failed} failed{DIM:#}", self.count));
+        say(&format!("{begin}{DIM}{done} of {} done, {failed} failed{DIM:#}", self.count));
     }
 }
 

@@ -211,7 +211,7 @@ fn list(value: &Value) -> String {
         );
     }
     if !value.get("next").is_none_or(Value::is_null) {
-        let _ = writeln!(text, "{DIM}there are more: --most says how many{DIM:#}");
+        let _ = writeln!(text, "{DIM}there are more: raise --most{DIM:#}");
     }
     text
 }

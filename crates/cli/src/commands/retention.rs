@@ -122,7 +122,7 @@ impl Apply {
 /// Asks the user at the terminal. If no terminal is attached, `--yes` is required.
 fn confirm(plan: &Value, present: Present) -> Result<bool, Refusal> {
     if present.json || !std::io::stdin().is_terminal() {
-        let hint = "look at it first with --dry-run, then give --yes";
+        let hint = "check with --dry-run first, then give --yes";
         let refused = codes::config_invalid(
             "--yes",
             "retention apply",
@@ -131,7 +131,7 @@ fn confirm(plan: &Value, present: Present) -> Result<bool, Refusal> {
         return Err(refused.data(json!({ "hint": hint })).into());
     }
     say(draw_plan(plan).trim_end());
-    let _ = write!(std::io::stderr(), "Remove them? What is removed is gone. [y/N] ");
+    let _ = write!(std::io::stderr(), "Delete these records? This cannot be undone. [y/N] ");
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     Ok(read.is_ok() && ["y", "yes"].contains(&line.trim().to_lowercase().as_str()))
@@ -178,7 +178,7 @@ fn draw_plan(plan: &Value) -> String {
     }
     let _ = writeln!(drawn, "{} records of {} runs would be removed", plan["records"], runs.len());
     if plan["kept"] != json!(0) {
-        let _ = writeln!(drawn, "{DIM}{} runs are kept because newer ones build on them{DIM:#}", plan["kept"]);
+        let _ = writeln!(drawn, "{DIM}{} runs are kept because newer ones depend on them{DIM:#}", plan["kept"]);
     }
     drawn
 }
@@ -188,9 +188,9 @@ fn draw_applied(data: &serde_json::Map<String, Value>) -> String {
     let mut drawn = format!("removed {} records of {} runs\n", number("records"), number("runs"));
     if number("kept") + number("skipped") > 0 {
         let kept = number("kept") + number("skipped");
-        let _ = writeln!(drawn, "{DIM}{kept} runs are kept because newer ones build on them{DIM:#}");
+        let _ = writeln!(drawn, "{DIM}{kept} runs are kept because newer ones depend on them{DIM:#}");
     }
-    let _ = writeln!(drawn, "{DIM}cantrip retention ls says what was removed{DIM:#}");
+    let _ = writeln!(drawn, "{DIM}cantrip retention ls lists past deletions{DIM:#}");
     drawn
 }
 

@@ -113,10 +113,10 @@ impl Serve {
     fn address(&self, guarded: bool) -> Result<SocketAddr, Refusal> {
         let invalid = |rule: String| Refusal::from(codes::config_invalid("--bind", self.bind.as_str(), rule));
         let mut found = self.bind.to_socket_addrs().map_err(|error| invalid(error.to_string()))?;
-        let address = found.next().ok_or_else(|| invalid("it is no address".to_owned()))?;
+        let address = found.next().ok_or_else(|| invalid("not a valid address".to_owned()))?;
         if !guarded && !address.ip().is_loopback() {
             let hint = "give --tokens FILE with lines of owner = token, or set CANTRIP_TOKEN";
-            let rule = "whoever reaches it could cast what it likes: any address but loopback needs a token";
+            let rule = "any address other than loopback needs a token, because everyone who can reach it could cast";
             return Err(codes::config_invalid("--bind", self.bind.as_str(), rule).data(json!({ "hint": hint })).into());
         }
         Ok(address)
@@ -133,7 +133,7 @@ async fn wait_for_stop_signal() {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
+    say(&format!("{DIM}stopping where every run can be resumed{DIM:#}"));
 }
 
 /// Resumes the runs that other processes handed back, or left behind when they were killed. It does so once at the
@@ -146,11 +146,11 @@ async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
         service.recover().await
     };
     if let Err(refusal) = begun.await {
-        tracing::warn!(code = %refusal.code(), "what other processes left reserved cannot be looked for");
+        tracing::warn!(code = %refusal.code(), "reservations of other processes cannot be read");
     }
     if takes_up && is_shared {
         takeover.run().await;
     } else if takes_up && let Err(refusal) = takeover.scan_once().await {
-        tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
+        tracing::warn!(code = %refusal.code(), "orphaned runs cannot be read");
     }
 }

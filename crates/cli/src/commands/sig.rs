@@ -55,6 +55,7 @@ enum SigAction {
     /// Publish signatures from their files. Publishing the same signature again changes nothing.
     #[command(after_help = "Examples:\n  cantrip sig add signatures/triage.toml")]
     Add {
+        /// The files of the signatures.
         #[arg(required = true)]
         files: Vec<PathBuf>,
 
@@ -127,7 +128,7 @@ async fn check(guard: &Guard, files: &[PathBuf]) -> Result<CommandReply, Refusal
     for file in &files {
         let signature = signatures::read(file)?;
         let hashes = signature.hashes();
-        let _ = writeln!(drawn, "{}  {} is sound", strip_control(&file.display().to_string()), signature.id());
+        let _ = writeln!(drawn, "{}  {} is valid", strip_control(&file.display().to_string()), signature.id());
         checked.push(json!({
             "file": file.display().to_string(), "signature_id": signature.id(), "schema_hash": hashes.schema_hash,
             "prompt_hash": hashes.prompt_hash, "program_hash": hashes.program_hash,

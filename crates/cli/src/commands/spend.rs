@@ -326,7 +326,7 @@ impl Authorizing {
         match currencies.find(|other| *other != first) {
             None => Ok(first),
             Some(other) => {
-                let rule = "an authorization has one currency: there are no rates";
+                let rule = "all amounts of an authorization must have the same currency";
                 Err(codes::config_invalid("limits", format!("{first} and {other}"), rule).into())
             }
         }

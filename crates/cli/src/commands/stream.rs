@@ -311,7 +311,7 @@ impl Report {
         } else {
             String::new()
         };
-        let hint = format!("mend line {} and run it again{rest}", first.line);
+        let hint = format!("correct line {} and run it again{rest}", first.line);
         let told = json!({"faults": listed, "fault_count": fault_count, "hint": hint});
         rb.invalid(first.refusal(file).data(told).data(counts).data(emissions))
     }

@@ -95,7 +95,7 @@ impl Summon {
             (None, _) => None,
             (Some(path), SummonTarget::New(_)) => input_files::context_file(path)?,
             (Some(_), SummonTarget::Known(_)) => {
-                let rule = "an entity has its context already; it is given to a new one, from a spell";
+                let rule = "an existing entity keeps its context; --context works only with a spell";
                 return Err(Refusal::from(codes::config_invalid("summon", "--context", rule)).into());
             }
         };
@@ -150,7 +150,7 @@ impl Summon {
         // A crystal from the environment applies to new entities only.
         let environment = std::env::var("CANTRIP_CRYSTAL").ok();
         if let Some(crystal) = self.crystal.as_ref().filter(|crystal| Some(*crystal) != environment.as_ref()) {
-            let rule = "an entity keeps its crystal; a fork may have another";
+            let rule = "an existing entity keeps its crystal; create a fork to use another";
             let hint = format!("cantrip loom fork @last INTENT --crystal {crystal}");
             return Err(codes::config_invalid("summon", "--crystal", rule).data(json!({ "hint": hint })).into());
         }
@@ -282,7 +282,7 @@ impl EntitySession<'_> {
         let casts = self.store.loom.casts(self.entity).await.unwrap_or_default();
         let untold = casts.len().saturating_sub(CASTS_TOLD);
         if untold > 0 {
-            say(&format!("{DIM}  ({untold} earlier casts: /thread tells all){DIM:#}"));
+            say(&format!("{DIM}  ({untold} earlier casts: /thread shows all){DIM:#}"));
         }
         for cast in &casts[untold..] {
             say(&format!("  {DIM}? {}{DIM:#}", shown(&cast.intent.text())));
@@ -294,10 +294,10 @@ impl EntitySession<'_> {
                 Some(Ending::Truncated { reason, .. }) => {
                     say(&format!("    {DIM}truncated ({}){DIM:#}", reason.as_str()))
                 }
-                None => say(&format!("    {DIM}not over yet: /continue goes on with it{DIM:#}")),
+                None => say(&format!("    {DIM}not finished: /continue resumes it{DIM:#}")),
             }
         }
-        say(&format!("{BOLD}{}{BOLD:#} {DIM}hears you. /help helps, Ctrl-D leaves.{DIM:#}\n", self.entity));
+        say(&format!("{BOLD}{}{BOLD:#} {DIM}is ready. /help lists the commands, Ctrl-D leaves.{DIM:#}\n", self.entity));
     }
 
     fn farewell(&self) {
@@ -305,7 +305,7 @@ impl EntitySession<'_> {
             let (program, again) = (program(), &self.store.again);
             say(&format!("{DIM}to come back:{DIM:#} {program} summon {}{again}", self.entity));
         } else {
-            say(&format!("{DIM}{} is gone: nothing is kept in {}{DIM:#}", self.entity, self.store.name));
+            say(&format!("{DIM}{} was not stored: {} keeps nothing{DIM:#}", self.entity, self.store.name));
         }
     }
 
@@ -348,7 +348,7 @@ impl EntitySession<'_> {
         cancel.cancel();
         let ended = self.service.resume(&self.cantrip, run, &cancel).await;
         if ended.outcome.is_some() {
-            self.tell(&format!("{DIM}the cast before was ended where it stood{DIM:#}"));
+            self.tell(&format!("{DIM}the previous cast was ended{DIM:#}"));
         }
         self.refresh().await;
     }
@@ -376,7 +376,7 @@ impl EntitySession<'_> {
             self.viewer.print_ending(&end);
         }
         if end.waits {
-            self.tell(&format!("{DIM}/continue goes on with it; another intent ends it first{DIM:#}"));
+            self.tell(&format!("{DIM}/continue resumes it; another intent ends it first{DIM:#}"));
         }
         if let Err(refusal) = looked {
             return self.print_refusal(refusal).await;
@@ -440,7 +440,7 @@ impl EntitySession<'_> {
         // The thread of a child contains its parent's turns, and each entity counts its own. Take the nearest one.
         let found = turns.into_iter().rev().find(|turn| turn.sequence == wanted);
         found.ok_or_else(|| {
-            let hint = format!("the thread has turns 1 to {last}: /thread tells them");
+            let hint = format!("the thread has turns 1 to {last}: /thread lists them");
             codes::not_found("turn", wanted).data(json!({ "hint": hint })).into()
         })
     }
@@ -464,7 +464,7 @@ impl EntitySession<'_> {
         self.entity = made;
         self.refresh().await;
         let then = self.handle_reply(reply).await;
-        self.tell(&format!("{DIM}you speak with the branch now; the other is{DIM:#} {before}"));
+        self.tell(&format!("{DIM}you are now talking to the fork; the original is{DIM:#} {before}"));
         then
     }
 

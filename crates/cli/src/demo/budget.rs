@@ -62,7 +62,7 @@ async fn show_spending(runtime: &Runtime, text: &mut String) -> Result<(), Strin
         .price(Price::Listed(rates))
         .build()
         .map_err(|faults| faults.first().to_string())?;
-    let _ = writeln!(text, "  Cast with a budget of {BUDGET}, on what costs more");
+    let _ = writeln!(text, "  Cast with a budget of {BUDGET}, for a task that costs more");
     let cast = runtime.cast(&cantrip, CastOptions::on("write the report").budget(money(BUDGET)?)).await;
     let rows = runtime
         .loom()
@@ -75,7 +75,7 @@ async fn show_spending(runtime: &Runtime, text: &mut String) -> Result<(), Strin
         let _ = writeln!(text, "    {DIM}request {}{DIM:#}  held {held}, cost {paid}", at + 1);
     }
     if cast.answer().is_some() || rows.items.is_empty() {
-        return Err("the budget held nobody back".to_owned());
+        return Err("the budget was not enforced".to_owned());
     }
     let style = colour(cast.reply().reply_type());
     let _ = writeln!(text, "    {style}{:<8}{style:#} {}", cast.reply().reply_type().word(), cast.reply().message());
@@ -84,7 +84,7 @@ async fn show_spending(runtime: &Runtime, text: &mut String) -> Result<(), Strin
     if !findings.is_balanced() {
         return Err("the ledger does not add up".to_owned());
     }
-    let _ = writeln!(text, "    {DIM}the next request never left; every entry of the ledger adds up{DIM:#}\n");
+    let _ = writeln!(text, "    {DIM}the next request was not sent; spend verify finds no difference{DIM:#}\n");
     Ok(())
 }
 
@@ -101,7 +101,7 @@ async fn show_approval(runtime: &Runtime, text: &mut String) -> Result<(), Strin
         .ward("require_approval", json!(["refund"]))
         .build()
         .map_err(|faults| faults.first().to_string())?;
-    let _ = writeln!(text, "  Cast where a refund needs a person");
+    let _ = writeln!(text, "  Cast an agent whose refunds need a person's approval");
     let cast = runtime.cast(&cantrip, CastOptions::on("refund order 17")).await;
     let run = cast.run.ok_or("the cast did not begin")?;
     let pending = runtime.pending(run).await.map_err(|refusal| refusal.code().to_string())?;
@@ -113,7 +113,7 @@ async fn show_approval(runtime: &Runtime, text: &mut String) -> Result<(), Strin
     if decided.reply.reply_type() != ReplyType::Success {
         return Err(decided.reply.message());
     }
-    let _ = writeln!(text, "    {DIM}allowed, once; the run goes on{DIM:#}");
+    let _ = writeln!(text, "    {DIM}approved once; the run is resumed{DIM:#}");
     print_answer(text, &runtime.resume(&cantrip, run).await)
 }
 

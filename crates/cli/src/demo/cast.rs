@@ -54,13 +54,13 @@ pub(super) async fn show_loop(guard: &Guard, text: &mut String) -> Result<(), St
     let runtime = Runtime::in_memory().with_guard(guard.clone());
     let data = log();
     let _ = writeln!(text, "{BOLD}A model in a loop with an environment{BOLD:#}");
-    let _ = writeln!(text, "{DIM}A script stands in for the model; all else is real.{DIM:#}\n");
+    let _ = writeln!(text, "{DIM}A script takes the place of the model; everything else is real.{DIM:#}\n");
 
     let children = LINES.div_ceil(PART);
     let programs: Vec<&str> = [FIRST, SECOND].into_iter().chain(std::iter::repeat_n(CHILD, children)).collect();
     let analyst = cantrip("scripted/analyst", &programs, 5)?;
     let _ = writeln!(text, "  Cast on a log of {} KiB: how many requests failed?", data.len() / 1024);
-    let _ = writeln!(text, "    {DIM}the data is a variable; what the model reads stays small{DIM:#}");
+    let _ = writeln!(text, "    {DIM}the data is a variable in the sandbox; the model reads only results{DIM:#}");
     let cast = runtime.cast(&analyst, CastOptions::on("how many requests failed?").context(Value::String(data))).await;
     let leaf = print_answer(text, &cast)?;
     let thread = runtime.loom().thread(leaf).await.map_err(|error| error.to_string())?;
@@ -73,18 +73,18 @@ pub(super) async fn show_loop(guard: &Guard, text: &mut String) -> Result<(), St
         };
         let _ = writeln!(text, "    {DIM}turn {}{DIM:#}  {what}", turn.sequence);
     }
-    let _ = writeln!(text, "    {DIM}{children} children, one for each {PART} lines, were cast at once{DIM:#}\n");
+    let _ = writeln!(text, "    {DIM}{children} children, one for each {PART} lines, ran concurrently{DIM:#}\n");
 
-    let _ = writeln!(text, "  Cast with one turn to live, on a program that does not finish");
+    let _ = writeln!(text, "  Cast with max_turns = 1, on a program that does not finish");
     let short = cantrip("scripted/short", &["1 + 1"], 1)?;
     print_reply(text, runtime.cast(&short, CastOptions::on("think for ever")).await.reply());
 
     let first = thread.turns.first().ok_or("the thread has no turn")?.id;
-    let _ = writeln!(text, "  Fork behind turn 1, whose variables are rebuilt without calling a gate: how many lines?");
+    let _ = writeln!(text, "  Fork after turn 1, with its variables rebuilt and no gate called: how many lines?");
     let fork = cantrip("scripted/fork", &["done(lines.length)"], 5)?;
     print_answer(text, &runtime.fork(&fork, first, ForkOptions::on("how many lines are there?")).await)?;
 
-    let _ = writeln!(text, "\n  Replay the first thread against its records");
+    let _ = writeln!(text, "\n  Replay the first thread from its records");
     print_reply(text, runtime.replay(&analyst, leaf).await.reply());
     Ok(())
 }

@@ -49,9 +49,9 @@ pub(super) fn show_crash(text: &mut String) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(2));
     }
     first.kill().and_then(|()| first.wait()).map_err(|error| error.to_string())?;
-    let _ = writeln!(text, "    {DIM}killed (SIGKILL) with 2 orders made, one of them on record as done{DIM:#}\n");
+    let _ = writeln!(text, "    {DIM}killed (SIGKILL) after 2 orders, of which one is recorded as done{DIM:#}\n");
 
-    let _ = writeln!(text, "  Another process goes on with the run: cantrip run resume");
+    let _ = writeln!(text, "  Another process resumes the run: cantrip run resume");
     let second = own(here, &["run", "resume", "--json", "--store", STORE])?;
     let output = second.wait_with_output().map_err(|error| error.to_string())?;
     let reply: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
@@ -60,7 +60,8 @@ pub(super) fn show_crash(text: &mut String) -> Result<(), String> {
     let _ = writeln!(text, "    {style}{:<8}{style:#} => {answer}", "Success");
     let _ = writeln!(
         text,
-        "    {DIM}whether the milk was ordered is not on record: the program is told so, and it is not ordered twice{DIM:#}"
+        "    {DIM}no record says whether the milk was ordered: the program gets `outcome unknown`, and nothing is \
+         ordered twice{DIM:#}"
     );
     let made = orders(here);
     let counted: Vec<String> = ["tea", "milk", "cake"]
@@ -70,7 +71,7 @@ pub(super) fn show_crash(text: &mut String) -> Result<(), String> {
     if made.len() != 3 {
         return Err(format!("{} orders were made", made.len()));
     }
-    let _ = writeln!(text, "    orders that the gate really got: {}\n", counted.join(", "));
+    let _ = writeln!(text, "    orders that the gate received: {}\n", counted.join(", "));
     Ok(())
 }
 

@@ -76,11 +76,11 @@ async fn outcomes(guard: &Guard, rb: &ReplyBuilder, text: &mut String) {
     let sought = guard.call(Call::gate(&trace, "find_code"), |rb| async { find_code(rb, "WA-OPEN-S-001") }).await;
     show(text, "Find the code WA-OPEN-S-001.", &sought);
     let spent = guard.call(Call::gate(&trace, "pay"), |rb| async { pay(rb, "0.42 USD", "0.25 USD") }).await;
-    show(text, "Pay 0.42 USD out of a purse that holds 0.25 USD.", &spent);
+    show(text, "Pay 0.42 USD from a budget of 0.25 USD.", &spent);
     let crashed = guard.call(Call::gate(&trace, "average"), |rb| async { average(rb, &[]) }).await;
-    show(text, "Average a list that is empty, with a gate that has a bug.", &crashed);
+    show(text, "Average an empty list with a gate that has a bug.", &crashed);
     let alive = guard.call(Call::gate(&trace, "average"), |rb| async { average(rb, &[20, 7, 25]) }).await;
-    show(text, "The process lives, and so does that gate: average 20, 7 and 25.", &alive);
+    show(text, "The process keeps running, and the gate still works: average 20, 7 and 25.", &alive);
 }
 
 fn count_codes(rb: ReplyBuilder) -> Reply {
@@ -103,7 +103,7 @@ fn pay(rb: ReplyBuilder, asked: &str, funds: &str) -> Reply {
     };
     match funds.minus(asked) {
         Ok(left) => rb.success(codes::gate_ok("pay").value(left)),
-        Err(_) => rb.denied(codes::budget_spent(asked, funds, "the purse")),
+        Err(_) => rb.denied(codes::budget_spent(asked, funds, "the budget")),
     }
 }
 
@@ -128,8 +128,11 @@ fn show(text: &mut String, asked: &str, GuardedReply { reply, meta }: &GuardedRe
 
 /// Plays the events and shows each emission at the time at which a viewer would receive it.
 fn show_stream(text: &mut String) -> Result<(usize, usize), String> {
-    let _ = writeln!(text, "{BOLD}What a model says arrives as events; a viewer gets upserts{BOLD:#}");
-    let _ = writeln!(text, "{DIM}A script stands in for the model. Each upsert holds its item whole.{DIM:#}\n");
+    let _ = writeln!(text, "{BOLD}The model's output arrives as events; a viewer gets upserts{BOLD:#}");
+    let _ = writeln!(
+        text,
+        "{DIM}A script takes the place of the model. Each upsert has the full state of its item.{DIM:#}\n"
+    );
     let mut playback = Playback::new(Options { announce_arguments: true, ..Options::default() });
     let (mut events, mut emissions) = (0, Vec::new());
     for line in EVENTS.lines() {

@@ -31,7 +31,7 @@ pub(super) async fn show_receipt(guard: &Guard, text: &mut String) -> Result<(),
     let predictor =
         Predictor::new(runtime.clone(), move |_: Option<&str>| Ok(crystal.clone()), TraceArchive::inline(), clock, ids);
 
-    let _ = writeln!(text, "{BOLD}What a model answers fits its schema, and leaves a receipt{BOLD:#}\n");
+    let _ = writeln!(text, "{BOLD}A predict returns an output that matches its schema, and leaves a receipt{BOLD:#}\n");
     let classify = "@cantrip/text/Classify.v1";
     let id = classify.parse().map_err(|fault| format!("{fault}"))?;
     let input = json!({"text": "The parcel never came.", "labels": ["praise", "complaint"]});
@@ -44,22 +44,22 @@ pub(super) async fn show_receipt(guard: &Guard, text: &mut String) -> Result<(),
     let _ = writeln!(text, "    {style}{word:<8}{style:#} => {output}");
     let _ = writeln!(
         text,
-        "    {DIM}asked {} times: a confidence of 97 did not fit, and was mended{DIM:#}\n",
+        "    {DIM}{} requests: a confidence of 97 did not match the schema, and the model corrected it{DIM:#}\n",
         script.request_count()
     );
 
-    let _ = writeln!(text, "  Ask again under the same key");
+    let _ = writeln!(text, "  Send the same request with the same idempotency key");
     let again = predictor.predict(&id, &input, how()).await;
     let replayed = if again.predicted.replayed { "answered from the record" } else { "asked again" };
     let _ = writeln!(text, "    {style}{word:<8}{style:#} => {}", again.predicted.output.unwrap_or_default());
-    let _ = writeln!(text, "    {DIM}{replayed}: the model was asked {} times in all{DIM:#}\n", script.request_count());
+    let _ = writeln!(text, "    {DIM}{replayed}: {} model requests in total{DIM:#}\n", script.request_count());
 
     let receipt = reply.predicted.receipt.ok_or("there is no receipt")?;
-    let _ = writeln!(text, "  Verify {receipt} against its bytes and all it names");
+    let _ = writeln!(text, "  Verify {receipt} against its bytes and everything it names");
     let verified = verify(&loom, ReceiptFilter::default()).await.map_err(|refusal| refusal.code().to_string())?;
     if let Some(first) = verified.findings.first() {
         return Err(format!("{}: {}", first.kind, first.detail));
     }
-    let _ = writeln!(text, "    {style}{word:<8}{style:#} {} receipt, as it was written\n", verified.receipts);
+    let _ = writeln!(text, "    {style}{word:<8}{style:#} {} receipt, unchanged\n", verified.receipts);
     show_rollout(&runtime, &id, text).await
 }

@@ -32,7 +32,10 @@ pub(super) async fn show_rollout(runtime: &Runtime, id: &SignatureId, text: &mut
     let predictor = Predictor::new(runtime.clone(), given, TraceArchive::inline(), clock, ids);
     let demo = RolloutDemo { service, predictor, id: id.clone() };
 
-    let _ = writeln!(text, "{BOLD}Another prompt goes out by percent, and comes back in one command{BOLD:#}\n");
+    let _ = writeln!(
+        text,
+        "{BOLD}Deploy another prompt to a percentage of the callers, and roll it back with one command{BOLD:#}\n"
+    );
     let written = demo.service.catalog().signature(id).await.map_err(|refusal| refusal.code().to_string())?;
     let (first, second) = (written.base_artifact().id(), demo.second().await?);
     let name = id.name();
@@ -49,7 +52,7 @@ pub(super) async fn show_rollout(runtime: &Runtime, id: &SignatureId, text: &mut
     let caller = |side: &str| {
         let rows = split["rows"].as_array().into_iter().flatten();
         let found = rows.clone().find(|row| row["variant"] == side).and_then(|row| row["key"].as_str());
-        found.map(str::to_owned).ok_or_else(|| format!("nobody gets the {side}"))
+        found.map(str::to_owned).ok_or_else(|| format!("no caller gets the {side}"))
     };
     let (on_trial, other) = (caller("canary")?, caller("primary")?);
     for key in [&on_trial, &other] {

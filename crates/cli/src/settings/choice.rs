@@ -128,11 +128,11 @@ fn none(known: &Profiles, endpoints: &[Endpoint], who: Who) -> Refusal {
         choice("ollama serve".to_owned(), format!("{does} the first model that it has")),
         choice(
             "--crystal 'local/<model>@<url>'".to_owned(),
-            "any server that speaks as OpenAI does, as http://localhost:8000/v1".to_owned(),
+            "any server with the OpenAI protocol, for example http://localhost:8000/v1".to_owned(),
         ),
         choice(
             "[endpoints.NAME] url = \"...\", key_env = \"...\"".to_owned(),
-            format!("a server that wants a key, in {}", config::own_file_shown()),
+            format!("a server that needs a key, in {}", config::own_file_shown()),
         ),
         choice("--crystal scripted/<file>".to_owned(), "answers from a script, without any model".to_owned()),
         choice("crystal = \"<provider>/<model>\"".to_owned(), "in cantrip.toml, once for the project".to_owned()),

@@ -45,101 +45,104 @@ impl Example {
 pub(super) const KEYS: [Key; 13] = [
     Key {
         name: "crystal",
-        meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
+        meaning: "The crystal (model) to use if no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
         example: Example::Text("anthropic/claude-sonnet-4-5"),
         unless: "the default model of the first provider with a key, then a local server",
         only_own: false,
     },
     Key {
         name: "store",
-        meaning: "Where casts are kept, unless `--store` or `CANTRIP_STORE` says so: `sqlite:FILE`, `jsonl:DIR`, \
-                  `postgres://...` or `memory:`. Paths begin in the folder of the file.",
+        meaning: "The store for casts, unless `--store` or `CANTRIP_STORE` names one: `sqlite:FILE`, `jsonl:DIR`, \
+                  `postgres://...` or `memory:`. Paths are relative to the folder of this file.",
         example: Example::Text("sqlite:.cantrip/loom.db"),
         unless: "the nearest `.cantrip` upwards, the repository's, the user's data folder",
         only_own: false,
     },
     Key {
         name: "providers.<provider>.base_url",
-        meaning: "Another address of a provider, say a gateway's, unless its variable says so.",
+        meaning: "Another address of a provider, for example of a gateway. The provider's own variable \
+                  (`ANTHROPIC_BASE_URL`) takes precedence.",
         example: Example::Text("https://gateway.example/v1"),
         unless: "the provider's own",
         only_own: true,
     },
     Key {
         name: "local",
-        meaning: "Where servers of models on this machine are looked for, beside Ollama, where nobody named a crystal and \
-                  no provider has a key.",
+        meaning: "The addresses at which model servers on this machine are searched, besides Ollama, if no crystal \
+                  is named and no provider has a key.",
         example: Example::Texts("http://localhost:8000/v1"),
-        unless: "where LM Studio, llama.cpp and vLLM usually listen",
+        unless: "the usual addresses of LM Studio, llama.cpp and vLLM",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.url",
-        meaning: "The address of a server that speaks a known wire. Its models are then `<endpoint>/<model>` wherever a \
-                  crystal is named. An endpoint that comes with the program (see [crystals](../crystals.md)) has its own.",
+        meaning: "The address of a server with a known protocol. Its models are then named `<endpoint>/<model>`. A \
+                  built-in endpoint (see [crystals](../crystals.md)) has its own address.",
         example: Example::Text("https://models.example/v1"),
-        unless: "the address of the endpoint of that name that comes with the program",
+        unless: "the address of the built-in endpoint of that name",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.key_env",
-        meaning: "The environment variable that holds the endpoint's key. The key is sent to this endpoint and nowhere else.",
+        meaning: "The environment variable with the endpoint's key. The key is sent only to this endpoint.",
         example: Example::Text("MODELS_KEY"),
-        unless: "the variable of the endpoint that comes with the program, else no key is sent",
+        unless: "the variable of the built-in endpoint; otherwise no key is sent",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.wire",
-        meaning: "The protocol that it speaks: `chat` (OpenAI's chat completions), `responses` (OpenAI's responses) or \
-                  `messages` (Anthropic's messages).",
+        meaning: "The protocol of the endpoint: `chat` (OpenAI's chat completions), `responses` (OpenAI's responses) \
+                  or `messages` (Anthropic's messages).",
         example: Example::Text("chat"),
         unless: "`chat`",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.models",
-        meaning: "Models that it has, for `cantrip models`. The first is asked where nobody names a crystal and no \
+        meaning: "Models of the endpoint, for `cantrip models`. The first one is used if no crystal is named and no \
                   provider has a key.",
         example: Example::Texts("llama-3.3-70b"),
-        unless: "none are listed; all can be named",
+        unless: "none are listed, but all of them can be named",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.window",
-        meaning: "The tokens that its models take, where neither the table of models nor the server says so.",
+        meaning: "The context window of its models in tokens, if neither the table of models nor the server has it.",
         example: Example::Tokens(32_768),
-        unless: "what the table of models says",
+        unless: "the value in the table of models",
         only_own: true,
     },
     Key {
         name: "endpoints.<endpoint>.price",
-        meaning: "What its models cost: `\"free\"`, or money for a million tokens. A model without a price cannot be cast \
-                  under a limit on money. Prices of single models stand in a [table of your own](../crystals.md).",
+        meaning: "The price of its models: `\"free\"`, or the price of a million tokens. A model without a price \
+                  cannot be used under a limit on money. Prices of single models belong into [your own table of \
+                  models](../crystals.md).",
         example: Example::Price("{ input = \"0.59 USD\", output = \"0.79 USD\" }"),
-        unless: "what the table of models says, which is unknown for most endpoints",
+        unless: "the price in the table of models, which is unknown for most endpoints",
         only_own: true,
     },
     Key {
         name: "trace.store",
-        meaning: "Where traces of predicts lie that are too long for their row: a folder (in the folder of the file, unless it \
-                  begins with a slash), or the URL of a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, if the program was \
-                  built with the feature `s3` or `gcs`.",
+        meaning: "The place for long traces of predicts: a folder (relative to the folder of this file), or the URL \
+                  of a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, if the program \
+                  was built with the feature `s3` or `gcs`.",
         example: Example::Text("/var/lib/cantrip/traces"),
         unless: "`traces` beside the store",
         only_own: true,
     },
     Key {
         name: "trace.retain_days",
-        meaning: "How many days traces are kept; their names and hashes stay, so receipts still verify.",
+        meaning: "The number of days for which traces are kept. Their names and hashes stay, so receipts can still \
+                  be verified.",
         example: Example::Number(30),
         unless: "30",
         only_own: false,
     },
     Key {
         name: "telemetry.traceparent_to",
-        meaning: "Hosts that are sent a `traceparent` with each request to them, beside this machine, unless \
-                  `CANTRIP_TRACEPARENT_TO` names them: crystals, `fetch`, endpoints and MCP servers. `*.example.org` \
-                  stands for every host below it.",
+        meaning: "Hosts that get a `traceparent` header with each request (of crystals, `fetch`, endpoints and MCP \
+                  servers), besides this machine. `CANTRIP_TRACEPARENT_TO` takes precedence. `*.example.org` stands \
+                  for every host below it.",
         example: Example::Texts("gateway.internal"),
         unless: "none",
         only_own: true,
@@ -226,12 +229,13 @@ pub(crate) fn schema() -> serde_json::Value {
 pub(crate) fn markdown() -> String {
     let mut page = format!(
         "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\
-         Settled once for a project in its `{PROJECT_FILE}` (in this folder, or upwards in the same repository), and once \
-         for a person in `config.toml` in `$XDG_CONFIG_HOME/cantrip` or `~/.config/cantrip`. A flag wins over a variable, \
-         a variable over the project's file, that over the user's.\n"
+         Settings of a project are in its `{PROJECT_FILE}` (in this folder, or in a parent folder of the same \
+         repository). Your own settings are in `config.toml` in `$XDG_CONFIG_HOME/cantrip` or `~/.config/cantrip`. An \
+         option takes precedence over a variable, a variable over the project's file, and the project's file over \
+         yours.\n"
     );
     for Key { name, meaning, example, unless, only_own } in &KEYS {
-        let whose = if *only_own { "\n\nOnly in the user's file." } else { "" };
+        let whose = if *only_own { "\n\nOnly in your own `config.toml`." } else { "" };
         let line = match name.rsplit_once('.') {
             Some((table, key)) => format!(
                 "[{}]\n{key} = {}",
@@ -240,9 +244,7 @@ pub(crate) fn markdown() -> String {
             ),
             None => format!("{name} = {}", example.toml()),
         };
-        page.push_str(&format!(
-            "\n## `{name}`\n\n{meaning}{whose}\n\n```toml\n{line}\n```\n\nUnless given: {unless}.\n"
-        ));
+        page.push_str(&format!("\n## `{name}`\n\n{meaning}{whose}\n\n```toml\n{line}\n```\n\nDefault: {unless}.\n"));
     }
     page
 }

@@ -94,7 +94,7 @@ impl Entry<'_> {
         let example = "url = \"https://host.example/v1\"";
         let Some(text) = self.text("url", "\"https://host.example/v1\"")? else { return Ok(None) };
         let wrong = |rule: &str| self.wrong("url", format!("{rule}; write {example}"));
-        let url: Url = text.parse().map_err(|fault| wrong(&format!("{text:?} is no address ({fault})")))?;
+        let url: Url = text.parse().map_err(|fault| wrong(&format!("{text:?} is not a valid address ({fault})")))?;
         match url.scheme() {
             "https" | "http" if url.host().is_some() => {}
             other => return Err(wrong(&format!("an address begins with https:// or http://, not {other}:"))),

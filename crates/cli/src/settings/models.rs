@@ -28,7 +28,9 @@ pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
     let shown = path.display().to_string();
     let long = path.metadata().is_ok_and(|found| found.len() > PROFILES_BYTES_MAX as u64);
     let text = match long {
-        true => return Err(codes::config_invalid(shown, "models", "it is no table of models: it is too long").into()),
+        true => {
+            return Err(codes::config_invalid(shown, "models", "not a table of models: the file is too long").into());
+        }
         false => std::fs::read_to_string(&path)
             .map_err(|error| Refusal::from(codes::config_invalid(shown.as_str(), "models", error.to_string())))?,
     };
@@ -47,8 +49,8 @@ pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
     };
     let crystal = strip_control(crystal);
     say(&format!(
-        "the window of {crystal} is not known, and its server does not tell it: {tokens} tokens are assumed. If it has more, \
-         write window = ... into {place}"
+        "the window of {crystal} is not known, and its server does not report it: {tokens} tokens are assumed. If it \
+         has more, write window = ... into {place}"
     ));
 }
 

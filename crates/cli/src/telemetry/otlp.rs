@@ -201,7 +201,7 @@ impl SpanExporter for ReportingExporter {
         if let Err(fault) = &sent
             && !self.has_told.swap(true, Ordering::Relaxed)
         {
-            say(&format!("{spans} spans did not reach their collector ({fault}); casts go on without it"));
+            say(&format!("{spans} spans did not reach their collector ({fault}); casts are not affected"));
         }
         sent
     }

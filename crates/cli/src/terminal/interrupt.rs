@@ -49,7 +49,7 @@ pub(crate) async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl F
             1 => {
                 cancel.park();
                 if tells {
-                    say(&format!("{DIM}stopping where it can go on; Ctrl-C again ends it{DIM:#}"));
+                    say(&format!("{DIM}stopping where the run can be resumed; Ctrl-C again ends it{DIM:#}"));
                 }
             }
             _ => {

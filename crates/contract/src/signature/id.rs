@@ -28,7 +28,7 @@ pub struct SignatureId {
 /// The reason why a text is not the id of a signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureIdFault {
-    #[error("{0:?} is no signature: write namespace/Name.v1, as in @cantrip/text/Classify.v1")]
+    #[error("{0:?} is not the id of a signature: write namespace/Name.v1, as in @cantrip/text/Classify.v1")]
     Form(String),
     #[error("a namespace is words of a-z, 0-9, _ and -, joined by slashes, perhaps with @ before: {0:?}")]
     Namespace(String),

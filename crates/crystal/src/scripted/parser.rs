@@ -171,7 +171,7 @@ impl ScriptParser {
             match defaults {
                 Some(defaults) => {
                     if let Some((key, _)) = entries.first() {
-                        self.push(key.line, "a line with `defaults` is no response and says nothing else");
+                        self.push(key.line, "a line with `defaults` can have no other key");
                     }
                     scripts[of].usage = self.defaults(&defaults);
                 }
@@ -385,7 +385,7 @@ impl ScriptParser {
         let count = self.count(node)?;
         let status = u16::try_from(count).ok().filter(|status| (300..600).contains(status));
         if status.is_none() {
-            self.push(node.line, format!("{count} is no HTTP status of a failure: those are 300 to 599"));
+            self.push(node.line, format!("{count} is not the HTTP status of an error: write 300 to 599"));
         }
         status
     }

@@ -76,7 +76,7 @@ pub fn read_journal_heading(first: Option<&str>) -> Result<(), Error> {
     let first = first.ok_or_else(|| refuse(1, "it is empty"))?;
     let heading: Heading = serde_json::from_str(first).map_err(|_| refuse(1, "it has no heading"))?;
     if heading.format != FORMAT {
-        return Err(refuse(1, "it is no journal"));
+        return Err(refuse(1, "it is not a journal"));
     }
     if heading.v != VERSION {
         return Err(Error::UnsupportedVersion { kind: FORMAT.to_owned(), version: heading.v });
@@ -181,7 +181,7 @@ impl<J: Journal> Import<'_, J> {
                 Ok(())
             }
             AppendOutcome::Conflict(Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Step { .. }) => {
-                Err(refuse(line, format!("run {run} is there already with other records")))
+                Err(refuse(line, format!("run {run} already exists with other records")))
             }
             other @ (AppendOutcome::Conflict(_)
             | AppendOutcome::Refused(_)

@@ -1,4 +1,4 @@
-// What the engine's natives would do in one go, however long it takes. It relies on nothing that a program can replace:
+// Functions that the engine's natives would run without interruption. They rely on nothing that a program can replace:
 // neither on globals nor on the methods and iterators of arrays.
 (function (host) {
   "use strict";
@@ -7,7 +7,7 @@
     for (let at = 0; at < from.length; at++) {
       if (!(at in from)) continue;
       const item = from[at];
-      // Whether something is an array is for the host to say; a proxy of one is one too.
+      // The host decides what is an array; a proxy of an array is one too.
       const list = depth > 0 ? bounded(item) : undefined;
       if (list !== undefined) flatten(into, list, depth - 1);
       else visible(into, into.length, item);
@@ -22,7 +22,7 @@
         if (at in list) visible(mapped, mapped.length, apply(mapper, self, [list[at], at, whole]));
       return flatten([], mapped, 1);
     },
-    // In the order of their texts, each of which is made once.
+    // Sorted by their texts; each text is made once.
     sorted: (list) => {
       const length = list.length, rows = [];
       let absent = 0;

@@ -1,5 +1,5 @@
-// Dates without a zone of their own: the host's zone and its clock are not to be seen, so local time is UTC, and time
-// stands still while a program runs. It relies on nothing that a program can replace: the natives it takes are those of
+// Dates without a time zone: programs cannot see the host's zone and clock, so local time is UTC, and time
+// stands still while a program runs. It relies on nothing that a program can replace: its natives are those of
 // the constructor that was made a moment ago.
 (function (host) {
   "use strict";

@@ -1,4 +1,4 @@
-// What a refused call throws.
+// The error that a refused call throws.
 (function (host) {
   "use strict";
   const {Error, hidden, visible} = host;

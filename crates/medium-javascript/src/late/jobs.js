@@ -1,4 +1,4 @@
-// What `queueMicrotask` needs of the language.
+// The part of `queueMicrotask` that is written in the language itself.
 (function (host) {
   "use strict";
   let settle;

@@ -2,7 +2,7 @@
 (function (host) {
   "use strict";
   const {find, slice, visible} = host;
-  // The language's own notation for what a replacement refers to.
+  // The language's own notation for references in a replacement.
   const expanded = (by, within, sought, at) => {
     let text = "", from = 0;
     for (let i = find(by, "$", 0); i >= 0 && i + 1 < by.length; i = find(by, "$", from)) {

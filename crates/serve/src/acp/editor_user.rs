@@ -69,12 +69,12 @@ impl Human for EditorUser {
     async fn ask(&self, identity: Option<&Identity>, question: Question) -> Result<String, AskError> {
         let line = identity.and_then(|identity| self.links().get(&identity.run_id).cloned());
         let nobody = |reason: &str| AskError::Refused { actor: "nobody".to_owned(), reason: reason.to_owned() };
-        let Some(line) = line else { return Err(nobody("no editor is connected that could be asked")) };
+        let Some(line) = line else { return Err(nobody("no editor is connected")) };
         if line.forms {
             return line.ask_form(question).await;
         }
         if question.choices.is_empty() {
-            return Err(nobody("this editor cannot be asked questions; ask with choices to pick from"));
+            return Err(nobody("this editor has no forms; ask with choices to pick from"));
         }
         let call = identity.and_then(|identity| {
             Some(session_updates::call_id(&identity.turn_id.to_string(), identity.tool_call_id.as_deref()?))

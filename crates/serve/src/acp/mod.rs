@@ -301,7 +301,7 @@ impl Agent {
         let from = match &asked.cursor {
             Some(cursor) => {
                 let after: RunId = cursor.parse().map_err(|_| {
-                    Refusal::from(codes::cursor_invalid(cursor.as_str(), "it was not given by this agent"))
+                    Refusal::from(codes::cursor_invalid(cursor.as_str(), "this agent issued no such cursor"))
                 })?;
                 all.iter().position(|noted| noted.session.to_string() < after.to_string()).unwrap_or(all.len())
             }
@@ -333,7 +333,7 @@ impl Agent {
         if let Some(entity) = session.entity.filter(|_| session.busy.is_none()) {
             // The entity is loaded from the loom when it is needed again.
             let disposed = self.host.service(&self.owner).dispose(entity).await;
-            tracing::debug!(code = %disposed.reply.code(), "the entity of a closed session is let go");
+            tracing::debug!(code = %disposed.reply.code(), "the entity of a closed session is released");
         }
         Ok(CloseSessionResponse::new())
     }
@@ -417,10 +417,10 @@ impl Agent {
 
 fn folder(cwd: &Path) -> Result<PathBuf, Refusal> {
     if !cwd.is_absolute() {
-        return Err(codes::schema("the session", "/cwd", "it is no absolute path").into());
+        return Err(codes::schema("the session", "/cwd", "it is not an absolute path").into());
     }
     if !cwd.is_dir() {
-        return Err(codes::target_unusable(cwd.display().to_string(), "it is no folder").into());
+        return Err(codes::target_unusable(cwd.display().to_string(), "it is not a folder").into());
     }
     Ok(cwd.to_owned())
 }

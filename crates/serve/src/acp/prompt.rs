@@ -46,7 +46,7 @@ pub(super) fn intent(prompt: &[ContentBlock]) -> Result<String, Refusal> {
     let mut parts = Vec::new();
     for (at, block) in prompt.iter().enumerate() {
         let unusable = |what: &str| {
-            let rule = format!("{what} is not among what this agent said it takes");
+            let rule = format!("{what} is not supported by this agent");
             Refusal::from(codes::schema("the prompt", format!("/prompt/{at}"), rule))
         };
         parts.push(match block {
@@ -169,7 +169,7 @@ impl Agent {
             let ends = Cancel::new();
             ends.cancel();
             let reply = self.host.resume(&self.owner, run, ends).await.reply().await;
-            tracing::info!(%run, code = %reply.reply().code(), "a run that was left is ended before the next prompt");
+            tracing::info!(%run, code = %reply.reply().code(), "an interrupted run is ended before the next prompt");
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Agent {
         if let Ok(noted) = noted
             && let Err(refusal) = self.desk.save(&noted)
         {
-            tracing::warn!(code = %refusal.code(), "what is kept of the session could not be written");
+            tracing::warn!(code = %refusal.code(), "the session could not be stored");
         }
     }
 

@@ -65,7 +65,7 @@ async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Strin
             return Ok(None);
         }
         if line.len() >= ACP_LINE_BYTES_MAX && !line.ends_with(b"\n") {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is longer than may be"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
         }
         let line = String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if !line.trim().is_empty() {

@@ -118,7 +118,7 @@ impl Message {
                         ("text", Some(text)) => texts.push(text.as_str()),
                         (other, _) => {
                             let path = format!("/messages/{place}/content/{number}/type");
-                            let rule = format!("{other:?} is nothing a spell can be told: only text");
+                            let rule = format!("{other:?} is not supported: a spell takes only text");
                             return Err(codes::schema("the body", path, rule).into());
                         }
                     }

@@ -102,7 +102,7 @@ async fn collect_body(parts: &Parts, body: Body) -> Result<Vec<u8>, Refusal> {
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     let text = std::str::from_utf8(bytes)
-        .map_err(|fault| codes::unparsable("the body", format!("byte {}", fault.valid_up_to()), "it is no UTF-8"))?;
+        .map_err(|fault| codes::unparsable("the body", format!("byte {}", fault.valid_up_to()), "it is not UTF-8"))?;
     let value = canon::json::read(text).map_err(|fault| {
         let at = format!("line {}, column {}", fault.at.line, fault.at.column);
         codes::unparsable("the body", at, fault.rule.to_string())

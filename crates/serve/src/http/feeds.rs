@@ -73,11 +73,11 @@ fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<StartPosition,
     let read = |text: &str| -> Result<Seq, Refusal> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let place = text.parse::<u64>().ok().filter(|_| digits);
-        place.map(Seq::new).ok_or_else(|| invalid(text, "it is no number"))
+        place.map(Seq::new).ok_or_else(|| invalid(text, "it is not a number"))
     };
     let header = match headers.get(&LAST_EVENT_ID) {
         None => None,
-        Some(told) => Some(read(told.to_str().map_err(|_| invalid("?", "it is no number"))?)?),
+        Some(told) => Some(read(told.to_str().map_err(|_| invalid("?", "it is not a number"))?)?),
     };
     let query = from.cursor.as_deref().map(read).transpose()?;
     let cursor = match (header, query) {

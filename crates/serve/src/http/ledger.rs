@@ -133,7 +133,7 @@ fn terms(told: Authorizing) -> Result<Terms, Refusal> {
     let mut currencies = limits.into_iter().flatten().map(Money::currency);
     let currency = currencies.next().unwrap_or(Currency::USD);
     if currencies.any(|other| other != currency) {
-        return Err(codes::schema("the body", "", "an authorization has one currency: there are no rates").into());
+        return Err(codes::schema("the body", "", "all amounts of an authorization must have the same currency").into());
     }
     let [max_total, max_per_call, max_per_day, threshold] = limits.map(|limit| limit.map(Money::micros));
     let mode = match (mode, threshold, max_total) {

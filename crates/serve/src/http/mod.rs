@@ -155,7 +155,7 @@ impl HttpServer {
             self.host().runtime().guard().wait_idle().await;
         };
         if tokio::time::timeout(self.options().shutdown, resting).await.is_err() {
-            tracing::warn!(runs = self.host().active_runs(), "runs did not come to rest in time");
+            tracing::warn!(runs = self.host().active_runs(), "runs did not stop in time");
         }
     }
 

@@ -167,7 +167,7 @@ async fn selected_approvals(caller: &Caller, run: RunId, only: Option<&str>) -> 
 
 fn nothing_pending(run: RunId) -> Refusal {
     let wanted = "one with a call that waits for a person";
-    codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted).into()
+    codes::wrong_state("run", run.to_string(), "not waiting for a person", "deciding", wanted).into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]

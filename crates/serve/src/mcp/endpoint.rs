@@ -121,7 +121,7 @@ impl McpEndpoint {
         let response = (self.0.handling)(request.map(Body::from)).await;
         match asked {
             Message::Json { id } if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE => error_response(
-                &json_rpc_error(&id, INVALID_REQUEST, "Invalid request: the body is no message of the protocol"),
+                &json_rpc_error(&id, INVALID_REQUEST, "Invalid request: the body is not a protocol message"),
             ),
             Message::Json { .. } | Message::Other => response,
         }
@@ -201,7 +201,7 @@ fn error_response(error: &Value) -> Response<Body> {
 /// Returns the session id of a message.
 fn session_id(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(told) = headers.get(SESSION) else { return Ok(None) };
-    told.to_str().map(Some).map_err(|_| codes::not_found("session", "that is no text").into())
+    told.to_str().map(Some).map_err(|_| codes::not_found("session", "it is not text").into())
 }
 
 /// Returns true if a request begins a session.

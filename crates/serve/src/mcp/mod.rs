@@ -73,7 +73,7 @@ impl McpServer {
             Ok(running) => running,
             // The client disconnected before its first request.
             Err(error) => {
-                tracing::info!(%error, "the client left before it was served");
+                tracing::info!(%error, "the client closed the connection before it was served");
                 return closing.finish().await;
             }
         };

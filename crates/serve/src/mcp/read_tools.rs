@@ -16,7 +16,7 @@ use crate::limits::{MCP_LISTED_MAX, MCP_TURNS_SHOWN};
 pub(super) fn page(cursor: Option<&str>, most: Option<usize>) -> Result<PageRequest, Refusal> {
     let after = match cursor {
         Some(cursor) => {
-            Some(cursor.parse().map_err(|_| codes::cursor_invalid(cursor, "it was not given by this server"))?)
+            Some(cursor.parse().map_err(|_| codes::cursor_invalid(cursor, "this server issued no such cursor"))?)
         }
         None => None,
     };
@@ -137,7 +137,7 @@ fn run_state(written: &str) -> Result<RunState, Refusal> {
         ("failed", RunState::Failed),
     ];
     let found = all.into_iter().find(|(name, _)| *name == written).map(|(_, state)| state);
-    found.ok_or_else(|| codes::schema("the arguments of runs", "/state", format!("{written:?} is no state")).into())
+    found.ok_or_else(|| codes::schema("the arguments of runs", "/state", format!("{written:?} is not a state")).into())
 }
 
 pub(super) async fn codes(asked: tools::Codes) -> Result<Value, Refusal> {

@@ -40,7 +40,10 @@ impl McpServer {
         cursor: Option<String>,
     ) -> Result<ListResourcesResult, Refusal> {
         let invalid = || {
-            Refusal::from(codes::cursor_invalid(cursor.clone().unwrap_or_default(), "it was not given by this server"))
+            Refusal::from(codes::cursor_invalid(
+                cursor.clone().unwrap_or_default(),
+                "this server issued no such cursor",
+            ))
         };
         let (of_receipts, after) = match cursor.as_deref().map(|cursor| cursor.split_once(':').unwrap_or((cursor, "")))
         {

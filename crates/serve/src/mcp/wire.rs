@@ -23,7 +23,7 @@ pub(super) fn json_rpc_error(id: &Value, code: i64, message: &str) -> Value {
 
 /// Returns the error for text that is not JSON. Its message has the position and not the text.
 pub(super) fn parse_error(fault: &serde_json::Error) -> Value {
-    let message = format!("Parse error: the message is no JSON at line {}, column {}", fault.line(), fault.column());
+    let message = format!("Parse error: the message is not JSON at line {}, column {}", fault.line(), fault.column());
     json_rpc_error(&Value::Null, PARSE_ERROR, &message)
 }
 

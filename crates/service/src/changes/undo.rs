@@ -35,7 +35,7 @@ impl SkipReason {
             Self::ChangedSince => "changed since",
             Self::DeletedSince => "deleted since",
             Self::Replaced => "no file any more",
-            Self::ChangedBetween => "changed by someone else while the run was under way",
+            Self::ChangedBetween => "changed by someone else during the run",
             Self::OutcomeUnknown => "of a call whose outcome is unknown",
             Self::Failed => "not restored",
         }
@@ -181,7 +181,7 @@ impl Service {
         let stored = |error| store_refusal(&error);
         let view = self.runtime().loom().run(run).await.map_err(stored)?;
         if view.copied {
-            let hint = "its files lie where it was cast: undo it there";
+            let hint = "its files are on the machine where it was cast: undo it there";
             let refusal = codes::wrong_state("run", run.to_string(), "a copy", "undoing", "the run itself");
             return Err(refusal.data(json!({ "hint": hint })).into());
         }
@@ -191,7 +191,7 @@ impl Service {
         }
         match self.runtime().loom().holder(run).await.map_err(stored)? {
             Some(lease) if lease.expires_at > self.clock.now().wall => {
-                let hint = format!("it is still at work: cantrip run cancel {run}");
+                let hint = format!("it is still running: cantrip run cancel {run}");
                 let busy = codes::busy("run", run.to_string(), lease.owner.as_str());
                 Err(busy.data(json!({ "hint": hint })).into())
             }
@@ -221,7 +221,7 @@ fn refusal(run: RunId, undone: UndoReport) -> Refusal {
         Some(left) => (left.path.clone(), left.said.clone()),
         None => (String::new(), String::new()),
     };
-    let hint = format!("it was left as it is; what the run made of it: cantrip run diff {run}");
+    let hint = format!("it was not touched; what the run wrote: cantrip run diff {run}");
     let refusal = codes::wrong_state("file", path, state, "undoing", "what the run left");
     refusal.data(undone).data(json!({ "hint": hint })).into()
 }

@@ -26,7 +26,7 @@ pub(crate) fn statement_for(written: &ContractUpsert) -> Result<SqlStatement, Er
 /// Returns an enum name as a column value.
 fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
     let serde_json::Value::String(word) = cantrip_canon::json::to_value(value)? else {
-        return Err(damaged_ledger("a word of ours is no text"));
+        return Err(damaged_ledger("a stored word is not text"));
     };
     Ok(Value::Text(word))
 }

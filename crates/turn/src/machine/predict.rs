@@ -66,7 +66,7 @@ impl Machine {
     }
 
     fn start_preparing(&mut self, begins: PredictOrigin, number: u32, delegation: Delegation) -> Result<Effect, Error> {
-        let fault = self.incoherent("started", "it is no predict");
+        let fault = self.incoherent("started", "it is not a predict");
         let predict = delegation.predict.clone().ok_or(fault)?;
         let resumed = matches!(begins, PredictOrigin::Before(_));
         let group = self.open_group()?;

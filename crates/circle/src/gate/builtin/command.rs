@@ -134,7 +134,7 @@ impl Command {
             return Err(self.failure(format!("{}: {}", output.status, said.trim())));
         }
         let answer = json::read_bytes(&output.stdout)
-            .map_err(|fault| self.failure(format!("its answer is no JSON: {fault}")))?;
+            .map_err(|fault| self.failure(format!("its answer is not JSON: {fault}")))?;
         match (answer.get("error"), self.on_error) {
             (Some(Value::Null) | None, _) => Ok(codes::gate_ok(&self.promises.name).value(answer)),
             (Some(error), on_error) => {

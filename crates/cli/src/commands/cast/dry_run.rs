@@ -76,8 +76,9 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
 /// Returns the message about a gate without labels: the consequence, and what to write.
 pub(crate) fn unlabelled_gate(gate: &str) -> String {
     format!(
-        "{gate}: gates without labels count as risky (private data, untrusted content and a way out), so each call needs \
-         an approval, or is denied where nobody can be asked; if this one touches nothing sensitive, write labels = [] in \
+        "{gate}: gates without labels count as risky (private data, untrusted content and a way out), so each call \
+         needs an approval, or is denied if no person can be asked; if this one touches nothing sensitive, write \
+         labels = [] in \
          [gates.{gate}]"
     )
 }

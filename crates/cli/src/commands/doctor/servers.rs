@@ -52,7 +52,7 @@ async fn of_provider(provider: Provider, guard: &Guard) -> Finding {
         Err(refusal) if refusal.code() == codes::CREDENTIALS_MISSING.any() => {
             let url = provider.default_url().to_owned();
             let set = variables.join(" or ");
-            return Finding::absent(name, format!("no key: set {set}; {url} was not asked"))
+            return Finding::absent(name, format!("no key: set {set}; {url} was not contacted"))
                 .about(server(name, url, variables, None, None));
         }
         Err(refusal) => return refusal_finding(name, guard, refusal).await,
@@ -79,7 +79,7 @@ async fn of_endpoint(endpoint: NamedEndpoint) -> Finding {
     let found_in = keys::variable_set(&variables);
     if key.is_none() && endpoint.needs_key {
         let set = variables.join(" or ");
-        return Finding::absent(&endpoint.name, format!("no key: set {set}; {url} was not asked")).about(server(
+        return Finding::absent(&endpoint.name, format!("no key: set {set}; {url} was not contacted")).about(server(
             &endpoint.name,
             url,
             &variables,
@@ -126,7 +126,7 @@ fn finding(told: Server, asked: Result<Vec<String>, ModelListError>, may_be_abse
             Finding::absent(name, format!("no server answers at {url}"))
         }
         Err(fault @ ModelListError::Unreachable(_)) => {
-            let hint = "look whether the address is right, and whether this machine is connected";
+            let hint = "check the address, and whether this machine has a network connection";
             Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
         }
         Err(fault @ ModelListError::KeyRefused(_)) => {
@@ -143,7 +143,7 @@ fn finding(told: Server, asked: Result<Vec<String>, ModelListError>, may_be_abse
         // Another program uses the port.
         Err(fault @ ModelListError::Strange(_)) if may_be_absent => Finding::absent(name, format!("{url}: {fault}")),
         Err(fault @ ModelListError::Strange(_)) => {
-            Finding::note(name.clone(), format!("{key}{url}: {fault}"), "look whether the address is right")
+            Finding::note(name.clone(), format!("{key}{url}: {fault}"), "check the address")
         }
     };
     finding.about(told)
@@ -171,14 +171,14 @@ async fn default_crystal(guard: &Guard) -> Finding {
         }
     };
     match choice::crystal(&here, Who::Cast).await {
-        Ok(crystal) => Finding::good("crystal", format!("a cast that names no crystal asks {crystal}")),
+        Ok(crystal) => Finding::good("crystal", format!("a cast without --crystal uses {crystal}")),
         Err(refusal) => {
             let finding = refusal_finding("crystal", guard, refusal).await;
             if finding.code.as_deref() != Some(&*codes::CONFIG_INVALID.any().to_string()) {
                 return finding;
             }
             // Only a note, because a project in which every spell names its crystal needs no default.
-            let said = format!("a cast that names no model finds none to ask: {}", finding.said);
+            let said = format!("a cast without --crystal finds no model: {}", finding.said);
             let hint = "set one of the keys above (export ANTHROPIC_API_KEY=...), start a server on this machine, or name a \
                         model with --crystal PROVIDER/MODEL";
             Finding::note("crystal", said, hint)

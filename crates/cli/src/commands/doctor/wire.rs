@@ -25,11 +25,12 @@ pub(super) async fn findings() -> Vec<Finding> {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
         findings.push(match greet(command, &message).await {
             Ok(version) => {
-                let said = format!("answers over its pipes, revision {version}; silent until it is spoken to");
+                let said =
+                    format!("answers over its pipes, revision {version}; it prints nothing before the first request");
                 Finding::good(command, said)
             }
             Err(why) => {
-                let hint = format!("{} {command} --debug tells on standard error of every message", program());
+                let hint = format!("{} {command} --debug logs every message on standard error", program());
                 Finding::bad(command, why, hint)
             }
         });
@@ -60,10 +61,11 @@ async fn greet(command: &str, message: &Value) -> Result<String, String> {
     end(child);
     let answer = match answered {
         Ok(Ok(answer)) => answer?,
-        Ok(Err(_)) => return Err("the exchange with it broke off".to_owned()),
+        Ok(Err(_)) => return Err("the connection to it was lost".to_owned()),
         Err(_) => return Err(format!("it does not answer within {DOCTOR_WIRE_MS} ms")),
     };
-    let answer: Value = serde_json::from_str(&answer).map_err(|_| "its first line is no message".to_owned())?;
+    let answer: Value =
+        serde_json::from_str(&answer).map_err(|_| "its first line is not a protocol message".to_owned())?;
     match answer.pointer("/result/protocolVersion") {
         Some(Value::String(version)) => Ok(version.clone()),
         Some(version) => Ok(version.to_string()),

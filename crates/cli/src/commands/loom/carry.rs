@@ -121,6 +121,7 @@ fn write_refusal(path: &Path, error: &io::Error) -> Refusal {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom import backup.jsonl\n  cantrip loom import turns.jsonl --as analyst")]
 pub(super) struct Import {
+    /// The file to import.
     file: PathBuf,
 
     /// The loom to import turns into, by the name of its spell. Default: the name of the file. A journal names its own

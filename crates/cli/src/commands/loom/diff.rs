@@ -110,7 +110,8 @@ async fn original(loom: &AnyLoom, leaf: TurnId) -> Result<TurnId, Refusal> {
         let before = loom.turn(fork.turn).await.map_err(stored)?.entity_id;
         return Ok(loom.entity(before).await.map_err(stored)?.leaf.unwrap_or(fork.turn));
     }
-    let hint = format!("the latest thread is no fork; name what to compare it with: cantrip loom diff THREAD {leaf}");
+    let hint =
+        format!("the latest thread is not a fork; name the thread to compare it with: cantrip loom diff THREAD {leaf}");
     Err(codes::not_found("thread", "original").data(json!({ "hint": hint })).into())
 }
 

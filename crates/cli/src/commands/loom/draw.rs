@@ -48,10 +48,10 @@ pub(super) fn verified(shown: &str, found: &VerifyReport) -> String {
             let _ =
                 writeln!(text, "{unrecorded} of these runs were cut by an earlier version, which kept no record of it");
         }
-        let _ = writeln!(text, "{DIM}whether records follow from those that were removed cannot be checked{DIM:#}");
+        let _ = writeln!(text, "{DIM}the link to the removed records cannot be checked{DIM:#}");
     }
     if *torn_bytes > 0 {
-        let _ = writeln!(text, "{DIM}{torn_bytes} bytes of an unfinished step stand at the end{DIM:#}");
+        let _ = writeln!(text, "{DIM}{torn_bytes} bytes of an unfinished step are at the end{DIM:#}");
     }
     text
 }
@@ -116,7 +116,7 @@ pub(crate) fn thread(shown: &ShownThread) -> String {
         body(&mut text, turn, Some(LINES_SHOWN));
         while let Some(made) = folds.next_if(|made| made.fold.after == turn.id) {
             let strategy = match made.fold.strategy {
-                Strategy::Window if made.fold.degraded => "window, for want of a summary",
+                Strategy::Window if made.fold.degraded => "window, because no summary could be made",
                 Strategy::Window => "window",
                 Strategy::Summary => "summary",
                 Strategy::Selective => "selective",

@@ -100,7 +100,7 @@ impl Fork {
             None => None,
         };
         if intent.is_none() && turn.is_terminated() {
-            let hint = format!("that cast is over; say what comes next: cantrip loom fork {at} INTENT");
+            let hint = format!("that cast has ended; give an intent for the next one: cantrip loom fork {at} INTENT");
             return Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into());
         }
         origin::note(&store, &cantrip, &source);

@@ -78,7 +78,8 @@ impl Cancelling {
                 }
                 Some(lease) if tokio::time::Instant::now() >= until => {
                     let hint = format!(
-                        "it is asked to end, and does not while its holder is silent: after {} {} run cancel {run}{}",
+                        "the process that holds it was asked to end the run and has not answered; its lease ends at \
+                         {}, then: {} run cancel {run}{}",
                         lease.expires_at,
                         program(),
                         store.again

@@ -51,7 +51,10 @@ impl Showing {
             .diff(run, since, |file| {
                 draw(&mut text, file, styled);
                 if file.others_between {
-                    notes.push(format!("someone else changed {} in between, and that is in it too", file.path));
+                    notes.push(format!(
+                        "someone else changed {} in between, and the diff includes that change",
+                        file.path
+                    ));
                 }
             })
             .await;

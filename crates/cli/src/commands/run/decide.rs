@@ -94,7 +94,7 @@ impl Waiting {
 fn nothing(run: RunId) -> Refusal {
     let hint = format!("{} run show {run}", program());
     let wanted = "one with a call that waits for a person";
-    codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted)
+    codes::wrong_state("run", run.to_string(), "not waiting for a person", "deciding", wanted)
         .data(json!({ "hint": hint }))
         .into()
 }

@@ -47,8 +47,11 @@ pub(super) enum RunStatus {
     Orphaned,
     /// The run waits for a person or a provider.
     Waiting,
+    /// The run has its answer.
     Terminated,
+    /// A ward, a failing crystal or a person ended the run.
     Truncated,
+    /// Something outside the run failed.
     Failed,
 }
 
@@ -244,7 +247,8 @@ fn draw_rows(rows: &[Row], store: &Store) -> String {
             writeln!(text, "{DIM}no process works on them; resume them with:{DIM:#} {program} run resume --all{again}");
     }
     if let Some(row) = rows.iter().rfind(|row| row.standing == RunStatus::Waiting) {
-        let _ = writeln!(text, "{DIM}waits to go on:{DIM:#} {program} run resume {}{again}", row.run.run_id);
+        let _ =
+            writeln!(text, "{DIM}resume the waiting run with:{DIM:#} {program} run resume {}{again}", row.run.run_id);
     }
     text
 }
@@ -376,8 +380,8 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
     if costs.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
         let failed = match costs.failed_attempts {
             0 => String::new(),
-            1 => " · one request came to nothing".to_owned(),
-            failed => format!(" · {failed} requests came to nothing"),
+            1 => " · one request failed".to_owned(),
+            failed => format!(" · {failed} requests failed"),
         };
         line(
             "took",
@@ -409,10 +413,10 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
             line("hint", fault.advice());
         }
         Some((ParkReason::NoProgress, None)) => {
-            line("waits", "to be resumed: every process that took it up ended without progress")
+            line("waits", "to be resumed: every process that resumed it ended without progress")
         }
         Some((ParkReason::Interrupted, _)) => line("waits", "to be resumed: it was interrupted"),
-        Some((ParkReason::HandedBack, _)) => line("waits", "to be resumed: its process ended and handed it back"),
+        Some((ParkReason::HandedBack, _)) => line("waits", "to be resumed: its process ended and released it"),
         None => {}
     }
     let next = match row.standing {

@@ -24,11 +24,11 @@ pub(super) enum Command {
 
 /// Every command: its name, its arguments and its description.
 const ALL: &[(&str, &str, &str)] = &[
-    ("/thread", "", "tell the thread, turn by turn"),
-    ("/show", " [N]", "show turn N whole; the last one without N"),
-    ("/fork", " N [INTENT]", "branch off behind turn N and go on with the branch"),
-    ("/continue", "", "go on with a cast that was interrupted or cut off"),
-    ("/help", "", "this"),
+    ("/thread", "", "show the thread, turn by turn"),
+    ("/show", " [N]", "show turn N in full; without N the last one"),
+    ("/fork", " N [INTENT]", "fork after turn N and continue with the fork"),
+    ("/continue", "", "continue a cast that was interrupted or cut off"),
+    ("/help", "", "show this help"),
     ("/quit", "", "leave; so does Ctrl-D"),
 ];
 
@@ -40,7 +40,7 @@ pub(super) fn help() -> String {
         let space = 20_usize.saturating_sub(name.len() + arguments.len());
         let _ = writeln!(text, "  {BOLD}{name}{BOLD:#}{arguments}{:space$}  {what}", "");
     }
-    let _ = writeln!(text, "\n  A line that ends in \\ goes on in the next one.");
+    let _ = writeln!(text, "\n  A line that ends in \\ continues on the next line.");
     let _ = writeln!(text, "  \"\"\" opens a block, and \"\"\" ends it; what is pasted stays together.");
     let _ = writeln!(text, "  {DIM}An intent that begins with a slash is written with two: //etc/hosts{DIM:#}");
     text
@@ -53,7 +53,7 @@ impl Command {
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
         let alone = |command: Self| {
-            if rest.is_empty() { Ok(command) } else { Err(misused(name, "takes nothing behind it")) }
+            if rest.is_empty() { Ok(command) } else { Err(misused(name, "takes no argument")) }
         };
         match name {
             "/help" | "/?" => alone(Self::Help),
@@ -87,7 +87,7 @@ fn unknown(name: &str) -> Refusal {
     let nearest = nearest.min_by_key(|known| strsim::damerau_levenshtein(known, name));
     let hint = match nearest {
         Some(nearest) => format!("did you mean {nearest}? An intent that begins with a slash is written /{shown}"),
-        None => format!("/help tells what there is; an intent that begins with a slash is written /{shown}"),
+        None => format!("/help lists the commands; an intent that begins with a slash is written /{shown}"),
     };
     codes::not_found("command", shown).data(json!({ "hint": hint })).into()
 }

@@ -78,7 +78,7 @@ impl LineEditor {
         if let (Ok(true), Some(history)) = (added, &self.history)
             && let Err(error) = self.editor.append_history(history)
         {
-            tracing::warn!(%error, "what was typed could not be kept");
+            tracing::warn!(%error, "the input history could not be written");
         }
     }
 }

@@ -36,9 +36,9 @@ pub struct Endpoint {
 /// The reason why an endpoint cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointFault {
-    #[error("this is no HTTP method")]
+    #[error("not an HTTP method")]
     Method,
-    #[error("this is no http or https address")]
+    #[error("not an http or https address")]
     Address,
     #[error("its host must be written out: only its path and query have places for arguments")]
     Host,

@@ -209,7 +209,7 @@ impl PathResolver<'_> {
                     return Err(self.unusable("it leads through too many links"));
                 }
                 let Ok(target) = here.read_link_contents(&part) else { return Ok(None) };
-                let Some(target) = target.to_str() else { return Err(self.unusable("a link on it is no text")) };
+                let Some(target) = target.to_str() else { return Err(self.unusable("a link on the path is not text")) };
                 if target.starts_with('/') {
                     return Err(self.denied("root"));
                 }
@@ -223,7 +223,7 @@ impl PathResolver<'_> {
                 return Ok(Some(ResolvedPath { parent: here, name: Some(part), real, folder: Some(found.is_dir()) }));
             }
             if !found.is_dir() {
-                return Err(self.unusable("a part of it is no folder"));
+                return Err(self.unusable("a part of the path is not a folder"));
             }
             let Ok(next) = here.open_dir_nofollow(&part) else { return Ok(None) };
             above.push((std::mem::replace(&mut here, next), part));
@@ -252,7 +252,7 @@ impl PathResolver<'_> {
             if error.kind() == io::ErrorKind::NotFound { self.missing() } else { self.failed("opening", &error) }
         })?;
         let metadata = file.metadata().map_err(|error| self.failed("opening", &error))?;
-        if metadata.is_file() { Ok(file) } else { Err(self.unusable("it is no regular file")) }
+        if metadata.is_file() { Ok(file) } else { Err(self.unusable("it is not a regular file")) }
     }
 
     /// Opens the located folder. Anything but a folder is refused.
@@ -260,7 +260,7 @@ impl PathResolver<'_> {
         match (&located.name, located.folder) {
             (_, None) => Err(self.missing()),
             (None, Some(_)) => located.parent.try_clone().map_err(|error| self.failed("opening", &error)),
-            (Some(_), Some(false)) => Err(self.unusable("it is no folder")),
+            (Some(_), Some(false)) => Err(self.unusable("it is not a folder")),
             (Some(name), Some(true)) => {
                 located.parent.open_dir_nofollow(name).map_err(|error| self.failed("opening", &error))
             }
