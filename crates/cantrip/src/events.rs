@@ -304,30 +304,30 @@ impl EventEmitter {
     }
 
     fn emit_record(&mut self, event: &Event, bodies: &dyn Bodies) {
-        match event {
-            Event::Opened(opened) => {
-                self.said = opened.utterance.load(bodies).ok();
-                self.emit_fenced_program(opened.turn_id);
-                self.sequence = opened.sequence;
-                self.usage = Some(Usage {
-                    input_tokens: opened.usage.prompt_tokens,
-                    output_tokens: opened.usage.completion_tokens,
-                    cache_read_input_tokens: Some(opened.usage.cached_tokens).filter(|tokens| *tokens > 0),
-                    cache_creation_input_tokens: opened.usage.cache_write_tokens,
-                    cost: opened.cost,
-                });
+        if let Event::Opened(opened) = event {
+            self.said = opened.utterance.load(bodies).ok();
+            self.emit_fenced_program(opened.turn_id);
+            self.sequence = opened.sequence;
+            self.usage = Some(Usage {
+                input_tokens: opened.usage.prompt_tokens,
+                output_tokens: opened.usage.completion_tokens,
+                cache_read_input_tokens: Some(opened.usage.cached_tokens).filter(|tokens| *tokens > 0),
+                cache_creation_input_tokens: opened.usage.cache_write_tokens,
+                cost: opened.cost,
+            });
+        } else if let Event::Started(started) = event {
+            if let (Some(turn), true, Some(asked)) = (self.turn, self.medium.is_code(), &started.asked) {
+                self.emit_code_call(turn, started.call_id, asked, bodies);
             }
-            Event::Started(started) => {
-                if let (Some(turn), true, Some(asked)) = (self.turn, self.medium.is_code(), &started.asked) {
-                    self.emit_code_call(turn, started.call_id, asked, bodies);
-                }
+        } else if let Event::Settled(settled) = event {
+            if settled.call_id.number() > 0 {
+                self.emit_settled(settled, bodies);
             }
-            Event::Settled(settled) if settled.call_id.number() > 0 => self.emit_settled(settled, bodies),
-            Event::Turn(closed) => {
-                self.emit_outputs(closed, bodies);
-                self.emit_closed(&closed.closing);
-            }
-            Event::End(end) => match &end.ending {
+        } else if let Event::Turn(closed) = event {
+            self.emit_outputs(closed, bodies);
+            self.emit_closed(&closed.closing);
+        } else if let Event::End(end) = event {
+            match &end.ending {
                 Ending::Terminated { result, .. } => {
                     if let (Some(turn), Ok(answer)) = (self.turn, result.load(bodies)) {
                         let content = render::result_text(&answer).into();
@@ -336,17 +336,7 @@ impl EventEmitter {
                     self.end_group(ResponseStatus::Completed, None, None);
                 }
                 Ending::Truncated { reason, error, .. } => self.emit_truncated(*reason, error.as_ref()),
-            },
-            Event::Settled(_)
-            | Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+            }
         }
     }
 

@@ -23,35 +23,19 @@ impl RecordEntities {
     /// Returns the entity of this record, which must be the next one of its run.
     pub(crate) fn entity_of(&mut self, event: &Event) -> Option<EntityId> {
         let entity = self.known(event)?;
-        match event {
-            Event::Cast(cast) => {
-                self.casts.insert(cast.cast_id, entity);
-            }
-            Event::Attempt(attempt) => {
-                match attempt.call_id.caller() {
-                    Caller::Turn(turn) => self.turns.insert(turn, entity),
-                    Caller::Fold(fold) => self.folds.insert(fold, entity),
-                };
-            }
-            Event::Opened(opened) => {
-                self.turns.insert(opened.turn_id, entity);
-            }
-            Event::Turn(closed) => match &closed.closing {
-                Closing::Sealed { next, .. } => {
-                    self.turns.insert(*next, entity);
-                }
-                Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {}
-            },
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        if let Event::Cast(cast) = event {
+            self.casts.insert(cast.cast_id, entity);
+        } else if let Event::Attempt(attempt) = event {
+            match attempt.call_id.caller() {
+                Caller::Turn(turn) => self.turns.insert(turn, entity),
+                Caller::Fold(fold) => self.folds.insert(fold, entity),
+            };
+        } else if let Event::Opened(opened) = event {
+            self.turns.insert(opened.turn_id, entity);
+        } else if let Event::Turn(closed) = event
+            && let Closing::Sealed { next, .. } = &closed.closing
+        {
+            self.turns.insert(*next, entity);
         }
         Some(entity)
     }
@@ -117,27 +101,14 @@ pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, Entity
         }
         let Some(entity) = owners.entity_of(&event) else { continue };
         let log = logs.entry(entity).or_default();
-        match &event {
-            Event::Entity(made) => {
-                log.parent = owners.parent(made);
-                log.entity = Some(made.clone());
-            }
-            Event::Cast(cast) => {
-                log.cast = Some(cast.clone());
-                shifts.cast(entity, record.at);
-            }
-            Event::Parked(parked) => shifts.parked(entity, parked.elapsed_ms),
-            Event::Root(_)
-            | Event::Attempt(_)
-            | Event::Opened(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        if let Event::Entity(made) = &event {
+            log.parent = owners.parent(made);
+            log.entity = Some(made.clone());
+        } else if let Event::Cast(cast) = &event {
+            log.cast = Some(cast.clone());
+            shifts.cast(entity, record.at);
+        } else if let Event::Parked(parked) = &event {
+            shifts.parked(entity, parked.elapsed_ms);
         }
         log.events.push((record.at, event));
     }

@@ -79,23 +79,20 @@ impl Progress {
 /// Returns true if a run cannot write such records for ever without progress. A request or a call that has only begun
 /// can be begun again by every worker that takes over the run.
 fn is_progress(event: &Event) -> bool {
-    match event {
-        Event::Cast(_)
-        | Event::Opened(_)
-        | Event::Turn(_)
-        | Event::Fold(_)
-        | Event::Parked(_)
-        | Event::End(_)
-        | Event::Failed(_) => true,
+    if let Event::Settled(settled) = event {
         // The outcome of a failed attempt is not an answer.
-        Event::Settled(settled) => settled.attempt.is_none(),
-        Event::Root(_)
-        | Event::Entity(_)
-        | Event::Attempt(_)
-        | Event::Started(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => false,
+        return settled.attempt.is_none();
     }
+    matches!(
+        event,
+        Event::Cast(_)
+            | Event::Opened(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+    )
 }
 
 impl Runtime {

@@ -131,26 +131,13 @@ impl RedecideRun<'_> {
         let mut said: Option<(TurnId, Utterance)> = None;
         let mut started: HashMap<CallId, &CallStarted> = HashMap::new();
         for (_, event) in &log.events {
-            match event {
-                Event::Opened(opened) => said = Some((opened.turn_id, opened.utterance.load(bodies)?)),
-                Event::Started(start) => {
-                    started.insert(start.call_id, start);
-                }
-                Event::Settled(settled) => {
-                    let asked = gate_and_args(settled, started.get(&settled.call_id).copied(), said.as_ref(), bodies)?;
-                    self.check_free_call(run, entity, settled, asked).await?;
-                }
-                Event::Root(_)
-                | Event::Entity(_)
-                | Event::Cast(_)
-                | Event::Attempt(_)
-                | Event::Turn(_)
-                | Event::Fold(_)
-                | Event::Parked(_)
-                | Event::End(_)
-                | Event::Failed(_)
-                | Event::Reward(_)
-                | Event::Other { .. } => {}
+            if let Event::Opened(opened) = event {
+                said = Some((opened.turn_id, opened.utterance.load(bodies)?));
+            } else if let Event::Started(start) = event {
+                started.insert(start.call_id, start);
+            } else if let Event::Settled(settled) = event {
+                let asked = gate_and_args(settled, started.get(&settled.call_id).copied(), said.as_ref(), bodies)?;
+                self.check_free_call(run, entity, settled, asked).await?;
             }
         }
         Ok(())

@@ -104,24 +104,8 @@ impl Runtime {
         let Some(cast) = log.cast.clone() else {
             return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
         };
-        let first = log.events.iter().find_map(|(_, event)| match event {
-            Event::Opened(opened) => Some(opened.parent_id),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => None,
-        });
-        let before = match first {
-            Some(parent) => parent,
+        let before = match log.events.iter().find_map(|(_, event)| event.as_opened()) {
+            Some(first) => first.parent_id,
             None => made.leaf.or(branched(&made)),
         };
         let circle = under_wards_of(cantrip, &cast, run)?;

@@ -39,27 +39,15 @@ impl Runtime {
 fn count_answers(log: &EntityLog, of: Option<&str>) -> usize {
     let (mut asked, mut count) = (None, 0);
     for (_, event) in &log.events {
-        match event {
-            Event::Attempt(attempt) if matches!(attempt.call_id.caller(), Caller::Turn(_)) => {
-                asked = attempt.crystal.as_deref();
-            }
-            Event::Opened(_) => count += usize::from(asked == of),
-            Event::Settled(settled) => {
-                let answered = settled.attempt.is_some() && matches!(settled.call_id.caller(), Caller::Turn(_));
-                count += usize::from(answered && asked == of);
-            }
-            Event::Attempt(_)
-            | Event::Parked(_)
-            | Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        if let Event::Attempt(attempt) = event
+            && matches!(attempt.call_id.caller(), Caller::Turn(_))
+        {
+            asked = attempt.crystal.as_deref();
+        } else if let Event::Opened(_) = event {
+            count += usize::from(asked == of);
+        } else if let Event::Settled(settled) = event {
+            let answered = settled.attempt.is_some() && matches!(settled.call_id.caller(), Caller::Turn(_));
+            count += usize::from(answered && asked == of);
         }
     }
     count

@@ -82,32 +82,20 @@ fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labe
     let mut ended = Vec::new();
     let mut said: Option<(TurnId, Utterance)> = None;
     for (_, event) in &log.events {
-        match event {
-            Event::Opened(opened) => said = Some((opened.turn_id, opened.utterance.load(bodies)?)),
-            Event::Started(started) => match &started.work {
-                CallWork::Gate => {
-                    let gate = match &started.asked {
-                        Some(asked) => Some(asked.gate.as_str()),
-                        None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
-                    };
-                    if let Some(gate) = gate.and_then(|gate| circle.gate(gate)) {
-                        touched.take(&gate.spec().labels);
-                    }
-                }
-                CallWork::Verifier | CallWork::Delegation { .. } => {}
-            },
-            Event::Settled(settled) => ended.extend(settled.children.iter().map(|child| child.entity_id)),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        if let Event::Opened(opened) = event {
+            said = Some((opened.turn_id, opened.utterance.load(bodies)?));
+        } else if let Event::Started(started) = event
+            && started.work == CallWork::Gate
+        {
+            let gate = match &started.asked {
+                Some(asked) => Some(asked.gate.as_str()),
+                None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
+            };
+            if let Some(gate) = gate.and_then(|gate| circle.gate(gate)) {
+                touched.take(&gate.spec().labels);
+            }
+        } else if let Event::Settled(settled) = event {
+            ended.extend(settled.children.iter().map(|child| child.entity_id));
         }
     }
     Ok((touched, ended))
@@ -191,22 +179,6 @@ impl Runtime {
 
 /// Returns the calls of a log whose gates were entered.
 fn entered_calls(log: &EntityLog) -> Vec<CallId> {
-    let started = log.events.iter().filter_map(|(_, event)| match event {
-        Event::Started(started) if started.work == CallWork::Gate => Some(started.call_id),
-        Event::Started(_)
-        | Event::Root(_)
-        | Event::Entity(_)
-        | Event::Cast(_)
-        | Event::Attempt(_)
-        | Event::Opened(_)
-        | Event::Settled(_)
-        | Event::Turn(_)
-        | Event::Fold(_)
-        | Event::Parked(_)
-        | Event::End(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => None,
-    });
-    started.collect()
+    let started = log.events.iter().filter_map(|(_, event)| event.as_started());
+    started.filter(|started| started.work == CallWork::Gate).map(|started| started.call_id).collect()
 }

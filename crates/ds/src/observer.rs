@@ -218,33 +218,24 @@ impl RunObserver for PredictObserver {
                 found.and_then(|body| serde_json::from_slice(body.bytes()).ok()).unwrap_or_default()
             }
         };
-        let note = match event {
-            Event::Opened(opened) => {
-                let mut note = json!({
-                    "kind": "answer", "turn_id": opened.turn_id, "at": at, "attempt": opened.attempt,
-                    "usage": opened.usage, "utterance_hash": record_value_hash(&opened.utterance),
-                });
-                if full {
-                    note["utterance"] = said(&opened.utterance);
-                }
-                note
+        let note = if let Event::Opened(opened) = event {
+            let mut note = json!({
+                "kind": "answer", "turn_id": opened.turn_id, "at": at, "attempt": opened.attempt,
+                "usage": opened.usage, "utterance_hash": record_value_hash(&opened.utterance),
+            });
+            if full {
+                note["utterance"] = said(&opened.utterance);
             }
-            Event::Settled(settled) => json!({
+            note
+        } else if let Event::Settled(settled) = event {
+            json!({
                 "kind": "call", "call_id": settled.call_id, "at": at, "code": settled.reply.code,
                 "result_hash": record_value_hash(&settled.result),
-            }),
-            Event::End(end) => json!({"kind": "end", "at": at, "turns": end.turns, "usage": end.usage}),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => return,
+            })
+        } else if let Event::End(end) = event {
+            json!({"kind": "end", "at": at, "turns": end.turns, "usage": end.usage})
+        } else {
+            return;
         };
         noted.steps.push(note);
     }

@@ -149,24 +149,10 @@ impl<'a, E: Evidence> RunVerifier<'a, E> {
             match stream.try_next().await {
                 Ok(Some(record)) => {
                     let event = record.event()?;
-                    match &event {
-                        Event::Cast(cast) => {
-                            casts.insert(cast.entity_id, cast.cast_id);
-                        }
-                        Event::End(_) => ended = true,
-                        Event::Root(_)
-                        | Event::Entity(_)
-                        | Event::Attempt(_)
-                        | Event::Opened(_)
-                        | Event::Started(_)
-                        | Event::Settled(_)
-                        | Event::Turn(_)
-                        | Event::Fold(_)
-                        | Event::Parked(_)
-                        | Event::Failed(_)
-                        | Event::Reward(_)
-                        | Event::Other { .. } => {}
+                    if let Event::Cast(cast) = &event {
+                        casts.insert(cast.entity_id, cast.cast_id);
                     }
+                    ended |= event.as_end().is_some();
                     tallies.record_event(record.at, &event);
                 }
                 Ok(None) => break Records::Read { tallies, casts, ended },

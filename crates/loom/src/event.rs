@@ -434,7 +434,7 @@ pub struct Reward {
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident($payload:ty) = $name:literal),+ $(,)?) => {
+    ($($kind:ident($payload:ty), $accessor:ident = $name:literal;)+) => {
         /// The kind of a record.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum Kind {
@@ -474,6 +474,13 @@ macro_rules! kinds {
                     Self::Other { kind, .. } => Kind::Other(kind.clone()),
                 }
             }
+
+            $(
+                #[doc = concat!("Returns the payload of a `", $name, "` record.")]
+                pub fn $accessor(&self) -> Option<&$payload> {
+                    if let Self::$kind(payload) = self { Some(payload) } else { None }
+                }
+            )+
 
             /// Returns the canonical text that is stored and hashed. `opening` is written into the first record of a
             /// run.
@@ -526,19 +533,19 @@ fn read<T: DeserializeOwned>(payload: Map<String, Value>) -> Result<T, serde_jso
 }
 
 kinds! {
-    Root(Root) = "root",
-    Entity(Entity) = "entity",
-    Cast(Cast) = "cast",
-    Attempt(Attempt) = "attempt",
-    Opened(TurnOpened) = "opened",
-    Started(CallStarted) = "started",
-    Settled(CallSettled) = "settled",
-    Turn(TurnClosed) = "turn",
-    Fold(Fold) = "fold",
-    Parked(CastParked) = "parked",
-    End(End) = "end",
-    Failed(RunFailed) = "failed",
-    Reward(Reward) = "reward",
+    Root(Root), as_root = "root";
+    Entity(Entity), as_entity = "entity";
+    Cast(Cast), as_cast = "cast";
+    Attempt(Attempt), as_attempt = "attempt";
+    Opened(TurnOpened), as_opened = "opened";
+    Started(CallStarted), as_started = "started";
+    Settled(CallSettled), as_settled = "settled";
+    Turn(TurnClosed), as_turn = "turn";
+    Fold(Fold), as_fold = "fold";
+    Parked(CastParked), as_parked = "parked";
+    End(End), as_end = "end";
+    Failed(RunFailed), as_failed = "failed";
+    Reward(Reward), as_reward = "reward";
 }
 
 /// The version of every payload that this crate writes.
@@ -547,32 +554,18 @@ const VERSION: u64 = 1;
 impl Kind {
     /// Returns true if a record of this kind may be written without the lease of its run and after the end of the run.
     pub fn annotates(&self) -> bool {
-        match self {
-            Self::Reward => true,
-            Self::Other(name) => matches!(
-                name.as_str(),
-                "approval.decided"
-                    | "cancel.requested"
-                    | "policy.decision"
-                    | "spend.settled"
-                    | "spend.reconcile_required"
-                    | "spend.overage"
-                    | "trace.stored"
-                    | "trace.expired"
-            ),
-            Self::Root
-            | Self::Entity
-            | Self::Cast
-            | Self::Attempt
-            | Self::Opened
-            | Self::Started
-            | Self::Settled
-            | Self::Turn
-            | Self::Fold
-            | Self::Parked
-            | Self::End
-            | Self::Failed => false,
-        }
+        matches!(
+            self.as_str(),
+            "reward"
+                | "approval.decided"
+                | "cancel.requested"
+                | "policy.decision"
+                | "spend.settled"
+                | "spend.reconcile_required"
+                | "spend.overage"
+                | "trace.stored"
+                | "trace.expired"
+        )
     }
 }
 

@@ -113,66 +113,52 @@ impl Tallies {
 
     /// Counts one more record of the run.
     pub fn record_event(&mut self, at: Timestamp, event: &Event) {
-        match event {
-            Event::Cast(cast) => {
-                let intent_hash = match &cast.intent {
-                    Intent::New(intent) => record_value_hash(intent),
-                    Intent::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
-                };
-                let tally = Tally {
-                    entity: cast.entity_id,
-                    intent_hash,
-                    began_at: at,
-                    model_calls: 0,
-                    sub_calls: 0,
-                    reservations: Vec::new(),
-                    decisions: Vec::new(),
-                    end: None,
-                };
-                if self.casts.insert(cast.cast_id, tally).is_none() {
-                    self.order.push(cast.cast_id);
-                }
+        if let Event::Cast(cast) = event {
+            let intent_hash = match &cast.intent {
+                Intent::New(intent) => record_value_hash(intent),
+                Intent::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
+            };
+            let tally = Tally {
+                entity: cast.entity_id,
+                intent_hash,
+                began_at: at,
+                model_calls: 0,
+                sub_calls: 0,
+                reservations: Vec::new(),
+                decisions: Vec::new(),
+                end: None,
+            };
+            if self.casts.insert(cast.cast_id, tally).is_none() {
+                self.order.push(cast.cast_id);
             }
-            Event::Attempt(attempt) => {
-                self.callers.insert(attempt.call_id.caller(), attempt.cast_id);
-                if let Some(tally) = self.casts.get_mut(&attempt.cast_id) {
-                    tally.model_calls += 1;
-                    tally.reservations.extend(attempt.reservation_id.clone());
-                }
+        } else if let Event::Attempt(attempt) = event {
+            self.callers.insert(attempt.call_id.caller(), attempt.cast_id);
+            if let Some(tally) = self.casts.get_mut(&attempt.cast_id) {
+                tally.model_calls += 1;
+                tally.reservations.extend(attempt.reservation_id.clone());
             }
-            Event::Opened(opened) => {
-                self.callers.insert(Caller::Turn(opened.turn_id), opened.cast_id);
+        } else if let Event::Opened(opened) = event {
+            self.callers.insert(Caller::Turn(opened.turn_id), opened.cast_id);
+        } else if let Event::Started(started) = event {
+            let children = match &started.work {
+                CallWork::Delegation { children } => children.len() as u64,
+                CallWork::Gate | CallWork::Verifier => 0,
+            };
+            if let Some(tally) = self.caller(started.call_id.caller()) {
+                tally.sub_calls += children;
+                tally.reservations.extend(started.reservation_id.clone());
             }
-            Event::Started(started) => {
-                let children = match &started.work {
-                    CallWork::Delegation { children } => children.len() as u64,
-                    CallWork::Gate | CallWork::Verifier => 0,
-                };
-                if let Some(tally) = self.caller(started.call_id.caller()) {
-                    tally.sub_calls += children;
-                    tally.reservations.extend(started.reservation_id.clone());
-                }
-            }
+        } else if let Event::Settled(settled) = event {
             // Number 0 is the request itself.
-            Event::Settled(settled) if settled.call_id.number() > 0 => {
-                if let Some(tally) = self.caller(settled.call_id.caller()) {
-                    tally.decisions.push(settled.decision.clone());
-                }
+            if settled.call_id.number() > 0
+                && let Some(tally) = self.caller(settled.call_id.caller())
+            {
+                tally.decisions.push(settled.decision.clone());
             }
-            Event::End(end) => {
-                if let Some(tally) = self.casts.get_mut(&end.cast_id) {
-                    tally.end = Some(end.clone());
-                }
-            }
-            Event::Settled(_)
-            | Event::Root(_)
-            | Event::Entity(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        } else if let Event::End(end) = event
+            && let Some(tally) = self.casts.get_mut(&end.cast_id)
+        {
+            tally.end = Some(end.clone());
         }
     }
 }

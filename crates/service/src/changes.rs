@@ -152,46 +152,31 @@ impl Service {
         while let Some(record) = records.next().await {
             let record = record.map_err(stored)?;
             let epoch = record.epoch.get();
-            match record.event().map_err(stored)? {
-                Event::Opened(opened) => {
-                    reading.said.insert(opened.turn_id, opened.utterance);
+            let event = record.event().map_err(stored)?;
+            if let Event::Opened(opened) = event {
+                reading.said.insert(opened.turn_id, opened.utterance);
+            } else if let Event::Started(CallStarted { call_id, work: CallWork::Gate, asked, .. }) = event {
+                reading.begun.insert(call_id, StartedCall { asked, epoch });
+            } else if let Event::Settled(settled) = event {
+                let Some(begun) = reading.begun.remove(&settled.call_id) else { continue };
+                let lost = settled.reply.code == codes::OUTCOME_UNKNOWN.any().as_str();
+                if settled.changes.is_empty() && !lost {
+                    continue;
                 }
-                Event::Started(CallStarted { call_id, work: CallWork::Gate, asked, .. }) => {
-                    reading.begun.insert(call_id, StartedCall { asked, epoch });
+                let again = begun.epoch != epoch;
+                let (gate, args) = self.call_arguments(&reading.said, settled.call_id, begun.asked).await?;
+                if lost {
+                    reading.unknown.extend(args.as_ref().and_then(|args| target_path(&gate, args)));
                 }
-                Event::Settled(settled) if reading.begun.contains_key(&settled.call_id) => {
-                    let begun = reading.begun.remove(&settled.call_id).expect("it is there");
-                    let lost = settled.reply.code == codes::OUTCOME_UNKNOWN.any().as_str();
-                    if settled.changes.is_empty() && !lost {
-                        continue;
-                    }
-                    let again = begun.epoch != epoch;
-                    let (gate, args) = self.call_arguments(&reading.said, settled.call_id, begun.asked).await?;
-                    if lost {
-                        reading.unknown.extend(args.as_ref().and_then(|args| target_path(&gate, args)));
-                    }
-                    for change in settled.changes {
-                        let folder = roots.by_gate.get(&gate).cloned().unwrap_or_default();
-                        let (gate, args) = (gate.clone(), args.clone());
-                        let step = RecordedChange { gate, args, change, behind: reading.behind, again };
-                        let key = (folder, step.change.path.clone());
-                        reading.files.entry(key).or_default().push(step);
-                    }
+                for change in settled.changes {
+                    let folder = roots.by_gate.get(&gate).cloned().unwrap_or_default();
+                    let (gate, args) = (gate.clone(), args.clone());
+                    let step = RecordedChange { gate, args, change, behind: reading.behind, again };
+                    let key = (folder, step.change.path.clone());
+                    reading.files.entry(key).or_default().push(step);
                 }
-                Event::Turn(closed) if Some(closed.turn_id) == to => reading.behind = true,
-                Event::Root(_)
-                | Event::Entity(_)
-                | Event::Cast(_)
-                | Event::Attempt(_)
-                | Event::Started(_)
-                | Event::Settled(_)
-                | Event::Turn(_)
-                | Event::Fold(_)
-                | Event::Parked(_)
-                | Event::End(_)
-                | Event::Failed(_)
-                | Event::Reward(_)
-                | Event::Other { .. } => {}
+            } else if let Event::Turn(closed) = event {
+                reading.behind |= Some(closed.turn_id) == to;
             }
         }
         if !reading.behind {

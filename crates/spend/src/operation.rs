@@ -247,6 +247,10 @@ impl Operation {
         Self::Move { reservation, to: Transition::Adopt, at }
     }
 
+    pub fn as_reserve(&self) -> Option<&Reserve> {
+        if let Self::Reserve(asked) = self { Some(asked) } else { None }
+    }
+
     /// The id of the object that the operation changes.
     pub fn subject_id(&self) -> String {
         match self {

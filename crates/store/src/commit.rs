@@ -674,106 +674,82 @@ impl CommitCache {
         event: &Event,
     ) -> Result<(), StoreFault> {
         let seq = record.seq.get();
-        match event {
-            Event::Root(root) => {
-                let loom = live.part.opening.loom_id;
+        if let Event::Root(root) = event {
+            let loom = live.part.opening.loom_id;
+            self.push(
+                "INSERT INTO roots (loom_key, cantrip_id, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
+                 ON CONFLICT (loom_key, cantrip_id) DO NOTHING",
+                vec![live.loom_key.into(), root.cantrip_id.to_string().into(), live.key.into(), row.into(), seq.into()],
+            );
+            self.roots.entry((loom, root.cantrip_id)).or_insert_with(|| RootPart {
+                loom_id: loom,
+                root: std::sync::Arc::new(root.clone()),
+                at: record.at,
+            });
+        } else if let Event::Entity(entity) = event {
+            let (origin, above) = match entity.origin {
+                Origin::Root => ("root", None),
+                Origin::Child { parent, .. } => ("child", Some(parent)),
+                Origin::Fork(fork) => ("fork", Some(fork.turn)),
+            };
+            let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id, at) \
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING entity_key";
+            let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above, record.at];
+            let key = insert_returning_key(link, sql, values).await?;
+            live.partial.entity_keys.insert(entity.entity_id, key);
+        } else if let Event::Cast(cast) = event {
+            let entity = require_key(live.partial.entity_keys.get(&cast.entity_id), record)?;
+            // The entity was free, so a cast of it without an end was left by a failed run.
+            if live.partial.tree.entity(cast.entity_id)?.casts.len() > 1 {
                 self.push(
-                    "INSERT INTO roots (loom_key, cantrip_id, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
-                     ON CONFLICT (loom_key, cantrip_id) DO NOTHING",
-                    vec![
-                        live.loom_key.into(),
-                        root.cantrip_id.to_string().into(),
-                        live.key.into(),
-                        row.into(),
-                        seq.into(),
-                    ],
-                );
-                self.roots.entry((loom, root.cantrip_id)).or_insert_with(|| RootPart {
-                    loom_id: loom,
-                    root: std::sync::Arc::new(root.clone()),
-                    at: record.at,
-                });
-            }
-            Event::Entity(entity) => {
-                let (origin, above) = match entity.origin {
-                    Origin::Root => ("root", None),
-                    Origin::Child { parent, .. } => ("child", Some(parent)),
-                    Origin::Fork(fork) => ("fork", Some(fork.turn)),
-                };
-                let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id, at) \
-                           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING entity_key";
-                let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above, record.at];
-                let key = insert_returning_key(link, sql, values).await?;
-                live.partial.entity_keys.insert(entity.entity_id, key);
-            }
-            Event::Cast(cast) => {
-                let entity = require_key(live.partial.entity_keys.get(&cast.entity_id), record)?;
-                // The entity was free, so a cast of it without an end was left by a failed run.
-                if live.partial.tree.entity(cast.entity_id)?.casts.len() > 1 {
-                    self.push(
-                        "UPDATE casts SET given_up = 1 WHERE entity_key = ?1 AND end_seq IS NULL AND cast_id <> ?2",
-                        vec![entity.into(), cast.cast_id.into()],
-                    );
-                }
-                let sql = "INSERT INTO casts (cast_id, entity_key, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
-                           RETURNING cast_key";
-                let key = insert_returning_key(link, sql, values![cast.cast_id, entity, live.key, row, seq]).await?;
-                live.partial.cast_keys.insert(cast.cast_id, key);
-            }
-            Event::Turn(closed) => {
-                let part = live.partial.tree.turn_part(closed.turn_id);
-                let places = live.partial.tree.places(closed.turn_id);
-                let (part, places) = part.zip(places).ok_or_else(|| events::missing_record(Some(record.run), seq))?;
-                let places = events::encode_places(places, &live.rows)?;
-                let first =
-                    i64::from(part.first_of_cast) * FIRST_OF_CAST + i64::from(part.first_of_entity) * FIRST_OF_ENTITY;
-                let holder = (part.holder != part.id).then_some(part.holder);
-                self.push(
-                    "INSERT INTO turns (turn_id, loom_key, entity_key, cast_key, sequence, holder_id, first, places, at) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                    vec![
-                        part.id.into(),
-                        live.loom_key.into(),
-                        require_key(live.partial.entity_keys.get(&part.entity_id), record)?.into(),
-                        require_key(live.partial.cast_keys.get(&part.cast_id), record)?.into(),
-                        part.sequence.into(),
-                        holder.into(),
-                        first.into(),
-                        places.into(),
-                        record.at.into(),
-                    ],
+                    "UPDATE casts SET given_up = 1 WHERE entity_key = ?1 AND end_seq IS NULL AND cast_id <> ?2",
+                    vec![entity.into(), cast.cast_id.into()],
                 );
             }
-            Event::Fold(fold) => {
-                let entity = require_key(live.partial.entity_keys.get(&fold.entity_id), record)?;
-                self.push(
-                    "INSERT INTO folds (fold_id, entity_key, after_id, run_key, step_seq, seq) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    vec![
-                        fold.fold_id.into(),
-                        entity.into(),
-                        fold.after.into(),
-                        live.key.into(),
-                        row.into(),
-                        seq.into(),
-                    ],
-                );
-            }
-            Event::End(end) => self.push(
+            let sql = "INSERT INTO casts (cast_id, entity_key, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
+                       RETURNING cast_key";
+            let key = insert_returning_key(link, sql, values![cast.cast_id, entity, live.key, row, seq]).await?;
+            live.partial.cast_keys.insert(cast.cast_id, key);
+        } else if let Event::Turn(closed) = event {
+            let part = live.partial.tree.turn_part(closed.turn_id);
+            let places = live.partial.tree.places(closed.turn_id);
+            let (part, places) = part.zip(places).ok_or_else(|| events::missing_record(Some(record.run), seq))?;
+            let places = events::encode_places(places, &live.rows)?;
+            let first =
+                i64::from(part.first_of_cast) * FIRST_OF_CAST + i64::from(part.first_of_entity) * FIRST_OF_ENTITY;
+            let holder = (part.holder != part.id).then_some(part.holder);
+            self.push(
+                "INSERT INTO turns (turn_id, loom_key, entity_key, cast_key, sequence, holder_id, first, places, at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                vec![
+                    part.id.into(),
+                    live.loom_key.into(),
+                    require_key(live.partial.entity_keys.get(&part.entity_id), record)?.into(),
+                    require_key(live.partial.cast_keys.get(&part.cast_id), record)?.into(),
+                    part.sequence.into(),
+                    holder.into(),
+                    first.into(),
+                    places.into(),
+                    record.at.into(),
+                ],
+            );
+        } else if let Event::Fold(fold) = event {
+            let entity = require_key(live.partial.entity_keys.get(&fold.entity_id), record)?;
+            self.push(
+                "INSERT INTO folds (fold_id, entity_key, after_id, run_key, step_seq, seq) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                vec![fold.fold_id.into(), entity.into(), fold.after.into(), live.key.into(), row.into(), seq.into()],
+            );
+        } else if let Event::End(end) = event {
+            self.push(
                 "UPDATE casts SET end_step_seq = ?2, end_seq = ?3 WHERE cast_id = ?1",
                 vec![end.cast_id.into(), row.into(), seq.into()],
-            ),
-            Event::Reward(reward) => self.push(
+            );
+        } else if let Event::Reward(reward) = event {
+            self.push(
                 "INSERT INTO rewards (turn_id, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4)",
                 vec![reward.turn_id.into(), live.key.into(), row.into(), seq.into()],
-            ),
-            Event::Attempt(_)
-            | Event::Opened(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Parked(_)
-            | Event::Failed(_)
-            | Event::Other { .. } => {}
+            );
         }
         Ok(())
     }
@@ -798,21 +774,12 @@ enum StepDecision {
 
 /// Returns the thing that a record creates. It must not exist yet.
 fn created_item(event: &Event) -> Option<Dependency> {
-    match event {
-        Event::Entity(entity) => Some(Dependency::Entity(entity.entity_id)),
-        Event::Cast(cast) => Some(Dependency::Cast(cast.cast_id)),
-        Event::Opened(opened) => Some(Dependency::Turn(opened.turn_id)),
-        Event::Root(_)
-        | Event::Attempt(_)
-        | Event::Started(_)
-        | Event::Settled(_)
-        | Event::Turn(_)
-        | Event::Fold(_)
-        | Event::Parked(_)
-        | Event::End(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => None,
+    if let Event::Entity(entity) = event {
+        Some(Dependency::Entity(entity.entity_id))
+    } else if let Event::Cast(cast) = event {
+        Some(Dependency::Cast(cast.cast_id))
+    } else {
+        event.as_opened().map(|opened| Dependency::Turn(opened.turn_id))
     }
 }
 

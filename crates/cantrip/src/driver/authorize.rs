@@ -128,19 +128,11 @@ impl Run {
     /// Returns the policy decision that allowed the reservation of a call that was just recorded, as read from the
     /// store.
     pub(super) async fn hold_evaluation(&self, money: &[Operation], last: Seq) -> Result<Option<PolicyOutcome>, Error> {
-        let held = money.iter().find_map(|operation| match operation {
-            Operation::Reserve(asked) if asked.question.subject.kind == SubjectKind::GateCall => Some(asked.hold.id()),
-            Operation::Reserve(_)
-            | Operation::Move { .. }
-            | Operation::SetCap(_)
-            | Operation::Note(_)
-            | Operation::AskApproval(_)
-            | Operation::DecideApproval(_)
-            | Operation::Authorize(_)
-            | Operation::Revise(_)
-            | Operation::Revoke(_) => None,
-        });
-        let Some(held) = held else { return Ok(None) };
+        let mut reserved = money.iter().filter_map(Operation::as_reserve);
+        let Some(held) = reserved.find(|asked| asked.question.subject.kind == SubjectKind::GateCall) else {
+            return Ok(None);
+        };
+        let held = held.hold.id();
         let after = Seq::new(last.get().saturating_sub(money.len() as u64 * 2));
         let records: Vec<Record> = self.runtime.loom().read(self.id, after).try_collect().await?;
         let told = records.iter().rev().filter(|record| record.kind.as_str() == "spend.reserved");

@@ -221,22 +221,7 @@ impl EntityDriver {
             self.stage.skip_intent();
         }
         let Some(holder) = open else { return };
-        let opens = |event: &Event| match event {
-            Event::Opened(opened) => opened.turn_id == holder,
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => false,
-        };
+        let opens = |event: &Event| event.as_opened().is_some_and(|opened| opened.turn_id == holder);
         if let Some(from) = events.iter().position(|(_, event)| opens(event)) {
             self.stage.replay_group(&events[from..], &self.run.bodies);
         }

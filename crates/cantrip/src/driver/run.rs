@@ -148,21 +148,9 @@ pub(crate) struct EntityLog {
 impl EntityLog {
     /// Returns the cost of the entity's own requests and calls in this currency.
     fn spent(&self, currency: Currency) -> u64 {
-        let cost = |event: &Event| match event {
-            Event::Opened(opened) => opened.cost,
-            Event::Settled(settled) => settled.cost,
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => None,
+        let cost = |event: &Event| match event.as_opened() {
+            Some(opened) => opened.cost,
+            None => event.as_settled()?.cost,
         };
         let costs = self.events.iter().filter_map(|(_, event)| cost(event)).filter(|cost| cost.currency() == currency);
         costs.fold(0, |sum, cost| sum.saturating_add(u64::try_from(cost.micros()).unwrap_or(0)))
@@ -170,23 +158,12 @@ impl EntityLog {
 
     /// Returns the tokens that the entity's own requests used, including failed requests.
     fn used(&self) -> u64 {
-        let used = self.events.iter().map(|(_, event)| match event {
-            Event::Opened(opened) => opened.usage.total_tokens(),
-            Event::Settled(settled) => settled.usage.map_or(0, |usage| usage.total_tokens()),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => 0,
-        });
-        used.fold(0, u64::saturating_add)
+        let usage = |event: &Event| match event.as_opened() {
+            Some(opened) => Some(opened.usage),
+            None => event.as_settled()?.usage,
+        };
+        let used = self.events.iter().filter_map(|(_, event)| usage(event));
+        used.map(|usage| usage.total_tokens()).fold(0, u64::saturating_add)
     }
 }
 
@@ -358,27 +335,12 @@ impl Run {
     /// denied.
     pub(crate) fn count_denied(&self, events: &[(Timestamp, Event)]) {
         const CUT_OFF: [AnyCode; 2] = [codes::WARD_REACHED.any(), codes::ENDED_FROM_OUTSIDE.any()];
-        let denied = |event: &Event| match event {
-            Event::Settled(settled) => {
-                settled.call_id.number() > 0
-                    && settled.reply.reply_type == ReplyType::Denied
-                    && CUT_OFF.iter().all(|code| code.as_str() != settled.reply.code)
-            }
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Opened(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => false,
-        };
-        let count = events.iter().filter(|(_, event)| denied(event)).count();
+        let denied = events.iter().filter_map(|(_, event)| event.as_settled()).filter(|settled| {
+            settled.call_id.number() > 0
+                && settled.reply.reply_type == ReplyType::Denied
+                && CUT_OFF.iter().all(|code| code.as_str() != settled.reply.code)
+        });
+        let count = denied.count();
         self.calls_denied.fetch_add(count as u64, Ordering::Relaxed);
     }
 
@@ -592,37 +554,12 @@ impl Run {
 
 /// Returns true if the operation reserves money for a request to a crystal.
 fn is_of_request(operation: &Operation) -> bool {
-    match operation {
-        Operation::Reserve(asked) => asked.question.subject.kind == SubjectKind::ModelCall,
-        Operation::Move { .. }
-        | Operation::SetCap(_)
-        | Operation::Note(_)
-        | Operation::AskApproval(_)
-        | Operation::DecideApproval(_)
-        | Operation::Authorize(_)
-        | Operation::Revise(_)
-        | Operation::Revoke(_) => false,
-    }
+    operation.as_reserve().is_some_and(|asked| asked.question.subject.kind == SubjectKind::ModelCall)
 }
 
 /// Returns false for a cantrip that is already recorded: a loom holds each cantrip once.
 fn is_new_root(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
-    match event {
-        Event::Root(root) => roots.insert(root.cantrip_id),
-        Event::Entity(_)
-        | Event::Cast(_)
-        | Event::Attempt(_)
-        | Event::Opened(_)
-        | Event::Started(_)
-        | Event::Settled(_)
-        | Event::Turn(_)
-        | Event::Fold(_)
-        | Event::Parked(_)
-        | Event::End(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => true,
-    }
+    event.as_root().is_none_or(|root| roots.insert(root.cantrip_id))
 }
 
 /// Words the refusals that a record keeps, by the same guard that wraps calls.

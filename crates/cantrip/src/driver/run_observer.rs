@@ -285,21 +285,12 @@ impl RunAccounting {
         }
         let inner = self.inner();
         for (at, event) in events {
-            let (cast, closing) = match event {
-                Event::End(end) => (Some(end.cast_id), CastEndKind::Ended(end)),
-                Event::Failed(failed) => (inner.of_root(), CastEndKind::Failed(&failed.error)),
-                Event::Root(_)
-                | Event::Entity(_)
-                | Event::Cast(_)
-                | Event::Attempt(_)
-                | Event::Opened(_)
-                | Event::Started(_)
-                | Event::Settled(_)
-                | Event::Turn(_)
-                | Event::Fold(_)
-                | Event::Parked(_)
-                | Event::Reward(_)
-                | Event::Other { .. } => continue,
+            let (cast, closing) = if let Event::End(end) = event {
+                (Some(end.cast_id), CastEndKind::Ended(end))
+            } else if let Event::Failed(failed) = event {
+                (inner.of_root(), CastEndKind::Failed(&failed.error))
+            } else {
+                continue;
             };
             let Some((cast, tally)) = cast.and_then(|cast| Some((cast, inner.tallies.for_cast(cast)?))) else {
                 continue;

@@ -71,22 +71,7 @@ impl SnapshotPolicy {
 }
 
 fn snapshot_hash(event: &Event) -> Option<Hash> {
-    match event {
-        Event::Turn(closed) => closed.snapshot.map(|snapshot| snapshot.hash),
-        Event::Root(_)
-        | Event::Entity(_)
-        | Event::Cast(_)
-        | Event::Attempt(_)
-        | Event::Opened(_)
-        | Event::Started(_)
-        | Event::Settled(_)
-        | Event::Fold(_)
-        | Event::Parked(_)
-        | Event::End(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => None,
-    }
+    event.as_turn()?.snapshot.map(|snapshot| snapshot.hash)
 }
 
 /// A snapshot, and the number of turns of its path that it contains.

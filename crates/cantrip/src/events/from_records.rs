@@ -110,25 +110,8 @@ impl RecordTranslator {
             return Ok(TranslatedRecord::default());
         };
         stage.at = Some(record.at);
-        match &event {
-            Event::Attempt(attempt) => {
-                if let Caller::Turn(turn) = attempt.call_id.caller() {
-                    stage.begin_group(turn);
-                }
-            }
-            Event::Opened(opened) => stage.begin_group(opened.turn_id),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        if let Some(turn) = requested_turn(&event) {
+            stage.begin_group(turn);
         }
         let Some(group) = stage.turn else { return Ok(TranslatedRecord::default()) };
         let wanted = wants(group);
@@ -174,25 +157,7 @@ impl RecordTranslator {
         event: &Event,
         wants: &impl Fn(TurnId) -> bool,
     ) -> Result<(), Error> {
-        let turn = match event {
-            Event::Attempt(attempt) => match attempt.call_id.caller() {
-                Caller::Turn(turn) => turn,
-                Caller::Fold(_) => return Ok(()),
-            },
-            Event::Opened(opened) => opened.turn_id,
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => return Ok(()),
-        };
+        let Some(turn) = requested_turn(event) else { return Ok(()) };
         let Some(KnownEntity { entity: made, depth, cast, stage: None }) = self.entities.get(&entity) else {
             return Ok(());
         };
@@ -235,5 +200,16 @@ impl RecordTranslator {
             self.crystals.extend(roots.into_iter().map(|root| (root.cantrip_id, root.cantrip.crystal)));
         }
         Ok(self.crystals.get(&cantrip).cloned().unwrap_or_else(|| "own/unknown".to_owned()))
+    }
+}
+
+/// Returns the turn that a record requests or opens.
+fn requested_turn(event: &Event) -> Option<TurnId> {
+    match event.as_opened() {
+        Some(opened) => Some(opened.turn_id),
+        None => match event.as_attempt()?.call_id.caller() {
+            Caller::Turn(turn) => Some(turn),
+            Caller::Fold(_) => None,
+        },
     }
 }

@@ -35,41 +35,26 @@ impl JournalFacts {
         for record in records {
             let event = record.event()?;
             let Some(entity) = owners.entity_of(&event) else { continue };
-            match &event {
-                Event::Entity(made) => {
-                    parents.insert(entity, owners.parent(made));
-                }
-                Event::Cast(cast) => {
-                    let limit = Wards::parse(&cast.wards).ok().and_then(|wards| wards.max_tokens);
-                    tokens.enter(entity, parents.get(&entity).copied().flatten(), limit);
-                }
-                Event::Attempt(attempt) => {
-                    if let Caller::Turn(turn) = attempt.call_id.caller() {
-                        // The last attempt is the one that was accepted.
-                        self.digests.insert(turn, attempt.request_digest);
-                        self.asked.insert(turn, left.get(&entity).copied().flatten());
-                    }
-                }
-                Event::Opened(opened) => {
-                    tokens.charge(entity, opened.usage.total_tokens());
-                    self.opened.insert(opened.turn_id, tokens.left(entity));
-                }
-                Event::Settled(settled) => {
-                    if let Some(usage) = &settled.usage {
-                        tokens.charge(entity, usage.total_tokens());
-                    }
-                }
-                Event::Turn(closed) => {
-                    self.closed.insert(closed.turn_id, tokens.left(entity));
-                }
-                Event::Root(_)
-                | Event::Started(_)
-                | Event::Fold(_)
-                | Event::Parked(_)
-                | Event::End(_)
-                | Event::Failed(_)
-                | Event::Reward(_)
-                | Event::Other { .. } => {}
+            if let Event::Entity(made) = &event {
+                parents.insert(entity, owners.parent(made));
+            } else if let Event::Cast(cast) = &event {
+                let limit = Wards::parse(&cast.wards).ok().and_then(|wards| wards.max_tokens);
+                tokens.enter(entity, parents.get(&entity).copied().flatten(), limit);
+            } else if let Event::Attempt(attempt) = &event
+                && let Caller::Turn(turn) = attempt.call_id.caller()
+            {
+                // The last attempt is the one that was accepted.
+                self.digests.insert(turn, attempt.request_digest);
+                self.asked.insert(turn, left.get(&entity).copied().flatten());
+            } else if let Event::Opened(opened) = &event {
+                tokens.charge(entity, opened.usage.total_tokens());
+                self.opened.insert(opened.turn_id, tokens.left(entity));
+            } else if let Event::Settled(settled) = &event
+                && let Some(usage) = &settled.usage
+            {
+                tokens.charge(entity, usage.total_tokens());
+            } else if let Event::Turn(closed) = &event {
+                self.closed.insert(closed.turn_id, tokens.left(entity));
             }
             left.insert(entity, tokens.left(entity));
         }

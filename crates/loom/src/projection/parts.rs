@@ -314,36 +314,27 @@ impl Projection {
         let misplaced = |what| Error::Damaged(Damage { run, seq, line: None, what });
         let mut started: BTreeMap<u32, Option<Arc<crate::GateCallRequest>>> = BTreeMap::new();
         let (mut opened, mut calls, mut closed) = (None, Vec::new(), None);
+        let caller = Caller::Turn(part.holder);
         let places = part.events.iter().map(|told| told.seq).collect();
         for RecordedEvent { at, event, .. } in part.events {
-            match event {
-                Event::Opened(said) if said.turn_id == part.id => opened = Some(Arc::new(said)),
-                Event::Started(CallStarted { call_id, asked, .. }) if call_id.caller() == Caller::Turn(part.holder) => {
-                    started.entry(call_id.number()).or_insert(asked.map(Arc::new));
-                }
-                Event::Settled(settled) if settled.call_id.caller() == Caller::Turn(part.holder) => {
-                    let number = settled.call_id.number();
-                    let asked = started.get(&number).cloned().flatten();
-                    let asked = asked.or_else(|| settled.asked.clone().map(Arc::new));
-                    calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
-                }
-                Event::Turn(record) if record.turn_id == part.id => closed = Some((record, at)),
-                Event::Opened(_)
-                | Event::Started(_)
-                | Event::Settled(_)
-                | Event::Turn(_)
-                | Event::Root(_)
-                | Event::Entity(_)
-                | Event::Cast(_)
-                | Event::Attempt(_)
-                | Event::Fold(_)
-                | Event::Parked(_)
-                | Event::End(_)
-                | Event::Failed(_)
-                | Event::Reward(_)
-                | Event::Other { .. } => {
-                    return Err(misplaced("the index of a turn names a record that is not its own"));
-                }
+            let is_own = event.as_opened().is_some_and(|said| said.turn_id == part.id)
+                || event.as_started().is_some_and(|started| started.call_id.caller() == caller)
+                || event.as_settled().is_some_and(|settled| settled.call_id.caller() == caller)
+                || event.as_turn().is_some_and(|closed| closed.turn_id == part.id);
+            if !is_own {
+                return Err(misplaced("the index of a turn names a record that is not its own"));
+            }
+            if let Event::Opened(said) = event {
+                opened = Some(Arc::new(said));
+            } else if let Event::Started(CallStarted { call_id, asked, .. }) = event {
+                started.entry(call_id.number()).or_insert(asked.map(Arc::new));
+            } else if let Event::Settled(settled) = event {
+                let number = settled.call_id.number();
+                let asked = started.get(&number).cloned().flatten();
+                let asked = asked.or_else(|| settled.asked.clone().map(Arc::new));
+                calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
+            } else if let Event::Turn(record) = event {
+                closed = Some((record, at));
             }
         }
         let (record, at) = closed.ok_or_else(|| misplaced("the index of a turn does not name its closing"))?;
@@ -430,37 +421,18 @@ impl Projection {
         let event = record.event()?;
         let Some(loom) = self.runs.get(&record.run).map(|run| run.opening.loom_id) else { return Ok(()) };
         let head = Head { record, loom };
-        match event {
-            Event::Opened(opened) => {
-                let cast = self.casts.get(&opened.cast_id).filter(|cast| cast.end.is_none() && !cast.given_up);
-                let entity = cast.and_then(|cast| self.entities.get(&cast.cast.entity_id));
-                match entity {
-                    Some(entity) if entity.open.is_none() && opened.sequence == entity.sequence + 1 => {
-                        self.open_turn(&head, opened)
-                    }
-                    Some(_) | None => Ok(()),
-                }
+        if let Event::Opened(opened) = event {
+            let cast = self.casts.get(&opened.cast_id).filter(|cast| cast.end.is_none() && !cast.given_up);
+            let entity = cast.and_then(|cast| self.entities.get(&cast.cast.entity_id));
+            if entity.is_some_and(|entity| entity.open.is_none() && opened.sequence == entity.sequence + 1) {
+                self.open_turn(&head, opened)?;
             }
-            Event::Started(started) => {
-                self.restore_started(record.seq, started);
-                Ok(())
-            }
-            Event::Settled(settled) => {
-                self.restore_settled(record.seq, settled);
-                Ok(())
-            }
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => Ok(()),
+        } else if let Event::Started(started) = event {
+            self.restore_started(record.seq, started);
+        } else if let Event::Settled(settled) = event {
+            self.restore_settled(record.seq, settled);
         }
+        Ok(())
     }
 
     fn open_group(&mut self, caller: Caller) -> Option<&mut Group> {

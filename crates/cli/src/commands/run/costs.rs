@@ -189,21 +189,15 @@ pub(super) async fn of(loom: &AnyLoom, run: RunId) -> Result<Costs, Error> {
     let mut reckoning = CostCounter::default();
     let mut records = std::pin::pin!(loom.read(run, Seq::START));
     while let Some(record) = records.try_next().await? {
-        match record.event()? {
-            Event::Cast(cast) => reckoning.cast(cast.cast_id, cast.entity_id),
-            Event::Attempt(attempt) => reckoning.count_attempt(&attempt),
-            Event::Opened(opened) => reckoning.count_opened(opened),
-            Event::Settled(settled) => reckoning.count_settled(&settled),
-            Event::Root(_)
-            | Event::Entity(_)
-            | Event::Started(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
+        let event = record.event()?;
+        if let Event::Cast(cast) = event {
+            reckoning.cast(cast.cast_id, cast.entity_id);
+        } else if let Event::Attempt(attempt) = event {
+            reckoning.count_attempt(&attempt);
+        } else if let Event::Opened(opened) = event {
+            reckoning.count_opened(opened);
+        } else if let Event::Settled(settled) = event {
+            reckoning.count_settled(&settled);
         }
     }
     Ok(reckoning.costs)
