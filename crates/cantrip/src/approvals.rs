@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use cantrip_canon::{ApprovalId, EntityId, Money, RunId, Timestamp};
 use cantrip_loom::{
-    Actor, AppendOutcome, Event, Journal, Kind, Ledger, Loom, RecordDraft, RecordValue, RunState, Seq, Step, StepId,
+    Actor, AppendOutcome, ApprovalChoice, ApprovalDecided, ApprovalRequested, Event, Journal, Ledger, Loom,
+    RecordDraft, RecordValue, RunState, Seq, Step, StepId,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Operation};
 use futures_util::TryStreamExt;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::driver::{LoadedBodies, Runtime};
 use crate::runtime_error::RuntimeError;
-use cantrip_turn::{DECIDED, REQUESTED};
 
 /// The decision of a person about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,15 +41,9 @@ impl HumanDecision {
         if self.approved { "approved" } else { "refused" }
     }
 
-    fn payload(&self, approval: ApprovalId) -> Map<String, Value> {
-        let mut payload = Map::new();
-        payload.insert("approval_id".to_owned(), approval.to_string().into());
-        payload.insert("decision".to_owned(), self.word().into());
-        payload.insert("actor".to_owned(), self.actor.as_str().into());
-        if let Some(reason) = &self.reason {
-            payload.insert("reason".to_owned(), reason.as_str().into());
-        }
-        payload
+    fn record(&self, approval_id: ApprovalId) -> ApprovalDecided {
+        let decision = if self.approved { ApprovalChoice::Approved } else { ApprovalChoice::Refused };
+        ApprovalDecided { approval_id, decision, actor: Some(self.actor.clone()), reason: self.reason.clone() }
     }
 }
 
@@ -71,11 +65,8 @@ pub struct PendingApproval {
 
 /// A question to a person.
 struct ApprovalQuestion {
-    approval_id: ApprovalId,
-    payload: Map<String, Value>,
+    asked: ApprovalRequested,
     decided: bool,
-    /// `None` if the deadline cannot be read: then the question stays open.
-    expires_at: Option<Timestamp>,
 }
 
 impl Runtime {
@@ -87,13 +78,15 @@ impl Runtime {
     async fn try_pending(&self, run: RunId) -> Result<Vec<PendingApproval>, RuntimeError> {
         let now = self.now().wall;
         let mut pending = Vec::new();
-        for ApprovalQuestion { approval_id, payload, decided, expires_at } in self.requests(run).await? {
-            let Some(expires_at) = expires_at.filter(|expires| !decided && now < *expires) else { continue };
-            let args = self.load_args(payload.get("args")).await?;
-            let gate = payload.get("gate").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let reasons = payload.get("reasons").cloned().unwrap_or_default();
-            let cost = payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
-            let reason_code = payload.get("reason_code").and_then(Value::as_str).map(str::to_owned);
+        for ApprovalQuestion { asked, decided } in self.requests(run).await? {
+            let ApprovalRequested { approval_id, gate, args, reasons, expires_at, policy, .. } = asked;
+            if decided || now >= expires_at {
+                continue;
+            }
+            let args = self.load_args(args).await?;
+            let (cost, reason_code) =
+                policy.map_or((None, None), |policy| (policy.cost, Some(policy.reason_code.to_string())));
+            let reasons = Value::Array(reasons);
             pending.push(PendingApproval { approval_id, gate, args, cost, reason_code, reasons, expires_at });
         }
         Ok(pending)
@@ -104,29 +97,19 @@ impl Runtime {
         let mut requests: Vec<ApprovalQuestion> = Vec::new();
         let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
         while let Some(record) = records.try_next().await? {
-            let Kind::Other(kind) = &record.kind else { continue };
-            let Event::Other { payload, .. } = record.event()? else { continue };
-            let text = |key: &str| payload.get(key).and_then(Value::as_str);
-            let Some(approval_id) = text("approval_id").and_then(|id| id.parse().ok()) else { continue };
-            match kind.as_str() {
-                REQUESTED => {
-                    let expires_at = text("expires_at").and_then(|at| at.parse().ok());
-                    requests.push(ApprovalQuestion { approval_id, payload, decided: false, expires_at });
-                }
-                DECIDED => {
-                    let asked = requests.iter_mut().filter(|asked| asked.approval_id == approval_id);
-                    asked.for_each(|asked| asked.decided = true);
-                }
-                _ => {}
+            let event = record.event()?;
+            if let Event::ApprovalRequested(asked) = event {
+                requests.push(ApprovalQuestion { asked, decided: false });
+            } else if let Event::ApprovalDecided(decided) = event {
+                let asked = requests.iter_mut().filter(|question| question.asked.approval_id == decided.approval_id);
+                asked.for_each(|question| question.decided = true);
             }
         }
         Ok(requests)
     }
 
     /// Returns the arguments of the call as they were recorded; long ones are separate bodies.
-    async fn load_args(&self, args: Option<&Value>) -> Result<Value, RuntimeError> {
-        let held: Option<RecordValue<Value>> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
-        let Some(held) = held else { return Ok(Value::Null) };
+    async fn load_args(&self, held: RecordValue<Value>) -> Result<Value, RuntimeError> {
         let mut loaded = HashMap::new();
         if let Some(reference) = held.reference() {
             let body = self.loom().body(reference.hash).await?;
@@ -164,29 +147,28 @@ impl Runtime {
             }
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
-        let asked = self.requests(run).await?.into_iter().rfind(|asked| asked.approval_id == approval);
-        let Some(ApprovalQuestion { decided, expires_at, payload, .. }) = asked else {
+        let asked = self.requests(run).await?.into_iter().rfind(|question| question.asked.approval_id == approval);
+        let Some(ApprovalQuestion { asked, decided }) = asked else {
             return Err(Refusal::from(codes::not_found("approval", approval.to_string())).into());
         };
         let now = self.now().wall;
-        let state = match expires_at {
-            _ if decided => "decided",
-            Some(expires) if now >= expires => "expired",
-            Some(_) | None => {
-                let event = Event::Other { kind: DECIDED.to_owned(), payload: deciding.payload(approval) };
-                // If two people decide at the same time, the store accepts one: both write the same step.
-                let id = StepId::new(format!("decide-{approval}")).expect("a short name");
-                let mut step = Step::annotation(id, run).record(RecordDraft::new(now, event)?);
-                if payload.contains_key("subject_hash") {
-                    step = step.money(self.ledger_decision(approval, deciding, now).await?);
-                }
-                match self.loom().append(step).await? {
-                    AppendOutcome::Committed(_) => return Ok(()),
-                    AppendOutcome::Refused(_)
-                    | AppendOutcome::Wait
-                    | AppendOutcome::Conflict(_)
-                    | AppendOutcome::Fenced { .. } => "decided",
-                }
+        let state = if decided {
+            "decided"
+        } else if now >= asked.expires_at {
+            "expired"
+        } else {
+            // If two people decide at the same time, the store accepts one: both write the same step.
+            let id = StepId::new(format!("decide-{approval}")).expect("a short name");
+            let mut step = Step::annotation(id, run).record(RecordDraft::new(now, deciding.record(approval))?);
+            if asked.policy.is_some() {
+                step = step.money(self.ledger_decision(approval, deciding, now).await?);
+            }
+            match self.loom().append(step).await? {
+                AppendOutcome::Committed(_) => return Ok(()),
+                AppendOutcome::Refused(_)
+                | AppendOutcome::Wait
+                | AppendOutcome::Conflict(_)
+                | AppendOutcome::Fenced { .. } => "decided",
             }
         };
         Err(wrong("approval", approval.to_string(), state, "one that is pending"))

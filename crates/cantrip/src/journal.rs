@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, FoldId, Timestamp, TurnId};
 use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
-use serde_json::Value;
 
 use crate::driver::EntityLog;
-use cantrip_turn::{DECIDED, RESERVED};
 
 /// Finds the entity of each record of a run. Records name turns, casts and calls; earlier records show which entity
 /// those belong to.
@@ -44,7 +42,13 @@ impl RecordEntities {
         let of_cast = |cast: &CastId| self.casts.get(cast).copied();
         let of_turn = |turn: &TurnId| self.turns.get(turn).copied();
         match event {
-            Event::Root(_) | Event::Failed(_) => None,
+            Event::Root(_)
+            | Event::Failed(_)
+            | Event::ApprovalDecided(_)
+            | Event::SpendSettled(_)
+            | Event::ReconcileRequired(_)
+            | Event::SpendOverage(_)
+            | Event::PredictClosed(_) => None,
             Event::Entity(entity) => Some(entity.entity_id),
             Event::Cast(cast) => Some(cast.entity_id),
             Event::Attempt(attempt) => of_cast(&attempt.cast_id),
@@ -56,14 +60,14 @@ impl RecordEntities {
             Event::Parked(parked) => of_cast(&parked.cast_id),
             Event::End(end) => of_cast(&end.cast_id),
             Event::Reward(reward) => of_turn(&reward.turn_id),
-            Event::Other { kind, payload } => {
-                let named = |key: &str| payload.get(key).and_then(Value::as_str);
-                let cast = named("cast_id").and_then(|cast| cast.parse().ok());
-                // The store writes the reservation record and knows the call.
-                let call = named("call_id").filter(|_| kind == RESERVED).and_then(|call| call.parse().ok());
-                cast.and_then(|cast: CastId| of_cast(&cast))
-                    .or_else(|| call.and_then(|call: CallId| self.caller(call.caller())))
+            Event::ApprovalRequested(asked) => of_cast(&asked.cast_id),
+            Event::PolicyDecision(decided) => of_cast(&decided.cast_id?),
+            // The store writes the reservation record and knows the call.
+            Event::SpendReserved(reserved) => {
+                self.caller(reserved.call_id.to_string().parse::<CallId>().ok()?.caller())
             }
+            Event::PredictOpened(opened) => of_cast(&opened.cast_id?),
+            Event::Other { payload, .. } => of_cast(&payload.get("cast_id")?.as_str()?.parse().ok()?),
         }
     }
 
@@ -93,7 +97,7 @@ pub(crate) fn entity_logs(records: &[Record]) -> Result<HashMap<EntityId, Entity
         shifts.saw(record);
         let event = record.event()?;
         // A decision is written by the decider and names only the approval.
-        if matches!(&event, Event::Other { kind, .. } if kind == DECIDED) {
+        if let Event::ApprovalDecided(_) = &event {
             for log in logs.values_mut() {
                 log.events.push((record.at, event.clone()));
             }
@@ -205,6 +209,15 @@ pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
         | Event::Parked(_)
         | Event::Failed(_)
         | Event::Reward(_)
+        | Event::ApprovalRequested(_)
+        | Event::ApprovalDecided(_)
+        | Event::PolicyDecision(_)
+        | Event::SpendReserved(_)
+        | Event::SpendSettled(_)
+        | Event::ReconcileRequired(_)
+        | Event::SpendOverage(_)
+        | Event::PredictOpened(_)
+        | Event::PredictClosed(_)
         | Event::Other { .. } => Vec::new(),
     }
 }

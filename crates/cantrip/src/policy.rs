@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use cantrip_canon::{EntityId, RunId, Timestamp, TurnId, stable_hash};
 use cantrip_loom::{
-    CallId, CallSettled, CallStarted, Caller, Error, Event, Journal, Ledger, Loom, Record, Seq, Utterance,
+    CallId, CallSettled, CallStarted, Caller, Error, Event, Journal, Kind, Ledger, Loom, PolicyDecision, Record, Seq,
+    Utterance,
 };
 use cantrip_reply::Refusal;
 use cantrip_spend::{AuthorizationRef, Decision, DecisionRecord, PolicyInput, ResolvedAuthorization, Terms, replay};
-pub use cantrip_turn::policy::{DECISION, free_call};
+pub use cantrip_turn::policy::free_call;
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
@@ -97,21 +98,21 @@ impl RedecideRun<'_> {
     /// Decides again from a record that contains the whole input. Older versions wrote such records, because they
     /// stored no row for a denied predict.
     async fn check_record(&mut self, record: &Record, stored: &[DecisionRecord]) -> Result<(), Error> {
-        let Event::Other { kind, payload } = record.event()? else { return Ok(()) };
-        let Some(input) = payload.get("input").filter(|_| kind == DECISION) else { return Ok(()) };
-        let read = (
-            serde_json::from_value::<PolicyInput>(input.clone()),
-            serde_json::from_value::<Decision>(Value::Object(payload.clone())),
-        );
-        match read {
-            (Ok(_), Ok(decision)) if stored.iter().any(|made| made.decision == decision) => Ok(()),
-            (Ok(input), Ok(decision)) => self.check(record.seq.to_string(), record.at, &input, &decision).await,
-            (Err(_), _) | (_, Err(_)) => {
-                self.decisions += 1;
-                self.differs(record.at, record.seq.to_string(), "its record does not say what it was".to_owned());
-                Ok(())
-            }
+        if record.kind != Kind::PolicyDecision {
+            return Ok(());
         }
+        let event = record.event()?;
+        if let Event::PolicyDecision(PolicyDecision { outcome, input: Some(input), .. }) = &event
+            && stored.iter().all(|made| made.decision != outcome.decision)
+        {
+            self.check(record.seq.to_string(), record.at, input, &outcome.decision).await?;
+        } else if let Event::Other { payload, .. } = &event
+            && payload.contains_key("input")
+        {
+            self.decisions += 1;
+            self.differs(record.at, record.seq.to_string(), "its record does not say what it was".to_owned());
+        }
+        Ok(())
     }
 
     fn differs(&mut self, at: Timestamp, call: String, detail: String) {

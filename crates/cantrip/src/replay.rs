@@ -14,7 +14,7 @@ use std::time::Duration;
 use cantrip_canon::{Currency, Money, RunId, TurnId};
 use cantrip_circle::Labels;
 use cantrip_circle::medium::SandboxOptions;
-use cantrip_loom::{Event, FoldView, Journal, Loom, Record, Seq, Thread, TruncationReason, Turn, render};
+use cantrip_loom::{ApprovalDecided, FoldView, Journal, Loom, Record, Seq, Thread, TruncationReason, Turn, render};
 use cantrip_reply::{Call, GuardedReply, Reply, Trace, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use crate::resume::{cancelled_before, under_wards_of};
 use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
 use cantrip_turn::Funds;
-use cantrip_turn::{CastFacts, CastMedium, DECIDED, Effect, EntityHistory, Input, Machine, StepContext};
+use cantrip_turn::{CastFacts, CastMedium, Effect, EntityHistory, Input, Machine, StepContext};
 use journal_facts::JournalFacts;
 use recorded_group::{RecordedGroup, recorded_outcome};
 
@@ -350,14 +350,11 @@ impl ReplayRun<'_> {
                 }
                 Effect::CancelProgram => program_input(self.sandbox_state.cancel().await, &replay, machine)?,
                 Effect::WaitApproval { approval, call } => {
-                    let decided = replay.decided(call.number());
-                    let payload = json!({"approval_id": approval, "decision": decided});
-                    if let Value::Object(payload) = payload {
-                        let event = Event::Other { kind: DECIDED.to_owned(), payload };
-                        let now = self.runtime.now();
-                        let none = crate::driver::LoadedBodies::default();
-                        machine.apply(&event, now.wall, now.monotonic, &none)?;
-                    }
+                    let decision = replay.decided(call.number());
+                    let decided = ApprovalDecided { approval_id: approval, decision, actor: None, reason: None };
+                    let now = self.runtime.now();
+                    let none = crate::driver::LoadedBodies::default();
+                    machine.apply(&decided.into(), now.wall, now.monotonic, &none)?;
                     continue;
                 }
                 // A replay folds as recorded, and never asks for a summary.

@@ -8,8 +8,8 @@ use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Cast, CastView, Content, EntityView, Error, Event, Journal, Kind, Loom, Origin, Outcome, Record, RunState, RunView,
-    Seq, Thread, TruncationReason, Turn, render,
+    Cast, CastView, Content, EntityView, Error, Journal, Kind, Loom, Origin, Outcome, Record, RunState, RunView, Seq,
+    Thread, TruncationReason, Turn, render,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use futures_util::TryStreamExt;
@@ -26,7 +26,7 @@ use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
 use cantrip_turn::limits::CANCELLED_INTENTS_MAX;
 use cantrip_turn::list::{MessageList, ThreadSinceFold};
-use cantrip_turn::{EntityHistory, REQUESTED, UnansweredIntent, images_of, truncation_refusal};
+use cantrip_turn::{EntityHistory, UnansweredIntent, images_of, truncation_refusal};
 
 impl Runtime {
     /// Resumes a run from its journal: one whose owner is gone, one that waits, or one that failed. No recorded request
@@ -346,7 +346,7 @@ impl Runtime {
 
 /// Returns true if a person was asked for an approval in this run.
 fn asked_a_person(records: &[Record]) -> bool {
-    records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
+    records.iter().any(|record| record.kind == Kind::ApprovalRequested)
 }
 
 enum ResumeOutcome {

@@ -58,10 +58,8 @@ async fn a_decision_made_while_the_run_is_parked_counts_and_the_first_one_stands
         assert_eq!(count.get(), 1);
         let late = runtime.decide(run, approval, HumanDecision::approve(someone())).await;
         assert_code(&late.reply, codes::WRONG_STATE);
-        let requested = journal(&runtime, run)
-            .await
-            .into_iter()
-            .filter(|event| matches!(event, Event::Other { kind, .. } if kind == "approval.requested"));
+        let requested =
+            journal(&runtime, run).await.into_iter().filter(|event| matches!(event, Event::ApprovalRequested(_)));
         assert_eq!(requested.count(), 1);
     }
 }

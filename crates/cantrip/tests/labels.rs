@@ -121,10 +121,10 @@ async fn where_someone_can_be_asked_the_completing_call_waits_for_them() {
             assert_eq!(seen.out.get(), posted, "each time anew");
             let approval: ApprovalId = next.reply().data()["approval_id"].as_str().unwrap().parse().unwrap();
             let mut asked = journal(&runtime, run).await.into_iter().filter_map(|event| match event {
-                Event::Other { kind, payload } if kind == "approval.requested" => Some(payload),
+                Event::ApprovalRequested(asked) => Some(asked),
                 _ => None,
             });
-            let reasons = asked.next_back().unwrap()["reasons"].clone();
+            let reasons = asked.next_back().unwrap().reasons;
             assert_eq!(reasons[0]["ward"], "trifecta");
             assert_eq!(reasons[0]["toml"], r#"gates.post.labels = ["external_comm"]"#);
             let approve = HumanDecision::approve(Actor::new("user:1").unwrap());

@@ -406,7 +406,8 @@ async fn what_an_authorization_does_not_cover_is_denied_with_its_code_and_never_
             assert_eq!((shop.sold().len(), count.get()), (0, 0), "{reason}: nothing was executed");
             assert_eq!(rows(&runtime).await, [], "{reason}: nothing is held");
             let told = journal(&runtime, run).await;
-            let decisions = told.iter().filter(|event| matches!(event, Event::Other { kind, payload } if kind == "policy.decision" && payload["reason_code"] == reason));
+            let decisions = told.iter().filter_map(Event::as_policy_decision);
+            let decisions = decisions.filter(|decided| decided.outcome.decision.reason_code.as_str() == reason);
             assert!(decisions.count() >= 1, "{reason}: a denial is an event of its own");
             assert!(
                 runtime

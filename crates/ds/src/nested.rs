@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use cantrip::canon::json::to_value;
-use cantrip::loom::{Content, Contracts, Event, Journal, Seq};
+use cantrip::loom::{Content, Contracts, Event, Journal, PredictCaller, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{PredictPreparer, PredictRequest, PreparedPredict};
 use cantrip_contract::Strategy;
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value, json};
 
-use crate::observer::{OPENED, PredictObserver};
+use crate::observer::PredictObserver;
 use crate::predict::{CheckedRequest, PredictOptions, Predictor, ReadyPredict, refuse_store_error};
 use crate::programs::ProgramSpec;
 use crate::settings::{Budget, request_hash};
@@ -54,28 +52,21 @@ impl Predictor {
         let request_hash = request_hash(signature.id(), &input, &how, budget)?;
         let drawing = CheckedRequest { signature, input, body, request_hash, budget, started };
         let mut ready = self.prepare_request(drawing, &how, Some(&asked.crystal)).await?;
-        ready.filing.caller = Some(json!({
-            "run_id": asked.run, "thread_id": asked.caller, "turn_id": asked.turn, "call_id": asked.call,
-        }));
+        let (run_id, thread_id) = (asked.run, asked.caller);
+        ready.filing.caller = Some(PredictCaller { run_id, thread_id, turn_id: asked.turn, call_id: asked.call });
         Ok(ready)
     }
 
     /// Reopens a predict that another process began, from the records of the caller's run.
     async fn reopen_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
         let mut records = self.runtime().loom().read(asked.run, Seq::START);
-        let entity = to_value(&asked.entity).unwrap_or_default();
-        let mut told: Option<Map<String, Value>> = None;
         while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
-            let Event::Other { kind, payload } = record.event().map_err(refuse_store_error)? else { continue };
-            if kind == OPENED && payload.get("entity_id") == Some(&entity) {
-                told = Some(payload);
-                break;
+            let Event::PredictOpened(opened) = record.event().map_err(refuse_store_error)? else { continue };
+            if opened.entity_id == Some(asked.entity) {
+                let row = self.runtime().loom().predict(opened.predict_id).await.map_err(refuse_store_error)?;
+                return self.rebuild_request(row, opened, self.clock().now(), Some(&asked.crystal)).await;
             }
         }
-        let missing = || Refusal::from(codes::outcome_unknown("predict"));
-        let told = told.ok_or_else(missing)?;
-        let predict = told.get("predict_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
-        let row = self.runtime().loom().predict(predict.ok_or_else(missing)?).await.map_err(refuse_store_error)?;
-        self.rebuild_request(row, &told, self.clock().now(), Some(&asked.crystal)).await
+        Err(codes::outcome_unknown("predict").into())
     }
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
-use cantrip::canon::{Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
+use cantrip::canon::{ApprovalId, Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
 use cantrip::loom::{
-    Body, Ending, Event, RecordValue, RunKind, Tally, TruncationReason, Usage, receipt_status, record_value_hash,
+    Body, Ending, Event, PredictCaller, PredictClosed, PredictOpened, RecordValue, RunKind, Tally, TruncationReason,
+    Usage, receipt_status, record_value_hash,
 };
 use cantrip::reply::codes;
 use cantrip::{CastEnd, CastEndKind, ExtraWrites, RunObserver, RunStart};
@@ -16,7 +17,7 @@ use cantrip_contract::{
     BudgetPart, CompiledId, ContractRow, Hashes, Kind, PolicyPart, PredictEnd, PredictRow, Purpose, Receipt,
     ReceiptDraft, SignatureId, Status, Strategy, TimingPart,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::settings::{PredictSettings, PredictStart};
 use crate::trace::{TraceArchive, TraceMode};
@@ -43,7 +44,7 @@ pub(crate) struct PredictContext {
     /// The prompt, for a full trace.
     pub prompt: Value,
     /// The call of a cast that asked for it; none for a separate predict.
-    pub caller: Option<Value>,
+    pub caller: Option<PredictCaller>,
     pub observations: Mutex<Observations>,
 }
 
@@ -56,30 +57,22 @@ pub(crate) struct Observations {
     usage: Usage,
     utterances: u64,
     /// The pending approvals with the time of their request, and below them the total wait for the decided ones.
-    asked: HashMap<String, Timestamp>,
+    asked: HashMap<ApprovalId, Timestamp>,
     waited: Duration,
 }
 
 impl Observations {
     /// Counts the time that people take to decide.
-    fn count_wait(&mut self, at: Timestamp, kind: &str, payload: &Map<String, Value>) {
-        let Some(approval) = payload.get("approval_id").and_then(Value::as_str) else { return };
-        match kind {
-            "approval.requested" => {
-                self.asked.insert(approval.to_owned(), at);
-            }
-            "approval.decided" => {
-                let since = self.asked.remove(approval);
-                let millis = since.map_or(0, |since| at.unix_millis() - since.unix_millis());
-                self.waited += Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-            }
-            _ => {}
+    fn count_wait(&mut self, at: Timestamp, event: &Event) {
+        if let Event::ApprovalRequested(asked) = event {
+            self.asked.insert(asked.approval_id, at);
+        } else if let Event::ApprovalDecided(decided) = event {
+            let since = self.asked.remove(&decided.approval_id);
+            let millis = since.map_or(0, |since| at.unix_millis() - since.unix_millis());
+            self.waited += Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         }
     }
 }
-
-/// The kind of the record that a predict opens with.
-pub(crate) const OPENED: &str = "predict.opened";
 
 /// Writes the rows of one predict.
 #[derive(Clone)]
@@ -152,14 +145,6 @@ impl PredictContext {
     }
 }
 
-fn other_event(kind: &str, payload: Value) -> Event {
-    let payload = match payload {
-        Value::Object(payload) => payload,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-    };
-    Event::Other { kind: kind.to_owned(), payload }
-}
-
 /// Returns the code of a predict whose cast was truncated. The turns of `direct.v1` are one question and its repairs:
 /// when they are used up, no output matched.
 fn truncation_code(strategy: Strategy, reason: TruncationReason, told: Option<String>) -> Option<String> {
@@ -177,18 +162,22 @@ impl RunObserver for PredictObserver {
     fn on_start(&self, opens: &RunStart) -> ExtraWrites {
         let filing = &self.0;
         let row = filing.row(opens, filing.key.clone(), None);
-        let mut told = json!({
-            "v": 1, "predict_id": filing.predict, "signature_id": filing.signature, "compiled_id": filing.artifact,
-            "params_hash": filing.input.hash(), "request_hash": filing.request_hash, "purpose": filing.purpose,
-            "structured_mode": filing.asked.structured_mode.as_str(), "asked": to_value(&filing.asked).unwrap_or_default(),
-            "began": to_value(&filing.began).unwrap_or_default(),
-        });
-        if let Some(caller) = &filing.caller {
-            told["entity_id"] = json!(opens.entity);
-            told["caller"] = caller.clone();
-        }
+        let opened = PredictOpened {
+            predict_id: filing.predict,
+            signature_id: filing.signature.clone(),
+            compiled_id: filing.artifact.clone(),
+            params_hash: filing.input.hash(),
+            request_hash: filing.request_hash,
+            purpose: filing.purpose,
+            structured_mode: filing.asked.structured_mode.as_str().to_owned(),
+            asked: Some(to_value(&filing.asked).unwrap_or_default()),
+            began: Some(to_value(&filing.began).unwrap_or_default()),
+            entity_id: opens.entity.filter(|_| filing.caller.is_some()),
+            caller: filing.caller.clone(),
+            cast_id: None,
+        };
         ExtraWrites {
-            records: vec![other_event(OPENED, told)],
+            records: vec![opened.into()],
             rows: vec![ContractRow::Predict(Box::new(row))],
             bodies: vec![filing.input.clone()],
         }
@@ -204,8 +193,8 @@ impl RunObserver for PredictObserver {
             && let Some(usage) = &settled.usage
         {
             noted.usage = noted.usage.plus(usage);
-        } else if let Event::Other { kind, payload } = event {
-            noted.count_wait(at, kind, payload);
+        } else {
+            noted.count_wait(at, event);
         }
         if filing.asked.trace == TraceMode::Off {
             return;
@@ -307,13 +296,10 @@ impl RunObserver for PredictObserver {
         }
         let reservations = all.iter().flat_map(|tally| tally.reservations.iter().map(ToString::to_string)).collect();
         rows.push(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), reservations))));
-        let told = json!({
-            "v": 1, "predict_id": filing.predict, "status": status, "error_code": error_code,
-            "output_hash": output_hash,
-        });
+        let closed = PredictClosed { predict_id: filing.predict, status, error_code, output_hash };
         // Inside a cast the run continues, and this record would end it: the end of the child's cast takes its place.
         let records = match filing.caller {
-            None => vec![other_event("predict.closed", told)],
+            None => vec![closed.into()],
             Some(_) => Vec::new(),
         };
         ExtraWrites { records, rows, bodies }

@@ -9,15 +9,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip::canon::json::{canonical, to_value};
+use cantrip::canon::json::canonical;
 use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId};
 use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{
-    Actor, AppendOutcome, Body, Contracts, Ending, Error, Event, Journal, Loom, RecordDraft, RecordedError, RunFailed,
-    RunKind, RunOpening, Step, StepId, TruncationReason,
+    Actor, AppendOutcome, Body, Contracts, Ending, Error, Journal, Loom, PolicyDecision, RecordDraft, RecordedError,
+    RunFailed, RunKind, RunOpening, Step, StepId, TruncationReason,
 };
-use cantrip::policy::DECISION;
 use cantrip::reply::{AnyCode, GuardedReply, Refusal, ReplyDraft, Success, codes};
 use cantrip::spend::{
     Authorization, AuthorizationRef, CallKey, Decision, DecisionRecord, Operation, PolicyInput, Principal, Ruling,
@@ -677,14 +676,8 @@ impl Predictor {
         };
         let call = CallKey::new(filing.predict.to_string()).map_err(|_| codes::crash())?;
         let row = DecisionRecord { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };
-        let mut told = to_value(&row.decision).unwrap_or_default();
-        told["v"] = json!(1);
-        told["decision_id"] = json!(row.id);
-        told["call_id"] = json!(row.call);
-        told["authorization_id"] = json!(row.input.authorization.as_ref().map(|named| &named.authorization_id));
-        told["input"] = to_value(&row.input).unwrap_or_default();
-        let Value::Object(payload) = told else { return Err(codes::crash().into()) };
-        let decided = Event::Other { kind: DECISION.to_owned(), payload };
+        let input = Some(Box::new(row.input.clone()));
+        let decided = PolicyDecision { input, ..PolicyDecision::new(&row, None) };
         let reason = row.decision.reason_code.as_str();
         let error = RecordedError::new(code, reason).with_reason_code(Some(reason));
         let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use cantrip::Cancel;
 use cantrip::canon::json::read;
-use cantrip::canon::{Now, PredictId, RunId};
+use cantrip::canon::{Now, RunId};
 use cantrip::crystal::{AnyCrystal, Crystal};
-use cantrip::loom::{Contracts, Event, Journal, Loom, PageRequest, ReceiptFilter, RunKind, Seq};
+use cantrip::loom::{Contracts, Event, Journal, Loom, PageRequest, PredictOpened, ReceiptFilter, RunKind, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::PredictRow;
 use futures_util::TryStreamExt;
-use serde_json::{Map, Value};
+use serde_json::from_value;
 
-use crate::observer::{OPENED, PredictContext};
+use crate::observer::PredictContext;
 use crate::predict::{
     PredictFailure, PredictOutcome, PredictReply, Predictor, ReadyPredict, StartMode, refuse_store_error,
 };
@@ -53,22 +53,17 @@ impl Predictor {
         let receipted = receipts.items.first().and_then(|row| row.receipt().ok()?.predict_id);
         let predict = match receipted {
             Some(predict) => predict,
-            None => {
-                let (predict, _) = self.opening_record(run).await?.ok_or_else(|| Refusal::from(other("not opened")))?;
-                predict
-            }
+            None => self.opening_record(run).await?.ok_or_else(|| Refusal::from(other("not opened")))?.predict_id,
         };
         loom.predict(predict).await.map_err(refuse_store_error)
     }
 
     /// Returns the first record of a predict.
-    async fn opening_record(&self, run: RunId) -> Result<Option<(PredictId, Map<String, Value>)>, Refusal> {
+    async fn opening_record(&self, run: RunId) -> Result<Option<PredictOpened>, Refusal> {
         let mut records = self.runtime().loom().read(run, Seq::START);
         while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
-            let Event::Other { kind, payload } = record.event().map_err(refuse_store_error)? else { continue };
-            if kind == OPENED {
-                let predict = payload.get("predict_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
-                return Ok(predict.map(|predict| (predict, payload)));
+            if let Event::PredictOpened(opened) = record.event().map_err(refuse_store_error)? {
+                return Ok(Some(opened));
             }
         }
         Ok(None)
@@ -82,8 +77,8 @@ impl Predictor {
         started: Now,
     ) -> Result<PredictOutcome, PredictFailure> {
         let run = row.run_id;
-        let (_, told) = self.opening_record(run).await?.ok_or_else(|| unreadable_run(run))?;
-        let ready = self.rebuild_request(row, &told, started, None).await?;
+        let opened = self.opening_record(run).await?.ok_or_else(|| unreadable_run(run))?;
+        let ready = self.rebuild_request(row, opened, started, None).await?;
         self.execute(ready, StartMode::TakeOver(run), cancel).await
     }
 
@@ -91,14 +86,13 @@ impl Predictor {
     pub(crate) async fn rebuild_request(
         &self,
         row: PredictRow,
-        told: &Map<String, Value>,
+        opened: PredictOpened,
         started: Now,
         own: Option<&AnyCrystal>,
     ) -> Result<ReadyPredict, Refusal> {
         let untold = || unreadable_run(row.run_id);
-        let part = |key: &str| told.get(key).cloned().ok_or_else(untold);
-        let asked: PredictSettings = serde_json::from_value(part("asked")?).map_err(|_| untold())?;
-        let began: PredictStart = serde_json::from_value(part("began")?).map_err(|_| untold())?;
+        let asked: PredictSettings = from_value(opened.asked.ok_or_else(untold)?).map_err(|_| untold())?;
+        let began: PredictStart = from_value(opened.began.ok_or_else(untold)?).map_err(|_| untold())?;
         let signature = self.catalog().signature(&row.signature_id).await?;
         let artifact = self.catalog().artifact(&row.compiled_id).await?;
         artifact
@@ -130,7 +124,7 @@ impl Predictor {
             clock: Arc::clone(self.clock()),
             traces: self.traces().clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
-            caller: told.get("caller").cloned(),
+            caller: opened.caller,
             observations: Mutex::default(),
         };
         Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })

@@ -3,14 +3,15 @@
 //! A later record never repeats an earlier one: `opened` holds the answer of the crystal, `settled` the result of a
 //! call, and `turn` only the fact that the turn is closed, and how. Everything else is taken from the earlier records.
 //!
-//! A kind that this version does not know is [`Event::Other`] and passes through unchanged. The kinds of policy,
-//! approvals, money, predictions and jobs are such kinds until their crates give them types.
+//! A kind that this version does not know is [`Event::Other`] and passes through unchanged.
+
+mod policy;
+mod predict;
 
 use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, Timestamp, TurnId, json, stable_hash};
 use cantrip_spend::{ApprovalSnapshot, Payer, PolicyOutcome, ReservationId};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,6 +19,12 @@ use crate::{
     Actor, BodyRef, CallId, CantripId, ChildRecord, Closing, Content, Ending, Error, FileChange, FoldSum, Fork,
     OutputRecord, RecordValue, RecordedError, ReplyMark, Spawn, Usage, Utterance,
 };
+
+pub use policy::{
+    ApprovalChoice, ApprovalDecided, ApprovalRequested, PolicyApproval, PolicyDecision, ReconcileRequired,
+    SettledState, SpendOverage, SpendReserved, SpendSettled,
+};
+pub use predict::{PredictCaller, PredictClosed, PredictOpened};
 
 /// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -471,7 +478,7 @@ macro_rules! kinds {
             pub fn kind(&self) -> Kind {
                 match self {
                     $(Self::$kind(_) => Kind::$kind,)+
-                    Self::Other { kind, .. } => Kind::Other(kind.clone()),
+                    Self::Other { kind, .. } => Kind::named(kind),
                 }
             }
 
@@ -495,7 +502,7 @@ macro_rules! kinds {
 
             fn typed(kind: &Kind, payload: Map<String, Value>) -> Result<Self, serde_json::Error> {
                 Ok(match kind {
-                    $(Kind::$kind => Self::$kind(read(payload)?),)+
+                    $(Kind::$kind => Self::$kind(serde_json::from_value(Value::Object(payload))?),)+
                     Kind::Other(name) => Self::Other { kind: name.clone(), payload },
                 })
             }
@@ -528,10 +535,6 @@ fn untyped_payload(mut fields: Map<String, Value>, opening: Option<&RunOpening>)
     Ok(json::canonical(&Value::Object(fields))?.into())
 }
 
-fn read<T: DeserializeOwned>(payload: Map<String, Value>) -> Result<T, serde_json::Error> {
-    serde_json::from_value(Value::Object(payload))
-}
-
 kinds! {
     Root(Root), as_root = "root";
     Entity(Entity), as_entity = "entity";
@@ -546,6 +549,15 @@ kinds! {
     End(End), as_end = "end";
     Failed(RunFailed), as_failed = "failed";
     Reward(Reward), as_reward = "reward";
+    ApprovalRequested(ApprovalRequested), as_approval_requested = "approval.requested";
+    ApprovalDecided(ApprovalDecided), as_approval_decided = "approval.decided";
+    PolicyDecision(PolicyDecision), as_policy_decision = "policy.decision";
+    SpendReserved(SpendReserved), as_spend_reserved = "spend.reserved";
+    SpendSettled(SpendSettled), as_spend_settled = "spend.settled";
+    ReconcileRequired(ReconcileRequired), as_reconcile_required = "spend.reconcile_required";
+    SpendOverage(SpendOverage), as_spend_overage = "spend.overage";
+    PredictOpened(PredictOpened), as_predict_opened = "predict.opened";
+    PredictClosed(PredictClosed), as_predict_closed = "predict.closed";
 }
 
 /// The version of every payload that this crate writes.
@@ -554,17 +566,29 @@ const VERSION: u64 = 1;
 impl Kind {
     /// Returns true if a record of this kind may be written without the lease of its run and after the end of the run.
     pub fn annotates(&self) -> bool {
+        if let Self::Other(name) = self {
+            return matches!(name.as_str(), "cancel.requested" | "trace.stored" | "trace.expired");
+        }
         matches!(
-            self.as_str(),
-            "reward"
-                | "approval.decided"
-                | "cancel.requested"
-                | "policy.decision"
-                | "spend.settled"
-                | "spend.reconcile_required"
-                | "spend.overage"
-                | "trace.stored"
-                | "trace.expired"
+            self,
+            Self::Reward
+                | Self::ApprovalDecided
+                | Self::PolicyDecision
+                | Self::SpendSettled
+                | Self::ReconcileRequired
+                | Self::SpendOverage
+        )
+    }
+
+    /// Returns true if stores write records of this kind about the money operations of a step.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(
+            self,
+            Self::SpendReserved
+                | Self::SpendSettled
+                | Self::ReconcileRequired
+                | Self::SpendOverage
+                | Self::PolicyDecision
         )
     }
 }
@@ -576,6 +600,15 @@ impl std::fmt::Display for Kind {
 }
 
 impl Event {
+    /// Returns the reservation that a record of a store is about.
+    pub(crate) fn reservation_id(&self) -> Option<&ReservationId> {
+        let settled = || self.as_spend_settled().map(|settled| &settled.reservation_id);
+        let unknown = || self.as_reconcile_required().map(|unknown| &unknown.reservation_id);
+        let overage = || self.as_spend_overage().map(|overage| &overage.reservation_id);
+        let reserved = self.as_spend_reserved().map(|reserved| &reserved.reservation_id);
+        reserved.or_else(settled).or_else(unknown).or_else(overage)
+    }
+
     /// Reads a stored payload. For the first record of a run it also returns the opening of the run.
     pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<RunOpening>), Error> {
         let misread = |source| Error::Misread { what: format!("the payload of a {kind} record"), source };
@@ -591,9 +624,20 @@ impl Event {
         }
         payload.remove("run");
         let version = payload.remove("v").and_then(|version| version.as_u64()).unwrap_or(VERSION);
-        if version != VERSION {
-            return Err(Error::UnsupportedVersion { kind: kind.to_string(), version });
-        }
-        Self::typed(kind, payload).map(|event| (event, opening)).map_err(misread)
+        let typed = match version {
+            VERSION => Self::typed(kind, payload).map_err(misread),
+            version => Err(Error::UnsupportedVersion { kind: kind.to_string(), version }),
+        };
+        // The kinds of policy, approvals, money and predicts had no type at first, so a payload that does not fit is
+        // kept as it is.
+        let event = match (typed, kind.as_str().contains('.')) {
+            (Ok(event), _) => event,
+            (Err(_), true) => Self::Other {
+                kind: kind.to_string(),
+                payload: serde_json::from_value(json::read(text)?).map_err(misread)?,
+            },
+            (Err(fault), false) => return Err(fault),
+        };
+        Ok((event, opening))
     }
 }

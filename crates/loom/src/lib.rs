@@ -44,9 +44,11 @@ pub use contracts::{Contracts, ReceiptAccounts, ReceiptFilter};
 pub use cost_total::CostTotal;
 pub use error::{Cause, Damage, Error};
 pub use event::{
-    Attempt, Call, CallSettled, CallStarted, CallWork, CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event,
-    Fold, GateCallRequest, Intent, Kind, Origin, ParkReason, PolicyFacts, Reward, Root, RunFailed, RunKind, RunOpening,
-    Strategy, ToolMode, TurnClosed, TurnOpened,
+    ApprovalChoice, ApprovalDecided, ApprovalRequested, Attempt, Call, CallSettled, CallStarted, CallWork,
+    CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event, Fold, GateCallRequest, Intent, Kind, Origin,
+    ParkReason, PolicyApproval, PolicyDecision, PolicyFacts, PredictCaller, PredictClosed, PredictOpened,
+    ReconcileRequired, Reward, Root, RunFailed, RunKind, RunOpening, SettledState, SpendOverage, SpendReserved,
+    SpendSettled, Strategy, ToolMode, TurnClosed, TurnOpened,
 };
 pub use fold::{FoldSum, GateCallCount};
 pub use gate::{

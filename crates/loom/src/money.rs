@@ -4,23 +4,15 @@
 //! about them. The store writes these records, not the writer of the step, because the decision of policy is known
 //! only in the transaction that reads the counters. They follow the records of the step.
 
-use cantrip_canon::Timestamp;
 use cantrip_spend::{
     AnyReservation, CallKey, Changes, Decision, DecisionRecord, LedgerCaller, LedgerState, Operation, OperationOutcome,
-    PolicyOutcome, Transition, WriteAccess,
+    Transition, WriteAccess,
 };
-use serde_json::{Map, Value, json};
 
 use crate::{
-    AppendOutcome, CallId, Caller, Conflict, Error, Event, Projection, Record, RecordDraft, RunWriteState, Step,
-    StepTarget,
+    AppendOutcome, CallId, Caller, Conflict, Error, Event, PolicyDecision, Projection, ReconcileRequired, Record,
+    RecordDraft, RunWriteState, SettledState, SpendOverage, SpendReserved, SpendSettled, Step, StepTarget,
 };
-
-const RESERVED: &str = "spend.reserved";
-const SETTLED: &str = "spend.settled";
-const UNKNOWN: &str = "spend.reconcile_required";
-const OVERAGE: &str = "spend.overage";
-const DECISION: &str = "policy.decision";
 
 /// The result of the money operations of a step.
 #[derive(Debug)]
@@ -55,7 +47,10 @@ impl Step {
                 Ok(OperationOutcome::Replay) => {}
                 Ok(OperationOutcome::Wait) => return Ok(MoneyOutcome::Answered(AppendOutcome::Wait)),
                 Ok(OperationOutcome::Refused(decided)) => {
-                    let (decision, told) = (decided.decision.clone(), Box::new(refusal(&decided)?));
+                    let (decision, told) = (
+                        decided.decision.clone(),
+                        Box::new(RecordDraft::new(decided.at, PolicyDecision::new(&decided, None))?),
+                    );
                     let changes = Changes { decisions: vec![*decided], ..Changes::default() };
                     return Ok(MoneyOutcome::Refused { changes: Box::new(changes), decision, told });
                 }
@@ -98,56 +93,25 @@ impl Step {
         let became = |drafts: &[RecordDraft]| {
             drafts.len() <= stored.len()
                 && drafts.iter().zip(stored).all(|(draft, record)| draft.matches_record(record))
-                && stored[drafts.len()..].iter().all(|record| is_store_record(record.kind.as_str()))
+                && stored[drafts.len()..].iter().all(|record| record.kind.is_of_store())
         };
         if self.money.is_empty() {
             let same = self.records.len() == stored.len() && became(&self.records);
             return Ok(same.then_some(AppendOutcome::Committed(last.seq)));
         }
-        if last.kind.as_str() == DECISION {
-            if became(&self.if_refused) && stored.len() == self.if_refused.len() + 1 {
-                let decided = |source| Error::Misread { what: "a decision".to_owned(), source };
-                let decision: Decision = serde_json::from_str(&last.payload).map_err(decided)?;
-                return Ok(Some(AppendOutcome::Refused(decision)));
-            }
-            return Ok(None);
+        if let Event::PolicyDecision(decided) = last.event()? {
+            let same = became(&self.if_refused) && stored.len() == self.if_refused.len() + 1;
+            return Ok(same.then_some(AppendOutcome::Refused(decided.outcome.decision)));
         }
         let names: Vec<String> = self.money.iter().map(Operation::subject_id).collect();
         let ours = |record: &Record| {
-            let payload: Option<Value> = serde_json::from_str(&record.payload).ok();
-            let about = payload.as_ref().and_then(|payload| payload.get("reservation_id")).and_then(Value::as_str);
-            about.is_some_and(|about| names.iter().any(|name| name == about))
+            let event = record.event().ok();
+            let about = event.as_ref().and_then(Event::reservation_id);
+            about.is_some_and(|about| names.contains(&about.to_string()))
         };
         let same = became(&self.records) && stored[self.records.len()..].iter().all(ours);
         Ok(same.then_some(AppendOutcome::Committed(last.seq)))
     }
-}
-
-/// Returns true if stores write this kind of record about money.
-fn is_store_record(kind: &str) -> bool {
-    [RESERVED, SETTLED, UNKNOWN, OVERAGE, DECISION].contains(&kind)
-}
-
-fn draft(at: Timestamp, kind: &str, payload: Value) -> Result<RecordDraft, Error> {
-    let payload: Map<String, Value> = match payload {
-        Value::Object(payload) => payload,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-    };
-    RecordDraft::new(at, Event::Other { kind: kind.to_owned(), payload })
-}
-
-/// Makes the record of a decision that did not allow the reserve.
-fn refusal(decided: &DecisionRecord) -> Result<RecordDraft, Error> {
-    let mut payload = json!(policy_outcome(decided));
-    payload["decision_id"] = json!(decided.id);
-    payload["call_id"] = json!(decided.call);
-    draft(decided.at, DECISION, payload)
-}
-
-/// Returns the part of a decision that a gate record and the journal keep.
-fn policy_outcome(decided: &DecisionRecord) -> PolicyOutcome {
-    let id = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
-    PolicyOutcome { decision: decided.decision.clone(), authorization_id: id }
 }
 
 /// Returns the records about an operation that was just applied.
@@ -156,47 +120,51 @@ fn operation_records(operation: &Operation, changes: &Changes) -> Result<Vec<Rec
         Operation::Reserve(asked) => {
             let hold = &asked.hold;
             let decided = changes.decisions.iter().find(|decided| decided.id == hold.decision);
-            let payload = json!({
-                "reservation_id": hold.id(), "authorization_id": hold.authorization, "call_id": hold.call,
-                "attempt": hold.attempt, "amount": hold.amount, "retry_class": hold.retry_class,
-                "scope_id": hold.scope, "approval_id": hold.approval, "decision_id": hold.decision,
-                "decision": decided.map(policy_outcome),
-            });
-            Ok(vec![draft(hold.at, RESERVED, payload)?])
+            let reserved = SpendReserved {
+                reservation_id: hold.id(),
+                authorization_id: hold.authorization,
+                call_id: hold.call.clone(),
+                attempt: hold.attempt,
+                amount: hold.amount,
+                retry_class: hold.retry_class,
+                scope_id: hold.scope.clone(),
+                approval_id: hold.approval,
+                decision_id: hold.decision,
+                decision: decided.map(DecisionRecord::outcome),
+            };
+            Ok(vec![RecordDraft::new(hold.at, reserved)?])
         }
         Operation::Move { reservation, to, at } => {
             let Some(booked) = changes.rows.get(reservation) else { return Ok(Vec::new()) };
-            let id = json!(reservation);
-            let settled = |by: Option<&str>, reason: Option<&str>| match &booked.row {
-                AnyReservation::Committed(paid) => {
-                    let (state, amount) = (paid.state(), paid.terms().amount.micros());
-                    let released = (amount - state.actual.micros()).max(0);
-                    json!({
-                        "reservation_id": id, "state": "committed", "captured": state.actual,
-                        "released_micros": released, "by": by, "reason": reason,
-                        "provider_correlation_id": state.provider_correlation_id,
-                    })
-                }
-                AnyReservation::Released(_) | AnyReservation::Reserved(_) | AnyReservation::ReconcileRequired(_) => {
-                    json!({
-                        "reservation_id": id, "state": booked.row.state_name(), "by": by, "reason": reason,
-                    })
-                }
+            let settled = |by: Option<&str>, reason: Option<&str>| {
+                let state = match &booked.row {
+                    AnyReservation::Committed(paid) => SettledState::Committed {
+                        captured: paid.state().actual,
+                        released_micros: (paid.terms().amount.micros() - paid.state().actual.micros()).max(0),
+                        provider_correlation_id: paid.state().provider_correlation_id.clone(),
+                    },
+                    // A settled reservation is committed or released.
+                    AnyReservation::Released(_)
+                    | AnyReservation::Reserved(_)
+                    | AnyReservation::ReconcileRequired(_) => SettledState::Released,
+                };
+                let (by, reason) = (by.map(str::to_owned), reason.map(str::to_owned));
+                RecordDraft::new(*at, SpendSettled { reservation_id: reservation.clone(), state, by, reason })
             };
             let mut told = match to {
-                Transition::Commit { .. } | Transition::Release => vec![draft(*at, SETTLED, settled(None, None))?],
-                Transition::Reconcile(found) => {
-                    vec![draft(*at, SETTLED, settled(Some(&found.by), Some(&found.reason)))?]
-                }
+                Transition::Commit { .. } | Transition::Release => vec![settled(None, None)?],
+                Transition::Reconcile(found) => vec![settled(Some(&found.by), Some(&found.reason))?],
                 Transition::MarkReconcileRequired { why } => {
-                    vec![draft(*at, UNKNOWN, json!({"reservation_id": id, "reason": why.as_str()}))?]
+                    let unknown = ReconcileRequired { reservation_id: reservation.clone(), reason: why.clone() };
+                    vec![RecordDraft::new(*at, unknown)?]
                 }
                 // The new holder is in the row and the entry of the reservation.
                 Transition::Adopt => Vec::new(),
             };
-            if booked.row.overage_micros() > 0 {
-                let payload = json!({"reservation_id": id, "overage_micros": booked.row.overage_micros()});
-                told.push(draft(*at, OVERAGE, payload)?);
+            let overage_micros = booked.row.overage_micros();
+            if overage_micros > 0 {
+                let overage = SpendOverage { reservation_id: reservation.clone(), overage_micros };
+                told.push(RecordDraft::new(*at, overage)?);
             }
             Ok(told)
         }

@@ -98,12 +98,21 @@ impl Tallies {
                 let cast = payload.get("cast_id").and_then(serde_json::Value::as_str)?;
                 of_cast(&cast.parse().ok()?)
             }
+            Event::ApprovalRequested(asked) => of_cast(&asked.cast_id),
+            Event::PolicyDecision(decided) => of_cast(&decided.cast_id?),
+            Event::PredictOpened(opened) => of_cast(&opened.cast_id?),
             Event::Root(_)
             | Event::Turn(_)
             | Event::Fold(_)
             | Event::Parked(_)
             | Event::Failed(_)
-            | Event::Reward(_) => None,
+            | Event::Reward(_)
+            | Event::ApprovalDecided(_)
+            | Event::SpendReserved(_)
+            | Event::SpendSettled(_)
+            | Event::ReconcileRequired(_)
+            | Event::SpendOverage(_)
+            | Event::PredictClosed(_) => None,
         }
     }
 

@@ -13,9 +13,9 @@ use crate::limits::CAPS_DEPTH_MAX;
 use crate::policy::{OpenAttempt, OpenState, POLICY_INPUT_VERSION};
 use crate::{
     AnyReservation, Approval, ApprovalDecision, ApprovalRequest, Authorization, AuthorizationRef, Authorize, CallKey,
-    Decision, Delta, Hold, LedgerFault, Operation, Phase, PolicyInput, Request, Reservation, ReservationId, Reserve,
-    Reserved, ResolvedAuthorization, Revise, Revoke, Ruling, RunCap, SetCap, TermsRevision, Transition,
-    TransitionOutcome, Usage, advance, evaluate, reason, reserve,
+    Decision, Delta, Hold, LedgerFault, Operation, Phase, PolicyInput, PolicyOutcome, Request, Reservation,
+    ReservationId, Reserve, Reserved, ResolvedAuthorization, Revise, Revoke, Ruling, RunCap, SetCap, TermsRevision,
+    Transition, TransitionOutcome, Usage, advance, evaluate, reason, reserve,
 };
 
 /// The spent and the reserved amount, in micros.
@@ -75,6 +75,14 @@ pub struct DecisionRecord {
     pub decision: Decision,
     pub input: PolicyInput,
     pub at: Timestamp,
+}
+
+impl DecisionRecord {
+    /// Returns the part of the decision that a gate record and the journal keep.
+    pub fn outcome(&self) -> PolicyOutcome {
+        let id = self.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
+        PolicyOutcome { decision: self.decision.clone(), authorization_id: id }
+    }
 }
 
 /// A reservation with the number of its entries.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip_loom::{
     Damage, Epoch, Error, Lease, LeaseState, Phase, Projection, Record, RunKind, RunOpening, RunPart, RunState,
     RunView, Seq, WorkerId,
@@ -89,7 +89,7 @@ pub(crate) fn parse_kind(text: &str) -> Option<RunKind> {
     })
 }
 
-pub(crate) fn approvals_json(approvals: &BTreeSet<String>) -> Option<String> {
+pub(crate) fn approvals_json(approvals: &BTreeSet<ApprovalId>) -> Option<String> {
     (!approvals.is_empty()).then(|| serde_json::to_string(approvals).expect("texts can be written"))
 }
 

@@ -21,9 +21,8 @@ pub use fault::{CantripFault, CantripFaults};
 pub use funds::Funds;
 pub use machine::{
     AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, CastFacts, CastFailure, CastMedium,
-    ChildOutcome, ChildSpec, CrystalRequest, DECIDED, Effect, EndedProgram, EntityHistory, FreeCall, Input, Machine,
-    PolicyAnswer, PrepareRequest, ProgramStart, REQUESTED, RESERVED, ReadyPredict, RefusalWording, RunPayer,
-    SpawnRequest, StepContext, SummaryRequest, UnansweredIntent, UnpaidReason, WorstCase, crystal_subject, halt_of,
-    images_of, is_same_json, millis, program_answer, program_name, refusal_of, timestamp_from_millis,
-    truncation_refusal,
+    ChildOutcome, ChildSpec, CrystalRequest, Effect, EndedProgram, EntityHistory, FreeCall, Input, Machine,
+    PolicyAnswer, PrepareRequest, ProgramStart, ReadyPredict, RefusalWording, RunPayer, SpawnRequest, StepContext,
+    SummaryRequest, UnansweredIntent, UnpaidReason, WorstCase, crystal_subject, halt_of, images_of, is_same_json,
+    millis, program_answer, program_name, refusal_of, timestamp_from_millis, truncation_refusal,
 };

@@ -11,9 +11,6 @@ use cantrip_spend::{
     Usage,
 };
 
-/// The kind of the record of a decision that did not allow a call.
-pub const DECISION: &str = "policy.decision";
-
 /// The name of the policy that the loop asks.
 pub const POLICY: &str = "cantrip.cast.v1";
 

@@ -8,7 +8,6 @@ use cantrip_spend::{
     CallKey, DecisionRecord, Operation, Phase, PolicyOutcome, RetryClass, Subject, SubjectKind, evaluate,
 };
 use futures_util::TryStreamExt;
-use serde_json::Value;
 
 use super::{Run, RunError};
 use cantrip_turn::Funds;
@@ -135,10 +134,9 @@ impl Run {
         let held = held.hold.id();
         let after = Seq::new(last.get().saturating_sub(money.len() as u64 * 2));
         let records: Vec<Record> = self.runtime.loom().read(self.id, after).try_collect().await?;
-        let told = records.iter().rev().filter(|record| record.kind.as_str() == "spend.reserved");
-        let payloads = told.filter_map(|record| serde_json::from_str::<Value>(&record.payload).ok());
-        let of_it = |payload: &Value| payload.get("reservation_id").and_then(Value::as_str) == Some(&*held.to_string());
-        let found = payloads.into_iter().find(of_it);
-        Ok(found.and_then(|payload| serde_json::from_value(payload.get("decision")?.clone()).ok()))
+        let of_hold = |record: &Record| {
+            record.event().ok()?.as_spend_reserved().filter(|reserved| reserved.reservation_id == held).cloned()
+        };
+        Ok(records.iter().rev().find_map(of_hold).and_then(|reserved| reserved.decision))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, EntityId, Timestamp, TurnId};
 use cantrip_circle::ProgramEnd;
 use cantrip_circle::gate::GateSessions;
 use cantrip_circle::medium::{SandboxError, SandboxOptions};
@@ -74,7 +74,7 @@ pub(crate) struct EntityDriver {
 #[derive(Debug, Clone)]
 pub(crate) enum WaitReason {
     Approval {
-        approvals: Vec<String>,
+        approvals: Vec<ApprovalId>,
     },
     /// The crystal stays unavailable. `detail` has the provider's words that the fault does not have.
     Crystal {

@@ -30,8 +30,8 @@ impl ExtraWrites {
     /// cast they describe.
     fn add(&mut self, more: ExtraWrites, cast: CastId) {
         for mut event in more.records {
-            if let Event::Other { payload, .. } = &mut event {
-                payload.insert("cast_id".to_owned(), cast.to_string().into());
+            if let Event::PredictOpened(opened) = &mut event {
+                opened.cast_id = Some(cast);
             }
             self.records.push(event);
         }

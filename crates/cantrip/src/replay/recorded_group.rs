@@ -4,7 +4,7 @@ use cantrip_canon::{EntityId, Hash};
 use cantrip_circle::ProgramEnd;
 use cantrip_crystal::Answer;
 use cantrip_loom::{
-    Closing, Event, GateRecord, OutputRecord, RecordedError, Settlement, TruncationReason, Turn, Usage,
+    ApprovalChoice, Closing, Event, GateRecord, OutputRecord, RecordedError, Settlement, TruncationReason, Turn, Usage,
 };
 use cantrip_reply::{AnyCode, Refusal, codes};
 use cantrip_spend::Ruling;
@@ -153,15 +153,15 @@ impl RecordedGroup<'_> {
         closing.filter(|_| cut).map(|(reason, _)| reason)
     }
 
-    pub(super) fn decided(&self, number: u32) -> &'static str {
+    pub(super) fn decided(&self, number: u32) -> ApprovalChoice {
         let record = self.settled().find(|record| record.call_id.number() == number);
         let was = |code: AnyCode| record.is_some_and(|record| has_code(record, code));
         if was(codes::APPROVAL_REFUSED.any()) {
-            "refused"
+            ApprovalChoice::Refused
         } else if was(codes::NO_DECISION.any()) {
-            "expired"
+            ApprovalChoice::Expired
         } else {
-            "approved"
+            ApprovalChoice::Approved
         }
     }
 

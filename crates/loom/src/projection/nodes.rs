@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cantrip_canon::{CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
 
 use crate::{
     Actor, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, GateCallRequest, Record, Root, RunKind, RunOpening,
@@ -155,7 +155,7 @@ pub(super) struct RunNode {
     pub ended_at: Option<Timestamp>,
     pub parked: bool,
     /// Approvals that nobody has decided.
-    pub approvals: BTreeSet<String>,
+    pub approvals: BTreeSet<ApprovalId>,
     pub copied: bool,
 }
 

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
 
 use super::nodes::{
     CallNode, CastNode, Closed, EntityNode, FoldNode, Group, Phase, RewardNode, RootNode, RunNode, StartedCall,
@@ -57,7 +57,7 @@ pub struct RunPart {
     pub ended_at: Option<Timestamp>,
     pub parked: bool,
     /// Approvals that nobody has decided.
-    pub approvals: BTreeSet<String>,
+    pub approvals: BTreeSet<ApprovalId>,
     pub copied: bool,
 }
 
@@ -165,6 +165,15 @@ impl Event {
             | Self::Settled(_)
             | Self::Turn(_)
             | Self::Failed(_)
+            | Self::ApprovalRequested(_)
+            | Self::ApprovalDecided(_)
+            | Self::PolicyDecision(_)
+            | Self::SpendReserved(_)
+            | Self::SpendSettled(_)
+            | Self::ReconcileRequired(_)
+            | Self::SpendOverage(_)
+            | Self::PredictOpened(_)
+            | Self::PredictClosed(_)
             | Self::Other { .. } => Vec::new(),
         }
     }
@@ -200,6 +209,15 @@ impl Event {
             | Self::Parked(_)
             | Self::Failed(_)
             | Self::Reward(_)
+            | Self::ApprovalRequested(_)
+            | Self::ApprovalDecided(_)
+            | Self::PolicyDecision(_)
+            | Self::SpendReserved(_)
+            | Self::SpendSettled(_)
+            | Self::ReconcileRequired(_)
+            | Self::SpendOverage(_)
+            | Self::PredictOpened(_)
+            | Self::PredictClosed(_)
             | Self::Other { .. } => Vec::new(),
         };
         found.into_iter().flatten().collect()

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, TurnId};
-use serde_json::{Map, Value};
 
 use super::nodes::{
     CallNode, CastNode, Closed, EntityNode, FoldNode, Group, RewardNode, RootNode, StartedCall, TurnNode, TurnOf,
@@ -50,10 +49,32 @@ impl Projection {
                 Ok(())
             }
             Event::Reward(reward) => self.add_reward(head, reward),
-            Event::Other { kind, payload } => {
-                self.other(head, &kind, &payload);
+            Event::ApprovalRequested(asked) => {
+                if let Some(run) = self.runs.get_mut(&head.record.run) {
+                    run.approvals.insert(asked.approval_id);
+                }
                 Ok(())
             }
+            Event::ApprovalDecided(decided) => {
+                if let Some(run) = self.runs.get_mut(&head.record.run) {
+                    run.approvals.remove(&decided.approval_id);
+                }
+                Ok(())
+            }
+            Event::PredictClosed(closed) => {
+                if self.has_ended(head.record.run) == Some(false) {
+                    let state = if closed.succeeded() { RunState::Terminated } else { RunState::Failed };
+                    self.end_run(head.record, state);
+                }
+                Ok(())
+            }
+            Event::PolicyDecision(_)
+            | Event::SpendReserved(_)
+            | Event::SpendSettled(_)
+            | Event::ReconcileRequired(_)
+            | Event::SpendOverage(_)
+            | Event::PredictOpened(_)
+            | Event::Other { .. } => Ok(()),
         }
     }
 
@@ -362,30 +383,5 @@ impl Projection {
             turn.rewards.push(RewardNode { reward, by, at: head.record.at, note });
         }
         Ok(())
-    }
-
-    /// Applies the kinds without a type that change the state of their run.
-    fn other(&mut self, head: &Head<'_>, kind: &str, payload: &Map<String, Value>) {
-        let approval = || payload.get("approval_id").and_then(Value::as_str).map(str::to_owned);
-        match kind {
-            "approval.requested" => {
-                if let (Some(run), Some(approval)) = (self.runs.get_mut(&head.record.run), approval()) {
-                    run.approvals.insert(approval);
-                }
-            }
-            "approval.decided" => {
-                if let (Some(run), Some(approval)) = (self.runs.get_mut(&head.record.run), approval()) {
-                    run.approvals.remove(&approval);
-                }
-            }
-            "predict.closed" => {
-                let succeeded = payload.get("status").and_then(Value::as_str) == Some("succeeded");
-                if self.has_ended(head.record.run) == Some(false) {
-                    let state = if succeeded { RunState::Terminated } else { RunState::Failed };
-                    self.end_run(head.record, state);
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cantrip_service::cantrip::canon::{CastId, EntityId, RunId};
+use cantrip_service::cantrip::canon::{ApprovalId, CastId, EntityId, RunId};
 use cantrip_service::cantrip::loom::{
-    CostTotal, EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, RunKind, Seq, TruncationReason, Usage,
+    ApprovalRequested, CostTotal, EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, RunKind, Seq,
+    TruncationReason, Usage,
 };
 use cantrip_service::cantrip::reply::{AnyCode, codes};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The state of a run up to the last record read.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(super) struct RunStatus {
     /// The way in which the cast of a predict answered.
     answered: Option<EndedBy>,
     /// The calls that wait for an approval, as requested.
-    approvals: BTreeMap<String, Map<String, Value>>,
+    approvals: BTreeMap<ApprovalId, ApprovalRequested>,
     parked: Option<ParkReason>,
     ended: Option<RunEnding>,
     usage: Usage,
@@ -109,7 +110,26 @@ impl RunStatus {
                 let reply = failed.error.mark.clone();
                 self.ended = Some(RunEnding { state: "failed", reason: None, reply, answered_by: None });
             }
-            Event::Other { kind, payload } => self.other(kind, payload),
+            Event::ApprovalRequested(asked) => {
+                self.approvals.insert(asked.approval_id, asked.clone());
+            }
+            Event::ApprovalDecided(decided) => {
+                self.approvals.remove(&decided.approval_id);
+            }
+            Event::PredictClosed(closed) => {
+                let succeeded = closed.succeeded();
+                let (state, code) =
+                    if succeeded { ("terminated", codes::PREDICTED.any()) } else { ("failed", codes::CRASH.any()) };
+                let answered_by = self.answered.filter(|_| succeeded);
+                self.ended = Some(RunEnding { state, reason: None, reply: mark(code), answered_by });
+            }
+            Event::PolicyDecision(_)
+            | Event::SpendReserved(_)
+            | Event::SpendSettled(_)
+            | Event::ReconcileRequired(_)
+            | Event::SpendOverage(_)
+            | Event::PredictOpened(_)
+            | Event::Other { .. } => {}
             Event::Root(_)
             | Event::Entity(_)
             | Event::Cast(_)
@@ -133,35 +153,6 @@ impl RunStatus {
         } else {
             Change::None
         })
-    }
-
-    fn other(&mut self, kind: &str, payload: &Map<String, Value>) {
-        let approval = || payload.get("approval_id").and_then(Value::as_str).map(str::to_owned);
-        match kind {
-            "approval.requested" => {
-                if let Some(id) = approval() {
-                    self.approvals.insert(id, payload.clone());
-                }
-            }
-            "approval.decided" => {
-                if let Some(id) = approval() {
-                    self.approvals.remove(&id);
-                }
-            }
-            "predict.closed" => {
-                let succeeded = payload.get("status").and_then(Value::as_str) == Some("succeeded");
-                let (state, code) =
-                    if succeeded { ("terminated", codes::PREDICTED.any()) } else { ("failed", codes::CRASH.any()) };
-                let code = payload
-                    .get("code")
-                    .and_then(Value::as_str)
-                    .and_then(|code| AnyCode::parse(code).ok())
-                    .unwrap_or(code);
-                let answered_by = self.answered.filter(|_| succeeded);
-                self.ended = Some(RunEnding { state, reason: None, reply: mark(code), answered_by });
-            }
-            _ => {}
-        }
     }
 
     fn state(&self) -> &'static str {
@@ -191,8 +182,8 @@ impl RunStatus {
             told["reply"] = json!(ended.reply);
         } else if let Some((id, asked)) = self.approvals.first_key_value() {
             told["approval"] = json!({
-                "approvalId": id, "gate": asked.get("gate"), "args": asked.get("args"),
-                "reasons": asked.get("reasons"), "expiresAt": asked.get("expires_at"), "waiting": self.approvals.len(),
+                "approvalId": id, "gate": asked.gate, "args": asked.args, "reasons": asked.reasons,
+                "expiresAt": asked.expires_at, "waiting": self.approvals.len(),
             });
         }
         told["usage"] = json!({

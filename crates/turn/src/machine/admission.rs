@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
 use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit, trifecta_denial};
-use cantrip_loom::{CallId, Error, Event, PolicyFacts};
+use cantrip_loom::{CallId, Error, PolicyDecision, PolicyFacts, SpendReserved};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{ApprovalKind, DecisionRecord, Operation, PolicyOutcome, ReasonCode, Ruling, Subject, Terms};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::approval::{APPROVAL_SECONDS, ApprovalNeeded, ApprovalResult as Verdict};
 use super::calls::PendingCall;
@@ -20,10 +20,6 @@ use super::money::UnpaidReason;
 use super::{AuthorizeKind, AuthorizeRequest, Effect, FreeCall, Machine, Phase, PolicyAnswer, StepContext};
 use crate::denial::policy_denial;
 use crate::funds::Funds;
-use crate::policy::DECISION;
-
-/// The event kind of a hold.
-pub const RESERVED: &str = "spend.reserved";
 
 /// Calls that passed the checks of the circle, in call order, while policy and money are checked.
 #[derive(Debug)]
@@ -246,7 +242,7 @@ impl Machine {
                 PolicyAnswer::Unfunded(decided) => self.deny(entry, *decided, world)?,
                 PolicyAnswer::Judged(judged) => {
                     let (decided, judged) = *judged;
-                    let evaluation = evaluation(&decided);
+                    let evaluation = decided.outcome();
                     match decided.decision.decision {
                         Ruling::Allowed => entry.decision = Some((evaluation, Some(judged))),
                         Ruling::Denied => self.deny(entry, decided, world)?,
@@ -282,21 +278,14 @@ impl Machine {
             &decided,
             terms.filter(|_| is_named(&decided)),
         );
-        entry.decision = Some((evaluation(&decided), None));
+        entry.decision = Some((decided.outcome(), None));
         entry.way = CallPath::Refused(refusal);
         self.record_decision(decided, world)
     }
 
     /// Records a decision that is not "allowed", with all of its input.
     pub(super) fn record_decision(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
-        let mut payload = match json!(evaluation(&decided)) {
-            Value::Object(fields) => fields,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-        };
-        payload.insert("decision_id".to_owned(), json!(decided.id));
-        payload.insert("call_id".to_owned(), json!(decided.call));
-        payload.insert("cast_id".to_owned(), json!(self.facts.cast));
-        self.draft(Event::Other { kind: DECISION.to_owned(), payload }, world)?;
+        self.draft(PolicyDecision::new(&decided, Some(self.facts.cast)), world)?;
         self.money.push(Operation::Note(Box::new(decided)));
         Ok(())
     }
@@ -437,7 +426,7 @@ impl Machine {
                 let refusal =
                     self.denial_refusal(asks.number, &gate, &reasons, &refused.decided, refused.terms.as_ref());
                 let mut entry = AdmissionEntry::new(asks, CallPath::Refused(refusal), reasons, touched);
-                entry.decision = Some((evaluation(&refused.decided), None));
+                entry.decision = Some((refused.decided.outcome(), None));
                 self.admit_calls(vec![entry]);
                 Ok(())
             }
@@ -454,20 +443,13 @@ impl Machine {
 
     /// Applies the decision that allowed the hold of a call started by another process, so that a repeated call has it
     /// on record.
-    pub(super) fn apply_hold_decision(&mut self, kind: &str, payload: &Map<String, Value>) {
-        if kind != RESERVED {
-            return;
-        }
+    pub(super) fn apply_hold_decision(&mut self, reserved: &SpendReserved) {
         let Phase::Acting(group) = &mut self.phase else { return };
-        let text = |key: &str| payload.get(key).and_then(Value::as_str);
-        let call = text("call_id").and_then(|call| call.parse::<CallId>().ok());
-        let decision =
-            payload.get("decision").and_then(|made| serde_json::from_value::<PolicyOutcome>(made.clone()).ok());
-        if let (Some(call), Some(decision)) = (call, decision)
+        if let (Ok(call), Some(decision)) = (reserved.call_id.to_string().parse::<CallId>(), &reserved.decision)
             && group.call_id(call.number()) == call
             && group.reservation(call.number()).is_some()
         {
-            group.decisions.insert(call.number(), (decision, None));
+            group.decisions.insert(call.number(), (decision.clone(), None));
         }
     }
 
@@ -480,12 +462,6 @@ impl Machine {
 /// Returns true if an authorization was resolved for this decision.
 fn is_named(decided: &DecisionRecord) -> bool {
     decided.input.authorization.is_some()
-}
-
-/// Returns the part of a decision that a gate record keeps.
-fn evaluation(decided: &DecisionRecord) -> PolicyOutcome {
-    let id = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
-    PolicyOutcome { decision: decided.decision.clone(), authorization_id: id }
 }
 
 /// Returns the reason for an approval as the record keeps it.

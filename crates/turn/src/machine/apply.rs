@@ -81,19 +81,32 @@ impl Machine {
                 self.phase = Phase::Ended;
                 Ok(())
             }
-            Event::Other { kind, payload } => {
-                self.apply_approval(kind, at, payload);
-                self.apply_hold_decision(kind, payload);
+            Event::ApprovalRequested(asked) => {
+                self.apply_approval_request(asked);
                 Ok(())
             }
-            // The machine got the beginning of the cast when it was created. The entity of a child, parking, failures
-            // and rewards do not change its state.
+            Event::ApprovalDecided(decided) => {
+                self.apply_approval_decision(decided, at);
+                Ok(())
+            }
+            Event::SpendReserved(reserved) => {
+                self.apply_hold_decision(reserved);
+                Ok(())
+            }
+            // The machine got the beginning of the cast when it was created. The other records do not change its state.
             Event::Cast(_)
             | Event::Root(_)
             | Event::Entity(_)
             | Event::Parked(_)
             | Event::Failed(_)
-            | Event::Reward(_) => Ok(()),
+            | Event::Reward(_)
+            | Event::PolicyDecision(_)
+            | Event::SpendSettled(_)
+            | Event::ReconcileRequired(_)
+            | Event::SpendOverage(_)
+            | Event::PredictOpened(_)
+            | Event::PredictClosed(_)
+            | Event::Other { .. } => Ok(()),
         }
     }
 

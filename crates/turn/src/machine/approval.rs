@@ -5,13 +5,13 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, Hash, Money, Timestamp};
 use cantrip_circle::ApprovalReason;
 use cantrip_circle::gate::ProtectedChange;
-use cantrip_loom::{CallId, Caller, Error, Event, RecordValue};
+use cantrip_loom::{Actor, ApprovalChoice, ApprovalDecided, ApprovalRequested, CallId, Caller, Error, RecordValue};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{
     ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalSnapshot, ApprovalState, ApprovalVerdict, CallKey,
     Decision, Operation, ReasonCode,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::calls::PendingCall;
 use super::{Effect, Machine, Phase, StepContext};
@@ -19,14 +19,10 @@ use crate::limits::APPROVAL_EXPIRES_SECONDS;
 
 pub(super) const APPROVAL_SECONDS: u64 = APPROVAL_EXPIRES_SECONDS;
 
-/// The event kinds of approvals. They have no type of their own until policy has one.
-pub const REQUESTED: &str = "approval.requested";
-pub const DECIDED: &str = "approval.decided";
-
 /// An approval that a person was asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Approval {
-    id: String,
+    id: ApprovalId,
     expires_at: Timestamp,
     decided: Option<ApprovalResult>,
     /// The hash of its subject, if a ledger keeps the approval.
@@ -121,7 +117,7 @@ impl Machine {
     /// Returns the approval that a hold for this call counts against, if a ledger keeps it.
     pub(super) fn approval_id(&self, call: CallId) -> Option<ApprovalId> {
         let asked = self.approvals.get(&call)?;
-        asked.subject.and_then(|_| asked.id.parse().ok())
+        asked.subject.map(|_| asked.id)
     }
 
     /// Returns the approval of a call without cost, as policy sees it.
@@ -129,7 +125,7 @@ impl Machine {
         let Phase::Acting(group) = &self.phase else { return None };
         let asked = self.approvals.get(&group.call_id(number))?;
         Some(ApprovalSnapshot {
-            approval_id: asked.id.clone(),
+            approval_id: asked.id.to_string(),
             state: match &asked.decided {
                 None => ApprovalState::Pending,
                 Some(ApprovalResult::Approved) => ApprovalState::Approved,
@@ -157,7 +153,7 @@ impl Machine {
         if self.expire(call, world)? {
             return Ok(None);
         }
-        let asked = self.approvals.get(&call).filter(|asked| asked.decided.is_none()).map(|asked| asked.id.clone());
+        let asked = self.approvals.get(&call).filter(|asked| asked.decided.is_none()).map(|asked| asked.id);
         let approval = match asked {
             Some(asked) => asked,
             None => self.ask_person(&waits, call, world)?,
@@ -170,17 +166,23 @@ impl Machine {
         let now = world.now.wall;
         let open = |asked: &&Approval| asked.decided.is_none() && asked.expires_at <= now;
         let Some(asked) = self.approvals.get(&call).filter(open).cloned() else { return Ok(false) };
-        let payload = object(json!({"approval_id": asked.id, "decision": "expired"}));
-        if let (Some(_), Ok(approval)) = (asked.subject, asked.id.parse()) {
-            let verdict = ApprovalVerdict::Expired;
+        let approval_id = asked.id;
+        if asked.subject.is_some() {
+            let (approval, verdict) = (approval_id, ApprovalVerdict::Expired);
             let expired = ApprovalDecision { approval, verdict, by: "cantrip".to_owned(), reason: None, at: now };
             self.money.push(Operation::DecideApproval(expired));
         }
-        self.draft(Event::Other { kind: DECIDED.to_owned(), payload }, world)?;
+        let decision = ApprovalChoice::Expired;
+        self.draft(ApprovalDecided { approval_id, decision, actor: None, reason: None }, world)?;
         Ok(true)
     }
 
-    fn ask_person(&mut self, waits: &ApprovalNeeded, call: CallId, world: &StepContext<'_>) -> Result<String, Error> {
+    fn ask_person(
+        &mut self,
+        waits: &ApprovalNeeded,
+        call: CallId,
+        world: &StepContext<'_>,
+    ) -> Result<ApprovalId, Error> {
         let now = world.now.wall;
         let id: ApprovalId = world.ids.next(now);
         let expires_at = now.after(Duration::from_secs(APPROVAL_SECONDS));
@@ -191,21 +193,17 @@ impl Machine {
         let gate = waits.policy.as_ref().map_or(gate, |judged| judged.gate.clone());
         let args = RecordValue::new(args, &mut self.bodies)?;
         let mut reasons: Vec<Value> = waits.reasons.iter().map(reason_to_json).collect();
-        let mut payload = object(json!({
-            "approval_id": id.to_string(),
-            "call_id": call.to_string(),
-            "cast_id": self.facts.cast.to_string(),
-            "gate": gate,
-            "args": cantrip_canon::json::to_value(&args)?,
-            "expires_at": expires_at.to_string(),
-        }));
+        let mut policy = None;
         if let (Some(judged), Some(payer)) = (&waits.policy, world.payer()) {
             reasons.push(super::admission::reason_code_json(&judged.code));
             let cost = judged.cost.unwrap_or(Money::zero(payer.currency));
-            payload.extend(object(json!({
-                "kind": judged.kind, "authorization_id": payer.authorization, "subject_hash": judged.subject,
-                "cost": judged.cost, "reason_code": judged.code,
-            })));
+            policy = Some(cantrip_loom::PolicyApproval {
+                kind: judged.kind,
+                authorization_id: payer.authorization,
+                subject_hash: judged.subject,
+                cost: judged.cost,
+                reason_code: judged.code.clone(),
+            });
             self.money.push(Operation::AskApproval(ApprovalRequest {
                 approval: id,
                 authorization: payer.authorization,
@@ -219,55 +217,45 @@ impl Machine {
                 expires_at,
             }));
         }
-        payload.insert("reasons".to_owned(), Value::Array(reasons));
-        self.draft(Event::Other { kind: REQUESTED.to_owned(), payload }, world)?;
-        Ok(id.to_string())
+        let (approval_id, cast_id) = (id, self.facts.cast);
+        let asked = ApprovalRequested { approval_id, call_id: call, cast_id, gate, args, reasons, expires_at, policy };
+        self.draft(asked, world)?;
+        Ok(id)
     }
 
     /// Returns the approvals without an answer that a ledger keeps, to be closed when the cast is over.
     pub fn open_approvals(&self) -> Vec<ApprovalId> {
         let open = self.approvals.values().filter(|asked| asked.decided.is_none() && asked.subject.is_some());
-        open.filter_map(|asked| asked.id.parse().ok()).collect()
+        open.map(|asked| asked.id).collect()
     }
 
-    /// Applies a record of an approval to its call.
-    pub(super) fn apply_approval(&mut self, kind: &str, at: Timestamp, payload: &Map<String, Value>) {
-        let text = |key: &str| payload.get(key).and_then(Value::as_str);
-        let Some(id) = text("approval_id") else { return };
-        match kind {
-            REQUESTED => {
-                let expires_at = text("expires_at").and_then(|at| at.parse().ok());
-                let expires_at = expires_at.unwrap_or_else(|| at.after(Duration::from_secs(APPROVAL_SECONDS)));
-                let Some(call): Option<CallId> = text("call_id").and_then(|call| call.parse().ok()) else { return };
-                let cost: Option<Money> =
-                    payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
-                let subject = text("subject_hash").and_then(|hash| hash.parse().ok());
-                let cost = cost.map_or(0, Money::micros);
-                let asked = Approval { id: id.to_owned(), expires_at, decided: None, subject, cost };
-                self.approvals.insert(call, asked);
-                // A resumed cast asks for the same turn.
-                if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase)
-                {
-                    asking.asked_about(turn);
-                }
-            }
-            DECIDED => {
-                let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == id) else { return };
-                let decided = match text("decision") {
-                    // A decision after the expiry has no effect.
-                    _ if at >= asked.expires_at => ApprovalResult::Expired,
-                    Some("approved") => ApprovalResult::Approved,
-                    Some("expired") => ApprovalResult::Expired,
-                    Some(_) | None => ApprovalResult::Refused {
-                        actor: text("actor").unwrap_or("someone").to_owned(),
-                        reason: text("reason").unwrap_or("no reason was given").to_owned(),
-                    },
-                };
-                // The first decision counts.
-                asked.decided.get_or_insert(decided);
-            }
-            _ => {}
+    /// Applies the record that a person was asked about a call.
+    pub(super) fn apply_approval_request(&mut self, asked: &ApprovalRequested) {
+        let (id, expires_at, call) = (asked.approval_id, asked.expires_at, asked.call_id);
+        let subject = asked.policy.as_ref().map(|policy| policy.subject_hash);
+        let cost = asked.policy.as_ref().and_then(|policy| policy.cost).map_or(0, Money::micros);
+        self.approvals.insert(call, Approval { id, expires_at, decided: None, subject, cost });
+        // A resumed cast asks for the same turn.
+        if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase) {
+            asking.asked_about(turn);
         }
+    }
+
+    /// Applies the record of a decision to the call that it is about.
+    pub(super) fn apply_approval_decision(&mut self, decided: &ApprovalDecided, at: Timestamp) {
+        let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == decided.approval_id) else { return };
+        let result = match decided.decision {
+            // A decision after the expiry has no effect.
+            _ if at >= asked.expires_at => ApprovalResult::Expired,
+            ApprovalChoice::Approved => ApprovalResult::Approved,
+            ApprovalChoice::Expired => ApprovalResult::Expired,
+            ApprovalChoice::Refused => ApprovalResult::Refused {
+                actor: decided.actor.as_ref().map_or("someone", Actor::as_str).to_owned(),
+                reason: decided.reason.as_deref().unwrap_or("no reason was given").to_owned(),
+            },
+        };
+        // The first decision counts.
+        asked.decided.get_or_insert(result);
     }
 }
 
@@ -279,12 +267,5 @@ fn reason_to_json(reason: &ApprovalReason) -> Value {
             json!({"ward": "trifecta", "touched": touched, "toml": toml, "remedy": remedy})
         }
         ApprovalReason::Protected(ProtectedChange { path, reason: why }) => json!({"path": path, "danger": why}),
-    }
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }

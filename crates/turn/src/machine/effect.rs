@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, EntityId, Hash, IdSource, Money, Now, RunId, Timestamp, TurnId};
 use cantrip_circle::gate::{Identity, UnknownCharge};
 use cantrip_circle::medium::{Answer as ProgramAnswer, ProgramCall, SandboxError};
 use cantrip_circle::{Labels, Permit, PredictCall, ProgramEnd};
@@ -103,7 +103,7 @@ pub enum Effect {
     CancelProgram,
     /// A person has to decide; the run waits.
     WaitApproval {
-        approval: String,
+        approval: ApprovalId,
         call: CallId,
     },
     /// The crystal stays unavailable; the run waits.

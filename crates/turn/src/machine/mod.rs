@@ -37,8 +37,6 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{Operation, ReservationId};
 use serde_json::Value;
 
-pub use admission::RESERVED;
-pub use approval::{DECIDED, REQUESTED};
 pub use child::ChildSpec;
 pub use effect::{
     AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, ChildOutcome, CrystalRequest, Effect,
