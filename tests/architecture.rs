@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::{env, fs};
 
-use cantrip_tests::{House, Package, Source, Violation, files_below, indexed_rooms, root};
+use cantrip_tests::{Package, RoomRules, Source, Violation, files_below, indexed_rooms, root};
 
-fn house() -> House {
-    House::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent")
+fn rules() -> RoomRules {
+    RoomRules::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent")
 }
 
 /// The packages of the workspace as cargo reports them, with their dependencies outside tests.
@@ -61,19 +61,29 @@ fn assert_found(violations: &[Violation], place: &str, fault: &str) {
 fn every_room_uses_only_the_rooms_and_crates_it_may() {
     let packages = packages();
     assert!(packages.iter().any(|package| package.name == "cantrip-canon"), "the rooms were not found");
-    assert_none(&house().manifest_violations(&packages));
+    assert_none(&rules().manifest_violations(&packages));
+}
+
+#[test]
+fn every_room_reaches_through_reexports_only_what_it_is_granted() {
+    assert_none(&rules().reexport_violations(&sources()));
+}
+
+#[test]
+fn every_grant_is_needed() {
+    assert_none(&rules().unused_grants(&packages(), &sources()));
 }
 
 #[test]
 fn no_source_knows_what_its_room_must_not() {
     let sources = sources();
     assert!(sources.iter().any(|source| source.path == "crates/canon/src/lib.rs"), "the sources were not found");
-    assert_none(&house().source_violations(&sources));
+    assert_none(&rules().source_violations(&sources));
 }
 
 #[test]
 fn every_folder_in_crates_is_a_room_and_the_index_lists_them_in_order() {
-    let built: Vec<String> = house()
+    let built: Vec<String> = rules()
         .rooms
         .iter()
         .filter(|room| root().join("crates").join(&room.name).join("Cargo.toml").is_file())
@@ -90,7 +100,7 @@ fn every_folder_in_crates_is_a_room_and_the_index_lists_them_in_order() {
 
 #[test]
 fn every_room_says_in_one_line_what_it_is() {
-    for room in house().rooms {
+    for room in rules().rooms {
         let folder = root().join("crates").join(&room.name).join("src");
         let Some(text) = ["lib.rs", "main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())
         else {
@@ -103,10 +113,11 @@ fn every_room_says_in_one_line_what_it_is() {
 
 #[test]
 fn exceptions_name_files_that_exist_and_need_them() {
-    let house = house();
-    for exception in &house.exceptions {
+    let rules = rules();
+    for exception in &rules.exceptions {
         assert!(root().join(&exception.path).is_file(), "{} is gone; so is the need for its exception", exception.path);
-        let strict = House { exceptions: Vec::new(), ..House::parse(include_str!("rooms.toml")).expect("parses") };
+        let strict =
+            RoomRules { exceptions: Vec::new(), ..RoomRules::parse(include_str!("rooms.toml")).expect("parses") };
         let found = strict.source_violations(&sources());
         assert!(found.iter().any(|v| v.place.starts_with(&exception.path)), "{} needs no exception", exception.path);
     }
@@ -114,7 +125,7 @@ fn exceptions_name_files_that_exist_and_need_them() {
 
 #[test]
 fn a_module_with_unsafe_code_exists_and_argues_for_it() {
-    for module in house().unsafe_modules {
+    for module in rules().unsafe_modules {
         let text = fs::read_to_string(root().join(&module.path)).expect("a listed module is there");
         let argument: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
         assert!(argument.contains("sound") && argument.len() > 400, "{} opens without its argument", module.path);
@@ -152,21 +163,49 @@ fn source(path: &str, text: &str) -> Vec<Source> {
 
 #[test]
 fn a_room_that_uses_one_it_may_not_is_found() {
-    let found = house().manifest_violations(&[package("cantrip-stream", &["cantrip-canon", "cantrip-reply"])]);
+    let found = rules().manifest_violations(&[package("cantrip-stream", &["cantrip-canon", "cantrip-reply"])]);
     assert_eq!(found.len(), 1);
     assert_found(&found, "crates/stream/Cargo.toml", "stream may not use reply");
-    let found = house().manifest_violations(&[package("cantrip", &["cantrip-store"])]);
+    let found = rules().manifest_violations(&[package("cantrip", &["cantrip-store"])]);
     assert_found(&found, "crates/cantrip/Cargo.toml", "cantrip may not use store");
 }
 
 #[test]
+fn a_room_that_reaches_another_through_a_reexport_is_found() {
+    let planted = |path: &str, text: &str| {
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let libraries = [
+            file("crates/cantrip/src/lib.rs", "pub use cantrip_crystal as crystal;\npub use cantrip_circle::gate;\n"),
+            file("crates/service/src/lib.rs", "pub use cantrip;\npub use cantrip_ds as contracts;\n"),
+        ];
+        rules().reexport_violations(&libraries.into_iter().chain([file(path, text)]).collect::<Vec<_>>())
+    };
+    let found = planted("crates/store/src/x.rs", "// A comment.\nlet crystal = cantrip::crystal::Crystal::new();");
+    assert_eq!(found.len(), 1);
+    assert_found(&found, "crates/store/src/x.rs:2", "store may not reach crystal");
+    let nested = "use cantrip_service::{\n    Scope,\n    cantrip::{Cancel, crystal::Crystal, gate::{Gate, Spec}},\n};";
+    let found = planted("crates/store/src/x.rs", nested);
+    let faults: Vec<&str> = found.iter().map(|violation| violation.fault.as_str()).collect();
+    let rooms = ["cantrip", "cantrip", "crystal", "cantrip", "circle", "cantrip", "circle"];
+    assert_eq!(faults, rooms.map(|room| format!("store may not reach {room} through a re-export")));
+    assert_none(&planted("crates/cli/src/x.rs", nested));
+    assert_none(&planted("crates/store/src/x.rs", "use cantrip::Cancel;\nlet gate = crate::cantrip::gate::Gate;"));
+}
+
+#[test]
+fn a_grant_that_nothing_needs_is_found() {
+    let found = rules().unused_grants(&[package("cantrip-stream", &[])], &[]);
+    assert_found(&found, "tests/rooms.toml", "stream does not need its grant of canon");
+}
+
+#[test]
 fn an_sql_crate_is_found_everywhere_but_in_the_store() {
-    for room in house().rooms.iter().map(|room| room.name.as_str()).filter(|name| !["store"].contains(name)) {
+    for room in rules().rooms.iter().map(|room| room.name.as_str()).filter(|name| !["store"].contains(name)) {
         let name = if room == "cantrip" { room.to_owned() } else { format!("cantrip-{room}") };
-        let found = house().manifest_violations(&[package(&name, &["rusqlite"])]);
+        let found = rules().manifest_violations(&[package(&name, &["rusqlite"])]);
         assert_found(&found, &format!("crates/{room}/Cargo.toml"), "rusqlite brings sql");
     }
-    assert_none(&house().manifest_violations(&[package("cantrip-store", &["rusqlite", "tokio-postgres"])]));
+    assert_none(&rules().manifest_violations(&[package("cantrip-store", &["rusqlite", "tokio-postgres"])]));
 }
 
 #[test]
@@ -188,7 +227,7 @@ fn what_gives_knowledge_away_in_a_source_is_found() {
         ("crates/loom/src/x.rs", "let x = unsafe { *p };", "unsafe outside"),
     ];
     for (path, text, fault) in cases {
-        assert_found(&house().source_violations(&source(path, text)), &format!("{path}:1"), fault);
+        assert_found(&rules().source_violations(&source(path, text)), &format!("{path}:1"), fault);
     }
 }
 
@@ -201,12 +240,12 @@ fn comments_and_allowed_rooms_are_left_alone() {
         ("crates/cli/src/x.rs", r#"println!("done");"#),
     ];
     for (path, text) in cases {
-        assert_none(&house().source_violations(&source(path, text)));
+        assert_none(&rules().source_violations(&source(path, text)));
     }
 }
 
 #[test]
-fn a_house_that_contradicts_itself_is_refused() {
+fn rules_that_contradict_themselves_are_refused() {
     let upside_down = r#"
         [[room]]
         name = "a"
@@ -218,7 +257,7 @@ fn a_house_that_contradicts_itself_is_refused() {
         forbids = []
         [knowledge]
     "#;
-    assert!(House::parse(upside_down).is_err());
+    assert!(RoomRules::parse(upside_down).is_err());
 }
 
 /// Runs the commit hook on a message; returns true if it passes, and its output.

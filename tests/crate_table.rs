@@ -53,7 +53,7 @@ fn lines_of(name: &str) -> usize {
 }
 
 fn rooms() -> Vec<Room> {
-    let rules = cantrip_tests::House::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent");
+    let rules = cantrip_tests::RoomRules::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent");
     rules.rooms.into_iter().filter(|room| root().join("crates").join(&room.name).join("Cargo.toml").is_file()).collect()
 }
 
@@ -62,10 +62,14 @@ fn expected(written: &[Row], rooms: &[Room]) -> Vec<Row> {
     let row = |room: &Room| {
         let old = written.iter().find(|row| row.name == room.name);
         let lines = lines_of(&room.name);
+        let mut uses = room.uses.join(", ");
+        if !room.through.is_empty() {
+            uses += &format!("; through re-exports {}", room.through.join(", "));
+        }
         Row {
             name: room.name.clone(),
             what: old.map(|row| row.what.clone()).unwrap_or_default(),
-            uses: room.uses.join(", "),
+            uses,
             never: old.map(|row| row.never.clone()).unwrap_or_default(),
             // A number that is nearly right stays, so that not every change touches the page.
             lines: old.map(|row| row.lines).filter(|old| old.abs_diff(lines) <= 200 + lines / 20).unwrap_or(lines),

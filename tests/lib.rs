@@ -19,7 +19,7 @@ use serde::Deserialize;
 /// `rooms.toml`, parsed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct House {
+pub struct RoomRules {
     #[serde(rename = "room")]
     pub rooms: Vec<Room>,
     pub knowledge: BTreeMap<String, Knowledge>,
@@ -34,7 +34,11 @@ pub struct House {
 #[serde(deny_unknown_fields)]
 pub struct Room {
     pub name: String,
+    /// The rooms that its manifest may name.
     pub uses: Vec<String>,
+    /// The rooms whose items it may reach through the re-exports of others.
+    #[serde(default)]
+    pub through: Vec<String>,
     pub forbids: Vec<String>,
 }
 
@@ -91,25 +95,25 @@ impl fmt::Display for Violation {
     }
 }
 
-impl House {
+impl RoomRules {
     /// Parses `rooms.toml` and checks that every name it uses is declared.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let house: Self = toml::from_str(text).map_err(|fault| fault.to_string())?;
+        let rules: Self = toml::from_str(text).map_err(|fault| fault.to_string())?;
         let mut above = BTreeSet::new();
-        for room in &house.rooms {
-            for used in &room.uses {
+        for room in &rules.rooms {
+            for used in room.uses.iter().chain(&room.through) {
                 if !above.contains(used.as_str()) {
                     return Err(format!("room {} uses {used}, which does not stand above it", room.name));
                 }
             }
             for kind in &room.forbids {
-                if !house.knowledge.contains_key(kind) {
+                if !rules.knowledge.contains_key(kind) {
                     return Err(format!("room {} forbids {kind}, which is no kind of knowledge", room.name));
                 }
             }
             above.insert(room.name.as_str());
         }
-        Ok(house)
+        Ok(rules)
     }
 
     /// Returns the room of a package: the library is `cantrip`, every other room `cantrip-<folder>`.
@@ -146,16 +150,76 @@ impl House {
         found
     }
 
+    /// Returns the room of a source file.
+    fn room_of_source(&self, source: &Source) -> Option<&Room> {
+        let folder = source.path.strip_prefix("crates/")?.split('/').next()?;
+        self.rooms.iter().find(|room| room.name == folder)
+    }
+
+    /// Returns every room that a source reaches through a re-export such as `cantrip::circle::Gate`, with its line.
+    fn rooms_reached<'a>(&'a self, source: &'a Source, exports: &'a [Reexport]) -> Vec<(usize, &'a str)> {
+        let mut found = Vec::new();
+        for (line, path) in crate_paths(&source.text) {
+            let Some(mut room) = self.room_of(&path[0].replace('_', "-")).map(|room| room.name.as_str()) else {
+                continue;
+            };
+            for name in &path[1..] {
+                let Some(export) = exports.iter().find(|export| export.from == room && export.name == *name) else {
+                    break;
+                };
+                room = &export.room;
+                found.push((line, room));
+            }
+        }
+        found
+    }
+
+    /// Returns the places that reach a room through a re-export without a grant. A grant of `uses` or `through` allows
+    /// it.
+    pub fn reexport_violations(&self, sources: &[Source]) -> Vec<Violation> {
+        let exports = reexports(sources);
+        let mut found = Vec::new();
+        for source in sources {
+            let Some(room) = self.room_of_source(source) else { continue };
+            for (line, reached) in self.rooms_reached(source, &exports) {
+                if reached != room.name && !room.uses.iter().chain(&room.through).any(|granted| granted == reached) {
+                    found.push(Violation {
+                        place: format!("{}:{line}", source.path),
+                        fault: format!("{} may not reach {reached} through a re-export", room.name),
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the grants that nothing needs: a room of `uses` that the manifest does not name, or a room of `through`
+    /// that no source reaches.
+    pub fn unused_grants(&self, packages: &[Package], sources: &[Source]) -> Vec<Violation> {
+        let exports = reexports(sources);
+        let mut found = Vec::new();
+        for package in packages {
+            let Some(room) = self.room_of(&package.name) else { continue };
+            let named: Vec<&Room> = package.needs.iter().filter_map(|need| self.room_of(need)).collect();
+            let own =
+                sources.iter().filter(|source| self.room_of_source(source).is_some_and(|of| of.name == room.name));
+            let reached: BTreeSet<&str> =
+                own.flat_map(|source| self.rooms_reached(source, &exports)).map(|(_, reached)| reached).collect();
+            let unnamed = room.uses.iter().filter(|used| named.iter().all(|named| named.name != **used));
+            let unreached = room.through.iter().filter(|granted| !reached.contains(granted.as_str()));
+            found.extend(unnamed.chain(unreached).map(|granted| Violation {
+                place: "tests/rooms.toml".to_owned(),
+                fault: format!("{} does not need its grant of {granted}", room.name),
+            }));
+        }
+        found
+    }
+
     /// Returns the faults of the sources. Comments may contain anything: lines that start with `//` are skipped.
     pub fn source_violations(&self, sources: &[Source]) -> Vec<Violation> {
         let mut found = Vec::new();
         for source in sources {
-            let Some(room) = source.path.strip_prefix("crates/").and_then(|rest| {
-                let folder = rest.split('/').next()?;
-                self.rooms.iter().find(|room| room.name == folder)
-            }) else {
-                continue;
-            };
+            let Some(room) = self.room_of_source(source) else { continue };
             let may_be_unsafe = self.unsafe_modules.iter().any(|module| module.path == source.path);
             for (number, line) in code_lines(&source.text) {
                 let place = || format!("{}:{number}", source.path);
@@ -187,6 +251,85 @@ impl House {
         }
         found
     }
+}
+
+/// A crate or a module of another room that a room re-exports in its `lib.rs`.
+struct Reexport {
+    from: String,
+    /// The name under which it is reached.
+    name: String,
+    room: String,
+}
+
+/// Returns the re-exports of crates and modules. A re-exported type or constant belongs to the room that exports it.
+fn reexports(sources: &[Source]) -> Vec<Reexport> {
+    let pattern = r"^\s*pub use (cantrip(?:_[a-z_]+)?)((?:::[a-z_]+)*)(?: as ([a-z_]+))?;";
+    let pattern = Regex::new(pattern).expect("a fixed pattern");
+    let mut found = Vec::new();
+    for source in sources {
+        let Some(from) = source.path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/src/lib.rs")) else {
+            continue;
+        };
+        for export in code_lines(&source.text).filter_map(|(_, line)| pattern.captures(line)) {
+            let path = format!("{}{}", &export[1], &export[2]);
+            let last = path.rsplit("::").next().unwrap_or_default().to_owned();
+            let name = export.get(3).map_or(last, |name| name.as_str().to_owned());
+            let room = export[1].strip_prefix("cantrip_").unwrap_or(&export[1]).replace('_', "-");
+            found.push(Reexport { from: from.to_owned(), name, room });
+        }
+    }
+    found
+}
+
+/// Returns every path of a source that begins with a crate of this workspace, with its line. A path with braces, as in
+/// `use cantrip::{canon::Money, loom}`, is one path for each of its ends.
+fn crate_paths(text: &str) -> Vec<(usize, Vec<String>)> {
+    let token = Regex::new(r"[A-Za-z_][A-Za-z0-9_]*|::|[{},]").expect("a fixed pattern");
+    let lines =
+        code_lines(text).flat_map(|(line, code)| token.find_iter(code).map(move |found| (line, found.as_str())));
+    let tokens: Vec<(usize, &str)> = lines.collect();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some((_, name)) = tokens.get(at) {
+        let begins = *name == "cantrip" || name.starts_with("cantrip_");
+        if begins && (at == 0 || tokens[at - 1].1 != "::") {
+            at = read_path(&tokens, at, &mut Vec::new(), &mut found);
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
+/// Reads the path at a token, and returns the position after it.
+fn read_path<'a>(
+    tokens: &[(usize, &'a str)],
+    mut at: usize,
+    before: &mut Vec<&'a str>,
+    found: &mut Vec<(usize, Vec<String>)>,
+) -> usize {
+    let (kept, line) = (before.len(), tokens[at].0);
+    loop {
+        before.push(tokens[at].1);
+        at += 1;
+        match (tokens.get(at), tokens.get(at + 1)) {
+            (Some((_, "::")), Some((_, "{"))) => {
+                at += 2;
+                while tokens.get(at).is_some_and(|(_, token)| *token != "}") {
+                    let is_name = !matches!(tokens[at].1, "," | "::" | "{");
+                    at = if is_name { read_path(tokens, at, before, found) } else { at + 1 };
+                }
+                at += 1;
+                break;
+            }
+            (Some((_, "::")), Some((_, name))) if !matches!(*name, "," | "}" | "::") => at += 1,
+            _ => {
+                found.push((line, before.iter().map(|name| (*name).to_owned()).collect()));
+                break;
+            }
+        }
+    }
+    before.truncate(kept);
+    at
 }
 
 struct ReplyRule {
