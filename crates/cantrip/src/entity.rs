@@ -145,8 +145,7 @@ pub(crate) fn missing_intent() -> Refusal {
 impl Runtime {
     /// Refuses a call before anything is written.
     pub(crate) async fn refuse(&self, name: &str, refusal: Refusal) -> CastReply {
-        let guarded = self.guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
-        CastReply { guarded, outcome: None, run: None, entity: None }
+        self.guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await.into()
     }
 
     /// Casts a cantrip: a new entity, one episode.

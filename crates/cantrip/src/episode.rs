@@ -21,11 +21,11 @@ use tokio::sync::watch;
 use crate::cantrip::Cantrip;
 use crate::driver::{
     DriveOutcome, EntityDriver, EntityInit, EntityLog, FirstRecords, LoadedBodies, Run, RunError, RunFunds, Runtime,
-    SandboxState, TreePosition, WaitReason,
+    SandboxState, TreePosition,
 };
-use crate::parked;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 use crate::touched_labels;
+use crate::waiting::Waiting;
 use cantrip_turn::{CastFacts, CastMedium, EntityHistory, Machine, UnansweredIntent, millis, truncation_refusal};
 
 /// Ends a cast from outside, or asks it to pause. Cheap to clone; all clones act on the same casts.
@@ -128,14 +128,28 @@ pub struct CastReply {
     pub guarded: GuardedReply,
     /// `None` if nothing was cast, or if the cast has not ended.
     pub outcome: Option<Outcome>,
+    /// The reason why the run waits, if it does.
+    pub waiting: Option<Waiting>,
     /// The run, once it was opened.
     pub run: Option<RunId>,
     pub entity: Option<EntityId>,
 }
 
+/// A reply without a cast.
+impl From<GuardedReply> for CastReply {
+    fn from(guarded: GuardedReply) -> Self {
+        Self { guarded, outcome: None, waiting: None, run: None, entity: None }
+    }
+}
+
 impl CastReply {
     pub fn reply(&self) -> &Reply {
         &self.guarded.reply
+    }
+
+    /// Returns true if the run waits for the decision of a person.
+    pub fn waits_for_person(&self) -> bool {
+        matches!(self.waiting, Some(Waiting::Approval { .. }))
     }
 
     /// Returns the answer, if the cast terminated with one.
@@ -227,7 +241,7 @@ enum CastResult {
         /// The number of denied calls of the run, including those of its children.
         calls_denied: u64,
     },
-    Waiting(WaitReason),
+    Waiting(Waiting),
 }
 
 type Slot<T> = Arc<Mutex<Option<T>>>;
@@ -253,11 +267,9 @@ impl Episode {
     ) -> CastReply {
         let (guard, runtime) = (self.runtime.guard().clone(), self.runtime.clone());
         let (run, entity) = (self.run, self.entity);
-        let outcome: Slot<Outcome> = Arc::default();
-        let told = Arc::clone(&outcome);
         let call = Call::surface(name).run(run).entity(entity);
-        let guarded = guard
-            .call_with_effects(call, move |rb| async move {
+        let (guarded, rest) = guard
+            .call_returning_with_effects(call, move |rb| async move {
                 let trace = rb.trace();
                 let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
                 let left: Slot<EntityState> = Arc::default();
@@ -266,26 +278,31 @@ impl Episode {
                 let casting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
                 let rested = AssertUnwindSafe(casting).catch_unwind().await;
                 runtime.active_runs().remove(&run);
-                let reply = match rested {
+                let (reply, outcome, waiting) = match rested {
                     Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied })) => {
-                        end_reply(rb, *outcome, refusal, calls_denied, &told)
+                        (end_reply(rb, &outcome, refusal, calls_denied), Some(outcome), None)
                     }
-                    Ok(Ok(CastResult::Waiting(waiting))) => wait_reply(rb, run, &waiting),
-                    Ok(Err(stopped)) => rb.refuse(stopped.refusal(run)),
+                    Ok(Ok(CastResult::Waiting(waiting))) => {
+                        // The reply is a success: the run did what was possible so far.
+                        let filled = codes::created("run", run.to_string()).data(waiting.reply_data());
+                        (rb.success(filled), None, Some(waiting))
+                    }
+                    Ok(Err(stopped)) => (rb.refuse(stopped.refusal(run)), None, None),
                     Err(_) => {
                         record_failure(opened.get()).await;
-                        rb.error(codes::crash())
+                        (rb.error(codes::crash()), None, None)
                     }
                 };
                 if let Some(run) = opened.get() {
                     run.release().await;
                 }
                 kept(taken(&left));
-                tell_end(&scope, &runtime, reply.code(), &told);
-                reply
+                tell_end(&scope, &runtime, reply.code(), outcome.as_deref());
+                (reply, (outcome, waiting))
             })
             .await;
-        CastReply { guarded, outcome: taken(&outcome), run: Some(run), entity: Some(entity) }
+        let (outcome, waiting) = rest.unwrap_or_default();
+        CastReply { guarded, outcome: outcome.map(|outcome| *outcome), waiting, run: Some(run), entity: Some(entity) }
     }
 
     async fn run_to_rest(
@@ -390,12 +407,12 @@ impl Episode {
                 // The answer to a dropped request is no longer awaited.
                 let dropped = run.dropped_hold_marks().await?;
                 let (waiting, reason) = match waiting {
-                    WaitReason::Interrupted if cancel.is_handing_back() => {
-                        (WaitReason::HandedBack, Some(ParkReason::HandedBack))
+                    Waiting::Interrupted if cancel.is_handing_back() => {
+                        (Waiting::HandedBack, Some(ParkReason::HandedBack))
                     }
-                    WaitReason::HandedBack => (waiting, Some(ParkReason::HandedBack)),
-                    WaitReason::Interrupted => (waiting, Some(ParkReason::Interrupted)),
-                    WaitReason::Approval { .. } | WaitReason::Crystal { .. } => (waiting, None),
+                    Waiting::HandedBack => (waiting, Some(ParkReason::HandedBack)),
+                    Waiting::Interrupted => (waiting, Some(ParkReason::Interrupted)),
+                    Waiting::Approval { .. } | Waiting::Crystal { .. } => (waiting, None),
                 };
                 let parked = reason.map(|reason| {
                     let elapsed_ms = Some(millis(driver.elapsed()));
@@ -420,12 +437,11 @@ impl Episode {
 }
 
 /// Ends the span of a cast that ended or waits.
-fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, slot: &Slot<Outcome>) {
+fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, outcome: Option<&Outcome>) {
     if scope.is_silent() {
         return;
     }
-    let outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    let ended = outcome.as_ref().map_or_else(CastSpanEnd::default, CastSpanEnd::of);
+    let ended = outcome.map_or_else(CastSpanEnd::default, CastSpanEnd::of);
     scope.record_end(runtime, &code.into(), &ended);
 }
 
@@ -476,14 +492,8 @@ fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<CastResult, RunErr
     Ok(CastResult::Ended { outcome: Box::new(outcome), refusal, calls_denied })
 }
 
-fn end_reply(
-    rb: ReplyBuilder,
-    outcome: Outcome,
-    refusal: Option<Refusal>,
-    calls_denied: u64,
-    slot: &Slot<Outcome>,
-) -> Reply {
-    let reply = match (refusal, &outcome.ending) {
+fn end_reply(rb: ReplyBuilder, outcome: &Outcome, refusal: Option<Refusal>, calls_denied: u64) -> Reply {
+    match (refusal, &outcome.ending) {
         (Some(refusal), _) => rb.refuse(refusal),
         (None, Ending::Terminated { result, .. }) => {
             let data = json!({
@@ -494,32 +504,7 @@ fn end_reply(
             rb.success(codes::terminated(outcome.entity_id.to_string()).data(data).data(denied))
         }
         (None, Ending::Truncated { .. }) => rb.error(codes::crash()),
-    };
-    put(slot, outcome);
-    reply
-}
-
-/// Returns the reply of a run that waits. It is a success: the run did what was possible so far.
-fn wait_reply(rb: ReplyBuilder, run: RunId, waiting: &WaitReason) -> Reply {
-    let data = match waiting {
-        WaitReason::Approval { approvals } => json!({
-            "state": "waiting", "reason": "approval", "approval_id": approvals.first(), "approvals": approvals,
-        }),
-        WaitReason::Crystal { fault, detail } => {
-            let mut told = json!({
-                "state": "waiting", "reason": "crystal_unavailable",
-                "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
-                "hint": parked::advice(&fault.mark.code),
-            });
-            if let Some(detail) = detail {
-                told["fault"]["detail"] = json!(detail);
-            }
-            told
-        }
-        WaitReason::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
-        WaitReason::HandedBack => json!({"state": "waiting", "reason": "handed_back"}),
-    };
-    rb.success(codes::created("run", run.to_string()).data(data))
+    }
 }
 
 /// Records the failure of a run. A panic outside a gate is not an observation, so the run is abandoned as it is.

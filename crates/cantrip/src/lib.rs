@@ -23,6 +23,7 @@ mod runtime_error;
 mod script_position;
 pub mod telemetry;
 mod touched_labels;
+mod waiting;
 
 pub use approvals::{HumanDecision, PendingApproval};
 pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CommandVerifier, Verdict, Verifier, loom_id_for};
@@ -118,6 +119,7 @@ pub use cantrip_reply as reply;
 pub use cantrip_spend as spend;
 pub use cantrip_stream as stream;
 pub use replay::{Divergence, DivergenceKind, ReplayOutcome, ReplayReply};
+pub use waiting::Waiting;
 
 // Compiles the examples of the README.
 #[cfg(doctest)]

@@ -62,7 +62,7 @@ impl Runtime {
                 self.guard().call(call, |rb| async { rb.refuse(refusal) }).await
             }
         };
-        CastReply { guarded, entity: Some(outcome.entity_id), outcome: Some(outcome), run: Some(run) }
+        CastReply { run: Some(run), entity: Some(outcome.entity_id), outcome: Some(outcome), ..guarded.into() }
     }
 
     async fn try_resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> Result<ResumeOutcome, RuntimeError> {

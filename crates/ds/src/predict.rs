@@ -23,7 +23,7 @@ use cantrip::spend::{
     evaluate,
 };
 use cantrip::{
-    Cancel, Cantrip, CastOptions, CastReply, Funds, OwnerError, RunStart, Runtime, loom_id_for, owner_of,
+    Cancel, Cantrip, CastOptions, CastReply, Funds, OwnerError, RunStart, Runtime, Waiting, loom_id_for, owner_of,
     policy_denial, store_refusal,
 };
 use cantrip_contract::{
@@ -162,9 +162,9 @@ pub struct PredictOutcome {
     pub thread: Option<EntityId>,
     /// True if the predict was answered before, under the same key.
     pub replayed: bool,
-    /// The approvals that an unfinished predict waits for; empty if it was only interrupted. Its run continues when it
-    /// is resumed, and then its one receipt is written.
-    pub waiting: Option<Vec<String>>,
+    /// Set if the predict is not finished: it waits for approvals, or it was interrupted. Its run continues when it is
+    /// resumed, and then its one receipt is written.
+    pub waiting: Option<Waiting>,
 }
 
 /// The reply of a predict.
@@ -302,36 +302,28 @@ impl Predictor {
         name: &'static str,
         comes: impl Future<Output = Result<(SignatureId, PredictOutcome), PredictFailure>> + Send + 'static,
     ) -> PredictReply {
-        let slot: Arc<Mutex<PredictOutcome>> = Arc::default();
-        let told = Arc::clone(&slot);
         let call = cantrip::reply::Call::surface(name);
         // Boxed because the future is large, and every caller would carry it.
-        let guarded = self
-            .runtime
-            .guard()
-            .call(call, |rb| {
-                Box::pin(async move {
-                    let (reply, predicted) = match comes.await {
-                        Ok((_, predicted)) if predicted.waiting.is_some() => {
-                            (rb.success(waiting_reply(&predicted)), predicted)
-                        }
-                        Ok((id, predicted)) => {
-                            let data = json!({
-                                "output": predicted.output, "receipt_id": predicted.receipt,
-                                "thread_id": predicted.thread, "run_id": predicted.run,
-                                "replayed": predicted.replayed,
-                            });
-                            (rb.success(codes::predicted(id.to_string()).data(data)), predicted)
-                        }
-                        Err(PredictFailure { refusal, predicted }) => (rb.refuse(refusal), *predicted),
-                    };
-                    *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = predicted;
-                    reply
-                })
+        let answering = self.runtime.guard().call_returning(call, |rb| {
+            Box::pin(async move {
+                match comes.await {
+                    Ok((_, predicted)) if predicted.waiting.is_some() => {
+                        (rb.success(waiting_reply(&predicted)), predicted)
+                    }
+                    Ok((id, predicted)) => {
+                        let data = json!({
+                            "output": predicted.output, "receipt_id": predicted.receipt,
+                            "thread_id": predicted.thread, "run_id": predicted.run,
+                            "replayed": predicted.replayed,
+                        });
+                        (rb.success(codes::predicted(id.to_string()).data(data)), predicted)
+                    }
+                    Err(PredictFailure { refusal, predicted }) => (rb.refuse(refusal), *predicted),
+                }
             })
-            .await;
-        let predicted = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        PredictReply { guarded, predicted }
+        });
+        let (guarded, predicted) = answering.await;
+        PredictReply { guarded, predicted: predicted.unwrap_or_default() }
     }
 
     async fn answer_request(
@@ -457,10 +449,7 @@ impl Predictor {
     ) -> Result<PredictOutcome, PredictFailure> {
         let Some(patience) = how.wait_for_approval else { return Ok(predicted) };
         let since = self.clock.now().monotonic;
-        while let (Some(run), Some(approvals)) = (predicted.run, &predicted.waiting) {
-            if approvals.is_empty() {
-                break;
-            }
+        while let (Some(run), Some(Waiting::Approval { .. })) = (predicted.run, &predicted.waiting) {
             let pending = self.runtime.pending(run).await?;
             if how.cancel.is_cancelled() || pending.is_empty() {
                 let row = self.runtime.loom().predict(predict).await.map_err(refuse_store_error)?;
@@ -739,9 +728,8 @@ impl Predictor {
                 }
                 if said.reply_type().is_success() {
                     // The predict waits for an approval: its receipt is written after the decision.
-                    let asked = said.data().get("approvals").and_then(Value::as_array);
-                    let ids = asked.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
-                    return Ok(PredictOutcome { waiting: Some(ids.collect()), ..predicted });
+                    let waiting = reply.waiting.filter(|waiting| !waiting.approvals().is_empty());
+                    return Ok(PredictOutcome { waiting: waiting.or(Some(Waiting::Interrupted)), ..predicted });
                 }
                 Refusal::dynamic(said.code().as_str(), fields).unwrap_or_else(Refusal::from)
             }
@@ -764,7 +752,7 @@ impl Predictor {
 /// Returns the reply for a predict that is not finished, with the commands to continue it.
 fn waiting_reply(predicted: &PredictOutcome) -> ReplyDraft<Success> {
     let run = predicted.run.map(|run| run.to_string()).unwrap_or_default();
-    let approvals = predicted.waiting.clone().unwrap_or_default();
+    let approvals = predicted.waiting.as_ref().map_or(&[][..], Waiting::approvals);
     let (reason, hint) = if approvals.is_empty() {
         ("interrupted", format!("cantrip run resume {run}"))
     } else {

@@ -57,7 +57,7 @@ async fn who_does_not_wait_is_told_what_waits_and_the_receipt_comes_with_the_dec
         let (told, run) = (reply.guarded.reply.data(), reply.predicted.run.unwrap());
         assert_eq!((&told["state"], &told["reason"]), (&json!("waiting"), &json!("approval")));
         assert!(told["hint"].as_str().unwrap().contains(&format!("cantrip run approve {run}")), "{told:?}");
-        assert_eq!(reply.predicted.waiting.as_ref().map(Vec::len), Some(1));
+        assert_eq!(reply.predicted.waiting.as_ref().map(|waiting| waiting.approvals().len()), Some(1));
         assert_eq!(loom.run(run).await.unwrap().state, RunState::Waiting);
         assert_eq!((script.request_count(), receipts(&loom).await.len()), (0, 0));
         assert!(
@@ -76,7 +76,7 @@ async fn who_does_not_wait_is_told_what_waits_and_the_receipt_comes_with_the_dec
         let told = receipts(&loom).await;
         assert_eq!((told.len(), told[0].status), (1, Status::Succeeded));
         assert_eq!(told[0].policy.decision.as_deref(), Some("allowed"));
-        assert_eq!(told[0].policy.approval_id.map(|id| id.to_string()), reply.predicted.waiting.unwrap().pop());
+        assert_eq!(told[0].policy.approval_id, reply.predicted.waiting.unwrap().approvals().last().copied());
         assert!(asked(&predictor, how()).await.predicted.replayed);
     }
 }

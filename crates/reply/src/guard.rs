@@ -201,13 +201,22 @@ impl Guard {
         F: FnOnce(ReplyBuilder) -> R,
         R: Future<Output = Reply>,
     {
-        let (flight, rb) = match self.begin(call, None) {
-            Ok(begun) => begun,
-            Err(failed) => return *failed,
-        };
-        match catch_panic(|| tool(rb)) {
-            Ok(tool) => GuardedFuture::new(flight, tool).await,
-            Err(panic) => flight.finish(CallEnd::Crashed(panic)),
+        match self.start(call, tool) {
+            Ok(running) => running.await.0,
+            Err(failed) => *failed,
+        }
+    }
+
+    /// Calls a tool without effects that also returns a typed value. The value is none if the tool did not return.
+    pub async fn call_returning<F, R, T>(&self, call: Call, tool: F) -> (GuardedReply, Option<T>)
+    where
+        F: FnOnce(ReplyBuilder) -> R,
+        R: Future<Output = (Reply, T)>,
+        T: 'static,
+    {
+        match self.start(call, tool) {
+            Ok(running) => running.await,
+            Err(failed) => (*failed, None),
         }
     }
 
@@ -218,6 +227,16 @@ impl Guard {
     where
         F: FnOnce(ReplyBuilder) -> R + Send + 'static,
         R: Future<Output = Reply> + Send + 'static,
+    {
+        self.run_detached(call, tool).await.0
+    }
+
+    /// Calls a tool with effects that also returns a typed value. The value is none if the tool did not return.
+    pub async fn call_returning_with_effects<F, R, T>(&self, call: Call, tool: F) -> (GuardedReply, Option<T>)
+    where
+        F: FnOnce(ReplyBuilder) -> R + Send + 'static,
+        R: Future<Output = (Reply, T)> + Send + 'static,
+        T: Send + 'static,
     {
         self.run_detached(call, tool).await
     }
@@ -236,6 +255,7 @@ impl Guard {
             }
         })
         .await
+        .0
     }
 
     /// Waits until no detached call is left. For a process that is about to end.
@@ -244,23 +264,37 @@ impl Guard {
         let _ = self.core.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
-    async fn run_detached<F, R>(&self, call: Call, tool: F) -> GuardedReply
+    /// Begins a call on the task of the caller. Fails with its reply if the call ends before its tool runs.
+    fn start<F, R>(&self, call: Call, tool: F) -> Result<GuardedFuture<R>, Box<GuardedReply>>
     where
         F: FnOnce(ReplyBuilder) -> R,
-        R: Future<Output: Into<CallEnd>> + Send + 'static,
+        R: Future<Output: ToolOutput>,
+    {
+        let (flight, rb) = self.begin(call, None)?;
+        match catch_panic(|| tool(rb)) {
+            Ok(tool) => Ok(GuardedFuture::new(flight, tool)),
+            Err(panic) => Err(Box::new(flight.finish(CallEnd::Crashed(panic)))),
+        }
+    }
+
+    async fn run_detached<F, R>(&self, call: Call, tool: F) -> (GuardedReply, Option<ValueOf<R>>)
+    where
+        F: FnOnce(ReplyBuilder) -> R,
+        R: Future<Output: ToolOutput<Value: Send>> + Send + 'static,
     {
         let abandoned = Arc::new(AtomicBool::new(false));
         let (flight, rb) = match self.begin(call, Some(Arc::clone(&abandoned))) {
             Ok(begun) => begun,
-            Err(failed) => return *failed,
+            Err(failed) => return (*failed, None),
         };
         let Ok(executor) = Handle::try_current() else {
-            return flight.finish(CallEnd::Crashed(Panic::from_message("there is no executor to run the call on")));
+            let panic = Panic::from_message("there is no executor to run the call on");
+            return (flight.finish(CallEnd::Crashed(panic)), None);
         };
         let watch = flight.watch.clone();
         let running = match catch_panic(|| tool(rb)) {
             Ok(tool) => GuardedFuture::new(flight, tool),
-            Err(panic) => return flight.finish(CallEnd::Crashed(panic)),
+            Err(panic) => return (flight.finish(CallEnd::Crashed(panic)), None),
         };
         let task = executor.spawn(cantrip_trace::inherit(running).in_current_span());
         DetachedCall { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
@@ -301,18 +335,37 @@ enum CallEnd {
     Crashed(Panic),
 }
 
-impl From<Reply> for CallEnd {
-    fn from(reply: Reply) -> Self {
-        Self::Replied(reply)
+/// The output of a tool: the way in which its call ended, and a typed value for the caller.
+trait ToolOutput {
+    type Value: 'static;
+
+    fn into_parts(self) -> (CallEnd, Option<Self::Value>);
+}
+
+/// The value that a tool returns besides its reply.
+type ValueOf<R> = <<R as Future>::Output as ToolOutput>::Value;
+
+impl ToolOutput for Reply {
+    type Value = ();
+
+    fn into_parts(self) -> (CallEnd, Option<()>) {
+        (CallEnd::Replied(self), None)
     }
 }
 
-impl From<Result<Reply, Panic>> for CallEnd {
-    fn from(ended: Result<Reply, Panic>) -> Self {
-        match ended {
-            Ok(reply) => Self::Replied(reply),
-            Err(panic) => Self::Crashed(panic),
-        }
+impl ToolOutput for Result<Reply, Panic> {
+    type Value = ();
+
+    fn into_parts(self) -> (CallEnd, Option<()>) {
+        (self.map_or_else(CallEnd::Crashed, CallEnd::Replied), None)
+    }
+}
+
+impl<T: 'static> ToolOutput for (Reply, T) {
+    type Value = T;
+
+    fn into_parts(self) -> (CallEnd, Option<T>) {
+        (CallEnd::Replied(self.0), Some(self.1))
     }
 }
 
@@ -459,7 +512,7 @@ fn serialized_len(reply: &Reply) -> usize {
 
 /// A running tool, on whichever task polls it. The tool is in memory only once: a cast holds this future for its whole
 /// life, and an async function around it would hold the tool again for each of its branches.
-struct GuardedFuture<R: Future<Output: Into<CallEnd>>> {
+struct GuardedFuture<R: Future<Output: ToolOutput>> {
     tool: CatchPanic<R>,
     alarm: Option<Pin<Box<Alarm>>>,
     /// None once the call has ended.
@@ -469,49 +522,53 @@ struct GuardedFuture<R: Future<Output: Into<CallEnd>>> {
 /// The timer of the time limit. It is unconstrained, so it also fires for a tool that uses up the budget of its task.
 type Alarm = Unconstrained<Sleep>;
 
-impl<R: Future<Output: Into<CallEnd>>> GuardedFuture<R> {
+impl<R: Future<Output: ToolOutput>> GuardedFuture<R> {
     fn new(flight: ActiveCall, tool: R) -> Self {
         Self { tool: CatchPanic::new(tool), alarm: None, flight: Some(flight) }
     }
 
-    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<CallEnd> {
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<(CallEnd, Option<ValueOf<R>>)> {
         let time_max = self.flight.as_ref().and_then(|flight| flight.time_max);
         if let (Some(limit), None) = (time_max, &self.alarm) {
             // Panics if the executor has no timer.
             match catch_panic(|| Box::pin(unconstrained(sleep(limit)))) {
                 Ok(alarm) => self.alarm = Some(alarm),
-                Err(panic) => return Poll::Ready(CallEnd::Crashed(panic)),
+                Err(panic) => return Poll::Ready((CallEnd::Crashed(panic), None)),
             }
         }
         if let Poll::Ready(ended) = self.tool.poll(context) {
-            return Poll::Ready(ended.map_or_else(CallEnd::Crashed, Into::into));
+            return Poll::Ready(match ended {
+                Ok(output) => output.into_parts(),
+                Err(panic) => (CallEnd::Crashed(panic), None),
+            });
         }
         match (&mut self.alarm, time_max) {
             (Some(alarm), Some(limit)) => {
                 ready!(alarm.as_mut().poll(context));
-                Poll::Ready(match self.tool.dispose() {
+                let ended = match self.tool.dispose() {
                     Ok(()) => CallEnd::TimedOut(limit),
                     Err(panic) => CallEnd::Crashed(panic),
-                })
+                };
+                Poll::Ready((ended, None))
             }
             (Some(_) | None, _) => Poll::Pending,
         }
     }
 }
 
-impl<R: Future<Output: Into<CallEnd>>> Future for GuardedFuture<R> {
-    type Output = GuardedReply;
+impl<R: Future<Output: ToolOutput>> Future for GuardedFuture<R> {
+    type Output = (GuardedReply, Option<ValueOf<R>>);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<GuardedReply> {
-        let ended = ready!(self.poll_ended(context));
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (ended, value) = ready!(self.poll_ended(context));
         match self.flight.take() {
-            Some(flight) => Poll::Ready(flight.finish(ended)),
+            Some(flight) => Poll::Ready((flight.finish(ended), value)),
             None => unreachable!("a future is not polled after its end"),
         }
     }
 }
 
-impl<R: Future<Output: Into<CallEnd>>> Drop for GuardedFuture<R> {
+impl<R: Future<Output: ToolOutput>> Drop for GuardedFuture<R> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             flight.abandon(self.tool.dispose());
@@ -520,18 +577,18 @@ impl<R: Future<Output: Into<CallEnd>>> Drop for GuardedFuture<R> {
 }
 
 /// The caller's side of a detached call.
-struct DetachedCall {
-    task: JoinHandle<GuardedReply>,
+struct DetachedCall<T> {
+    task: JoinHandle<(GuardedReply, Option<T>)>,
     core: Arc<Core>,
     watch: CallTimer,
     abandoned: Arc<AtomicBool>,
     answered: bool,
 }
 
-impl Future for DetachedCall {
-    type Output = GuardedReply;
+impl<T> Future for DetachedCall<T> {
+    type Output = (GuardedReply, Option<T>);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<GuardedReply> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let joined = ready!(Pin::new(&mut self.task).poll(context));
         self.answered = true;
         Poll::Ready(joined.unwrap_or_else(|_| {
@@ -539,12 +596,12 @@ impl Future for DetachedCall {
             let redactor = Arc::clone(&self.core.redactor);
             let builder = ReplyBuilder::new("".into(), self.watch.trace.clone(), redactor);
             let now = catch_panic(|| self.core.clock.now()).ok();
-            GuardedReply { reply: builder.error(codes::crash()), meta: self.watch.meta(now) }
+            (GuardedReply { reply: builder.error(codes::crash()), meta: self.watch.meta(now) }, None)
         }))
     }
 }
 
-impl Drop for DetachedCall {
+impl<T> Drop for DetachedCall<T> {
     fn drop(&mut self) {
         if !self.answered {
             self.abandoned.store(true, Ordering::Release);

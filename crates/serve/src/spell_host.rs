@@ -10,7 +10,7 @@ use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip_service::cantrip::loom::{Actor, Journal, RunKind};
 use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, Runtime};
-use cantrip_service::contracts::Predictor;
+use cantrip_service::contracts::{PredictReply, Predictor};
 use cantrip_service::{CastRequest, ForkRequest, Service};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -175,7 +175,7 @@ impl SpellHost {
             };
             let taken = service.reattach_entity(&cantrip, entity).await;
             if !taken.reply.reply_type().is_success() {
-                return CastReply { guarded: taken, outcome: None, run: None, entity: None };
+                return taken.into();
             }
             service.send(entity, CastRequest { run: Some(run), ..ask }).await
         })
@@ -218,8 +218,8 @@ impl SpellHost {
             match host.resumable(&service, run).await {
                 Ok(Resumable::Cast(cantrip)) => service.resume(&cantrip, run, &ends).await,
                 Ok(Resumable::Predict(predictor)) => {
-                    let guarded = predictor.resume(run, &ends).await.guarded;
-                    CastReply { guarded, outcome: None, run: Some(run), entity: None }
+                    let PredictReply { guarded, predicted } = predictor.resume(run, &ends).await;
+                    CastReply { waiting: predicted.waiting, run: Some(run), ..guarded.into() }
                 }
                 Err(refusal) => refused_cast(&service, "resume", refusal).await,
             }
@@ -378,6 +378,5 @@ impl Drop for RunGuard {
 }
 
 async fn refused_cast(service: &Service, name: &str, refusal: Refusal) -> CastReply {
-    let guarded = service.runtime().guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
-    CastReply { guarded, outcome: None, run: None, entity: None }
+    service.runtime().guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await.into()
 }

@@ -86,7 +86,7 @@ impl Service {
     /// Casts a cantrip on an intent.
     pub async fn cast(&self, cantrip: &Cantrip, ask: CastRequest) -> CastReply {
         if let Err(refusal) = self.own_followed(ask.follows).await {
-            return reply_without_cast(self.refusal_reply("cast", refusal).await);
+            return self.refusal_reply("cast", refusal).await.into();
         }
         let context = ask.context.clone();
         let casting = ask.into_options();
@@ -103,10 +103,10 @@ impl Service {
         if self.live_entities().len() >= SUMMONED_MAX {
             let refusal =
                 codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into();
-            return reply_without_cast(self.refusal_reply("cast", refusal).await);
+            return self.refusal_reply("cast", refusal).await.into();
         }
         if let Err(refusal) = self.own_followed(ask.follows).await {
-            return reply_without_cast(self.refusal_reply("cast", refusal).await);
+            return self.refusal_reply("cast", refusal).await.into();
         }
         let context = ask.context.clone();
         let casting = ask.into_options();
@@ -176,7 +176,7 @@ impl Service {
         let found = self.live_entities().get(&entity).cloned();
         match found {
             Some(entity) => entity.send_casting(ask.into_options()).await,
-            None => reply_without_cast(self.refusal_reply("send", unknown_entity(entity)).await),
+            None => self.refusal_reply("send", unknown_entity(entity)).await.into(),
         }
     }
 
@@ -196,7 +196,7 @@ impl Service {
     /// Resumes a run from its journal.
     pub async fn resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
         if let Err(refusal) = self.own_run(run).await {
-            return reply_without_cast(self.refusal_reply("resume", refusal).await);
+            return self.refusal_reply("resume", refusal).await.into();
         }
         self.runtime().resume_with(cantrip, run, cancel).await
     }
@@ -204,7 +204,7 @@ impl Service {
     /// Continues a truncated run, with its own intent and the given further limits.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: ContinueOptions) -> CastReply {
         if let Err(refusal) = self.own_run(run).await {
-            return reply_without_cast(self.refusal_reply("continue", refusal).await);
+            return self.refusal_reply("continue", refusal).await.into();
         }
         self.runtime().continue_run(cantrip, run, continuing).await
     }
@@ -240,11 +240,11 @@ impl Service {
     /// Forks after a turn.
     pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, branch: ForkRequest) -> CastReply {
         if let Err(refusal) = self.own_turn(at).await {
-            return reply_without_cast(self.refusal_reply("fork", refusal).await);
+            return self.refusal_reply("fork", refusal).await.into();
         }
         let ForkRequest { intent, fresh, run, follows, cancel } = branch;
         if let Err(refusal) = self.own_followed(follows).await {
-            return reply_without_cast(self.refusal_reply("fork", refusal).await);
+            return self.refusal_reply("fork", refusal).await.into();
         }
         let mut forking = match intent {
             Some(intent) => ForkOptions::on(intent),
@@ -337,8 +337,4 @@ impl Service {
 
 fn unknown_entity(entity: EntityId) -> Refusal {
     codes::not_found("entity", entity.to_string()).into()
-}
-
-pub(crate) fn reply_without_cast(guarded: GuardedReply) -> CastReply {
-    CastReply { guarded, outcome: None, run: None, entity: None }
 }

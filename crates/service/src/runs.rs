@@ -8,7 +8,6 @@ use cantrip::{Cancel, Cantrip, CastReply, Funds, owner_of, store_refusal};
 use futures_util::{StreamExt, stream};
 
 use crate::Service;
-use crate::act::reply_without_cast;
 use crate::limits::PICKED_UP_TOGETHER_MAX;
 
 impl Service {
@@ -64,7 +63,7 @@ impl Service {
         let going = stream::iter(runs).map(|run| async move {
             let reply = match cantrip_of(run).await {
                 Ok(cantrip) => self.resume(&cantrip, run, cancel).await,
-                Err(refusal) => reply_without_cast(self.refusal_reply("resume", refusal).await),
+                Err(refusal) => self.refusal_reply("resume", refusal).await.into(),
             };
             (run, reply)
         });

@@ -10,10 +10,11 @@ use cantrip_reply::codes;
 use tokio::task::JoinSet;
 
 use super::entity_driver::{EntityInit, TreePosition};
-use super::{DriveOutcome, EntityDriver, GuardWording, RunError, SandboxState, WaitReason};
+use super::{DriveOutcome, EntityDriver, GuardWording, RunError, SandboxState};
 use crate::cantrip::Cantrip;
 use crate::limits::BATCH_TOGETHER_MAX;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
+use crate::waiting::Waiting;
 use cantrip_turn::{
     CastFacts, CastMedium, ChildOutcome, ChildSpec, EntityHistory, Machine, RefusalWording, SpawnRequest,
     truncation_refusal,
@@ -24,7 +25,7 @@ impl EntityDriver {
     pub(super) async fn spawn(
         &mut self,
         spawning: SpawnRequest,
-    ) -> Result<Result<Vec<ChildOutcome>, WaitReason>, RunError> {
+    ) -> Result<Result<Vec<ChildOutcome>, Waiting>, RunError> {
         // A waiting parent holds no place. So a tree that is wider than the concurrency limit still completes.
         self.place = None;
         let children: Vec<_> = spawning.children.into_iter().map(|child| (self.child_cantrip(&child), child)).collect();
@@ -173,7 +174,7 @@ impl EntityDriver {
     }
 }
 
-type ChildResult = (usize, Result<Result<ChildOutcome, WaitReason>, RunError>);
+type ChildResult = (usize, Result<Result<ChildOutcome, Waiting>, RunError>);
 
 /// Drives a child to its end. The future is boxed, because a child may have children of its own.
 fn drive_child(index: usize, mut driver: EntityDriver) -> std::pin::Pin<Box<dyn Future<Output = ChildResult> + Send>> {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, EntityId, Timestamp, TurnId};
+use cantrip_canon::{EntityId, Timestamp, TurnId};
 use cantrip_circle::ProgramEnd;
 use cantrip_circle::gate::GateSessions;
 use cantrip_circle::medium::{SandboxError, SandboxOptions};
 use cantrip_crystal::{ItemIds, ToolDefinition};
 use cantrip_loom::{
-    Body, CallId, Error, Event, Journal, Kind, Loom, OutputRecord, Record, RecordedError, Seq, Spawn, Thread,
-    TruncationReason, render,
+    Body, CallId, Error, Event, Journal, Kind, Loom, OutputRecord, Record, Seq, Spawn, Thread, TruncationReason, render,
 };
 use cantrip_reply::Refusal;
 use cantrip_spend::Operation;
@@ -30,6 +29,7 @@ use crate::cantrip::Cantrip;
 use crate::events::EventEmitter;
 use crate::predict::{PredictRequest, PreparedPredict};
 use crate::telemetry::SpanScope;
+use crate::waiting::Waiting;
 use cantrip_turn::{
     CallTask, CallTaskKind, Effect, Input, Machine, PrepareRequest, ReadyPredict, StepContext, UnpaidReason,
 };
@@ -70,41 +70,11 @@ pub(crate) struct EntityDriver {
     pub(super) delegating: Option<(CallId, SpanScope)>,
 }
 
-/// The reason why a driver stopped before the cast ended.
-#[derive(Debug, Clone)]
-pub(crate) enum WaitReason {
-    Approval {
-        approvals: Vec<ApprovalId>,
-    },
-    /// The crystal stays unavailable. `detail` has the provider's words that the fault does not have.
-    Crystal {
-        fault: RecordedError,
-        detail: Option<String>,
-    },
-    /// A caller interrupted the run.
-    Interrupted,
-    /// The process is shutting down.
-    HandedBack,
-}
-
-impl WaitReason {
-    /// Returns the union of both reasons: everything that someone must act on.
-    pub(crate) fn merge(self, other: Option<Self>) -> Self {
-        match (self, other) {
-            (Self::Approval { mut approvals }, Some(Self::Approval { approvals: more })) => {
-                approvals.extend(more);
-                Self::Approval { approvals }
-            }
-            (one @ (Self::Approval { .. } | Self::Crystal { .. } | Self::Interrupted | Self::HandedBack), _) => one,
-        }
-    }
-}
-
 /// The outcome of driving an entity.
 #[derive(Debug)]
 pub(crate) enum DriveOutcome {
     Ended,
-    Waiting(WaitReason),
+    Waiting(Waiting),
 }
 
 /// Keeps only the records of things that already happened, and returns true if others were removed. A commit may hold
@@ -259,7 +229,7 @@ impl EntityDriver {
                 }
                 Effect::Reserve(calls) => match self.reserve(&calls).await {
                     Some(happened) => happened,
-                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                    None => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                 },
                 Effect::Append { mut events, bodies, mut money } => {
                     let rests = self.halting.is_paused() && truncate_new(&mut events);
@@ -267,23 +237,23 @@ impl EntityDriver {
                         money.retain(|operation| !matches!(operation, Operation::Reserve(_)));
                     }
                     match self.append(events, bodies, money).await? {
-                        None if rests => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                        None if rests => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                         None => continue,
                         Some(unpaid) => Input::Unpaid(unpaid),
                     }
                 }
                 Effect::Ask(asked) => match self.ask(asked).await? {
                     Some(happened) => happened,
-                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                    None => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                 },
                 Effect::Summarise(summary) => match self.summarise(summary).await {
                     Some(happened) => happened,
-                    None => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                    None => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                 },
                 Effect::Sleep(delay) => {
                     tokio::select! { biased;
                         _ = self.halting.wait_halted() => {}
-                        () = self.halting.wait_paused() => return Ok(DriveOutcome::Waiting(WaitReason::Interrupted)),
+                        () = self.halting.wait_paused() => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                         () = tokio::time::sleep(delay) => {}
                     }
                     Input::Slept
@@ -323,10 +293,10 @@ impl EntityDriver {
                     self.program_input(Some(ran))
                 }
                 Effect::WaitApproval { approval, .. } => {
-                    return Ok(DriveOutcome::Waiting(WaitReason::Approval { approvals: vec![approval] }));
+                    return Ok(DriveOutcome::Waiting(Waiting::Approval { approvals: vec![approval] }));
                 }
                 Effect::Park { fault, detail } => {
-                    return Ok(DriveOutcome::Waiting(WaitReason::Crystal { fault, detail }));
+                    return Ok(DriveOutcome::Waiting(Waiting::Crystal { fault, detail }));
                 }
                 Effect::Finish => {
                     self.run.withdraw_approvals(self.machine.open_approvals()).await;

@@ -20,7 +20,7 @@ mod runtime;
 mod sandbox;
 mod token_budget;
 
-pub(crate) use entity_driver::{DriveOutcome, EntityDriver, EntityInit, TreePosition, WaitReason};
+pub(crate) use entity_driver::{DriveOutcome, EntityDriver, EntityInit, TreePosition};
 pub(crate) use halt::HaltSignal;
 pub(crate) use idle_sandboxes::{IdleSandboxes, SandboxHolder};
 pub use run::store_refusal;

@@ -403,9 +403,12 @@ impl Progress {
 
 /// Prints the receipt, and the next command if the run waits.
 fn tell(predicted: &PredictOutcome) {
-    if let (Some(approvals), Some(run)) = (&predicted.waiting, predicted.run) {
-        let approve =
-            if approvals.is_empty() { "" } else { "a person has to approve it: cantrip run approve · then " };
+    if let (Some(waiting), Some(run)) = (&predicted.waiting, predicted.run) {
+        let approve = if waiting.approvals().is_empty() {
+            ""
+        } else {
+            "a person has to approve it: cantrip run approve · then "
+        };
         say(&format!("{DIM}{run} waits; {approve}cantrip run resume {run}{DIM:#}"));
     }
     if let Some(receipt) = &predicted.receipt {

@@ -33,7 +33,7 @@ use crate::process;
 use crate::settings::current_folder;
 use crate::terminal::approve::{self, Approvals};
 use crate::terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
-use crate::terminal::watch::{CastSummary, OutputMode, Viewer, waits};
+use crate::terminal::watch::{CastSummary, OutputMode, Viewer};
 use command::Command;
 use input::{Input, InputEvent};
 
@@ -455,7 +455,7 @@ impl EntitySession<'_> {
         let reply = self.viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
         let made = reply.entity;
         let reply = self.decide_pending(&cancel, reply).await;
-        let made = made.filter(|_| reply.outcome.is_some() || waits(&reply));
+        let made = made.filter(|_| reply.outcome.is_some() || reply.waiting.is_some());
         let Some(made) = made else {
             let _ = self.look_back().await;
             return NextStep::Next(print_answer(&self.viewer, self.present, self.shows, reply));

@@ -21,7 +21,7 @@ use similar::TextDiff;
 use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
 use crate::terminal::present::{cut, say, strip_control};
 use crate::terminal::user::TerminalUser;
-use crate::terminal::watch::{OutputMode, waits_for_a_person};
+use crate::terminal::watch::OutputMode;
 
 const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
@@ -55,7 +55,7 @@ impl<'a> Approvals<'a> {
 
     /// Asks about every call that a parked run waits for. Returns the run if it can be resumed now.
     pub(crate) async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
-        let run = reply.run.filter(|_| waits_for_a_person(reply) && can_prompt(self.shows))?;
+        let run = reply.run.filter(|_| reply.waits_for_person() && can_prompt(self.shows))?;
         let pending = service.pending(run).await.ok()?;
         if pending.is_empty() {
             return None;

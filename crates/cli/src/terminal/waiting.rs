@@ -1,9 +1,8 @@
 //! Why does a run wait for its crystal? The message of its provider, and what a user can do about it.
 
 use cantrip::loom::CastParked;
-use cantrip::parked;
+use cantrip::{Waiting, parked};
 use cantrip_reply::ReplyType;
-use serde_json::{Map, Value};
 
 use crate::terminal::present::{BOLD, DIM, colour, strip_control};
 
@@ -17,11 +16,11 @@ pub(crate) struct CrystalFault {
 }
 
 impl CrystalFault {
-    /// Reads the fault from the data of a reply about a waiting run.
-    pub(crate) fn of_reply(data: &Map<String, Value>) -> Option<Self> {
-        let fault = data.get("fault")?;
-        let text = |key: &str| fault.get(key).and_then(Value::as_str).map(str::to_owned);
-        Some(Self { code: text("code")?, message: text("message")?, detail: text("detail") })
+    /// Returns the fault if the run waits for its crystal.
+    pub(crate) fn of_waiting(waiting: &Waiting) -> Option<Self> {
+        let Waiting::Crystal { fault, detail } = waiting else { return None };
+        let (code, message) = (fault.mark.code.clone(), fault.message.clone());
+        Some(Self { code, message, detail: detail.clone() })
     }
 
     /// Reads the fault from the record that parked a run.

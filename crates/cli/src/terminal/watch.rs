@@ -254,8 +254,9 @@ impl CastSummary {
             let usage = &outcome.usage;
             (usage.prompt_tokens, usage.completion_tokens, CostTotal::new(outcome.cost, outcome.uncosted))
         });
-        let fault = CrystalFault::of_reply(reply.reply().data()).filter(|_| waits(reply));
-        Self { how: ending_text(reply), took, waits: waits(reply), fault, commands: next_commands(reply, store) }
+        let fault = reply.waiting.as_ref().and_then(CrystalFault::of_waiting);
+        let waits = reply.waiting.is_some();
+        Self { how: ending_text(reply), took, waits, fault, commands: next_commands(reply, store) }
     }
 }
 
@@ -275,31 +276,21 @@ fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
             });
             goes_on.into_iter().chain(looked_at).chain([summon(*entity_id)]).collect()
         }
-        (None, Some(run)) if waits_for_a_person(reply) => vec![
+        (None, Some(run)) if reply.waits_for_person() => vec![
             format!("{program} run approve {run}{again}"),
             format!("{program} run refuse {run}{again} --because 'why not'"),
             resume(run),
         ],
-        (None, Some(run)) if waits(reply) => vec![resume(run)],
+        (None, Some(run)) if reply.waiting.is_some() => vec![resume(run)],
         (None, _) => Vec::new(),
     }
-}
-
-/// Returns true if the run can be resumed.
-pub(crate) fn waits(reply: &CastReply) -> bool {
-    reply.outcome.is_none() && reply.reply().data().get("state").is_some_and(|state| state == "waiting")
-}
-
-pub(crate) fn waits_for_a_person(reply: &CastReply) -> bool {
-    waits(reply) && reply.reply().data().get("reason").is_some_and(|reason| reason == "approval")
 }
 
 /// Returns how the cast ended.
 fn ending_text(reply: &CastReply) -> String {
     let Some(outcome) = &reply.outcome else {
-        let reason = reply.reply().data().get("reason").and_then(|reason| reason.as_str());
-        return match reason.filter(|_| waits(reply)) {
-            Some(reason) => format!("waiting ({})", reason.replace('_', " ")),
+        return match &reply.waiting {
+            Some(waiting) => format!("waiting ({})", waiting.reason().replace('_', " ")),
             None => "not cast".to_owned(),
         };
     };

@@ -6,9 +6,9 @@ use agent_client_protocol::v1::schema::{
 };
 use cantrip_service::cantrip::canon::{EntityId, Money, RunId};
 use cantrip_service::cantrip::loom::{Ending, Loom, RunState, TruncationReason};
-use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::stream::{Gradient, Options};
-use cantrip_service::cantrip::{Cancel, CastReply, UpsertStream, store_refusal};
+use cantrip_service::cantrip::{Cancel, CastReply, UpsertStream, Waiting, store_refusal};
 use cantrip_service::{CastRequest, ForkRequest};
 use serde_json::json;
 
@@ -108,7 +108,7 @@ impl Agent {
             if let Some(entity) = reply.entity.filter(|_| reply.run.is_some()) {
                 self.save_entity(&session, entity).await;
             }
-            if !waits_for_a_person(&reply) {
+            if !reply.waits_for_person() {
                 return self.prompt_response(&line, reply).await;
             }
             told.mark_rested();
@@ -257,12 +257,6 @@ impl Agent {
     }
 }
 
-fn waits_for_a_person(reply: &CastReply) -> bool {
-    let data = reply.reply().data();
-    let said = |key: &str, word: &str| data.get(key).is_some_and(|value| value == word);
-    reply.outcome.is_none() && said("state", "waiting") && said("reason", "approval")
-}
-
 /// Returns none if the end can only be reported as an error.
 fn stop_reason(reply: &CastReply) -> Option<StopReason> {
     const REFUSED: AnyCode = codes::CRYSTAL_REFUSED.any();
@@ -279,11 +273,6 @@ fn stop_reason(reply: &CastReply) -> Option<StopReason> {
             TruncationReason::CrystalError | TruncationReason::PolicyDenied => None,
         },
         // The run is parked: the editor disconnected, or the model is unavailable, which is reported as an error.
-        None => match reply.reply().reply_type() {
-            ReplyType::Success if reply.reply().data().get("reason").is_some_and(|why| why == "interrupted") => {
-                Some(StopReason::Cancelled)
-            }
-            ReplyType::Success | ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => None,
-        },
+        None => (reply.waiting == Some(Waiting::Interrupted)).then_some(StopReason::Cancelled),
     }
 }

@@ -19,7 +19,7 @@ use cantrip_service::cantrip::reply::{AnyCode, Envelope, Refusal, ReplyType, cod
 use cantrip_service::cantrip::stream::{
     Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
 };
-use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream};
+use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream, Waiting};
 use futures_util::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -241,9 +241,7 @@ fn message(run: RunId, reply: CastReply) -> Result<(String, Option<Value>), Box<
         let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
         return Ok((text, usage));
     }
-    let waits = reply.reply().data().get("state").is_some_and(|state| state == "waiting");
-    if waits {
-        let reason = reply.reply().data().get("reason").and_then(Value::as_str).unwrap_or("something").to_owned();
+    if let Some(reason) = reply.waiting.as_ref().map(Waiting::reason) {
         return Ok((format!("[{run} waits: {reason}. POST /v1/runs/{run}/approve decides.]"), usage));
     }
     Err(Box::new(Envelope::of(reply.guarded.reply, &reply.guarded.meta)))

@@ -211,8 +211,7 @@ impl McpServer {
     ) -> Result<Option<InputRequiredResult>, Refusal> {
         let newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let asks = context.client_capabilities().is_some_and(|able| able.elicitation.is_some());
-        let waits = reply.outcome.is_none() && reply.reply().data().get("reason").is_some_and(|why| why == "approval");
-        let Some(run) = reply.run.filter(|_| newer && asks && waits) else { return Ok(None) };
+        let Some(run) = reply.run.filter(|_| newer && asks && reply.waits_for_person()) else { return Ok(None) };
         let pending = caller.service.pending(run).await?;
         let requests: InputRequests =
             pending.iter().filter_map(|call| Some((call.approval_id.to_string(), approval_form(call)?))).collect();
