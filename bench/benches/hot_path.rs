@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cantrip::Runtime;
 use cantrip::canon::{IdSource, Instant, LoomId, Now, Timestamp, TurnId, stable_hash};
+use cantrip::circle::code::{ProgramLimits, SandboxSpec};
 use cantrip::circle::gate::{StopSignal, builtin};
 use cantrip::circle::{CallArguments, CallRequest, CallerState, Circle, Decision, Effect};
 use cantrip::crystal::{Caller, Compatible, MessageLog, Request};
@@ -16,7 +17,7 @@ use cantrip::loom::{CallId, Closing, GateCall, Journal, Loom, MemoryLoom, Messag
 use cantrip::reply::{Call, Trace, codes};
 use cantrip::stream::{Options, Processor, StreamEvent};
 use cantrip_loom_suite::{Episode, LoomWriter};
-use cantrip_medium_javascript::{Event, Host, Options as Threads, Program, ProgramLimits, SandboxSpec};
+use cantrip_medium_javascript::{Event, Host, Options as Threads, Program};
 use cantrip_store::Store;
 use divan::Bencher;
 use futures_util::FutureExt;

@@ -10,14 +10,14 @@ use cantrip::events::Channel;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, DivergenceKind, ForkOptions, ReplayOutcome};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{Answer, Crystal, EventSink, Failure, Request, Response, ScriptedCrystal};
-use cantrip_loom::{AnyLoom, Environment, Loom, MemoryLoom, PageRequest, TruncationReason};
+use cantrip_crystal::{Response, ScriptedCrystal};
+use cantrip_loom::{Environment, Loom, PageRequest, TruncationReason};
 use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_stream::{Options as StreamOptions, Processor};
 use serde_json::json;
-use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
+use support::{Count, Overlap, counting, killed, memory, script, slow, woven};
 
 fn coding(crystal: &ScriptedCrystal) -> CantripBuilder {
     Cantrip::builder()
@@ -128,54 +128,16 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
 }
 
-/// Chooses its program by the number of earlier answers in this list, like a model after a crash.
-struct Steady(Vec<&'static str>);
-
-impl Crystal for Steady {
-    fn name(&self) -> &str {
-        "scripted/steady"
-    }
-    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
-        let said = usize::try_from(request.utterances).unwrap();
-        let child = request.caller.spawned_by.is_some();
-        let code = if child { "done(count(100))" } else { self.0[said] };
-        script([Response::code(code)]).ask(request, heard).await
-    }
-}
-
 const PROGRAMS: [&str; 3] = [
     "var seen = []; for (const n of [1, 2]) seen.push(count(n)); var at = Date.now(); var r = Math.random()",
     "seen.push(call_agent('child')); seen.push(count(3)); console.log(seen.join())",
     "done([seen.join(), typeof r, at > 0])",
 ];
 
-fn steady(count: &Count) -> Cantrip {
-    coding(&script([])).crystal(Steady(PROGRAMS.to_vec())).gate(counting_again("count", count)).build().unwrap()
-}
-
 #[tokio::test]
 async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end() {
-    let count = Count::default();
-    let store = Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX);
-    let runtime = house_of(AnyLoom::new(store.clone()), 1);
-    let cantrip = steady(&count);
-    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
-    assert_eq!(cast.answer(), Some(&json!(["1,2,100,3", "number", true])), "{:?}", cast.reply());
-    let wanted = woven(&runtime, cantrip.loom_id()).await;
-    for dies_after in 1..store.taken() {
-        let memory = AnyLoom::new(MemoryLoom::new());
-        let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-        let cantrip = steady(&Count::default());
-        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
-        assert_code(died.reply(), codes::STORE_UNAVAILABLE);
-        let heir = house_of(memory, 2);
-        let cast = heir.resume(&cantrip, died.run.unwrap()).await;
-        let found = woven(&heir, cantrip.loom_id()).await;
-        assert_eq!(cast.answer(), Some(&json!(["1,2,100,3", "number", true])), "dead after {dies_after}: {found}");
-        assert_eq!(found, wanted, "dead after {dies_after}");
-        let replay = heir.replay(&cantrip, cast.outcome.unwrap().leaf.unwrap()).await;
-        assert_code(replay.reply(), codes::VERIFIED);
-    }
+    let answer = json!(["1,2,100,3", "number", true]);
+    killed::between_any_two_appends(|| coding(&script([])), &PROGRAMS, answer).await;
 }
 
 #[tokio::test]

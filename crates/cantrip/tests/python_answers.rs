@@ -11,14 +11,14 @@ use cantrip::Verdict;
 use cantrip::fold::FoldOptions;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, ForkOptions};
 use cantrip_circle::gate::builtin;
-use cantrip_circle::{DelegationGrants, MediumKind};
-use cantrip_crystal::{Answer, Crystal, EventSink, Failure, ProgramCrystal, Request, Response, ScriptedCrystal};
-use cantrip_loom::{AnyLoom, Loom, MemoryLoom, Message, PageRequest, TruncationReason};
+use cantrip_circle::{Medium, MediumKind};
+use cantrip_crystal::{Response, ScriptedCrystal};
+use cantrip_loom::{AnyLoom, Loom, MemoryLoom, Message, PageRequest};
 use cantrip_medium_python::{CountingAllocator, Options, Python};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
-use support::{Count, Dying, counting, done, house_of, memory, script, woven};
+use support::{Count, house_of, killed, memory, script};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -66,22 +66,6 @@ done({'words': 2})";
     assert!(shown.contains("How many."), "{shown}");
 }
 
-/// Returns its intent as the answer.
-struct Says;
-
-impl Crystal for Says {
-    fn name(&self) -> &str {
-        "scripted/child"
-    }
-    async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
-        let intent = request.messages.iter().find_map(|message| match message {
-            Message::User { content } => Some(content.text()),
-            Message::System { .. } | Message::Assistant { .. } | Message::Tool { .. } => None,
-        });
-        script([done(intent)]).ask(request, heard).await
-    }
-}
-
 const FLOW: &str = "
 seen = [count(n=1)]
 seen.append(call_agent({'intent': 'one', 'medium': 'conversation'}))
@@ -90,57 +74,12 @@ seen.append(count(n=2))
 done(seen)
 ";
 
-fn flow(code: &str, count: &Count) -> Cantrip {
-    let child = || DelegationGrants {
-        crystals: ["scripted/child".to_owned()].into(),
-        crystal_by_level: vec!["scripted/child".to_owned()],
-        mediums: [MediumKind::Conversation].into(),
-        ..DelegationGrants::default()
-    };
-    Cantrip::builder()
-        .crystal(ProgramCrystal::new("program/flow.py", code))
-        .child_crystal("scripted/child", Says)
-        .medium(MediumKind::Python)
-        .serve_medium(Arc::new(PYTHON.clone()))
-        .gate(builtin::done())
-        .delegating(builtin::call_agent(), child())
-        .delegating(builtin::call_agent_batch(), child())
-        .gate(counting("count", count))
-        .ward("max_turns", 5)
-        .build()
-        .unwrap()
-}
-
 #[tokio::test]
 async fn a_program_killed_at_every_boundary_ends_with_the_same_result_and_makes_each_call_once() {
-    let (count, store) = (Count::default(), Dying::after(AnyLoom::new(MemoryLoom::new()), u64::MAX));
-    let runtime = house_of(AnyLoom::new(store.clone()), 1);
-    let cantrip = flow(FLOW, &count);
-    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
-    let wanted = json!([1, "one", "two", "three", 2]);
-    assert_eq!(cast.answer(), Some(&wanted), "{:?}", cast.reply());
-    let mut unknown = 0;
-    for dies_after in 1..store.taken() {
-        let count = Count::default();
-        let memory = AnyLoom::new(MemoryLoom::new());
-        let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
-        let cantrip = flow(FLOW, &count);
-        let died = dying.cast(&cantrip, CastOptions::on("go")).await;
-        assert_code(died.reply(), codes::STORE_UNAVAILABLE);
-        let heir = house_of(memory, 2);
-        let cast = heir.resume(&cantrip, died.run.unwrap()).await;
-        let found = woven(&heir, cantrip.loom_id()).await;
-        assert!(count.get() <= 2, "dead after {dies_after}: a call was made twice\n{found}");
-        if found.contains(codes::OUTCOME_UNKNOWN.any().as_str()) {
-            assert_eq!(cast.reason(), Some(TruncationReason::CrystalError), "dead after {dies_after}");
-            unknown += 1;
-            continue;
-        }
-        assert_eq!((cast.answer(), count.get()), (Some(&wanted), 2), "dead after {dies_after}: {found}");
-    }
-    assert_eq!(unknown, 2, "once for each call");
-
-    let cast = memory().cast(&flow("count(n=7)", &Count::default()), CastOptions::on("go")).await;
+    let python = || -> Arc<dyn Medium> { Arc::new(PYTHON.clone()) };
+    killed::at_every_boundary(python, FLOW).await;
+    let flow = killed::flow(python(), "count(n=7)", &Count::default()).build().unwrap();
+    let cast = memory().cast(&flow, CastOptions::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
 }
 

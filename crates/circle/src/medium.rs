@@ -272,7 +272,15 @@ pub struct FinishedProgram {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgramCall {
     pub gate: String,
+    /// After a fault the gate must not run, and the answer is a refusal.
     pub arguments: Result<Map<String, Value>, arguments::Fault>,
+}
+
+impl ProgramCall {
+    /// Returns the arguments as they are recorded: the mapped object, or an empty one if they could not be mapped.
+    pub fn recorded_arguments(&self) -> Value {
+        Value::Object(self.arguments.clone().unwrap_or_default())
+    }
 }
 
 /// The answer to a call in a program.

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::arguments::Property;
-use cantrip_medium_javascript::{
-    Answer, Event, FinishedProgram, Gate, Host, Options, Program, ProgramLimits, Sandbox, SandboxSpec,
-};
+use cantrip_circle::code::{GateFunction, ProgramLimits, SandboxSpec};
+use cantrip_medium_javascript::{Answer, Event, FinishedProgram, Host, Options, Program, Sandbox};
 
 const MANY: usize = 10_000;
 const STARTS: u32 = 500;
@@ -42,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn spec(limits: ProgramLimits) -> Arc<SandboxSpec> {
     let properties = || vec![Property::new("value", true), Property::new("more", true)];
-    let gates = GATES.iter().map(|name| Gate { name: (*name).into(), properties: properties() }).collect();
+    let gates = GATES.iter().map(|name| GateFunction { name: (*name).into(), properties: properties() }).collect();
     Arc::new(SandboxSpec { seed: 7, limits, gates })
 }
 

@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Timestamp;
+use cantrip_circle::code::{ConsoleOutput, Limit, ProgramLimits, SandboxSpec, next_random};
 use corosensei::stack::DefaultStack;
 use rquickjs::context::intrinsic;
 use rquickjs::{Array, Context, Ctx, Object, Persistent, Runtime, Value};
 
 use super::meter::{EndReason, InterruptAction, Meter};
 use super::natives::{self, LazyScript};
-use super::output::{Limit, ProgramOutput};
+use super::output::ProgramOutput;
 use super::raw::{self, EngineControls, Heap, ProgramCoroutine};
 use super::run::ProgramRun;
-use super::sandbox::{Answer, Program, SandboxSpec};
+use super::sandbox::{Answer, Program};
 use super::{PauseReason, WakeReason, json as values};
 use crate::limits;
 
@@ -46,7 +47,7 @@ pub(super) struct Core {
     pub(super) end: Cell<Option<EndReason>>,
     clock: Cell<Timestamp>,
     random: Cell<u64>,
-    pub(super) printed: RefCell<OutputBuffer>,
+    pub(super) printed: RefCell<ConsoleOutput>,
     /// Rejected promises that have no handler yet, with their rejection reasons.
     pub(super) rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
     /// Values that programs cannot reach; `natives` defines the index of each.
@@ -64,11 +65,9 @@ pub(super) struct Core {
     panic: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
-/// The printed output of a program.
-#[derive(Default)]
-pub(super) struct OutputBuffer {
-    pub(super) shown: String,
-    total: usize,
+/// Returns the size of the interpreter's stack. A ward cannot make it larger than the maximum.
+pub(super) fn stack_bytes(wards: &ProgramLimits) -> usize {
+    wards.stack_bytes.min(limits::STACK_BYTES_MAX)
 }
 
 /// A sandbox that has been built.
@@ -179,7 +178,7 @@ impl Core {
         if self.roomy.replace(true) {
             return work();
         }
-        let stack = self.spec.limits.stack();
+        let stack = stack_bytes(&self.spec.limits);
         self.set_stack(stack + limits::STACK_SPARE_BYTES / 2);
         let done = work();
         self.roomy.set(false);
@@ -192,7 +191,7 @@ impl Core {
     /// Lets the engine call a native function that runs no code of the entity. This works also after the end.
     pub(super) fn with_one_call<T>(&self, call: impl FnOnce() -> T) -> T {
         let Some(reins) = self.reins.get() else { return call() };
-        reins.set_stack(self.spec.limits.stack());
+        reins.set_stack(stack_bytes(&self.spec.limits));
         // Without this the interrupt handler would refuse the call.
         reins.poll_after(limits::POLL_STEPS);
         let done = call();
@@ -233,29 +232,23 @@ impl Core {
         }
     }
 
-    /// Returns the next number of the sequence that the seed starts (splitmix64), as a fraction of one.
+    /// Returns the next number of the sequence that the seed starts.
     pub(super) fn random(&self) -> f64 {
-        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut state = self.random.get();
+        let number = next_random(&mut state);
         self.random.set(state);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+        number
     }
 
     pub(super) fn print(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
         self.check_alive(ctx)?;
-        let wards = &self.spec.limits;
         let mut printed = self.printed.borrow_mut();
-        let full = printed.total.saturating_add(line.len() + 1) > wards.output_bytes;
-        let room = wards.output_bytes.saturating_sub(printed.total);
-        printed.add(&line[..line.floor_char_boundary(room)], wards.output_shown_bytes);
-        if full {
-            drop(printed);
-            return Err(self.stop(ctx, EndReason::Limit(Limit::Output)));
+        let fits = |text: &str| printed.print(text, &self.spec.limits);
+        if [line, "\n"].into_iter().all(fits) {
+            return Ok(());
         }
-        printed.add("\n", wards.output_shown_bytes);
-        Ok(())
+        drop(printed);
+        Err(self.stop(ctx, EndReason::Limit(Limit::Output)))
     }
 
     /// Calls a gate. The program is suspended here until the host answers.
@@ -292,21 +285,6 @@ impl Core {
         } else if self.end.get().is_none() {
             rejected.push((Persistent::save(ctx, promise), Persistent::save(ctx, reason)));
         }
-    }
-}
-
-impl OutputBuffer {
-    pub(super) fn add(&mut self, text: &str, shown_max: usize) {
-        let room = shown_max.saturating_sub(self.shown.len());
-        // After the first cut, no later text is shown.
-        if self.total == self.shown.len() {
-            self.shown.push_str(&text[..text.floor_char_boundary(room)]);
-        }
-        self.total += text.len();
-    }
-
-    pub(super) fn cut(&self) -> u64 {
-        (self.total - self.shown.len()) as u64
     }
 }
 
@@ -352,26 +330,25 @@ impl SandboxEngine {
         &self.core.meter
     }
 
-    /// Creates the coroutine that runs one program; `cpu_max` may be tighter than the ward.
+    /// Creates the coroutine that runs one program.
     pub(super) fn start_program(
         self: &Rc<Self>,
         (stack_bytes, stack): (usize, DefaultStack),
         program: Program,
-        cpu_max: Duration,
     ) -> ProgramCoroutine<ProgramOutcome> {
         let wards = &self.core.spec.limits;
         self.core.clock.set(program.now);
         self.core.end.set(None);
         self.core.printed.take();
-        let cpu_max = cpu_max.min(Duration::from_millis(wards.cpu_ms));
-        self.core.meter.begin(wards.memory_bytes, cpu_max, Duration::from_millis(wards.wall_ms));
+        let (cpu_max, wall_max) = (Duration::from_millis(wards.cpu_ms), Duration::from_millis(wards.wall_ms));
+        self.core.meter.begin(wards.memory_bytes, cpu_max, wall_max);
         let machine = Rc::clone(self);
         ProgramCoroutine::new(stack_bytes, stack, move || machine.context.with(|ctx| machine.execute(&ctx, &program)))
     }
 
     fn execute(&self, ctx: &Ctx<'_>, program: &Program) -> ProgramOutcome {
         raw::enter(ctx);
-        self.core.set_stack(self.core.spec.limits.stack());
+        self.core.set_stack(stack_bytes(&self.core.spec.limits));
         let outcome = match self.prepare(ctx, program) {
             Ok(true) => ProgramRun::new(&self.core, program).complete(ctx),
             Ok(false) | Err(_) => ProgramRun::new(&self.core, program).finish_unprepared(ctx),

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::arguments;
+use cantrip_circle::code::{Limit, SandboxSpec};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::output::{Limit, ProgramOutput};
-use super::sandbox::{Answer, Program, Sandbox, SandboxSpec};
+use super::output::ProgramOutput;
+use super::sandbox::{Answer, Program, Sandbox};
 use super::watchdog::Watchdog;
 use super::worker::Worker;
-
 use crate::limits;
 
 /// The options of a host.
@@ -282,7 +282,7 @@ impl Drop for HostState {
 
 /// A command to a sandbox thread.
 pub(super) enum Command {
-    Run { id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration },
+    Run { id: u64, spec: Arc<SandboxSpec>, program: Program },
     Answer { id: u64, answer: Answer, now: Timestamp },
     Cancel { id: u64 },
     Free { id: u64 },

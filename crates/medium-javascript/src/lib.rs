@@ -18,7 +18,6 @@ mod meter;
 mod natives;
 mod output;
 mod raw;
-mod rebuild;
 mod rewrite;
 mod run;
 mod sandbox;
@@ -27,12 +26,8 @@ mod worker;
 
 pub use host::{Host, Options};
 pub use medium::Javascript;
-pub use output::{Error, Fault, Limit, ProgramOutput, SourceLocation};
-pub use rebuild::{Divergence, RebuildResult, RecordedCall, RecordedProgram};
-pub use sandbox::{
-    Answer, Call, Canceller, Event, FinishedProgram, Gate, Program, ProgramFault, ProgramLimits, Sandbox, SandboxError,
-    SandboxSpec, SuspendedProgram, Throw,
-};
+pub use output::{Error, Fault, ProgramOutput, SourceLocation};
+pub use sandbox::{Answer, Canceller, Event, FinishedProgram, Program, Sandbox, SuspendedProgram, Throw};
 
 /// The reason why a program is paused.
 enum PauseReason {

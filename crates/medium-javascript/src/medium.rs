@@ -1,35 +1,22 @@
-//! JavaScript as a medium: one tool that takes a program, in which gates are plain functions.
+//! JavaScript as a medium of code: its description, its names and its sandboxes.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cantrip_canon::{Timestamp, json};
+use cantrip_canon::Timestamp;
+use cantrip_circle::code::{CodeMedium, Exception, ProgramFault, ProgramLimits, ProgramResult, SandboxSpec};
 use cantrip_circle::medium::{
-    Answer, BoxFuture, CallTarget, FinishedProgram, Medium, PausedProgram, Presentation, Program, ProgramCall,
-    ProgramEvent, Sandbox, SandboxError, SandboxOptions,
+    Answer, BoxFuture, PausedProgram, Program, ProgramCall, ProgramEvent, Sandbox, SandboxError,
 };
-use cantrip_circle::program_end::{self, LimitMet};
-use cantrip_circle::ward::MediumLimits;
-use cantrip_circle::{CallArguments, CallRequest, CallerState, Decision};
-use cantrip_circle::{Circle, MediumKind, Position, ProgramEnd, ToolDefinition};
-use cantrip_loom::{GateCall, OutputRecord, ProgramError, ToolMode};
-use cantrip_reply::{Refusal, ReplyException, codes};
-use serde_json::{Map, Value, json};
+use cantrip_circle::{Circle, MediumKind, Position};
+use cantrip_reply::ReplyException;
+use serde_json::{Map, Value};
 
 use super::{
-    Answer as Answered, Event, Fault, Gate, Host, Limit, Options, Program as Text, ProgramFault, ProgramLimits,
-    ProgramOutput as Left, Sandbox as Resting, SandboxSpec, SourceLocation, SuspendedProgram, Throw,
+    Answer as Answered, Event, Fault, Host, Options, Program as Text, ProgramOutput, Sandbox as Resting,
+    SourceLocation, SuspendedProgram, Throw,
 };
-
-/// The name of the tool, and below it the name of its one argument.
-const TOOL: &str = "javascript";
-const CODE: &str = "code";
-
-/// The instruction for a crystal that is offered no tools and writes its program in a fenced block.
-const FENCED: &str = "You act by writing programs. Put your program into one fenced block that begins with ```javascript; \
-                      it is run, and its output is sent back to you.\n";
 
 /// The JavaScript medium. Its sandboxes share the threads of one host.
 #[derive(Clone)]
@@ -54,60 +41,34 @@ impl Javascript {
     }
 }
 
-impl Medium for Javascript {
-    fn kind(&self) -> MediumKind {
+impl CodeMedium for Javascript {
+    fn language(&self) -> MediumKind {
         MediumKind::Javascript
     }
 
-    fn present(&self, circle: &Circle, mode: ToolMode) -> Presentation {
-        let text = capabilities(circle);
-        match mode {
-            ToolMode::Tool => {}
-            ToolMode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
-        }
-        let parameters = json!({
-            "type": "object",
-            "properties": {CODE: {"type": "string", "description": "The program."}},
-            "required": [CODE],
-            "additionalProperties": false,
-        });
-        let tool = ToolDefinition { name: TOOL.to_owned(), description: text.clone(), parameters };
-        Presentation { tools: vec![tool], text: Some(text) }
+    fn introduction(&self, _: &Circle) -> String {
+        INTRODUCTION.to_owned()
     }
 
-    fn interpret(&self, circle: &Circle, call: &GateCall) -> CallTarget {
-        if call.gate != TOOL {
-            let asked = CallRequest { gate: &call.gate, arguments: CallArguments::Tool(call.args.clone()) };
-            return match circle.decide(asked, &CallerState::default()) {
-                Decision::Refused(refusal) => CallTarget::Refused(refusal),
-                Decision::Allowed(_) | Decision::NeedsApproval { .. } => {
-                    CallTarget::Refused(codes::target_unusable(&call.gate, "call it in code").into())
-                }
-            };
-        }
-        match program(&call.args) {
-            Ok(source) => CallTarget::Program(source),
-            Err(refusal) => CallTarget::Refused(refusal),
-        }
+    fn is_variable_name(&self, name: &str) -> bool {
+        let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
+        name.bytes().next().is_some_and(letter)
+            && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+            && !RESERVED.contains(&name)
     }
 
-    fn isolate(&self, circle: &Circle, isolation: SandboxOptions) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
-        let SandboxOptions { seed, context } = isolation;
-        let spec = SandboxSpec { seed, limits: program_limits(&circle.wards().medium), gates: gates(circle) };
-        let limits = spec.limits.clone();
+    fn sandbox(&self, spec: SandboxSpec, variables: Option<Map<String, Value>>) -> Box<dyn Sandbox> {
+        let limits = spec.limits;
         let sandbox = self.host.sandbox(Arc::new(spec));
-        let context = context.map(|context| circle.variables(context, is_variable_name));
-        Ok(Some(Box::new(IdleSandbox { sandbox, limits, context })))
+        Box::new(IdleSandbox { sandbox, limits, variables: variables.unwrap_or_default() })
     }
 }
 
-/// Returns true if a variable can have this name.
-fn is_variable_name(name: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
-    name.bytes().next().is_some_and(letter)
-        && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
-        && !RESERVED.contains(&name)
-}
+/// The description of the language, which the entity reads.
+const INTRODUCTION: &str = "Runs a JavaScript program. Variables and functions of the top level persist from one program to the next. The \
+         value of the last expression and what console.log prints come back. A name read before its declaration is \
+         undefined, and a const may be assigned. There are no modules and no timers.\n\
+         These functions return their values directly and throw on failure; done ends everything:";
 
 /// Reserved words, which cannot be the name of a variable.
 const RESERVED: [&str; 47] = [
@@ -160,68 +121,11 @@ const RESERVED: [&str; 47] = [
     "yield",
 ];
 
-/// Returns the program in the arguments of a tool call.
-fn program(args: &Value) -> Result<String, Refusal> {
-    let subject = || format!("arguments of {TOOL}");
-    let read;
-    let args = match args {
-        Value::String(text) => {
-            read = json::read_foreign(text)
-                .map_err(|fault| codes::unparsable(subject(), &fault.path, fault.rule.to_string()))?;
-            &read
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => args,
-    };
-    match args.get(CODE) {
-        Some(Value::String(code)) => Ok(code.clone()),
-        Some(_) => Err(codes::schema(subject(), format!("/{CODE}"), "it must be a text").into()),
-        None => Err(codes::schema(subject(), format!("/{CODE}"), "missing required argument").into()),
-    }
-}
-
-fn program_limits(wards: &MediumLimits) -> ProgramLimits {
-    let defaults = ProgramLimits::default();
-    let bytes =
-        |ward: Option<u64>, default: usize| ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let ms = |ward: Option<std::time::Duration>, default: u64| {
-        ward.map_or(default, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-    };
-    ProgramLimits {
-        memory_bytes: bytes(wards.memory_bytes, defaults.memory_bytes),
-        cpu_ms: ms(wards.cpu, defaults.cpu_ms),
-        wall_ms: ms(wards.wall, defaults.wall_ms),
-        stack_bytes: bytes(wards.stack_bytes, defaults.stack_bytes),
-        output_shown_bytes: defaults.output_shown_bytes,
-        output_bytes: bytes(wards.output_bytes, defaults.output_bytes),
-    }
-}
-
-/// Returns every gate as a function. Gates that a ward removed are included; calling one of them returns a refusal.
-fn gates(circle: &Circle) -> Vec<Gate> {
-    let names = circle.callable_names().into_iter();
-    names.map(|(name, gate)| Gate { name, properties: circle.properties(&gate).unwrap_or_default() }).collect()
-}
-
-/// Describes the environment to the entity. The text is the same on every request.
-fn capabilities(circle: &Circle) -> String {
-    let mut text = String::from(
-        "Runs a JavaScript program. Variables and functions of the top level persist from one program to the next. The \
-         value of the last expression and what console.log prints come back. A name read before its declaration is \
-         undefined, and a const may be assigned. There are no modules and no timers.\n\
-         These functions return their values directly and throw on failure; done ends everything:",
-    );
-    for signature in circle.signatures() {
-        text.push('\n');
-        text.push_str(&signature);
-    }
-    text
-}
-
-/// A sandbox between two programs. The context becomes variables of the first program.
+/// A sandbox between two programs. The variables are those of the first program.
 struct IdleSandbox {
     sandbox: Resting,
     limits: ProgramLimits,
-    context: Option<Map<String, Value>>,
+    variables: Map<String, Value>,
 }
 
 impl fmt::Debug for IdleSandbox {
@@ -232,7 +136,6 @@ impl fmt::Debug for IdleSandbox {
 
 #[derive(Debug)]
 struct WaitingProgram {
-    call: ProgramCall,
     suspended: SuspendedProgram,
     limits: ProgramLimits,
     /// The name of the program. An error in code of an earlier program has no position in this one.
@@ -242,13 +145,12 @@ struct WaitingProgram {
 impl Sandbox for IdleSandbox {
     fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
         Box::pin(async move {
-            let Self { sandbox, limits, context } = *self;
             let Program { name, source, now } = program;
-            let text = match Text::new(name.clone(), source.clone(), now) {
-                Ok(text) => text,
-                Err(fault) => return Ok(invalid_program(&fault, &source, Self { sandbox, limits, context })),
-            };
-            let event = sandbox.run(text.with_variables(context.unwrap_or_default())).await;
+            if let Err(fault) = ProgramFault::check(&source) {
+                return Ok(fault.finish(MediumKind::Javascript, &source, self));
+            }
+            let Self { sandbox, limits, variables } = *self;
+            let event = sandbox.run(Text::checked(&name, source, now).with_variables(variables)).await;
             next_step(event, name, limits)
         })
     }
@@ -256,7 +158,7 @@ impl Sandbox for IdleSandbox {
 
 impl PausedProgram for WaitingProgram {
     fn call(&self) -> &ProgramCall {
-        &self.call
+        &self.suspended.call
     }
 
     fn resume(
@@ -293,103 +195,42 @@ fn gate_error(thrown: ReplyException) -> Throw {
 }
 
 fn next_step(
-    event: Result<Event, super::SandboxError>,
+    event: Result<Event, SandboxError>,
     name: String,
     limits: ProgramLimits,
 ) -> Result<ProgramEvent, SandboxError> {
-    match event {
-        Ok(Event::Call(suspended)) => {
-            let call = ProgramCall { gate: suspended.call.gate.clone(), arguments: suspended.call.arguments.clone() };
-            Ok(ProgramEvent::Call(Box::new(WaitingProgram { call, suspended, limits, name })))
+    Ok(match event? {
+        Event::Call(suspended) => ProgramEvent::Call(Box::new(WaitingProgram { suspended, limits, name })),
+        Event::Finished(finished) => {
+            let result = result(finished.output, &name);
+            let idle = |sandbox| Box::new(IdleSandbox { sandbox, limits, variables: Map::new() }) as Box<dyn Sandbox>;
+            let sandbox = finished.sandbox.map(idle);
+            ProgramEvent::Finished(result.finish(MediumKind::Javascript, &limits, finished.cpu, sandbox))
         }
-        Ok(Event::Finished(finished)) => {
-            let cpu = finished.cpu;
-            let end = end(&finished.output, &name, &limits);
-            let sandbox = finished
-                .sandbox
-                .map(|sandbox| Box::new(IdleSandbox { sandbox, limits, context: None }) as Box<dyn Sandbox>);
-            Ok(ProgramEvent::Finished(FinishedProgram { output: output(finished.output, &name), end, cpu, sandbox }))
-        }
-        Err(super::SandboxError::Overloaded) => Err(SandboxError::Overloaded),
-        Err(super::SandboxError::Stopped) => Err(SandboxError::Stopped),
-        Err(super::SandboxError::Gone) => Err(SandboxError::Gone),
-    }
+    })
 }
 
-/// Reports a text that is not a valid program. None of it ran.
-fn invalid_program(fault: &ProgramFault, source: &str, sandbox: IdleSandbox) -> ProgramEvent {
-    let message = fault.to_string();
-    let end = match fault {
-        ProgramFault::TooLong { bytes } => program_end::too_long(*bytes),
-        ProgramFault::Nul { at } => {
-            program_end::syntax_error_end(MediumKind::Javascript, &message, Some(Position::of_byte(source, *at)))
-        }
+/// Returns the output of the program with this name; only places in this program are positions.
+fn result(output: ProgramOutput, program: &str) -> ProgramResult {
+    let within = |place: &SourceLocation| {
+        (place.program == program).then_some(Position { line: place.line, column: place.column })
     };
-    let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
-    let output = output(Left::default(), "");
-    let output = OutputRecord { error: Some(error), ..output };
-    ProgramEvent::Finished(FinishedProgram { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
-}
-
-/// Returns how the program with this name ended.
-fn end(left: &Left, program: &str, limits: &ProgramLimits) -> ProgramEnd {
-    let within = |place: &Option<SourceLocation>| {
-        let place = place.as_ref().filter(|place| place.program == program)?;
-        Some(Position { line: place.line, column: place.column })
-    };
-    if let Some(limit) = left.limit {
-        let thrown_at = left.error.as_ref().and_then(|error| within(&error.place));
-        let position = thrown_at.or_else(|| within(&left.stopped_at));
-        let met = match limit {
-            Limit::Memory => LimitMet::Heap(limits.memory_bytes),
-            Limit::Stack => LimitMet::Stack(limits.stack_bytes),
-            Limit::Cpu => LimitMet::CpuMs(limits.cpu_ms),
-            Limit::Wall => LimitMet::WallMs(limits.wall_ms),
-            Limit::Output => LimitMet::Output(limits.output_bytes),
-            Limit::Cancelled => return ProgramEnd::Cancelled,
-        };
-        return met.end(position);
-    }
-    let Some(error) = &left.error else { return ProgramEnd::Completed };
-    let position = within(&error.place);
-    match error.fault {
-        Fault::Syntax => program_end::syntax_error_end(MediumKind::Javascript, &error.message, position),
-        Fault::Threw | Fault::Unhandled | Fault::Unsettled => {
-            let elsewhere = error.place.as_ref().map(|place| format!("{} of {}", place.line, place.program));
-            program_end::exception_end(&error.name, &error.message, position, elsewhere)
-        }
-    }
-}
-
-fn output(left: Left, program: &str) -> OutputRecord {
-    let error = left.error.map(|error| {
-        let place = error.place.filter(|place| place.program == program);
-        ProgramError {
-            name: error.name,
-            message: error.message,
-            line: place.as_ref().map(|place| place.line),
-            column: place.and_then(|place| place.column),
-        }
+    let error = output.error.map(|error| Exception {
+        uncompiled: match error.fault {
+            Fault::Syntax => true,
+            Fault::Threw | Fault::Unhandled | Fault::Unsettled => false,
+        },
+        position: error.place.as_ref().and_then(within),
+        elsewhere: error.place.map(|place| format!("{} of {}", place.line, place.program)),
+        name: error.name,
+        message: error.message,
     });
-    let limit = left.limit.map(|limit| match limit {
-        Limit::Memory => "memory",
-        Limit::Stack => "stack",
-        Limit::Cpu => "cpu",
-        Limit::Wall => "wall",
-        Limit::Output => "output",
-        Limit::Cancelled => "cancelled",
-    });
-    OutputRecord {
-        tool_call_id: None,
-        clock_ms: None,
-        console: left.console.lines().map(str::to_owned).collect(),
-        value: left.value,
+    ProgramResult {
+        console: output.console,
+        value: output.value,
         error,
-        cut: left.cut,
-        limit: limit.map(str::to_owned),
-        rolled_back: left.rolled_back,
-        environment_lost: None,
-        left: None,
-        reply: None,
+        cut: output.cut,
+        limit: output.limit,
+        stopped_at: output.stopped_at.as_ref().and_then(within),
     }
 }

@@ -7,9 +7,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use cantrip_circle::code::{Limit, thread_cpu};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::output::Limit;
 use super::raw::EngineControls;
 use crate::limits;
 
@@ -54,12 +54,6 @@ pub(super) struct Meter {
 struct Slice {
     cpu: Duration,
     wall: Instant,
-}
-
-/// Returns the processor time of this thread; other work on the machine does not count against a program.
-fn thread_cpu() -> Duration {
-    let spent = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
 /// Reads a clock with a resolution of a few milliseconds, which costs almost nothing to read.

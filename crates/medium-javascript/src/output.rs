@@ -1,35 +1,7 @@
 //! The output of a program.
 
+use cantrip_circle::code::Limit;
 use serde::{Deserialize, Serialize};
-
-/// A limit of the sandbox that a program reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The heap (MCP-EXEC-I-001).
-    Memory,
-    /// The interpreter's stack, if the program did not catch the error (MCP-EXEC-I-001).
-    Stack,
-    /// Processor time (MCP-EXEC-I-002).
-    Cpu,
-    /// Wall time outside of gates (MCP-EXEC-I-002).
-    Wall,
-    /// The hard cap on output (MCP-EXEC-I-003).
-    Output,
-    /// The program was ended from outside: by a cancellation, a deadline or the end of its parent.
-    Cancelled,
-}
-
-impl Limit {
-    /// Returns true if this limit stops a program at a point that a second run would not reach. The sandbox must then
-    /// return to its state before the program.
-    pub fn rolls_back(self) -> bool {
-        match self {
-            Self::Memory | Self::Cpu | Self::Wall | Self::Cancelled => true,
-            Self::Stack | Self::Output => false,
-        }
-    }
-}
 
 /// The kind of fault that ended a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

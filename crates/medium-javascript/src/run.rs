@@ -3,16 +3,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use cantrip_circle::code::Limit;
 use cantrip_circle::limits::ERROR_TEXT_BYTES_MAX;
 use corosensei::stack::DefaultStack;
 use rquickjs::context::EvalOptions;
 use rquickjs::promise::PromiseState;
 use rquickjs::{Ctx, Promise, Value};
 
-use super::engine::{Core, ProgramOutcome};
+use super::engine::{Core, ProgramOutcome, stack_bytes};
 use super::meter::EndReason;
 use super::natives::{self, ThrownError};
-use super::output::{Error, Fault, Limit, ProgramOutput, SourceLocation};
+use super::output::{Error, Fault, ProgramOutput, SourceLocation};
 use super::raw::{self, Job};
 use super::rewrite::{Rewritten, rewrite};
 use super::sandbox::Program;
@@ -196,11 +197,9 @@ impl<'a> ProgramRun<'a> {
     }
 
     /// Records the value. It shares the limit of what is shown with the console.
-    fn show(&mut self, mut text: String) {
-        let room = self.core.spec.limits.output_shown_bytes.saturating_sub(self.core.printed.borrow().shown.len());
-        let shown = text.floor_char_boundary(room);
-        self.output.cut += (text.len() - shown) as u64;
-        text.truncate(shown);
+    fn show(&mut self, text: String) {
+        let (text, cut) = self.core.printed.borrow().cut_value(text, &self.core.spec.limits);
+        self.output.cut += cut;
         self.output.value = Some(text);
     }
 
@@ -250,9 +249,9 @@ impl<'a> ProgramRun<'a> {
         self.latch_spent();
         ctx.catch();
         core.rejected.borrow_mut().clear();
-        let printed = core.printed.take();
-        self.output.cut += printed.cut();
-        self.output.console = printed.shown;
+        let (console, cut) = core.printed.take().into_shown();
+        self.output.cut += cut;
+        self.output.console = console;
         match core.end.get() {
             None => {}
             Some(EndReason::Stopped) => self.output.stopped = true,
@@ -270,7 +269,7 @@ impl<'a> ProgramRun<'a> {
                 core.rejected.borrow_mut().clear();
             }
         }
-        core.set_stack(core.spec.limits.stack());
+        core.set_stack(stack_bytes(&core.spec.limits));
         ProgramOutcome { output: self.output, broken: unprepared && core.end.get().is_none() }
     }
 }

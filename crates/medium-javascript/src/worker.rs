@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use cantrip_circle::code::{Limit, SandboxSpec};
 use corosensei::stack::DefaultStack;
 
-use super::engine::{ProgramOutcome, SandboxEngine};
+use super::engine::{ProgramOutcome, SandboxEngine, stack_bytes};
 use super::host::{Command, Message, WorkerStatus};
-use super::output::{Limit, ProgramOutput};
+use super::output::ProgramOutput;
 use super::raw::{ProgramCoroutine, ResumeResult};
-use super::sandbox::{Program, SandboxSpec};
+use super::sandbox::Program;
 use super::{PauseReason, WakeReason};
 use crate::limits;
 
@@ -77,8 +78,8 @@ impl Worker {
 
     fn handle(&mut self, command: Command) {
         match command {
-            Command::Run { id, spec, program, cpu_max } => {
-                if self.run(id, spec, program, cpu_max).is_none() {
+            Command::Run { id, spec, program } => {
+                if self.run(id, spec, program).is_none() {
                     self.slots.remove(&id);
                     self.gauge.answer(id, Message::Lost);
                 }
@@ -109,8 +110,8 @@ impl Worker {
     }
 
     /// Makes a program ready to run; returns `None` if the engine or the stack cannot be created.
-    fn run(&mut self, id: u64, spec: Arc<SandboxSpec>, program: Program, cpu_max: Duration) -> Option<()> {
-        let stack_bytes = spec.limits.stack() + limits::STACK_SPARE_BYTES;
+    fn run(&mut self, id: u64, spec: Arc<SandboxSpec>, program: Program) -> Option<()> {
+        let stack_bytes = stack_bytes(&spec.limits) + limits::STACK_SPARE_BYTES;
         let machine = match self.slots.get(&id) {
             Some(slot) => Rc::clone(&slot.machine),
             None => Rc::new(catch_unwind(AssertUnwindSafe(|| SandboxEngine::new(spec, program.now))).ok()?.ok()?),
@@ -119,7 +120,7 @@ impl Worker {
             Some(kept) => self.stacks.swap_remove(kept).1,
             None => DefaultStack::new(stack_bytes).ok()?,
         };
-        let strand = machine.start_program((stack_bytes, stack), program, cpu_max);
+        let strand = machine.start_program((stack_bytes, stack), program);
         machine.meter().end_slice(false);
         self.slots.insert(id, Slot { machine, state: State::Ready { strand, wake: WakeReason::GoOn } });
         self.ready.push_back(id);

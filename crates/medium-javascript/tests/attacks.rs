@@ -2,7 +2,9 @@
 
 use crate::support;
 
-use cantrip_medium_javascript::{Answer, Event, Limit, ProgramLimits, ProgramOutput, SandboxError};
+use cantrip_circle::code::{Limit, ProgramLimits};
+use cantrip_circle::medium::SandboxError;
+use cantrip_medium_javascript::{Answer, Event, ProgramOutput};
 use support::{World, at};
 
 /// Runs a program that calls no gate, and then another one in the same sandbox.

@@ -3,13 +3,10 @@
 
 use crate::support;
 
-use std::time::Duration;
-
-use cantrip_circle::limits;
-use cantrip_medium_javascript::{
-    Answer, Divergence, Event, Limit, Program, ProgramLimits, ProgramOutput, RebuildResult, RecordedCall,
-    RecordedProgram,
-};
+use cantrip_canon::Timestamp;
+use cantrip_circle::code::{Limit, ProgramLimits};
+use cantrip_circle::medium::ProgramCall;
+use cantrip_medium_javascript::{Answer, Event, Program, ProgramOutput, Sandbox};
 use serde_json::{Value, json};
 use support::{World, at, host, spec};
 
@@ -87,6 +84,20 @@ async fn local_time_is_utc_whatever_the_hosts_zone() {
 }
 
 /// Runs programs, records each call, and returns the record with the outputs.
+/// A program with the calls that it made.
+#[derive(Clone)]
+struct RecordedProgram {
+    program: Program,
+    calls: Vec<RecordedCall>,
+}
+
+#[derive(Clone)]
+struct RecordedCall {
+    call: ProgramCall,
+    answer: Answer,
+    clock: Timestamp,
+}
+
 async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
     let mut world = World::new();
     let mut record = Vec::new();
@@ -102,12 +113,7 @@ async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
                 "refuse" => support::thrown("D", "EN-VIS-D-001", "no", Value::Null),
                 _ => Answer::Value(json!({"n": calls.len(), "of": args})),
             };
-            calls.push(RecordedCall {
-                gate: suspended.call.gate.clone(),
-                args,
-                answer: answer.clone(),
-                clock: at(world.now),
-            });
+            calls.push(RecordedCall { call: suspended.call.clone(), answer: answer.clone(), clock: at(world.now) });
             event = suspended.answer(answer, at(world.now)).await.expect("stands");
         }
         let Event::Finished(finished) = event else { unreachable!() };
@@ -117,9 +123,20 @@ async fn recorded(programs: &[&str]) -> (Vec<RecordedProgram>, World) {
     (record, world)
 }
 
-async fn rebuilt(record: Vec<RecordedProgram>) -> RebuildResult {
-    let sandbox = host(1).sandbox(std::sync::Arc::new(spec(1, ProgramLimits::default())));
-    sandbox.rebuild(record, Duration::from_millis(limits::REBUILD_CPU_MS)).await.expect("stands")
+/// Runs recorded programs again in a new sandbox, with their recorded answers. Each must make its recorded calls.
+async fn rebuilt(record: Vec<RecordedProgram>) -> Sandbox {
+    let mut sandbox = host(1).sandbox(std::sync::Arc::new(spec(1, ProgramLimits::default())));
+    for RecordedProgram { program, calls } in record {
+        let mut event = sandbox.run(program).await.expect("stands");
+        for recorded in calls {
+            let Event::Call(suspended) = event else { panic!("{:?} is missing", recorded.call) };
+            assert_eq!(suspended.call, recorded.call);
+            event = suspended.answer(recorded.answer, recorded.clock).await.expect("stands");
+        }
+        let Event::Finished(finished) = event else { panic!("a call too many: {event:?}") };
+        sandbox = finished.sandbox.expect("kept");
+    }
+    sandbox
 }
 
 #[tokio::test]
@@ -127,7 +144,7 @@ async fn a_rebuilt_sandbox_is_the_one_that_was_lost_and_no_gate_runs_for_it() {
     let (record, mut world) = recorded(&PROGRAMS[..5]).await;
     let look = "console.log(seen, box, typeof note, Math.random())";
     let there = world.run(look).await;
-    let RebuildResult::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
+    let sandbox = rebuilt(record).await;
     let mut again = World::new();
     again.now = world.now;
     again.sandbox = Some(sandbox);
@@ -136,52 +153,14 @@ async fn a_rebuilt_sandbox_is_the_one_that_was_lost_and_no_gate_runs_for_it() {
 }
 
 #[tokio::test]
-async fn a_rebuild_that_asks_for_something_else_names_the_call() {
-    let (record, _) = recorded(&PROGRAMS[..5]).await;
-    let mut changed = record.clone();
-    changed[3].calls[1].args = json!({"value": 99});
-    let RebuildResult::Diverged(difference) = rebuilt(changed).await else { panic!("diverged") };
-    assert_eq!(
-        difference,
-        Divergence {
-            program: 3,
-            call: 1,
-            recorded: Some(("echo".into(), json!({"value": 99}))),
-            found: Some(("echo".into(), json!({"value": 1}))),
-        }
-    );
-    let mut fewer = record.clone();
-    fewer[1].calls.pop();
-    let RebuildResult::Diverged(difference) = rebuilt(fewer).await else { panic!("diverged") };
-    assert_eq!((difference.program, difference.call, difference.recorded), (1, 0, None));
-    let mut more = record;
-    let extra = more[1].calls[0].clone();
-    more[1].calls.push(extra);
-    let RebuildResult::Diverged(difference) = rebuilt(more).await else { panic!("diverged") };
-    assert_eq!((difference.program, difference.call, difference.found), (1, 1, None));
-}
-
-#[tokio::test]
-async fn a_rebuild_over_its_limit_is_too_long() {
-    let program = |source| Program::new("turn-1.js", source, at(0)).expect("short");
-    let record = vec![
-        RecordedProgram { program: program("var i = 0; for (; i < 3e6; i++);"), calls: vec![] },
-        RecordedProgram { program: program("for (;;);"), calls: vec![] },
-    ];
-    let sandbox = host(1).sandbox(std::sync::Arc::new(spec(1, ProgramLimits::default())));
-    let rebuilt = sandbox.rebuild(record, Duration::from_millis(200)).await.expect("stands");
-    assert!(matches!(rebuilt, RebuildResult::TooLong), "{rebuilt:?}");
-}
-
-#[tokio::test]
 async fn after_a_roll_back_the_sandbox_is_rebuilt_as_it_was_before_the_program() {
     let (record, _) = recorded(&["var x = 1; var kept = echo('a')", "x = 2"]).await;
-    let RebuildResult::Restored(sandbox) = rebuilt(record.clone()).await else { panic!("restored") };
+    let sandbox = rebuilt(record.clone()).await;
     let mut world = World::with(ProgramLimits::default());
     world.sandbox = Some(sandbox);
     let output = world.run("x = 3; kept = null; var a = []; for (;;) a.push('y'.repeat(1e5) + a.length)").await;
     assert_eq!((output.limit, output.rolled_back), (Some(Limit::Memory), true));
-    let RebuildResult::Restored(sandbox) = rebuilt(record).await else { panic!("restored") };
+    let sandbox = rebuilt(record).await;
     world.sandbox = Some(sandbox);
     assert_eq!(world.value("[x, kept.n, typeof a]").await, "[2, 0, \"undefined\"]");
 }

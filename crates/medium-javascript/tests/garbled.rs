@@ -2,7 +2,8 @@
 
 use crate::support;
 
-use cantrip_medium_javascript::{Program, ProgramLimits};
+use cantrip_circle::code::ProgramLimits;
+use cantrip_medium_javascript::Program;
 use cantrip_tests::garble;
 use proptest::prelude::*;
 use support::{World, at};

@@ -4,7 +4,8 @@ use crate::support;
 
 use std::sync::Arc;
 
-use cantrip_medium_javascript::{Answer, Event, Limit, ProgramLimits, SuspendedProgram};
+use cantrip_circle::code::{Limit, ProgramLimits};
+use cantrip_medium_javascript::{Answer, Event, SuspendedProgram};
 use support::{World, at, host, spec};
 
 const PREPARED: &[&str] = &[

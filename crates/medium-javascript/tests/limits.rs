@@ -2,7 +2,8 @@
 
 use crate::support;
 
-use cantrip_medium_javascript::{Event, Fault, Limit, ProgramLimits, ProgramOutput};
+use cantrip_circle::code::{Limit, ProgramLimits};
+use cantrip_medium_javascript::{Event, Fault, ProgramOutput};
 use support::{World, at};
 
 /// Limits that are small enough to be reached at once.

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use cantrip_circle::code::{Limit, ProgramLimits};
 use cantrip_circle::limits::REBUILD_CPU_MS;
 use tokio::sync::oneshot;
 
 use super::memory::is_counting;
-use super::wire::{Command, Limit, ProgramLimits};
+use super::wire::Command;
 use super::worker_handle::{RequestTimeout, WorkerError, WorkerHandle, WorkerProcess, WorkerReply, WorkerThread};
 use crate::limits;
 

@@ -28,5 +28,4 @@ mod worker_handle;
 pub use host::{Options, StartError};
 pub use medium::Python;
 pub use memory::{CountingAllocator, is_counting};
-pub use wire::{Limit, ProgramLimits};
 pub use worker::serve;

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cantrip_circle::code::{ConsoleOutput, Limit, ProgramLimits, thread_cpu};
 use monty_types::{ExcType, MontyException, PrintWriterCallback};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::memory::uncounted;
-use super::wire::{Limit, ProgramLimits};
 use crate::limits;
 
 /// The sessions whose programs must end; another thread adds them.
@@ -56,14 +55,7 @@ pub(super) struct Meter {
     wall: Duration,
     slice: Option<(Duration, Instant)>,
     asked: u32,
-    shown: String,
-    printed: usize,
-}
-
-/// Returns the processor time of this thread; other work on the machine does not count against a program.
-fn thread_cpu() -> Duration {
-    let spent = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
+    console: ConsoleOutput,
 }
 
 impl Meter {
@@ -77,8 +69,7 @@ impl Meter {
             wall: Duration::ZERO,
             slice: None,
             asked: 0,
-            shown: String::new(),
-            printed: 0,
+            console: ConsoleOutput::default(),
         }
     }
 
@@ -141,35 +132,20 @@ impl Meter {
 
     /// Returns the printed text that may be shown, and the number of bytes that were cut.
     pub(super) fn take(&mut self) -> (String, u64) {
-        let cut = self.printed - self.shown.len();
-        (std::mem::take(&mut self.shown), cut as u64)
+        std::mem::take(&mut self.console).into_shown()
     }
 
     /// Cuts the value to the room that the console has left. Returns the text that may be shown, and the number of
     /// bytes cut.
-    pub(super) fn room(&self, mut text: String) -> (String, u64) {
-        let room = self.limits.output_shown_bytes.saturating_sub(self.shown.len());
-        let shown = text.floor_char_boundary(room);
-        let cut = text.len() - shown;
-        text.truncate(shown);
-        (text, cut as u64)
+    pub(super) fn cut_value(&self, text: String) -> (String, u64) {
+        self.console.cut_value(text, &self.limits)
     }
 
     fn print(&mut self, text: &str) -> Result<(), MontyException> {
         if self.limit_reached.is_some() {
             return Err(stop());
         }
-        let left = self.limits.output_bytes.saturating_sub(self.printed);
-        let over = text.len() > left;
-        let text = &text[..text.floor_char_boundary(left)];
-        // After the first cut, no later text is shown.
-        let room = match self.printed == self.shown.len() {
-            true => self.limits.output_shown_bytes.saturating_sub(self.shown.len()),
-            false => 0,
-        };
-        self.shown.push_str(&text[..text.floor_char_boundary(room)]);
-        self.printed += text.len();
-        if over {
+        if !self.console.print(text, &self.limits) {
             self.end(Limit::Output);
             return Err(stop());
         }

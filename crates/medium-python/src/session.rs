@@ -4,6 +4,7 @@
 //! run. The end of a program is decided here, outside of the language: an answer that stops the program drops it at
 //! that call, so none of its code runs any more, and a latched limit ends it whatever it does with the exception.
 
+use cantrip_circle::code::{Limit, next_random};
 use cantrip_circle::limits::ERROR_TEXT_BYTES_MAX;
 use monty::{Dump, MontyRepl, MontyRun, ReplFunctionCall, ReplProgress, ReplStartError, Session as Dumped, SessionRef};
 use monty_types::{
@@ -16,9 +17,7 @@ use super::last_expression::WrappedProgram;
 use super::memory::{self, SessionMemory, counted, uncounted};
 use super::meter::{CancelledSessions, Meter};
 use super::value::{Writer, object};
-use super::wire::{
-    CallAnswer, JsonFault, Limit, Message, PassedArguments, Program, ProgramOutput, RaisedError, SandboxSpec,
-};
+use super::wire::{CallAnswer, JsonFault, Message, PassedArguments, Program, ProgramOutput, RaisedError, SandboxSpec};
 use crate::limits;
 
 /// The header of every snapshot. Another version of the format or of the interpreter cannot be read.
@@ -272,20 +271,10 @@ impl Core {
             return HostCall::Answers(MontyException::new(ExcType::TypeError, Some(message)).into());
         }
         match name {
-            RAND => HostCall::Answers(MontyObject::Float(self.random()).into()),
+            RAND => HostCall::Answers(MontyObject::Float(next_random(&mut self.random)).into()),
             NOW => HostCall::Answers(MontyObject::Float(now_ms as f64 / 1000.0).into()),
             _ => unknown(),
         }
-    }
-
-    /// Returns the next number of the sequence that the seed starts (splitmix64), as a fraction of one.
-    fn random(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.random;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        (bits >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -378,7 +367,7 @@ fn finish_completed(repl: MontyRepl, value: MontyObject, mut running: Running) -
     });
     counted(|| drop(value));
     running.meter.end_slice();
-    let shown = text.map(|text| running.meter.room(text));
+    let shown = text.map(|text| running.meter.cut_value(text));
     let (console, cut) = running.meter.take();
     let (value, cut_value) = shown.unzip();
     let left = ProgramOutput {

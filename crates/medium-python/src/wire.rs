@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 
-use cantrip_circle::limits::{CPU_MS, HEAP_BYTES, OUTPUT_BYTES_MAX, OUTPUT_SHOWN_BYTES, STACK_BYTES, WALL_MS};
+use cantrip_circle::code::{Limit, ProgramLimits};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -13,32 +13,6 @@ use crate::limits;
 
 /// The protocol version, which both ends must share; a worker sends it first.
 pub(super) const PROTOCOL: u32 = 2;
-
-/// The limits of one program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProgramLimits {
-    pub memory_bytes: usize,
-    pub cpu_ms: u64,
-    /// Time inside gates does not count.
-    pub wall_ms: u64,
-    /// Counted in levels of recursion of [`limits::PYTHON_LEVEL_BYTES`] each.
-    pub stack_bytes: usize,
-    pub output_shown_bytes: usize,
-    pub output_bytes: usize,
-}
-
-impl Default for ProgramLimits {
-    fn default() -> Self {
-        Self {
-            memory_bytes: HEAP_BYTES,
-            cpu_ms: CPU_MS,
-            wall_ms: WALL_MS,
-            stack_bytes: STACK_BYTES,
-            output_shown_bytes: OUTPUT_SHOWN_BYTES,
-            output_bytes: OUTPUT_BYTES_MAX,
-        }
-    }
-}
 
 /// The specification that a session is created from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -166,39 +140,6 @@ pub(super) enum Kind {
     Instance,
     Ellipsis,
     Other,
-}
-
-/// A limit of the sandbox that a program reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Limit {
-    Memory,
-    /// The recursion limit, if the program did not catch the error.
-    Stack,
-    Cpu,
-    Wall,
-    Output,
-    Cancelled,
-}
-
-impl Limit {
-    /// Returns true if this limit stops a program at a point that a second run would not reach.
-    pub fn rolls_back(self) -> bool {
-        match self {
-            Self::Memory | Self::Cpu | Self::Wall | Self::Cancelled => true,
-            Self::Stack | Self::Output => false,
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Stack => "stack",
-            Self::Cpu => "cpu",
-            Self::Wall => "wall",
-            Self::Output => "output",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }
 
 /// The output of a program.

@@ -16,12 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cantrip_circle::code::Limit;
 use tokio::sync::oneshot;
 
 use super::memory::OUT_OF_MEMORY;
 use super::meter::CancelledSessions;
 use super::session_host::SessionHost;
-use super::wire::{self, Command, Limit, Message, PROTOCOL};
+use super::wire::{self, Command, Message, PROTOCOL};
 use crate::limits;
 
 /// The reason why a request has no answer.

@@ -271,7 +271,7 @@ async fn replay_answers(
                     "submit_answer" => "done",
                     name => cantrip_circle::gate::canonical_name(name),
                 };
-                let args = Value::Object(found.arguments.clone().unwrap_or_default());
+                let args = found.recorded_arguments();
                 let Some(record) = records.next() else {
                     if whole {
                         return Err(difference_at(sequence, None, "call", Value::Null, Value::from(name)));

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
 
+pub(crate) mod killed;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

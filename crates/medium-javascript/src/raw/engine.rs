@@ -13,6 +13,9 @@
 //! it is determined at run time, in a context made for that: it is the one word that decreases by a fixed amount for
 //! every iteration of a loop, and that continues from whatever value is written into it. If there is not exactly one
 //! such word, nothing is ever written.
+//!
+//! The file is longer than others because it holds all of these calls: unsafe code is easier to check in one module
+//! under one argument than in several.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};

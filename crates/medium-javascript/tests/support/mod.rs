@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::arguments::Property;
+use cantrip_circle::code::{GateFunction, ProgramLimits, SandboxSpec};
+use cantrip_circle::medium::ProgramCall;
 use cantrip_medium_javascript::{
-    Answer, Call, Event, FinishedProgram, Gate, Host, Options, Program, ProgramLimits, ProgramOutput, Sandbox,
-    SandboxSpec, Throw,
+    Answer, Event, FinishedProgram, Host, Options, Program, ProgramOutput, Sandbox, Throw,
 };
 use serde_json::{Value, json};
 
@@ -15,9 +16,9 @@ pub fn at(millis: i64) -> Timestamp {
     Timestamp::from_unix_millis(millis).expect("a time after 1970")
 }
 
-pub fn gate(name: &str, properties: &[(&str, bool)]) -> Gate {
+pub fn gate(name: &str, properties: &[(&str, bool)]) -> GateFunction {
     let properties = properties.iter().map(|(name, object)| Property::new(*name, *object)).collect();
-    Gate { name: name.into(), properties }
+    GateFunction { name: name.into(), properties }
 }
 
 pub fn spec(seed: u64, limits: ProgramLimits) -> SandboxSpec {
@@ -90,7 +91,7 @@ impl World {
         }
     }
 
-    fn answer_to(&mut self, call: &Call) -> Answer {
+    fn answer_to(&mut self, call: &ProgramCall) -> Answer {
         self.calls.push((call.gate.clone(), call.recorded_arguments()));
         let arguments = match &call.arguments {
             Ok(arguments) => arguments.clone(),
