@@ -16,10 +16,10 @@ use cantrip::loom::{AnyLoom, MemoryLoom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Call, Cantrip, Runtime};
 use cantrip_canon::EntityId;
+use cantrip_serve::SpellHost;
 use cantrip_serve::http::{HttpServer, Options};
-use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary, local_owner};
 use cantrip_service::contracts::Predictor;
-use cantrip_service::{CastRequest, Service};
+use cantrip_service::{CastRequest, Service, SpellCatalog, SpellSummary};
 use cantrip_store::Store;
 use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
 use serde_json::json;
@@ -157,7 +157,7 @@ async fn in_process(host: &SpellHost, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
-        let reply = host.cast(&local_owner(), "brief", CastRequest::with_intent("go")).await.reply().await;
+        let reply = host.local_service().begin_cast("brief", CastRequest::with_intent("go")).await.reply().await;
         times.push(start.elapsed());
         assert!(reply.answer().is_some(), "{:?}", reply.reply());
     }

@@ -3,15 +3,6 @@
 use cantrip_service::cantrip::canon;
 
 canon::limits! {
-    /// The maximum number of followers of one run within this process.
-    FOLLOWERS_MAX: usize = 4_096, "followers";
-
-    /// The time that active runs have to park when the host closes. A run that is still active then is resumed later
-    /// from its journal.
-    PARKING_MS: u64 = 10_000, "ms";
-    /// The polling interval while the host waits for its runs to park.
-    PARKING_LOOK_MS: u64 = 10, "ms";
-
     /// The maximum size of one message from an editor. A prompt may contain whole files.
     ACP_LINE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// The maximum number of open sessions of one editor.
@@ -69,10 +60,6 @@ canon::limits! {
     SHUTDOWN_MS: u64 = 30_000, "ms";
     /// The delay after a connection could not be accepted.
     ACCEPT_AGAIN_MS: u64 = 50, "ms";
-    /// The timeout for a run to become idle after a decision, so that it can be resumed.
-    GO_ON_MS: u64 = 30_000, "ms";
-    /// The polling interval during that time.
-    GO_ON_LOOK_MS: u64 = 20, "ms";
     /// The interval at which a server looks for runs that another process left behind.
     TAKEOVER_LOOK_MS: u64 = 1_000, "ms";
     /// The maximum random delay that is added to this interval, so that servers that started together do not look

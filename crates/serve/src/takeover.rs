@@ -27,7 +27,7 @@ use crate::limits::{
     TAKE_UPS_TOGETHER_MAX, TAKE_UPS_WITHOUT_PROGRESS_MAX, TAKEOVER_AGAIN_MAX_MS, TAKEOVER_AGAIN_MS, TAKEOVER_JITTER_MS,
     TAKEOVER_LOOK_MS, TAKEOVER_PLACES_MAX,
 };
-use crate::spell_host::{SpellHost, local_owner};
+use crate::spell_host::SpellHost;
 
 /// Finds the runs that other processes left behind and resumes them here.
 pub struct Takeover {
@@ -83,10 +83,9 @@ impl Takeover {
     /// number of runs that were started; they continue after it has returned.
     pub async fn scan_once(&self) -> Result<usize, Refusal> {
         self.release_dead_leases().await?;
-        let service = self.host.service(&local_owner());
-        let found = service.orphans().await?;
+        let found = self.host.local_service().orphans().await?;
         self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
-        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.host.active_runs());
+        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.host.local_service().active_runs());
         let mut due = self.choose_runs(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
         due.truncate(free_places);
         let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
@@ -219,7 +218,7 @@ impl Takeover {
                 return false;
             }
         }
-        let begun = self.host.resume(&local_owner(), id, Cancel::new()).await;
+        let begun = self.host.local_service().begin_resume(id, Cancel::new()).await;
         let is_begun = begun.run.is_some();
         tokio::spawn(async move {
             let reply = begun.reply().await;
@@ -233,11 +232,11 @@ impl Takeover {
     async fn is_funded(&self, run: &RunView) -> Result<bool, Refusal> {
         let agent = match (run.kind, run.entity_id) {
             (RunKind::Cast, Some(entity)) => {
-                self.host.spell_catalog().cantrip_of_entity(entity).await?.name().map(str::to_owned)
+                self.host.local_service().spells().cantrip_of_entity(entity).await?.name().map(str::to_owned)
             }
             (RunKind::Cast | RunKind::Summon | RunKind::Predict | RunKind::Job, _) => None,
         };
-        self.host.service(&local_owner()).is_funded(run, agent).await
+        self.host.local_service().is_funded(run, agent).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The promises to every surface: a cast has its run's id from the beginning, can be followed, and continues without
 //! its caller.
 
-use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
+use cantrip_serve::SpellHost;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
 use cantrip_service::cantrip::crystal::{Response, Script, ScriptedCrystal};
@@ -9,7 +9,7 @@ use cantrip_service::cantrip::loom::{Actor, Loom, RunState};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
 use cantrip_service::contracts::Predictor;
-use cantrip_service::{CastRequest, Service};
+use cantrip_service::{CastRequest, Service, SpellCatalog, SpellSummary};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::json;
 
@@ -58,22 +58,24 @@ fn owner() -> Actor {
 #[tokio::test]
 async fn a_cast_is_on_record_when_it_has_begun_and_answers_at_its_end() {
     let host = host();
-    let begun = host.cast(&owner(), "three", CastRequest::with_intent("how many?")).await;
+    let begun = host.service(&owner()).begin_cast("three", CastRequest::with_intent("how many?")).await;
     let run = begun.run.expect("it has begun");
     let view = host.runtime().loom().run(run).await.expect("it is on record");
     assert_eq!(view.run_id, run);
     assert_eq!(begun.reply().await.answer(), Some(&json!(3)));
     assert_eq!(host.runtime().loom().run(run).await.expect("on record").state, RunState::Terminated);
-    assert_eq!(host.active_runs(), 0);
+    assert_eq!(host.local_service().active_runs(), 0);
 }
 
 #[tokio::test]
 async fn who_follows_a_run_sees_its_events_until_it_rests() {
     let host = host();
     let run = host.runtime().new_run_id();
-    let mut events = host.broadcaster().follow(run).expect("there is room");
-    let begun =
-        host.cast(&owner(), "three", CastRequest { run: Some(run), ..CastRequest::with_intent("how many?") }).await;
+    let mut events = host.local_service().follow(run).expect("there is room");
+    let begun = host
+        .service(&owner())
+        .begin_cast("three", CastRequest { run: Some(run), ..CastRequest::with_intent("how many?") })
+        .await;
     assert_eq!(begun.run, Some(run));
     let mut kinds = Vec::new();
     while let Some(event) = events.recv().await {
@@ -86,9 +88,9 @@ async fn who_follows_a_run_sees_its_events_until_it_rests() {
 #[tokio::test]
 async fn what_cannot_begin_is_refused_without_a_run() {
     let host = host();
-    let begun = host.cast(&owner(), "four", CastRequest::with_intent("how many?")).await;
+    let begun = host.service(&owner()).begin_cast("four", CastRequest::with_intent("how many?")).await;
     assert_eq!(begun.run, None);
     let reply = begun.reply().await;
     cantrip_reply::testing::assert_code(&reply.guarded.reply, codes::NOT_FOUND);
-    assert_eq!(host.active_runs(), 0);
+    assert_eq!(host.local_service().active_runs(), 0);
 }

@@ -6,6 +6,8 @@
 //! functions each surface would invent its own refusal.
 
 mod act;
+mod active;
+mod begin;
 mod changes;
 mod ds;
 pub mod limits;
@@ -15,6 +17,7 @@ mod read;
 mod retention;
 mod runs;
 mod scope;
+mod spell_catalog;
 mod spend;
 mod traces;
 
@@ -24,15 +27,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::{Clock, EntityId, IdSource};
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
+
+use active::ActiveRuns;
 use scope::ServiceScope;
+use spell_catalog::NoSpells;
 
 pub use act::{CastRequest, ForkRequest, RewardRequest};
+pub use active::{RunWatcher, StartedCast};
 pub use cantrip;
 pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
 pub use changes::{ChangeKind, FileDiff, GateRoots};
 pub use ds::{ArtifactUpload, receipt_json};
 pub use pointers::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview};
+pub use spell_catalog::{SpellCatalog, SpellSummary};
 pub use spend::ChangeReason;
 pub use traces::{TraceContent, TraceName};
 
@@ -63,6 +71,8 @@ pub struct Service {
     ids: Arc<IdSource>,
     scope: ServiceScope,
     live_entities: Arc<Mutex<HashMap<EntityId, Entity>>>,
+    spells: Arc<dyn SpellCatalog>,
+    active: ActiveRuns,
 }
 
 impl fmt::Debug for Service {
@@ -79,7 +89,16 @@ impl Service {
 
     /// Creates a service with the caller's clock and ids, for tests and simulations. They must be those of the runtime.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
-        Self { runtime, clock, ids, scope: ServiceScope::Unrestricted, live_entities: Arc::default() }
+        let (scope, live_entities) = (ServiceScope::Unrestricted, Arc::default());
+        Self { runtime, clock, ids, scope, live_entities, spells: Arc::new(NoSpells), active: ActiveRuns::default() }
+    }
+
+    /// Creates a service for surfaces: it casts spells by name, as tasks that can be followed. The runtime should be
+    /// configured to ask if an approval can be given later; its watcher is replaced.
+    pub fn serving(runtime: Runtime, spells: impl SpellCatalog + 'static, watcher: impl RunWatcher + 'static) -> Self {
+        let active = ActiveRuns::new(watcher);
+        let runtime = runtime.with_watcher(active.clone());
+        Self { spells: Arc::new(spells), active, ..Self::new(runtime) }
     }
 
     pub fn runtime(&self) -> &Runtime {

@@ -3,6 +3,17 @@
 use cantrip::canon;
 
 canon::limits! {
+    /// The maximum number of followers of one run within this process.
+    FOLLOWERS_MAX: usize = 4_096, "followers";
+    /// The time that active runs have to park when the service closes. A run that is still active then is resumed later
+    /// from its journal.
+    PARKING_MS: u64 = 10_000, "ms";
+    /// The polling interval while the service waits for its runs to park.
+    PARKING_LOOK_MS: u64 = 10, "ms";
+    /// The timeout for a run to become idle after a decision, so that it can be resumed.
+    GO_ON_MS: u64 = 30_000, "ms";
+    /// The polling interval during that time.
+    GO_ON_LOOK_MS: u64 = 20, "ms";
     /// The maximum number of live entities of one service.
     SUMMONED_MAX: usize = 100_000, "entities";
     /// The maximum number of runs without an owner that one process resumes at the same time.

@@ -48,7 +48,7 @@ pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
     }
 }
 
-/// What a command does with its store.
+/// The use that a command makes of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// The command only reads, also while another process casts. Nothing is created.

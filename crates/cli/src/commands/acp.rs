@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
 use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_serve::SpellHost;
 use cantrip_serve::acp::{Agent, EditorUser, SessionRecord, SessionStore};
-use cantrip_serve::{SpellCatalog, SpellHost};
+use cantrip_service::SpellCatalog;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -63,7 +64,7 @@ impl Acp {
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.message),
             () = interrupt::wait_for_end_signal() => {
-                host.park_all().await;
+                host.local_service().park_all().await;
                 Ok(())
             }
         };

@@ -18,7 +18,7 @@ use crate::args::spells::{self, Source};
 use crate::args::store::{self, Store};
 use crate::origin;
 use crate::settings::{choice, current_folder};
-use crate::terminal::approve::{self, Approvals};
+use crate::terminal::approve::{can_prompt, follow_cast};
 use crate::terminal::present::{Present, answer_of_entity};
 use crate::terminal::watch::{CastSummary, OutputMode, Viewer};
 
@@ -158,7 +158,7 @@ impl Cast {
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, self.budget, &store);
-        let runtime = viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows));
+        let runtime = viewer.runtime(&store, guard).with_approvals(can_prompt(shows));
         let service = Service::new(runtime);
         let cancel = Cancel::new();
         let ask = CastRequest {
@@ -167,11 +167,8 @@ impl Cast {
             cancel: cancel.clone(),
             ..CastRequest::with_intent(intent.as_str())
         };
-        let mut reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
-        let mut approvals = Approvals::new(&spell, shows);
-        while let Some(run) = approvals.decide_pending(&service, &reply).await {
-            reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
-        }
+        let cast = service.cast(&cantrip, ask);
+        let reply = follow_cast(&mut viewer, &service, (&spell, &cantrip), &cancel, cast, async || ()).await;
         ExitCode::from(finish(&viewer, present, shows, &store, reply))
     }
 }

@@ -50,7 +50,7 @@ impl Mcp {
                 Tap::outgoing(tokio::io::stdout(), self.debug),
             ) => served.map_err(|error| error.to_string()),
             () = interrupt::wait_for_end_signal() => {
-                host.park_all().await;
+                host.local_service().park_all().await;
                 Ok(())
             }
         };

@@ -21,7 +21,7 @@ use crate::args::ids;
 use crate::args::store::{Access, Store};
 use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::process;
-use crate::terminal::approve::{self, Approvals};
+use crate::terminal::approve::{can_prompt, follow_cast};
 use crate::terminal::interrupt::with_interrupt;
 use crate::terminal::present::{DIM, Present, say};
 use crate::terminal::watch::{OutputMode, Viewer};
@@ -204,23 +204,22 @@ async fn resume_one(
     let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
     let mut viewer = Viewer::new(shows);
     viewer.begin(&found.spell, None, store);
-    let runtime = viewer.runtime(store, guard).with_approvals(approve::can_prompt(shows));
+    let runtime = viewer.runtime(store, guard).with_approvals(can_prompt(shows));
     let service = Service::new(runtime);
     let cancel = Cancel::new();
-    let mut reply = match way {
-        ResumeMode::Resumed => {
-            process::release_run(&store.loom, run).await?;
-            viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
-        }
-        ResumeMode::Continued(continuing) => {
-            let continuing = continuing.cancelled_by(&cancel);
-            viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
+    if let ResumeMode::Resumed = way {
+        process::release_run(&store.loom, run).await?;
+    }
+    let going_on = async {
+        match way {
+            ResumeMode::Resumed => service.resume(&found.cantrip, run, &cancel).await,
+            ResumeMode::Continued(continuing) => {
+                service.continue_run(&found.cantrip, run, continuing.cancelled_by(&cancel)).await
+            }
         }
     };
-    let mut approvals = Approvals::new(&found.spell, shows);
-    while let Some(run) = approvals.decide_pending(&service, &reply).await {
-        reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
-    }
+    let from = (&found.spell, &found.cantrip);
+    let reply = follow_cast(&mut viewer, &service, from, &cancel, going_on, async || ()).await;
     Ok(Outcome::Printed(finish(&viewer, present, shows, store, reply).into()))
 }
 

@@ -14,16 +14,13 @@ use cantrip_reply::{Refusal, codes};
 use toml::{Table, Value};
 use url::Url;
 
-use super::config_keys::{Example, KEYS, fits, suggestion};
+use super::config_keys::{Example, KEYS, PROJECT_FILE, fits, suggestion};
 use crate::limits::TRACE_DAYS_MAX;
 use crate::settings::endpoints::{self, Endpoint};
 use crate::settings::keys::address;
 
 /// The largest configuration file that is read.
 const BYTES_MAX: u64 = 1 << 20;
-
-/// The name of the project's file.
-pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
 
 /// The merged settings; the project's file overrides the user's.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -4,8 +4,10 @@ use cantrip::crystal::Provider;
 use cantrip_spell::limits::WINDOW_TOKENS_MIN;
 use serde_json::{Map, json};
 
-use super::config::PROJECT_FILE;
 use crate::limits::TRACE_DAYS_MAX;
+
+/// The name of the project's file.
+pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
 
 /// A key that a configuration may have.
 pub(super) struct Key {

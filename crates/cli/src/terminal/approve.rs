@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use cantrip::canon::RunId;
 use cantrip::circle::gate::builtin::{Human, Question, resulting_content, target_path};
 use cantrip::loom::Actor;
-use cantrip::{CastReply, HumanDecision, PendingApproval};
+use cantrip::{Cancel, Cantrip, CastReply, HumanDecision, PendingApproval};
 use cantrip_service::Service;
 use cantrip_spell::{GateKind, Spell};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use similar::TextDiff;
 use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
 use crate::terminal::present::{cut, say, strip_control};
 use crate::terminal::user::TerminalUser;
-use crate::terminal::watch::OutputMode;
+use crate::terminal::watch::{OutputMode, Viewer};
 
 const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
@@ -40,21 +40,36 @@ pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
     reasons.as_array().into_iter().flatten().filter_map(said).collect()
 }
 
+/// Shows a cast until it ends or waits for something that the user at the terminal does not decide. `before_resume` runs
+/// before the run is resumed with the user's decisions.
+pub(crate) async fn follow_cast(
+    viewer: &mut Viewer,
+    service: &Service,
+    (spell, cantrip): (&Spell, &Cantrip),
+    cancel: &Cancel,
+    cast: impl Future<Output = CastReply>,
+    mut before_resume: impl AsyncFnMut(),
+) -> CastReply {
+    let mut reply = viewer.watch(cancel, cast).await;
+    let mut approvals = Approvals { spell, shows: viewer.mode(), granted: BTreeSet::new() };
+    while let Some(run) = approvals.decide_pending(service, &reply).await {
+        before_resume().await;
+        reply = viewer.watch(cancel, service.resume(cantrip, run, cancel)).await;
+    }
+    reply
+}
+
 /// The decisions of the user at the terminal about the calls of one run.
-pub(crate) struct Approvals<'a> {
+struct Approvals<'a> {
     spell: &'a Spell,
     shows: OutputMode,
     /// The gates that the user approved for the rest of this run.
     granted: BTreeSet<String>,
 }
 
-impl<'a> Approvals<'a> {
-    pub(crate) fn new(spell: &'a Spell, shows: OutputMode) -> Self {
-        Self { spell, shows, granted: BTreeSet::new() }
-    }
-
+impl Approvals<'_> {
     /// Asks about every call that a parked run waits for. Returns the run if it can be resumed now.
-    pub(crate) async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
+    async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
         let run = reply.run.filter(|_| reply.waits_for_person() && can_prompt(self.shows))?;
         let pending = service.pending(run).await.ok()?;
         if pending.is_empty() {

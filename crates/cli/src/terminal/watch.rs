@@ -147,6 +147,10 @@ impl Viewer {
         }
     }
 
+    pub(crate) fn mode(&self) -> OutputMode {
+        self.shows
+    }
+
     /// Sets the number of the last turn of the thread; the next turn gets the number after it.
     pub(crate) fn counts_from(&mut self, sequence: u64) {
         self.screen.turns.insert(None, sequence);

@@ -80,7 +80,7 @@ impl Agent {
         to: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), acp::Error> {
         let served = self.connection().connect_to(wire::lines(from, to)).await;
-        self.host.park_all().await;
+        self.host.local_service().park_all().await;
         served
     }
 
@@ -250,7 +250,7 @@ impl Agent {
         let spell = match noted {
             Some(noted) => noted.spell,
             None => {
-                let cantrip = self.host.spell_catalog().cantrip_of_entity(entity).await?;
+                let cantrip = self.host.local_service().spells().cantrip_of_entity(entity).await?;
                 cantrip.name().unwrap_or("unnamed").to_owned()
             }
         };

@@ -9,14 +9,13 @@ use cantrip_service::cantrip::loom::{Ending, Loom, RunState, TruncationReason};
 use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::stream::{Gradient, Options};
 use cantrip_service::cantrip::{Cancel, CastReply, UpsertStream, Waiting, store_refusal};
-use cantrip_service::{CastRequest, ForkRequest};
+use cantrip_service::{CastRequest, ForkRequest, StartedCast};
 use serde_json::json;
 
 use super::Agent;
 use super::editor_user::{ApprovalAnswer, Approvals, EditorLink};
 use super::session::Session;
 use super::session_updates::SessionUpdater;
-use crate::spell_host::StartedCast;
 
 /// The reason why a prompt has no stop reason.
 #[derive(Debug)]
@@ -84,11 +83,12 @@ impl Agent {
         let _reached = self.person.connect_run(run, line.clone());
         let places = session.places();
         let (mut told, mut approvals) = (SessionUpdater::new(places.clone()), Approvals::default());
-        let mut events = self.host.broadcaster().follow(run);
+        let service = self.host.service(&self.owner);
+        let mut events = service.follow(run);
         let mut begun = match self.begin_cast(&session, run, &words, &cancel).await {
             Ok(begun) => begun,
             Err(error) => {
-                self.host.broadcaster().end_run(run);
+                service.unfollow(run);
                 return Err(error.into());
             }
         };
@@ -116,8 +116,8 @@ impl Agent {
                 // The prompt was cancelled: the call is never made, and the run ends.
                 cancel.cancel();
             }
-            events = self.host.broadcaster().follow(run);
-            begun = self.host.resume(&self.owner, run, cancel.clone()).await;
+            events = service.follow(run);
+            begun = service.begin_resume(run, cancel.clone()).await;
         }
     }
 
@@ -128,9 +128,10 @@ impl Agent {
         words: &str,
         cancel: &Cancel,
     ) -> Result<StartedCast, Refusal> {
+        let service = self.host.service(&self.owner);
         let ask = CastRequest { run: Some(run), cancel: cancel.clone(), ..CastRequest::with_intent(words) };
         let entity = match session.entity {
-            Some(entity) if !session.switched => return Ok(self.host.send(&self.owner, entity, ask).await),
+            Some(entity) if !session.switched => return Ok(service.begin_send(entity, ask).await),
             other => other,
         };
         let cantrip = session.catalog.cantrip(&session.spell).await?;
@@ -147,9 +148,9 @@ impl Agent {
                 let intent = Some(words.into());
                 let (run, cancel) = (Some(run), cancel.clone());
                 let branch = ForkRequest { intent, run, cancel, fresh: true, follows: entity };
-                self.host.fork_with(&self.owner, cantrip, leaf, branch).await
+                service.begin_fork_with(cantrip, leaf, branch).await
             }
-            None => self.host.cast_live(&self.owner, cantrip, CastRequest { follows: entity, ..ask }).await,
+            None => service.begin_live(cantrip, CastRequest { follows: entity, ..ask }).await,
         })
     }
 
@@ -168,7 +169,7 @@ impl Agent {
             self.desk.release_run(run).await?;
             let ends = Cancel::new();
             ends.cancel();
-            let reply = self.host.resume(&self.owner, run, ends).await.reply().await;
+            let reply = self.host.service(&self.owner).begin_resume(run, ends).await.reply().await;
             tracing::info!(%run, code = %reply.reply().code(), "an interrupted run is ended before the next prompt");
         }
         Ok(())

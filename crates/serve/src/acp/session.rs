@@ -11,11 +11,11 @@ use agent_client_protocol::v1::schema::{
 use cantrip_service::cantrip::Cancel;
 use cantrip_service::cantrip::canon::{EntityId, RunId};
 use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::{SpellCatalog, SpellSummary};
 
 use super::session_store::SessionRecord;
 use super::session_updates::CallPaths;
 use crate::limits::ACP_SESSIONS_MAX;
-use crate::spell_catalog::{SpellCatalog, SpellSummary};
 
 /// The option by which an editor chooses a spell.
 pub(super) const SPELL: &str = "spell";

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cantrip_service::SpellCatalog;
 use cantrip_service::cantrip::canon::{EntityId, RunId};
 use cantrip_service::cantrip::reply::Refusal;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-
-use crate::spell_catalog::SpellCatalog;
 
 /// The data of a session that is not in the loom: its folder and its spell.
 ///

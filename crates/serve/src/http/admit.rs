@@ -66,14 +66,9 @@ async fn handle_request(http: HttpServer, mut request: Request, next: Next) -> R
     };
     let coded = response.extensions().get::<AnswerCode>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    http.host().broadcaster().metrics().count_request(
-        method.as_str(),
-        route,
-        response.status().as_u16(),
-        began.elapsed(),
-    );
+    http.host().metrics().count_request(method.as_str(), route, response.status().as_u16(), began.elapsed());
     if let Some(coded) = coded {
-        http.host().broadcaster().metrics().count_reply(coded.code);
+        http.host().metrics().count_reply(coded.code);
         if chats {
             *response.body_mut() = Body::from(chat::error(&coded).to_string());
             response.headers_mut().remove(CONTENT_LENGTH);

@@ -1,10 +1,10 @@
 //! Casting a spell: returns the run's id at once, or the answer if the client waits.
 
 use axum::extract::State;
-use cantrip_service::CastRequest;
 use cantrip_service::cantrip::CastReply;
 use cantrip_service::cantrip::canon::Money;
 use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
+use cantrip_service::{CastRequest, StartedCast};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,7 +13,6 @@ use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::{Caller, JsonBody};
 use super::routes::{ResponseKind, Routes};
-use crate::StartedCast;
 
 pub(super) fn routes(routes: &mut Routes) {
     let about =
@@ -55,7 +54,7 @@ async fn cast(State(http): State<HttpServer>, caller: Caller, JsonBody(casting):
         Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
     let ask = CastRequest { context, budget, ..CastRequest::with_intent(intent) };
-    let begun = http.host().cast(&caller.owner, &spell, ask).await;
+    let begun = caller.service.begin_cast(&spell, ask).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 

@@ -12,7 +12,6 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
-use cantrip_service::CastRequest;
 use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
 use cantrip_service::cantrip::loom::{Ending, Outcome};
 use cantrip_service::cantrip::reply::{AnyCode, Envelope, Refusal, ReplyType, codes};
@@ -20,6 +19,7 @@ use cantrip_service::cantrip::stream::{
     Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
 };
 use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream, Waiting};
+use cantrip_service::{CastRequest, SpellSummary, StartedCast};
 use futures_util::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,7 +29,6 @@ use super::HttpServer;
 use super::answer::{Answer, AnswerCode};
 use super::extractors::{Caller, JsonBody};
 use super::routes::{ResponseKind, Routes};
-use crate::StartedCast;
 
 const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
@@ -173,9 +172,9 @@ async fn complete(
         Err(refusal) => return Answer::of(http.refusal_reply(refusal).await).into_response(),
     };
     let run = http.host().runtime().new_run_id();
-    let events = http.host().broadcaster().follow(run).filter(|_| completion.stream == Some(true));
+    let events = caller.service.follow(run).filter(|_| completion.stream == Some(true));
     let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(intent) };
-    let begun = http.host().cast(&caller.owner, &completion.model, ask).await;
+    let begun = caller.service.begin_cast(&completion.model, ask).await;
     let patience = CancelOnDrop { cancel: begun.cancel.clone(), over: false };
     let head = CompletionHead {
         id: format!("chatcmpl-{run}"),
@@ -270,9 +269,8 @@ fn complete_response(head: &CompletionHead, run: RunId, reply: CastReply) -> Res
 }
 
 async fn models(State(http): State<HttpServer>, _: Caller) -> axum::Json<Value> {
-    let model =
-        |card: crate::SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
-    let data: Vec<Value> = http.host().spell_catalog().spells().into_iter().map(model).collect();
+    let model = |card: SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
+    let data: Vec<Value> = http.host().local_service().spells().spells().into_iter().map(model).collect();
     axum::Json(json!({"object": "list", "data": data}))
 }
 

@@ -226,7 +226,7 @@ async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Resu
     if let Some(seconds) = asking.timeout_seconds {
         how.timeout = Duration::from_secs(seconds);
     }
-    let predictor = http.host().spell_catalog().predictor(&caller.service).await?;
+    let predictor = http.host().local_service().spells().predictor(&caller.service).await?;
     let input = asking.input;
     // The predict continues if the client disconnects: a request with the same key finds it.
     let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });

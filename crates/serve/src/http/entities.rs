@@ -56,12 +56,8 @@ struct Summoning {
     context: Option<Value>,
 }
 
-async fn summon(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    JsonBody(Summoning { spell, context }): JsonBody<Summoning>,
-) -> Answer {
-    http.host().summon(&caller.owner, &spell, context).await.into()
+async fn summon(caller: Caller, JsonBody(Summoning { spell, context }): JsonBody<Summoning>) -> Answer {
+    caller.service.summon_spell(&spell, context).await.into()
 }
 
 async fn show(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {
@@ -96,8 +92,7 @@ async fn send(
         Ok(budget) => budget,
         Err(refusal) => return http.refusal_reply(refusal).await.into(),
     };
-    let begun =
-        http.host().send(&caller.owner, entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
+    let begun = caller.service.begin_send(entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 

@@ -140,7 +140,7 @@ async fn open_viewer_stream(
 ) -> Result<Response<Body>, Refusal> {
     let feed = Feed::of(http, caller, run).await?;
     let begin = begin(headers, from, feed.view.newest)?;
-    let mut view = http.host().broadcaster().feeds().open_cursor(http.host().runtime(), run);
+    let mut view = http.host().feeds().open_cursor(http.host().runtime(), run);
     if !view.wait_for_record(feed.view.newest).await {
         return Err(codes::store_failed("the records of the run cannot be read").into());
     }

@@ -131,7 +131,7 @@ impl HttpServer {
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
             stop.await;
-            self.host().release_all();
+            self.host().local_service().release_all();
             self.0.stopping.send_replace(true);
             self.wait_until_idle().await;
             // By now every agent whose run was parked has its reply.
@@ -147,15 +147,15 @@ impl HttpServer {
     /// Waits until no run is active, up to the limit: a lease that is not released then expires.
     async fn wait_until_idle(&self) {
         let resting = async {
-            while self.host().active_runs() > 0 {
+            while self.host().local_service().active_runs() > 0 {
                 // A run that began meanwhile must be released too.
-                self.host().release_all();
+                self.host().local_service().release_all();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             self.host().runtime().guard().wait_idle().await;
         };
         if tokio::time::timeout(self.options().shutdown, resting).await.is_err() {
-            tracing::warn!(runs = self.host().active_runs(), "runs did not stop in time");
+            tracing::warn!(runs = self.host().local_service().active_runs(), "runs did not stop in time");
         }
     }
 

@@ -93,10 +93,10 @@ async fn turns(
     }
 }
 
-async fn cancel(State(http): State<HttpServer>, caller: Caller, PathId(run): PathId<RunId>) -> Answer {
+async fn cancel(caller: Caller, PathId(run): PathId<RunId>) -> Answer {
     let guarded = caller.service.cancel(run, &caller.owner).await;
     if guarded.reply.reply_type().is_success() {
-        http.host().resume_after_cancel(&caller.owner, run);
+        caller.service.resume_after_cancel(run);
     }
     guarded.into()
 }
@@ -144,7 +144,7 @@ async fn approve(
         }
         last = Some(guarded);
     }
-    http.host().resume_after_decision(&caller.owner, run);
+    caller.service.resume_after_decision(run);
     match last {
         Some(guarded) => guarded.into(),
         None => http.run_refusal_reply(run, nothing_pending(run)).await.into(),
@@ -212,7 +212,7 @@ async fn fork(
         Surroundings::Fresh => true,
     };
     let branch = ForkRequest { intent: fork.intent.map(Into::into), fresh, ..ForkRequest::default() };
-    let begun = http.host().fork(&caller.owner, at, branch).await;
+    let begun = caller.service.begin_fork(at, branch).await;
     started_or_finished(&http, &caller, begun, fork.wait).await
 }
 
@@ -246,7 +246,7 @@ async fn resume(
     PathId(run): PathId<RunId>,
     JsonBody(Resumption { wait }): JsonBody<Resumption>,
 ) -> Answer {
-    let begun = http.host().resume(&caller.owner, run, Cancel::new()).await;
+    let begun = caller.service.begin_resume(run, Cancel::new()).await;
     started_or_finished(&http, &caller, begun, wait).await
 }
 
@@ -281,6 +281,6 @@ async fn continue_run(
     if let Some(budget) = budget {
         continuing = continuing.budget(budget);
     }
-    let begun = http.host().continue_run(&caller.owner, run, continuing, Cancel::new()).await;
+    let begun = caller.service.begin_continue(run, continuing, Cancel::new()).await;
     started_or_finished(&http, &caller, begun, told.wait).await
 }

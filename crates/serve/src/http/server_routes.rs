@@ -44,7 +44,7 @@ async fn all_codes(State(http): State<HttpServer>, _: Caller) -> Answer {
 }
 
 async fn crystals(State(http): State<HttpServer>, _: Caller) -> Answer {
-    let known = http.host().spell_catalog().crystals();
+    let known = http.host().local_service().spells().crystals();
     let guarded: GuardedReply = http
         .guard()
         .call(Call::surface("crystals"), |rb| async {
@@ -58,14 +58,14 @@ async fn crystals(State(http): State<HttpServer>, _: Caller) -> Answer {
 }
 
 async fn spells(State(http): State<HttpServer>, _: Caller) -> Answer {
-    let cards = http.host().spell_catalog().spells();
+    let cards = http.host().local_service().spells().spells();
     let filled = codes::read("spells").value(json!({"items": cards}));
     http.guard().call(Call::surface("spells"), |rb| async { rb.success(filled) }).await.into()
 }
 
 async fn metrics(State(http): State<HttpServer>, _: Caller) -> ([(HeaderName, &'static str); 1], String) {
     let kind = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
-    ([kind], http.host().broadcaster().metrics().render(http.host().active_runs(), http.feeds_open()))
+    ([kind], http.host().metrics().render(http.host().local_service().active_runs(), http.feeds_open()))
 }
 
 async fn openapi_page(_: Caller) -> axum::Json<Value> {

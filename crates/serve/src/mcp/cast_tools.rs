@@ -9,7 +9,7 @@ use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::stream::{Emission, Item, Options, Status, StreamEvent, TurnEvent};
 use cantrip_service::cantrip::{Cancel, CastReply, HumanDecision, PendingApproval, UpsertStream};
 use cantrip_service::contracts::PredictOptions;
-use cantrip_service::{CastRequest, ForkRequest};
+use cantrip_service::{CastRequest, ForkRequest, StartedCast};
 use rmcp::model::{
     CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
     InputRequest, InputRequests, InputRequiredResult, InputResponses, ProgressNotificationParam, ProtocolVersion,
@@ -19,7 +19,6 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{Caller, McpServer, tool_result, tools};
-use crate::spell_host::StartedCast;
 
 /// The field of a form that holds the decision.
 const DECISION: &str = "decision";
@@ -45,14 +44,14 @@ impl McpServer {
         asked: tools::Cast,
     ) -> Result<CallToolResponse, Refusal> {
         let run = self.host.runtime().new_run_id();
-        let events = self.host.broadcaster().follow(run);
+        let events = caller.service.follow(run);
         let ask = CastRequest {
             context: asked.context,
             budget: money(asked.budget.as_deref())?,
             run: Some(run),
             ..CastRequest::with_intent(asked.intent)
         };
-        let begun = self.host.cast(&caller.owner, &asked.spell, ask).await;
+        let begun = caller.service.begin_cast(&asked.spell, ask).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -65,10 +64,10 @@ impl McpServer {
         let entity: EntityId = id("entity", &asked.entity)?;
         caller.service.own_entity(entity).await?;
         let run = self.host.runtime().new_run_id();
-        let events = self.host.broadcaster().follow(run);
-        let begun = self
-            .host
-            .send(&caller.owner, entity, CastRequest { run: Some(run), ..CastRequest::with_intent(asked.intent) })
+        let events = caller.service.follow(run);
+        let begun = caller
+            .service
+            .begin_send(entity, CastRequest { run: Some(run), ..CastRequest::with_intent(asked.intent) })
             .await;
         self.follow(caller, context, events, begun).await
     }
@@ -89,8 +88,8 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
         run: RunId,
     ) -> Result<CallToolResponse, Refusal> {
-        let events = self.host.broadcaster().follow(run);
-        let begun = self.host.resume(&caller.owner, run, Cancel::new()).await;
+        let events = caller.service.follow(run);
+        let begun = caller.service.begin_resume(run, Cancel::new()).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -103,14 +102,14 @@ impl McpServer {
         let at: TurnId = id("turn", &asked.turn)?;
         caller.service.own_turn(at).await?;
         let run = self.host.runtime().new_run_id();
-        let events = self.host.broadcaster().follow(run);
+        let events = caller.service.follow(run);
         let fresh = match asked.environment {
             tools::Surroundings::Restored => false,
             tools::Surroundings::Fresh => true,
         };
         let branch =
             ForkRequest { intent: asked.intent.map(Into::into), fresh, run: Some(run), ..ForkRequest::default() };
-        let begun = self.host.fork(&caller.owner, at, branch).await;
+        let begun = caller.service.begin_fork(at, branch).await;
         self.follow(caller, context, events, begun).await
     }
 
@@ -143,7 +142,7 @@ impl McpServer {
             cancel: cancel.clone(),
             ..PredictOptions::default()
         };
-        let predictor = self.host.spell_catalog().predictor(&caller.service).await?;
+        let predictor = self.host.local_service().spells().predictor(&caller.service).await?;
         let predicting = predictor.predict(&signature, &asked.input, how);
         let mut predicting = std::pin::pin!(predicting);
         let reply = tokio::select! {

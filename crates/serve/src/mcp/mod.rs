@@ -78,7 +78,7 @@ impl McpServer {
             }
         };
         let ended = running.waiting().await;
-        host.park_all().await;
+        host.local_service().park_all().await;
         closing.finish().await?;
         ended.map(drop).map_err(io::Error::other)
     }
@@ -160,7 +160,7 @@ impl McpServer {
         let guarded = match name {
             ToolName::Spells => {
                 let _: tools::NoArguments = read(name, arguments)?;
-                let spells = json!({"items": self.host.spell_catalog().spells()});
+                let spells = json!({"items": self.host.local_service().spells().spells()});
                 self.read_reply(caller, name, async { Ok(spells) }).await
             }
             ToolName::Cast => return self.cast(caller, context, read(name, arguments)?).await,

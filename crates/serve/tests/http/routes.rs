@@ -142,7 +142,7 @@ async fn a_server_that_stops_lets_its_runs_rest_and_hands_them_back() {
     let run = server.cast("stuck").await;
     let host = server.host.clone();
     server.stop().await;
-    assert_eq!(host.active_runs(), 0);
+    assert_eq!(host.local_service().active_runs(), 0);
     let run = run.parse().unwrap();
     assert!(host.runtime().loom().holder(run).await.unwrap().is_none(), "nobody holds it");
     let orphans = host.service(&cantrip_serve::local_owner()).orphans().await.unwrap();

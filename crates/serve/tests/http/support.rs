@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_reply::AnyCode;
 use cantrip_reply::testing::assert_envelope;
+use cantrip_serve::SpellHost;
 use cantrip_serve::http::{HttpServer, Options};
-use cantrip_serve::{SpellCatalog, SpellHost, SpellSummary};
-use cantrip_service::Service;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
 use cantrip_service::cantrip::crystal::{AnyCrystal, Price, Rates, Script, ScriptedCrystal};
@@ -16,6 +15,7 @@ use cantrip_service::cantrip::loom::{AnyLoom, Loom, MemoryLoom};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
 use cantrip_service::contracts::{Predictor, TraceArchive};
+use cantrip_service::{Service, SpellCatalog, SpellSummary};
 use cantrip_store::Store;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};

@@ -15,7 +15,7 @@ use crate::args::input_files;
 use crate::args::store::Store;
 use crate::commands::cast::finish;
 use crate::origin::{self, SpellOrigin, SpellQuery};
-use crate::terminal::approve::{self, Approvals};
+use crate::terminal::approve::{can_prompt, follow_cast};
 use crate::terminal::present::Present;
 use crate::terminal::watch::{OutputMode, Viewer};
 
@@ -108,7 +108,7 @@ impl Fork {
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, None, &store);
         viewer.counts_from(turn.sequence);
-        let service = Service::new(viewer.runtime(&store, guard).with_approvals(approve::can_prompt(shows)));
+        let service = Service::new(viewer.runtime(&store, guard).with_approvals(can_prompt(shows)));
         let cancel = Cancel::new();
         let fresh = match self.environment {
             ForkEnvironment::Restored => false,
@@ -116,11 +116,8 @@ impl Fork {
         };
         let branch =
             ForkRequest { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..ForkRequest::default() };
-        let mut reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
-        let mut approvals = Approvals::new(&spell, shows);
-        while let Some(run) = approvals.decide_pending(&service, &reply).await {
-            reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
-        }
+        let fork = service.fork(&cantrip, at, branch);
+        let reply = follow_cast(&mut viewer, &service, (&spell, &cantrip), &cancel, fork, async || ()).await;
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 }

@@ -1,15 +1,17 @@
-//! The spells of a host, and how their cantrips are built.
+//! The spells that a service casts by name, and how their cantrips are built.
 
 use std::path::PathBuf;
 
-use cantrip_service::Service;
-use cantrip_service::cantrip::Cantrip;
-use cantrip_service::cantrip::canon::EntityId;
-use cantrip_service::cantrip::crystal::{ModelEntry, Profiles};
-use cantrip_service::cantrip::reply::Refusal;
-use cantrip_service::contracts::Predictor;
-use futures_util::future::BoxFuture;
+use cantrip::Cantrip;
+use cantrip::canon::EntityId;
+use cantrip::crystal::{ModelEntry, Profiles};
+use cantrip::reply::{Refusal, codes};
+use cantrip_ds::Predictor;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use serde_json::{Value, json};
+
+use crate::Service;
 
 /// A spell as offered to clients: enough to choose it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -23,7 +25,7 @@ pub struct SpellSummary {
     pub about: String,
 }
 
-/// The source of spells. Surfaces do not know files; the program that opens the host does.
+/// The source of spells. Surfaces do not know files; the program that opens the service does.
 ///
 /// Building a cantrip may take a while (an interpreter is started, a server is asked for its tools), and the future is
 /// safe to drop. A second call returns an equal cantrip, unless the spell was changed meanwhile.
@@ -52,4 +54,25 @@ pub trait SpellCatalog: Send + Sync {
 
     /// Returns the predictor for the owner of this service.
     fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>>;
+}
+
+/// The catalog of a service that is given its cantrips.
+pub(crate) struct NoSpells;
+
+impl SpellCatalog for NoSpells {
+    fn spells(&self) -> Vec<SpellSummary> {
+        Vec::new()
+    }
+
+    fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        ready(Err(codes::not_found("spell", spell).into())).boxed()
+    }
+
+    fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+        ready(Err(codes::not_found("spell", entity.to_string()).into())).boxed()
+    }
+
+    fn predictor<'a>(&'a self, _: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        ready(Err(codes::not_found("predictor", "any").into())).boxed()
+    }
 }
