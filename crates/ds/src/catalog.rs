@@ -42,7 +42,7 @@ pub struct AddedSignature {
 }
 
 /// Returns true if this name can mean the signature: its id, or the end of it, with or without its version.
-pub fn matches_name(id: &SignatureId, asked: &str) -> bool {
+fn matches_name(id: &SignatureId, asked: &str) -> bool {
     let id = id.to_string();
     let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
     let ends = |whole: &str| whole == asked || whole.ends_with(&format!("/{asked}"));
@@ -141,11 +141,15 @@ impl Catalog {
         Ok(catalog_version_of(rows.iter().map(|row| (&row.signature_id, row.hashes))))
     }
 
-    /// Returns the published signature of this name: its id, or the end of an id that is unique (`Classify`,
-    /// `text/Classify.v1`). Of several versions the newest is meant; retired signatures are left out.
-    pub async fn resolve_name(&self, asked: &str) -> Result<SignatureId, Refusal> {
+    /// Returns the signature of this name, published or among `others`: its id, or the end of an id that is unique
+    /// (`Classify`, `text/Classify.v1`). Of several versions the newest is meant; retired signatures are left out.
+    pub async fn resolve_name(
+        &self,
+        asked: &str,
+        others: impl IntoIterator<Item = SignatureId>,
+    ) -> Result<SignatureId, Refusal> {
         let known = self.all().await?.into_iter().filter(|row| row.retired_at.is_none()).map(|row| row.signature_id);
-        let mut found: Vec<SignatureId> = known.filter(|id| matches_name(id, asked)).collect();
+        let mut found: Vec<SignatureId> = known.chain(others).filter(|id| matches_name(id, asked)).collect();
         found.sort_by_key(SignatureId::version);
         let one_name = found.iter().all(|id| (id.namespace(), id.name()) == (found[0].namespace(), found[0].name()));
         found.pop().filter(|_| one_name).ok_or_else(|| {

@@ -21,7 +21,7 @@ mod trace;
 mod verify;
 
 pub use cantrip_contract as contract;
-pub use catalog::{AddedSignature, Catalog, matches_name};
+pub use catalog::{AddedSignature, Catalog};
 pub use export::{ParsedExport, evidence_lines};
 pub use objects::BaseFault;
 pub use predict::{CrystalSource, PredictOptions, PredictOutcome, PredictReply, Predictor};

@@ -42,7 +42,7 @@ impl Predictor {
     /// Begins a new predict.
     async fn begin_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
         let started = self.clock().now();
-        let signature = self.catalog().signature(&self.catalog().resolve_name(&asked.signature).await?).await?;
+        let signature = self.catalog().signature(&self.catalog().resolve_name(&asked.signature, []).await?).await?;
         let owner = asked.owner.as_str().to_owned();
         let (run_id, thread) = (Some(asked.run.to_string()), Some(asked.caller));
         let how = PredictOptions { owner, run_id, thread, ..PredictOptions::default() };

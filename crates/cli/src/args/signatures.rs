@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use cantrip_ds::Catalog;
 use cantrip_ds::contract::{Files, Signature, SignatureId, SignatureOrigin};
-use cantrip_ds::{Catalog, matches_name};
 use cantrip_reply::{Refusal, codes};
-use serde_json::json;
 
 /// The folder of a project's signatures.
 const FOLDER: &str = "signatures";
@@ -55,32 +54,10 @@ pub(crate) async fn resolve_signature(catalog: &Catalog, asked: &str) -> Result<
         let signature = read(path)?;
         return Ok(catalog.add(&signature, SignatureOrigin::File, "local").await?.signature_id);
     }
-    let mut known: Vec<(SignatureId, Option<Signature>)> = Vec::new();
-    for file in around() {
-        let signature = read(&file)?;
-        known.push((signature.id().clone(), Some(signature)));
+    let files = around().iter().map(|file| read(file)).collect::<Result<Vec<Signature>, Refusal>>()?;
+    let id = catalog.resolve_name(asked, files.iter().map(|signature| signature.id().clone())).await?;
+    if let Some(signature) = files.iter().find(|signature| *signature.id() == id) {
+        catalog.add(signature, SignatureOrigin::File, "local").await?;
     }
-    for row in catalog.all().await? {
-        if row.retired_at.is_none() && !known.iter().any(|(id, _)| *id == row.signature_id) {
-            known.push((row.signature_id, None));
-        }
-    }
-    let mut found: Vec<(SignatureId, Option<Signature>)> =
-        known.into_iter().filter(|(id, _)| matches_name(id, asked)).collect();
-    // If there are several versions, take the newest.
-    found.sort_by_key(|(id, _)| id.version());
-    let one_name =
-        found.iter().all(|(id, _)| (id.namespace(), id.name()) == (found[0].0.namespace(), found[0].0.name()));
-    match found.pop().filter(|_| one_name) {
-        Some((id, Some(signature))) => {
-            catalog.add(&signature, SignatureOrigin::File, "local").await?;
-            Ok(id)
-        }
-        Some((id, None)) => Ok(id),
-        None => {
-            let hint = "cantrip sig ls lists them; cantrip sig add FILE publishes one";
-            let data = json!({"reason": "signature_not_found", "hint": hint});
-            Err(codes::contract_unknown("signature", asked).data(data).into())
-        }
-    }
+    Ok(id)
 }
