@@ -12,7 +12,7 @@ use cantrip::canon::{IdSource, Instant, LoomId, Now, Timestamp, TurnId, stable_h
 use cantrip::circle::code::{ProgramLimits, SandboxSpec};
 use cantrip::circle::gate::{StopSignal, builtin};
 use cantrip::circle::{CallArguments, CallRequest, CallerState, Circle, Decision, Effect};
-use cantrip::crystal::{Caller, Compatible, MessageLog, Request};
+use cantrip::crystal::{Caller, Hosted, MessageLog, Request};
 use cantrip::loom::{CallId, Closing, GateCall, Journal, Loom, MemoryLoom, Message};
 use cantrip::reply::{Call, Trace, codes};
 use cantrip::stream::{Options, Processor, StreamEvent};
@@ -131,8 +131,8 @@ fn request(list: &MessageLog) -> Request {
     Request::new(caller, list.all())
 }
 
-fn wire() -> Compatible {
-    Compatible::new("model", &"http://127.0.0.1:9/v1".parse().expect("an address"), None).expect("an endpoint")
+fn wire() -> Hosted {
+    Hosted::compatible("model", &"http://127.0.0.1:9/v1".parse().expect("an address"), None).expect("an endpoint")
 }
 
 /// The body of the first request of a thread.

@@ -20,7 +20,7 @@ use cantrip::canon::Clock as _;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{
-    Answer, AnswerEnd, Assembler, Charge, Compatible, Crystal, EventSink, Failure, Request, Response, Script,
+    Answer, AnswerEnd, Assembler, Charge, Crystal, EventSink, Failure, Hosted, Request, Response, Script,
     ScriptedCrystal,
 };
 use cantrip::events::Watcher;
@@ -68,7 +68,7 @@ enum Says {
 }
 
 struct Model {
-    wire: Compatible,
+    wire: Hosted,
     turns: u64,
     latency: Duration,
     says: Says,
@@ -79,7 +79,7 @@ struct Model {
 impl Model {
     fn new(turns: u64, latency: Duration, says: Says) -> Self {
         let nowhere = "http://127.0.0.1:9/v1".parse().expect("an address");
-        let wire = Compatible::new("scripted", &nowhere, None).expect("an endpoint");
+        let wire = Hosted::compatible("scripted", &nowhere, None).expect("an endpoint");
         Self { wire, turns, latency, says, asked: None }
     }
 

@@ -13,7 +13,7 @@ use cantrip_canon::{EntityId, LoomId};
 use cantrip_circle::gate::builtin::Root;
 use cantrip_circle::gate::canonical_name;
 use cantrip_circle::{AnyGate, Circle, DelegationGrants, Medium};
-use cantrip_crystal::{AnyCrystal, Compatible, RetryPolicy, ScriptedCrystal};
+use cantrip_crystal::{AnyCrystal, Hosted, RetryPolicy, ScriptedCrystal};
 use cantrip_loom::AnyLoom;
 use cantrip_service::Service;
 
@@ -110,7 +110,7 @@ impl<'a> CaseEnvironment<'a> {
                 let server = Loopback::serve(body.to_string()).await;
                 let server = server.map_err(|error| format!("no provider can be served on loopback: {error}"))?;
                 let model = crystal.name.as_deref().unwrap_or("model");
-                let crystal = Compatible::new(model, server.url(), None)
+                let crystal = Hosted::compatible(model, server.url(), None)
                     .map_err(|fault| fault.to_string())?
                     .without_window_lookup();
                 self._servers.push(server);

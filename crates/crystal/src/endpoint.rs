@@ -8,7 +8,7 @@
 use url::Url;
 
 use crate::http::EndpointFault;
-use crate::{Access, Anthropic, AnyCrystal, Compatible, Profiles, Responses};
+use crate::{Access, AnyCrystal, Hosted};
 
 /// The protocol that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,22 +119,8 @@ impl NamedEndpoint {
 
     /// Creates the crystal of a model at this endpoint. The key is sent to its address and nowhere else.
     pub fn model(&self, model: &str, access: &Access) -> Result<AnyCrystal, EndpointFault> {
-        let base = access.base.as_ref().unwrap_or(&self.url);
-        let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.name));
-        let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
-        macro_rules! made {
-            ($crystal:expr) => {{
-                let mut crystal = $crystal?.with_profiles(known);
-                if let Some(assumed) = access.on_assumed_window {
-                    crystal = crystal.on_assumed_window(assumed);
-                }
-                AnyCrystal::new(if access.no_streaming { crystal.without_streaming() } else { crystal })
-            }};
-        }
-        Ok(match self.wire {
-            Wire::Chat => made!(Compatible::with_name(name, model, base, key)),
-            Wire::Responses => made!(Responses::with_name(name, model, base, key)),
-            Wire::Messages => made!(Anthropic::with_name(name, model, base, key)),
-        })
+        let (base, name) = (access.base.as_ref().unwrap_or(&self.url), format!("{}/{model}", self.name));
+        let crystal = Hosted::named(name, self.wire, model, base, access.key.as_ref())?;
+        Ok(AnyCrystal::new(crystal.with_access(access)))
     }
 }

@@ -113,48 +113,19 @@ impl Failure {
 
     /// Returns the HTTP status of the provider, if there was one.
     pub fn status(&self) -> Option<u16> {
-        match self.cause {
-            Cause::Status { status, .. } => Some(status),
-            Cause::Unreachable { .. }
-            | Cause::TimedOut { .. }
-            | Cause::Broken { .. }
-            | Cause::TooLarge { .. }
-            | Cause::ContextTooLong { .. }
-            | Cause::Refused { .. }
-            | Cause::Rejected { .. } => None,
-        }
+        if let Cause::Status { status, .. } = self.cause { Some(status) } else { None }
     }
 
     /// Returns the wait that the provider asked for.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self.cause {
-            Cause::Status { retry_after, .. } => retry_after,
-            Cause::Unreachable { .. }
-            | Cause::TimedOut { .. }
-            | Cause::Broken { .. }
-            | Cause::TooLarge { .. }
-            | Cause::ContextTooLong { .. }
-            | Cause::Refused { .. }
-            | Cause::Rejected { .. } => None,
-        }
+        if let Cause::Status { retry_after, .. } = self.cause { retry_after } else { None }
     }
 
     /// Returns the provider's own message where the reply of [`to_reply`](Self::to_reply) has no place for it.
     pub fn omitted_detail(&self) -> Option<String> {
-        match &self.cause {
-            Cause::Status { status: status @ 429, detail, retry_after } => {
-                let after = retry_after.map(|after| format!("; it asks to wait {} s", millis(&after).div_ceil(1_000)));
-                Some(format!("{status} {detail}{}", after.unwrap_or_default()))
-            }
-            Cause::Status { .. }
-            | Cause::Unreachable { .. }
-            | Cause::TimedOut { .. }
-            | Cause::Broken { .. }
-            | Cause::TooLarge { .. }
-            | Cause::ContextTooLong { .. }
-            | Cause::Refused { .. }
-            | Cause::Rejected { .. } => None,
-        }
+        let Cause::Status { status: status @ 429, detail, retry_after } = &self.cause else { return None };
+        let after = retry_after.map(|after| format!("; it asks to wait {} s", millis(&after).div_ceil(1_000)));
+        Some(format!("{status} {detail}{}", after.unwrap_or_default()))
     }
 
     /// Returns true if the context was too long; a fold may help.

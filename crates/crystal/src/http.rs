@@ -4,33 +4,32 @@
 //! nothing, the wait that a provider asks for, and the splitting of bytes into events. Each protocol adds its request
 //! body and its reader.
 
+mod answer_draft;
+mod body;
 mod event_splitter;
 mod limiter;
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::error::Error as _;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
 use cantrip_loom::Maker;
-use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use url::Url;
 
+use crate::assembler::Assembler;
 use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
-use crate::{Answer, Cause, Charge, Failure, Price, Profile, Profiles};
-
 use crate::window::{LearnedWindow, ModelServer, WindowAssumed, WindowLookup};
+use crate::{Answer, Cause, Charge, EventSink, Failure, Price, Profile, Profiles, Request};
 
 use event_splitter::EventSplitter;
 use limiter::Limiter;
+
+pub(crate) use answer_draft::AnswerDraft;
+pub use body::BodyChunks;
+pub(crate) use body::{Body, RenderedList, object_arguments, render_content};
 
 /// The reason why no crystal can be created from an address and a key.
 #[derive(Debug, thiserror::Error)]
@@ -57,25 +56,22 @@ pub(crate) struct Endpoint {
     /// The known capabilities of the model.
     pub(crate) profile: Profile,
     pub(crate) price: Price,
-    address: Url,
+    pub(crate) address: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
     client: reqwest::Client,
     limiter: Arc<Limiter>,
     /// True if answers are streamed.
-    streams: bool,
-    /// The way to ask the server for the context window, and below it the result.
-    window_lookup: Option<WindowLookup>,
+    pub(crate) streams: bool,
+    /// The way to ask the server for the context window, and below it the result. With none, no window is assumed either.
+    pub(crate) window_lookup: Option<WindowLookup>,
     learned_window: Arc<LearnedWindow>,
     /// The callback for a window that is assumed.
-    assumed: Option<WindowAssumed>,
+    pub(crate) assumed: Option<WindowAssumed>,
 }
 
 impl Endpoint {
     pub(crate) fn new(name: String, model: &str, address: Url) -> Result<Self, EndpointFault> {
-        // A program that embeds this crate may have installed another crypto provider before; then that one stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
+        let client = client_builder()
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .build()
@@ -100,15 +96,8 @@ impl Endpoint {
         })
     }
 
-    /// Sets the way to ask the server for the context window. With none, no window is assumed either.
-    pub(crate) fn with_window_lookup(mut self, asks: Option<WindowLookup>) -> Self {
-        self.window_lookup = asks;
-        self
-    }
-
-    /// Sets the callback for a window that is assumed.
-    pub(crate) fn on_assumed_window(mut self, assumed: Option<WindowAssumed>) -> Self {
-        self.assumed = assumed;
+    pub(crate) fn with_window_lookup(mut self, asks: WindowLookup) -> Self {
+        self.window_lookup = Some(asks);
         self
     }
 
@@ -128,24 +117,6 @@ impl Endpoint {
         let server = ModelServer { client, address, headers, model: &self.model };
         let found = server.window(asks).await;
         self.learned_window.store(&self.name, found, self.assumed);
-    }
-
-    /// Takes the profile and the price from `profiles`.
-    pub(crate) fn with_profiles(mut self, profiles: &Profiles) -> Self {
-        (self.profile, self.price) = (profiles.profile(&self.name), profiles.price(&self.name));
-        self
-    }
-
-    /// Requests each answer in one piece.
-    pub(crate) fn without_streaming(mut self) -> Self {
-        self.streams = false;
-        self
-    }
-
-    /// Changes the address.
-    pub(crate) fn at(mut self, change: impl FnOnce(&mut Url)) -> Self {
-        change(&mut self.address);
-        self
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: &'static str) -> Self {
@@ -172,56 +143,34 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Sends a body and reads the answer.
-    pub(crate) async fn ask<R: ReadAnswer>(&self, body: impl Into<Body>, mut reading: R) -> Result<Answer, Failure> {
-        let mut body = body.into();
+    /// Adds the key as a bearer token.
+    pub(crate) fn with_bearer(self, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        self.with_key_header("authorization", "Bearer ", key)
+    }
+
+    /// Sends a request and reads the answer.
+    pub(crate) async fn ask<P: Protocol>(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
+        let mut body = P::request_body(request, self).map_err(|detail| Failure::rejected(&self.name, detail))?;
         if let (false, Some(fields)) = (self.streams, body.fields.as_object_mut())
             && let Some(streams) = fields.get_mut("stream")
         {
             *streams = false.into();
             fields.shift_remove("stream_options");
         }
+        let mut answer = AnswerDraft::new(Assembler::new(&self.name, request, heard), &self.model);
+        let mut protocol = P::default();
         let _place = self.limiter.enter().await;
-        let mut response = self.send::<R>(body).await?;
-        if is_json(response.headers()) {
-            return match read_bounded(response, FRAME_BYTES_MAX)
-                .await
-                .and_then(|text| reading.read_whole(&parse_json(&replace_known_secrets(&text))?))
-            {
-                Ok(()) => reading.finish(),
-                Err(cause) => Err(reading.fail(cause)),
-            };
-        }
-        let mut frames = if R::LINES { EventSplitter::lines() } else { EventSplitter::default() };
-        loop {
-            let chunk = match response.chunk().await {
-                Ok(chunk) => chunk,
-                Err(error) => return Err(reading.fail(transport_cause(&error))),
-            };
-            match &chunk {
-                Some(chunk) => frames.push(chunk),
-                None => frames.end(),
+        let response = self.send::<P>(body).await?;
+        match read_answer(response, &mut protocol, &mut answer).await {
+            Ok(()) => {
+                let own = protocol.own_parts(&answer);
+                answer.finish(own, &self.maker)
             }
-            while let Some(frame) = frames.next() {
-                match frame.and_then(|frame| reading.read_event(&replace_known_secrets(&frame))) {
-                    Ok(Step::More) => {}
-                    Ok(Step::End) => return reading.finish(),
-                    Err(cause) => return Err(reading.fail(cause)),
-                }
-            }
-            if chunk.is_none() {
-                return match reading.is_complete() {
-                    true => reading.finish(),
-                    false => {
-                        let detail = "the stream ended without its end mark".into();
-                        Err(reading.fail(Cause::Broken { detail }))
-                    }
-                };
-            }
+            Err(cause) => Err(answer.fail(cause)),
         }
     }
 
-    async fn send<R: ReadAnswer>(&self, body: Body) -> Result<reqwest::Response, Failure> {
+    async fn send<P: Protocol>(&self, body: Body) -> Result<reqwest::Response, Failure> {
         let failure = |cause, charge| Failure::new(&self.name, cause, charge);
         let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
         for (name, value) in &self.headers {
@@ -249,99 +198,11 @@ impl Endpoint {
         let text = replace_known_secrets(&text);
         let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
         // The provider refused the request: nothing was charged.
-        let failed = failure(R::refusal(status, &said, retry_after), Charge::Nothing);
+        let failed = failure(P::refusal(status, &said, retry_after), Charge::Nothing);
         if let Some(wait) = failed.retry_after() {
             self.limiter.back_off(wait);
         }
         Err(failed)
-    }
-}
-
-/// The body of a request: a JSON object. Lists that make up most of it are written first, in pieces that are shared
-/// with earlier requests; the other fields follow.
-pub(crate) struct Body {
-    pub fields: Value,
-    pub lists: Vec<RenderedList>,
-}
-
-/// A list at the beginning of the object: its elements as text, with the commas between them.
-pub(crate) struct RenderedList {
-    pub name: &'static str,
-    pub elements: Vec<Bytes>,
-}
-
-impl From<Value> for Body {
-    fn from(fields: Value) -> Self {
-        Self { fields, lists: Vec::new() }
-    }
-}
-
-/// The bytes of a request body, in order. The pieces of a long list are shared with other requests and never joined.
-#[derive(Debug, Clone)]
-pub struct BodyChunks {
-    left: VecDeque<Bytes>,
-    bytes: u64,
-}
-
-impl BodyChunks {
-    /// Returns the number of bytes.
-    pub fn len(&self) -> u64 {
-        self.bytes
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-}
-
-impl From<Body> for BodyChunks {
-    fn from(Body { fields, lists }: Body) -> Self {
-        let mut left = VecDeque::with_capacity(lists.iter().map(|list| list.elements.len() + 1).sum::<usize>() + 1);
-        // The text between the elements of one list and those of the next, or the remaining fields.
-        let mut between = String::from("{");
-        for RenderedList { name, elements } in lists {
-            between.push_str(&format!("\"{name}\":["));
-            left.push_back(std::mem::replace(&mut between, String::from("],")).into());
-            left.extend(elements);
-        }
-        let fields = fields.to_string();
-        match (left.is_empty(), fields.strip_prefix('{')) {
-            (true, _) | (false, None) => between = fields,
-            (false, Some("}")) => between = String::from("]}"),
-            // The fields after the opening brace of the object.
-            (false, Some(rest)) => between.push_str(rest),
-        }
-        left.push_back(between.into());
-        let bytes = left.iter().map(|piece| piece.len() as u64).sum();
-        Self { left, bytes }
-    }
-}
-
-impl fmt::Display for BodyChunks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each piece is valid UTF-8.
-        self.left.iter().try_for_each(|piece| f.write_str(&String::from_utf8_lossy(piece)))
-    }
-}
-
-impl http_body::Body for BodyChunks {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        let next = this.left.pop_front();
-        this.bytes -= next.as_ref().map_or(0, |piece| piece.len() as u64);
-        Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// Returns the exact length: some gateways reject a body without a length.
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes)
     }
 }
 
@@ -351,40 +212,95 @@ pub(crate) enum Step {
     End,
 }
 
-/// Reads one answer in the format of its protocol.
-pub(crate) trait ReadAnswer: Sized {
+/// The protocol of a server: how a request is written, and how the events of one answer are read. The value is the
+/// state that only this protocol needs while it reads.
+pub(crate) trait Protocol: Default + Send {
     /// True if each event of a stream is one line of bare JSON.
     const LINES: bool = false;
 
+    /// True if a stream has an event that ends it. Without one, a stream is complete once it has a finish reason.
+    const HAS_END_EVENT: bool = true;
+
+    /// Returns the body of a request, or the reason why its messages cannot be sent.
+    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String>;
+
     /// Reads one event of a stream.
-    fn read_event(&mut self, data: &str) -> Result<Step, Cause>;
+    fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause>;
 
     /// Reads a complete answer from a server that does not stream. It ends with the body.
-    fn read_whole(&mut self, body: &Value) -> Result<(), Cause>;
+    fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause>;
 
-    /// Returns true if a stream that stops here is complete. Always false for a protocol with an end marker.
-    fn is_complete(&self) -> bool {
-        false
+    /// Returns the parts that the provider needs back, if they are not the ordered blocks of the answer.
+    fn own_parts(self, answer: &AnswerDraft<'_>) -> Option<Value> {
+        let _ = answer;
+        None
     }
-
-    /// Returns the answer after its end arrived.
-    fn finish(self) -> Result<Answer, Failure>;
-
-    /// Ends a failed attempt, which may have cost something.
-    fn fail(self, cause: Cause) -> Failure;
 
     /// Returns the cause for an answer with an error status.
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause;
 }
 
+/// Returns the builder of a client that follows no redirects.
+pub(crate) fn client_builder() -> reqwest::ClientBuilder {
+    // A program that embeds this crate may have installed another crypto provider before; then that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().redirect(reqwest::redirect::Policy::none())
+}
+
+/// Sends a request and parses the body of a successful answer, of at most `limit` bytes.
+pub(crate) async fn fetch_json(request: reqwest::RequestBuilder, limit: usize) -> Option<Value> {
+    let response = request.send().await.ok()?;
+    if !response.status().is_success() {
+        return None;
+    }
+    serde_json::from_str(&read_bounded(response, limit).await.ok()?).ok()
+}
+
+/// Appends a path to a base address. Returns none if the base cannot have a path.
+pub(crate) fn join_url<'a>(base: &Url, path: impl IntoIterator<Item = &'a str>) -> Option<Url> {
+    let mut address = base.clone();
+    address.path_segments_mut().ok()?.pop_if_empty().extend(path);
+    Some(address)
+}
+
 /// Appends `path` to a base address. A base that already ends with it is returned unchanged.
 pub(crate) fn endpoint_url(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
-    let mut address = base.clone();
-    if !base.path().trim_end_matches('/').ends_with(&format!("/{}", path.join("/"))) {
-        let mut segments = address.path_segments_mut().map_err(|()| EndpointFault::Address(base.clone()))?;
-        segments.pop_if_empty().extend(path);
+    if base.path().trim_end_matches('/').ends_with(&format!("/{}", path.join("/"))) {
+        return Ok(base.clone());
     }
-    Ok(address)
+    join_url(base, path.iter().copied()).ok_or_else(|| EndpointFault::Address(base.clone()))
+}
+
+/// Reads the events of a response, or its one body, up to the end of the answer.
+async fn read_answer<P: Protocol>(
+    mut response: reqwest::Response,
+    protocol: &mut P,
+    answer: &mut AnswerDraft<'_>,
+) -> Result<(), Cause> {
+    if is_json(response.headers()) {
+        let text = read_bounded(response, FRAME_BYTES_MAX).await?;
+        return protocol.read_whole(answer, &parse_json(&replace_known_secrets(&text))?);
+    }
+    let mut frames = if P::LINES { EventSplitter::lines() } else { EventSplitter::default() };
+    loop {
+        let chunk = response.chunk().await.map_err(|error| transport_cause(&error))?;
+        match &chunk {
+            Some(chunk) => frames.push(chunk),
+            None => frames.end(),
+        }
+        while let Some(frame) = frames.next() {
+            match protocol.read_event(answer, &replace_known_secrets(&frame?))? {
+                Step::More => {}
+                Step::End => return Ok(()),
+            }
+        }
+        if chunk.is_none() {
+            return match !P::HAS_END_EVENT && answer.finish.is_some() {
+                true => Ok(()),
+                false => Err(Cause::Broken { detail: "the stream ended without its end mark".into() }),
+            };
+        }
+    }
 }
 
 pub(crate) fn parse_json(text: &str) -> Result<Value, Cause> {

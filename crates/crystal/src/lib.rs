@@ -48,27 +48,19 @@ pub mod tree;
 #[cfg(feature = "http")]
 mod window;
 
-#[cfg(feature = "http")]
-pub use anthropic::Anthropic;
 pub use assembler::{AnswerEnd, Assembler};
-#[cfg(feature = "http")]
-pub use compatible::Compatible;
 pub use crystal::{Answer, AnyCrystal, Crystal, EventSink, ItemEvent, NullSink, finish_reason};
 #[cfg(feature = "http")]
 pub use endpoint::{NamedEndpoint, Wire};
 pub use failure::{Cause, Charge, Detail, Failure};
 #[cfg(feature = "http")]
-pub use gemini::Gemini;
-#[cfg(feature = "http")]
-pub use hosted::Access;
+pub use hosted::{Access, Hosted};
 #[cfg(feature = "http")]
 pub use http::{BodyChunks, EndpointFault};
 #[cfg(feature = "http")]
 pub use local_models::{LOCAL_ADDRESSES, ModelListError, find_local_model, models_of_endpoint, models_of_provider};
 pub use message_log::{MessageLog, Messages};
 pub use name::{ModelName, NameFault, Provider, endpoint_name_fault};
-#[cfg(feature = "http")]
-pub use ollama::Ollama;
 pub use price::{Price, Rates};
 pub use profile::{Profile, ProfileRow, ThinkingBy};
 pub use profiles::{ModelEntry, Profiles, ProfilesFault};
@@ -78,8 +70,6 @@ pub use request::{
     Caller, Effort, ItemIds, NoBodies, OutputFormat, ProgramFormat, Request, Sampling, Thinking, ToolChoice,
     ToolDefinition,
 };
-#[cfg(feature = "http")]
-pub use responses::Responses;
 pub use retry::{RetryDecision, RetryPolicy};
 pub use scripted::{RecordedRequest, Response, Script, ScriptFault, ScriptedCall, ScriptedCrystal, ScriptedError};
 #[cfg(feature = "http")]

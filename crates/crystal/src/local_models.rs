@@ -9,7 +9,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use url::Url;
 
-use crate::http::read_bounded;
+use crate::http::{client_builder, fetch_json, join_url, read_bounded};
 use crate::limits::{LISTED_MODELS_MAX, NEARBY_BYTES_MAX, NEARBY_MS_MAX, SERVER_LIST_MS_MAX};
 use crate::{Access, ModelName, NamedEndpoint, Provider, Wire};
 
@@ -89,9 +89,7 @@ enum Reach {
 }
 
 fn client(reach: Reach) -> Result<reqwest::Client, reqwest::Error> {
-    // A program that embeds this crate may have installed another crypto provider before; then that one stays.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    let builder = client_builder();
     match reach {
         // A lookup on this machine must not go through a proxy.
         Reach::ThisMachine => builder.no_proxy().timeout(Duration::from_millis(NEARBY_MS_MAX)).build(),
@@ -107,7 +105,7 @@ async fn fetch_models(
     key: Option<&Secret<String>>,
 ) -> Result<Vec<String>, ModelListError> {
     let strange = |what: &str| ModelListError::Strange(what.to_owned());
-    let address = join_url(base, path).ok_or_else(|| strange("its address has no path"))?;
+    let address = join_url(base, path.split('/')).ok_or_else(|| strange("its address has no path"))?;
     let mut sent = HeaderMap::new();
     for (name, key) in headers.iter().filter_map(|name| Some((*name, key?))) {
         let before = if name == "authorization" { "Bearer " } else { "" };
@@ -153,13 +151,13 @@ async fn fetch_models(
 }
 
 async fn served_by_ollama(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
-    let told = fetch_json(client, join_url(base, "api/tags")?).await?;
+    let told = fetch_json(client.get(join_url(base, ["api", "tags"])?), NEARBY_BYTES_MAX).await?;
     let model = told.pointer("/models/0/name")?.as_str()?;
     parse_model_name(&format!("{}/{model}", Provider::Ollama.as_str()))
 }
 
 async fn first_model(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
-    let told = fetch_json(client, join_url(base, "models")?).await?;
+    let told = fetch_json(client.get(join_url(base, ["models"])?), NEARBY_BYTES_MAX).await?;
     let model = told.pointer("/data/0/id")?.as_str()?;
     parse_model_name(&format!("local/{model}@{base}"))
 }
@@ -167,18 +165,4 @@ async fn first_model(client: &reqwest::Client, base: &Url) -> Option<ModelName> 
 /// Parses a model name from an unknown server, which may be invalid.
 fn parse_model_name(text: &str) -> Option<ModelName> {
     text.parse().ok()
-}
-
-async fn fetch_json(client: &reqwest::Client, address: Url) -> Option<Value> {
-    let response = client.get(address).send().await.ok()?;
-    if !response.status().is_success() {
-        return None;
-    }
-    serde_json::from_str(&read_bounded(response, NEARBY_BYTES_MAX).await.ok()?).ok()
-}
-
-fn join_url(base: &Url, path: &str) -> Option<Url> {
-    let mut address = base.clone();
-    address.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
-    Some(address)
 }

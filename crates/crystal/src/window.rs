@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::http::read_bounded;
+use crate::http::{fetch_json, join_url};
 use crate::limits::{
     OLLAMA_CHAT_WINDOW_MAX, OLLAMA_WINDOW_DEFAULT, WINDOW_ASK_BYTES_MAX, WINDOW_ASK_MS_MAX, WINDOW_KEPT_MS,
     WINDOW_TOKENS_ASSUMED,
@@ -140,23 +140,19 @@ impl ModelServer<'_> {
     }
 
     async fn get(&self, base: &Url, path: &str) -> Option<Value> {
-        self.fetch_json(self.client.get(join_url(base, path)?)).await
+        self.fetch(self.client.get(join_url(base, path.split('/'))?)).await
     }
 
-    async fn fetch_json(&self, mut sent: reqwest::RequestBuilder) -> Option<Value> {
+    async fn fetch(&self, mut sent: reqwest::RequestBuilder) -> Option<Value> {
         for (name, value) in self.headers {
             sent = sent.header(name.clone(), value.clone());
         }
-        let response = sent.timeout(Duration::from_millis(WINDOW_ASK_MS_MAX)).send().await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        serde_json::from_str(&read_bounded(response, WINDOW_ASK_BYTES_MAX).await.ok()?).ok()
+        fetch_json(sent.timeout(Duration::from_millis(WINDOW_ASK_MS_MAX)), WINDOW_ASK_BYTES_MAX).await
     }
 
     async fn describe_ollama(&self, root: &Url) -> Option<OllamaModel> {
-        let show = self.client.post(join_url(root, "api/show")?).json(&json!({"model": self.model}));
-        let (shown, running) = futures_util::future::join(self.fetch_json(show), self.get(root, "api/ps")).await;
+        let show = self.client.post(join_url(root, ["api", "show"])?).json(&json!({"model": self.model}));
+        let (shown, running) = futures_util::future::join(self.fetch(show), self.get(root, "api/ps")).await;
         let shown = shown?;
         // The parameters are a text with one per line.
         let parameters = shown["parameters"].as_str().unwrap_or_default();
@@ -237,10 +233,4 @@ fn running_in(list: &Value, model: &str) -> Option<u64> {
 /// Returns a positive number of tokens.
 fn tokens(value: Option<&Value>) -> Option<u64> {
     value?.as_u64().filter(|tokens| *tokens > 0)
-}
-
-fn join_url(base: &Url, path: &str) -> Option<Url> {
-    let mut address = base.clone();
-    address.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
-    Some(address)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cantrip_canon::{Hash, Secret};
 use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
 use cantrip_crystal::{
-    Answer, Cause, Charge, Compatible, Crystal, Failure, MessageLog, NullSink, Request, RetryPolicy, Sampling,
-    ToolChoice, contract,
+    Answer, Cause, Charge, Crystal, Failure, Hosted, MessageLog, NullSink, Request, RetryPolicy, Sampling, ToolChoice,
+    contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Maker, Message, Part, ProviderParts};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -30,9 +30,9 @@ fn end(reason: &str) -> Value {
     json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
 }
 
-async fn endpoint(responses: impl IntoIterator<Item = Served>) -> (Compatible, Arc<Log>) {
+async fn endpoint(responses: impl IntoIterator<Item = Served>) -> (Hosted, Arc<Log>) {
     let (url, log) = serve(responses).await;
-    (Compatible::new("small", &url, None).expect("an address"), log)
+    (Hosted::compatible("small", &url, None).expect("an address"), log)
 }
 
 /// Sends one request, and checks the promises for its outcome.
@@ -41,7 +41,7 @@ async fn ask(served: Served) -> Result<Answer, Failure> {
     asked(&crystal).await
 }
 
-async fn asked(crystal: &Compatible) -> Result<Answer, Failure> {
+async fn asked(crystal: &Hosted) -> Result<Answer, Failure> {
     let heard = RecordingSink::default();
     let outcome = crystal.ask(&sample_request(1), &heard).await;
     assert_eq!(check_events(&heard.events(), &outcome), Ok(()));
@@ -213,7 +213,8 @@ async fn nobody_there_is_unreachable_and_costs_nothing() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let failure = Compatible::new("small", &url, None).unwrap().ask(&sample_request(1), &NullSink).await.unwrap_err();
+    let failure =
+        Hosted::compatible("small", &url, None).unwrap().ask(&sample_request(1), &NullSink).await.unwrap_err();
     assert_eq!(failure.charge, Charge::Nothing);
     assert!(RetryPolicy::default().is_retryable(&failure));
     ends_in(&failure, codes::UNREACHABLE);
@@ -242,7 +243,7 @@ impl Bodies for OneBody {
 async fn the_whole_request_goes_out_in_the_wires_words() {
     let (url, log) = serve([stream(&[delta(json!({"content": "a"})), end("stop")])]).await;
     let key = Secret::new("sk-planted-key".to_owned());
-    let crystal = Compatible::new("small", &url, Some(&key)).unwrap();
+    let crystal = Hosted::compatible("small", &url, Some(&key)).unwrap();
     assert!(!format!("{crystal:?}").contains("planted"));
 
     let image = Body::new(vec![1, 2, 3]).unwrap();

@@ -69,7 +69,7 @@ use crate::server;
 mod over_http {
     use super::server::{Served, chunks, serve, stream};
     use super::*;
-    use cantrip_crystal::Compatible;
+    use cantrip_crystal::Hosted;
     use serde_json::Value;
 
     pub(crate) struct AnEndpoint;
@@ -100,7 +100,7 @@ mod over_http {
                 Behaviour::Stuck => Served::Stuck(chunks(&[one])),
             };
             let (url, _) = serve([served]).await;
-            Some(AnyCrystal::new(Compatible::new("small", &url, None).unwrap()))
+            Some(AnyCrystal::new(Hosted::compatible("small", &url, None).unwrap()))
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use cantrip_canon::Hash;
 use cantrip_crystal::conformance::{RecordingSink, check_events, sample_request};
 use cantrip_crystal::{
-    Access, Answer, AnyCrystal, Cause, Charge, Compatible, Crystal, Effort, Failure, MessageLog, NullSink,
-    OutputFormat, Profiles, Provider, Request, RetryPolicy, Sampling, Thinking, ToolChoice, ToolDefinition, contract,
+    Access, Answer, Cause, Charge, Crystal, Effort, Failure, Hosted, MessageLog, NullSink, OutputFormat, Profiles,
+    Provider, Request, RetryPolicy, Sampling, Thinking, ToolChoice, ToolDefinition, Wire, contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, Utterance};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -484,15 +484,13 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
 async fn body_to(family: Family, model: &str, request: &Request) -> Value {
     let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
     let crystal = match family {
-        Family::Anthropic => AnyCrystal::new(cantrip_crystal::Anthropic::new(model, &url, None).unwrap()),
-        Family::Responses => AnyCrystal::new(cantrip_crystal::Responses::new(model, &url, None).unwrap()),
-        Family::Chat => {
-            AnyCrystal::new(Compatible::with_name(format!("openrouter/{model}"), model, &url, None).unwrap())
-        }
-        Family::Gemini => AnyCrystal::new(cantrip_crystal::Gemini::new(model, &url, None).unwrap()),
-        Family::Ollama => AnyCrystal::new(cantrip_crystal::Ollama::new(model, &url, None).unwrap()),
+        Family::Anthropic => Hosted::anthropic(model, &url, None),
+        Family::Responses => Hosted::openai(model, &url, None),
+        Family::Chat => Hosted::named(format!("openrouter/{model}"), Wire::Chat, model, &url, None),
+        Family::Gemini => Hosted::gemini(model, &url, None),
+        Family::Ollama => Hosted::ollama(model, &url, None),
     };
-    crystal.ask(request, &NullSink).await.unwrap();
+    crystal.unwrap().ask(request, &NullSink).await.unwrap();
     log.asked().pop().unwrap().body
 }
 
@@ -504,7 +502,7 @@ async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_t
     // A user's profile that allows sampling sends one of the two parameters.
     let mine = Profiles::load("[[model]]\ncrystal = 'anthropic/*'\nsamples = true\n").unwrap();
     let (url, log) = serve([Family::Anthropic.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
-    let older = cantrip_crystal::Anthropic::new("claude-3-haiku", &url, None).unwrap().with_profiles(&mine);
+    let older = Hosted::anthropic("claude-3-haiku", &url, None).unwrap().with_profiles(&mine);
     older.ask(&required, &NullSink).await.unwrap();
     let body = log.asked().pop().unwrap().body;
     assert_eq!((&body["temperature"], body.get("top_p")), (&json!(0.5), None));
@@ -744,15 +742,11 @@ async fn whoever_shares_a_key_heeds_what_the_provider_asked_of_another() {
 async fn a_model_is_asked_only_for_what_it_has() {
     let answer = || serve([Family::Responses.streamed(&said([Piece::Text(&["a"])], End::Stop))]);
     let (url, log) = answer().await;
-    cantrip_crystal::Responses::new("gpt-4.1", &url, None).unwrap().ask(&full_request(), &NullSink).await.unwrap();
+    Hosted::openai("gpt-4.1", &url, None).unwrap().ask(&full_request(), &NullSink).await.unwrap();
     let body = log.asked().pop().unwrap().body;
     assert_eq!((&body["temperature"], &body["top_p"], body.get("include")), (&json!(0.5), &json!(0.25), None));
     let (url, log) = serve([Family::Gemini.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
-    cantrip_crystal::Gemini::new("gemini-2.0-flash", &url, None)
-        .unwrap()
-        .ask(&full_request(), &NullSink)
-        .await
-        .unwrap();
+    Hosted::gemini("gemini-2.0-flash", &url, None).unwrap().ask(&full_request(), &NullSink).await.unwrap();
     assert_eq!(log.asked().pop().unwrap().body["generationConfig"].get("thinkingConfig"), None);
 }
 
@@ -768,12 +762,8 @@ async fn a_key_goes_where_its_provider_looks_for_it_and_is_shown_nowhere() {
         assert!(asked[0].head.contains(&family.key_header("sk-planted-key")), "{family:?}: {}", asked[0].head);
     }
     assert!(
-        cantrip_crystal::Anthropic::new(
-            "m",
-            &"http://h/".parse().unwrap(),
-            Some(&cantrip_canon::Secret::new("a\nb".into()))
-        )
-        .is_err()
+        Hosted::anthropic("m", &"http://h/".parse().unwrap(), Some(&cantrip_canon::Secret::new("a\nb".into())))
+            .is_err()
     );
 }
 

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{
-    AnyCrystal, Compatible, ModelName, NameFault, ProfileRow, ProgramCrystal, Script, ScriptedCrystal,
-};
+use cantrip_crystal::{AnyCrystal, Hosted, ModelName, NameFault, ProfileRow, ProgramCrystal, Script, ScriptedCrystal};
 use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -119,7 +117,7 @@ impl Spell {
             ModelName::Local { model, url } => match &around.crystals {
                 Some(crystals) => crystals(name, base).map_err(Fault::Refused),
                 None => {
-                    let made = Compatible::new(model, url, None);
+                    let made = Hosted::compatible(model, url, None);
                     Ok(AnyCrystal::new(made.map_err(|fault| issue("crystal", &name.to_string(), fault.to_string()))?))
                 }
             },

@@ -7,7 +7,7 @@ use cantrip::Cantrip;
 use cantrip::canon::Money;
 use cantrip::circle::gate::{AnyGate, builtin};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, ScriptedCrystal};
+use cantrip::crystal::{Access, AnyCrystal, Hosted, ModelName, NameFault, Price, ScriptedCrystal};
 use cantrip::loom::{AnyLoom, MemoryLoom};
 use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Refusal, codes};
@@ -191,7 +191,7 @@ pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
 fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Local { model, url } => {
-            let crystal = Compatible::new(model, url, None)
+            let crystal = Hosted::compatible(model, url, None)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
             let crystal = crystal.with_profiles(&*models::known()?).on_assumed_window(models::window_assumed);
             Ok(AnyCrystal::new(if keys::whole_answers() { crystal.without_streaming() } else { crystal }))

@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use cantrip_canon::stable_hash;
-use cantrip_loom::{Content, Maker, Message, Part, ProviderParts};
+use cantrip_loom::{Content, Maker, Message, ProviderParts};
 use serde_json::{Map, Value, json};
 
 use crate::block_order::{Block, blocks, text_of};
+use crate::http::{Body, Endpoint, object_arguments, render_content};
 use crate::limits::THINKING_TOKENS_MIN;
 use crate::schema::{for_anthropic, plain_object};
-use crate::{Profile, Request, ThinkingBy, ToolChoice};
+use crate::{Request, ThinkingBy, ToolChoice};
 
-/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that the provider of `maker`
-/// made are sent back.
-pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that this provider made are
+/// sent back.
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+    let Endpoint { maker, model, profile, .. } = endpoint;
     let mut system = Vec::new();
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -24,13 +24,13 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
                 system.push(json!({"type": "text", "text": content.text()}));
                 continue;
             }
-            Message::User { content } => ("user", render_content(content, request)?),
+            Message::User { content } => ("user", content_blocks(content, request)?),
             Message::Tool { tool_call_id, content, .. } => {
                 let id = id(tool_call_id);
                 (
                     "user",
                     vec![
-                        json!({"type": "tool_result", "tool_use_id": id, "content": render_content(content, request)?}),
+                        json!({"type": "tool_result", "tool_use_id": id, "content": content_blocks(content, request)?}),
                     ],
                 )
             }
@@ -112,7 +112,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
         };
         set("tool_choice", Some(json!({ "type": choice })));
     }
-    Ok(body)
+    Ok(body.into())
 }
 
 /// Returns the parts that are sent back: those of the same provider, whichever of its models made them.
@@ -154,13 +154,7 @@ fn block(block: &Block<'_>) -> Option<Value> {
         // A block of text must not be empty.
         Block::Text(text, _) => (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text})),
         Block::Call(call, _) => {
-            let input = match &call.args {
-                input @ Value::Object(_) => input.clone(),
-                // The input must be an object. The tool result reports that this one was not.
-                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                    Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
-                }
-            };
+            let input = object_arguments(&call.args);
             Some(json!({"type": "tool_use", "id": id(&call.tool_call_id), "name": call.gate, "input": input}))
         }
     }
@@ -176,20 +170,12 @@ fn id(id: &str) -> Cow<'_, str> {
     format!("call_{}", hash.chars().filter(|c| plain(*c)).take(32).collect::<String>()).into()
 }
 
-fn render_content(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+fn content_blocks(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
     let text = |text: &str| json!({"type": "text", "text": if text.is_empty() { " " } else { text }});
-    let parts = match content {
-        Content::Text(only) => return Ok(vec![text(only)]),
-        Content::Parts(parts) => parts,
-    };
-    let shown = parts.iter().map(|part| match part {
-        Part::Text { text: said } => Ok(text(said)),
-        Part::Image { media_type, image } => {
-            let bytes =
-                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
-            let source = json!({"type": "base64", "media_type": media_type, "data": STANDARD.encode(bytes)});
-            Ok(json!({"type": "image", "source": source}))
-        }
-    });
-    shown.collect()
+    render_content(
+        content,
+        request,
+        text,
+        |media_type, data| json!({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}),
+    )
 }

@@ -3,27 +3,28 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Maker, Usage};
+use cantrip_loom::{Finish, Usage};
 use serde_json::{Value, json};
 
-use crate::assembler::{AnswerEnd, Assembler};
-use crate::block_order::BlockOrder;
-use crate::http::{ReadAnswer, Step, message, parse_json};
+use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
 use crate::limits::ANSWER_CALLS_MAX;
-use crate::{Answer, Cause, Charge, Failure};
+use crate::{Cause, Request};
 
-/// Reads the events of one answer.
-pub(super) struct AnswerReader<'a> {
-    assembler: Assembler<'a>,
-    maker: &'a Maker,
-    model: String,
-    finish: Option<Finish>,
-    usage: Option<Counted>,
-    order: BlockOrder,
+use super::body::request_body;
+
+/// The messages protocol.
+///
+/// Its thinking blocks, signed or redacted, are returned unmodified to the provider that made them, and to no other
+/// provider. The provider itself drops the blocks that the requested model cannot read. The longest stable prefix of
+/// each request is marked for the provider's cache.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    counted: Counted,
     /// The blocks that are not complete yet, by their index.
     open: BTreeMap<u64, Open>,
 }
 
+#[derive(Debug)]
 enum Open {
     Text,
     Call,
@@ -45,48 +46,49 @@ struct Counted {
     output: u64,
 }
 
-impl<'a> AnswerReader<'a> {
-    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
-        Self {
-            assembler: said,
-            maker,
-            model: model.to_owned(),
-            finish: None,
-            usage: None,
-            order: BlockOrder::default(),
-            open: BTreeMap::new(),
+impl Counted {
+    fn usage(self) -> Usage {
+        let Self { input, written, read, output } = self;
+        Usage {
+            prompt_tokens: input.saturating_add(written).saturating_add(read),
+            completion_tokens: output,
+            cached_tokens: read,
+            reasoning_tokens: None,
+            cache_write_tokens: Some(written),
         }
     }
+}
 
-    fn start(&mut self, index: u64, block: &Value) -> Result<(), Cause> {
+impl Messages {
+    fn start(&mut self, answer: &mut AnswerDraft<'_>, index: u64, block: &Value) -> Result<(), Cause> {
         if self.open.len() > ANSWER_CALLS_MAX {
             return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "blocks" });
         }
         let open = match block["type"].as_str() {
             Some("text") => {
-                self.assembler.end_block();
-                self.text(block["text"].as_str().unwrap_or_default())?;
+                answer.assembler.end_block();
+                answer.text(block["text"].as_str().unwrap_or_default())?;
                 Open::Text
             }
             Some("tool_use") => {
-                self.order.call(self.assembler.calls());
-                self.assembler.call(index, block["id"].as_str(), block["name"].as_str())?;
+                answer.order.call(answer.assembler.calls());
+                answer.assembler.call(index, block["id"].as_str(), block["name"].as_str())?;
                 // Without streaming the input is complete here. With streaming it is an empty object that the deltas
                 // replace.
                 if let Some(input) = block["input"].as_object().filter(|input| !input.is_empty()) {
-                    self.assembler.arguments_so_far(index, &Value::Object(input.clone()).to_string())?;
+                    answer.assembler.arguments_so_far(index, &Value::Object(input.clone()).to_string())?;
                 }
                 Open::Call
             }
             Some("thinking") => {
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 let own = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
                 let (text, signature) = (own("thinking"), own("signature"));
-                self.assembler.thinking(&text)?;
+                answer.assembler.thinking(&text)?;
                 Open::Thinking { text, signature }
             }
             Some("redacted_thinking") => {
-                self.order.own(block.clone())?;
+                answer.order.own(block.clone())?;
                 Open::Opaque
             }
             // Blocks of tools that ran on the server, or of a type newer than this code.
@@ -96,19 +98,14 @@ impl<'a> AnswerReader<'a> {
         Ok(())
     }
 
-    fn text(&mut self, piece: &str) -> Result<(), Cause> {
-        self.order.text(piece);
-        self.assembler.text(piece)
-    }
-
-    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), Cause> {
+    fn delta(&mut self, answer: &mut AnswerDraft<'_>, index: u64, delta: &Value) -> Result<(), Cause> {
         let piece = |key: &str| delta[key].as_str().unwrap_or_default();
         match (delta["type"].as_str(), self.open.get_mut(&index)) {
-            (Some("text_delta"), Some(Open::Text)) => self.text(piece("text")),
-            (Some("input_json_delta"), Some(Open::Call)) => self.assembler.arguments(index, piece("partial_json")),
+            (Some("text_delta"), Some(Open::Text)) => answer.text(piece("text")),
+            (Some("input_json_delta"), Some(Open::Call)) => answer.assembler.arguments(index, piece("partial_json")),
             (Some("thinking_delta"), Some(Open::Thinking { text, .. })) => {
                 text.push_str(piece("thinking"));
-                self.assembler.thinking(piece("thinking"))
+                answer.assembler.thinking(piece("thinking"))
             }
             (Some("signature_delta"), Some(Open::Thinking { signature, .. })) => {
                 signature.push_str(piece("signature"));
@@ -118,19 +115,19 @@ impl<'a> AnswerReader<'a> {
         }
     }
 
-    fn stop(&mut self, index: u64) -> Result<(), Cause> {
+    fn stop(&mut self, answer: &mut AnswerDraft<'_>, index: u64) -> Result<(), Cause> {
         match self.open.remove(&index) {
-            Some(Open::Call) => self.assembler.end_call(index),
+            Some(Open::Call) => answer.assembler.end_call(index),
             Some(Open::Thinking { text, signature }) => {
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 // The provider does not accept a thinking block without its signature.
                 match signature.is_empty() {
                     true => Ok(()),
-                    false => self.order.own(json!({"type": "thinking", "thinking": text, "signature": signature})),
+                    false => answer.order.own(json!({"type": "thinking", "thinking": text, "signature": signature})),
                 }
             }
             Some(Open::Text) => {
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 Ok(())
             }
             Some(Open::Opaque) | None => Ok(()),
@@ -138,9 +135,9 @@ impl<'a> AnswerReader<'a> {
     }
 
     /// Reads token counts. They are cumulative: a later value replaces an earlier one.
-    fn count(&mut self, usage: &Value) {
+    fn count(&mut self, answer: &mut AnswerDraft<'_>, usage: &Value) {
         let Some(usage) = usage.as_object() else { return };
-        let mut counted = self.usage.unwrap_or_default();
+        let counted = &mut self.counted;
         let places = [
             ("input_tokens", &mut counted.input),
             ("cache_creation_input_tokens", &mut counted.written),
@@ -152,37 +149,29 @@ impl<'a> AnswerReader<'a> {
                 *place = count;
             }
         }
-        self.usage = Some(counted);
-    }
-
-    fn model(&mut self, message: &Value) {
-        if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
-            model.clone_into(&mut self.model);
-        }
-    }
-
-    fn set_finish(&mut self, reason: &Value) {
-        if let Some(reason) = reason.as_str() {
-            self.finish = Some(parse_finish(reason));
-        }
+        answer.usage = Some(self.counted.usage());
     }
 }
 
-impl ReadAnswer for AnswerReader<'_> {
-    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
+impl Protocol for Messages {
+    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+        request_body(request, endpoint)
+    }
+
+    fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         let event = parse_json(data)?;
         let index = event["index"].as_u64().unwrap_or(0);
         match event["type"].as_str() {
             Some("message_start") => {
-                self.model(&event["message"]);
-                self.count(&event["message"]["usage"]);
+                answer.set_model(&event["message"]["model"]);
+                self.count(answer, &event["message"]["usage"]);
             }
-            Some("content_block_start") => self.start(index, &event["content_block"])?,
-            Some("content_block_delta") => self.delta(index, &event["delta"])?,
-            Some("content_block_stop") => self.stop(index)?,
+            Some("content_block_start") => self.start(answer, index, &event["content_block"])?,
+            Some("content_block_delta") => self.delta(answer, index, &event["delta"])?,
+            Some("content_block_stop") => self.stop(answer, index)?,
             Some("message_delta") => {
-                self.set_finish(&event["delta"]["stop_reason"]);
-                self.count(&event["usage"]);
+                set_finish(answer, &event["delta"]["stop_reason"]);
+                self.count(answer, &event["usage"]);
             }
             Some("message_stop") => return Ok(Step::End),
             Some("error") => return Err(stream_error(&event["error"])),
@@ -191,30 +180,18 @@ impl ReadAnswer for AnswerReader<'_> {
         Ok(Step::More)
     }
 
-    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
+    fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause> {
         if body["type"] == "error" {
             return Err(stream_error(&body["error"]));
         }
-        self.model(body);
-        self.count(&body["usage"]);
+        answer.set_model(&body["model"]);
+        self.count(answer, &body["usage"]);
         for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
-            self.start(index, block)?;
-            self.stop(index)?;
+            self.start(answer, index, block)?;
+            self.stop(answer, index)?;
         }
-        self.set_finish(&body["stop_reason"]);
+        set_finish(answer, &body["stop_reason"]);
         Ok(())
-    }
-
-    fn finish(self) -> Result<Answer, Failure> {
-        let Some(finish) = self.finish.clone() else {
-            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
-        };
-        let parts = self.order.parts(self.maker);
-        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage.map(usage), parts })
-    }
-
-    fn fail(self, cause: Cause) -> Failure {
-        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, |counted| Charge::Reported(usage(counted))))
     }
 
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
@@ -222,14 +199,9 @@ impl ReadAnswer for AnswerReader<'_> {
     }
 }
 
-fn usage(counted: Counted) -> Usage {
-    let Counted { input, written, read, output } = counted;
-    Usage {
-        prompt_tokens: input.saturating_add(written).saturating_add(read),
-        completion_tokens: output,
-        cached_tokens: read,
-        reasoning_tokens: None,
-        cache_write_tokens: Some(written),
+fn set_finish(answer: &mut AnswerDraft<'_>, reason: &Value) {
+    if let Some(reason) = reason.as_str() {
+        answer.finish = Some(parse_finish(reason));
     }
 }
 

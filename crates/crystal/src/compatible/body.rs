@@ -2,14 +2,12 @@
 
 use std::fmt::Write;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use cantrip_canon::json::put_text;
-use cantrip_loom::{Content, GateCall, Maker, Message, Part};
+use cantrip_loom::{Content, GateCall, Maker, Message};
 use serde_json::{Value, json};
 
 use crate::assembler::arguments_text as arguments;
-use crate::http::{Body, Endpoint, RenderedList};
+use crate::http::{Body, Endpoint, RenderedList, render_content};
 use crate::message_log::element;
 use crate::schema::plain_object;
 use crate::{Request, ThinkingBy, ToolChoice, ToolDefinition};
@@ -99,7 +97,7 @@ fn render_message(message: &Message, request: &Request, maker: &Maker) -> Result
             text.push_str("\"user\",\"content\":");
             match content {
                 Content::Text(said) => put_text(&mut text, said),
-                Content::Parts(parts) => text.push_str(&render_content(parts, request)?.to_string()),
+                Content::Parts(_) => text.push_str(&content_parts(content, request)?.to_string()),
             }
         }
         Message::Tool { tool_call_id, content, .. } => {
@@ -150,15 +148,11 @@ fn put_call(text: &mut String, index: usize, call: &GateCall) {
     text.push_str("}}");
 }
 
-fn render_content(parts: &[Part], request: &Request) -> Result<Value, String> {
-    let shown = parts.iter().map(|part| match part {
-        Part::Text { text } => Ok(json!({"type": "text", "text": text})),
-        Part::Image { media_type, image } => {
-            let bytes =
-                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
-            let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
-            Ok(json!({"type": "image_url", "image_url": {"url": url}}))
-        }
+fn content_parts(content: &Content, request: &Request) -> Result<Value, String> {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let parts = render_content(content, request, text, |media_type, data| {
+        let url = format!("data:{media_type};base64,{data}");
+        json!({"type": "image_url", "image_url": {"url": url}})
     });
-    shown.collect()
+    parts.map(Value::from)
 }

@@ -2,71 +2,50 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Maker, ProviderParts, Usage};
+use cantrip_loom::{Finish, Usage};
 use serde_json::{Map, Value, json};
 
-use crate::assembler::{AnswerEnd, Assembler};
-use crate::http::{ReadAnswer, Step, message, parse_json};
+use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
 use crate::limits::ANSWER_BYTES_MAX;
-use crate::{Answer, Cause, Charge, Failure};
+use crate::{Cause, Request};
 
-/// Reads the chunks of one answer.
-pub(super) struct AnswerReader<'a> {
-    assembler: Assembler<'a>,
-    maker: &'a Maker,
-    model: String,
-    finish: Option<Finish>,
-    refused: bool,
-    usage: Option<Usage>,
+use super::body::request_body;
+
+/// The chat completions protocol.
+#[derive(Debug, Default)]
+pub(crate) struct Chat {
     /// Reasoning that only this provider can read, unmodified.
     details: Vec<Value>,
     details_bytes: usize,
-    /// The last key given to a call whose provider sends no index.
+    /// The number of calls whose provider sends no index.
     unnumbered: u64,
 }
 
 /// The first key for calls without an index: above every index that the protocol can carry in 32 bits.
 const UNNUMBERED: u64 = 1 << 40;
 
-impl<'a> AnswerReader<'a> {
-    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
-        Self {
-            assembler: said,
-            maker,
-            model: model.to_owned(),
-            finish: None,
-            refused: false,
-            usage: None,
-            details: Vec::new(),
-            details_bytes: 0,
-            unnumbered: UNNUMBERED,
-        }
-    }
-
-    fn chunk(&mut self, chunk: &Value, part: &str) -> Result<(), Cause> {
+impl Chat {
+    fn chunk(&mut self, answer: &mut AnswerDraft<'_>, chunk: &Value, part: &str) -> Result<(), Cause> {
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(stream_error(error));
         }
-        if let Some(model) = chunk["model"].as_str().filter(|model| !model.is_empty()) {
-            model.clone_into(&mut self.model);
-        }
-        // Usage is cumulative: the last value counts.
-        self.usage = usage(&chunk["usage"]).or(self.usage);
+        answer.set_model(&chunk["model"]);
+        answer.set_usage(usage(&chunk["usage"]));
         let choice = &chunk["choices"][0];
-        self.delta(&choice[part])?;
+        self.delta(answer, &choice[part])?;
         if let Some(finish) = choice["finish_reason"].as_str() {
-            self.finish = Some(parse_finish(finish));
+            answer.finish = Some(parse_finish(finish));
         }
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Value) -> Result<(), Cause> {
+    fn delta(&mut self, answer: &mut AnswerDraft<'_>, delta: &Value) -> Result<(), Cause> {
         let reasoning = delta["reasoning_content"].as_str().or_else(|| delta["reasoning"].as_str());
-        self.assembler.thinking(reasoning.unwrap_or_default())?;
-        self.assembler.text(delta["content"].as_str().unwrap_or_default())?;
+        answer.assembler.thinking(reasoning.unwrap_or_default())?;
+        answer.assembler.text(delta["content"].as_str().unwrap_or_default())?;
         if let Some(refusal) = delta["refusal"].as_str().filter(|refusal| !refusal.is_empty()) {
-            self.refused = true;
-            self.assembler.text(refusal)?;
+            answer.refused = true;
+            answer.assembler.text(refusal)?;
         }
         for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
             self.details_bytes += detail.to_string().len();
@@ -78,12 +57,12 @@ impl<'a> AnswerReader<'a> {
             }
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            self.call(call)?;
+            self.call(answer, call)?;
         }
         Ok(())
     }
 
-    fn call(&mut self, call: &Value) -> Result<(), Cause> {
+    fn call(&mut self, answer: &mut AnswerDraft<'_>, call: &Value) -> Result<(), Cause> {
         let (id, function) = (call["id"].as_str().filter(|id| !id.is_empty()), &call["function"]);
         let name = function["name"].as_str().filter(|name| !name.is_empty());
         let key = match call["index"].as_u64() {
@@ -91,44 +70,38 @@ impl<'a> AnswerReader<'a> {
             // A call without an index is complete, or continues the previous one.
             None => {
                 self.unnumbered += u64::from(name.is_some());
-                self.unnumbered
+                UNNUMBERED + self.unnumbered
             }
         };
-        self.assembler.call(key, id, name)?;
+        answer.assembler.call(key, id, name)?;
         match &function["arguments"] {
-            Value::String(fragment) => self.assembler.arguments(key, fragment),
+            Value::String(fragment) => answer.assembler.arguments(key, fragment),
             Value::Null => Ok(()),
             whole @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                self.assembler.arguments_so_far(key, &whole.to_string())
+                answer.assembler.arguments_so_far(key, &whole.to_string())
             }
         }
     }
 }
 
-impl ReadAnswer for AnswerReader<'_> {
-    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
+impl Protocol for Chat {
+    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+        request_body(request, endpoint)
+    }
+
+    fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         if data.trim() == "[DONE]" {
             return Ok(Step::End);
         }
-        self.chunk(&parse_json(data)?, "delta").map(|()| Step::More)
+        self.chunk(answer, &parse_json(data)?, "delta").map(|()| Step::More)
     }
 
-    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
-        self.chunk(body, "message")
+    fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause> {
+        self.chunk(answer, body, "message")
     }
 
-    fn finish(self) -> Result<Answer, Failure> {
-        let Some(finish) = self.finish.clone() else {
-            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
-        };
-        let details = (!self.details.is_empty()).then(|| json!({"reasoning_details": self.details}));
-        let parts = details.map(|parts| ProviderParts { maker: self.maker.clone(), parts });
-        let finish = if self.refused { Finish::Refusal } else { finish };
-        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage, parts })
-    }
-
-    fn fail(self, cause: Cause) -> Failure {
-        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    fn own_parts(self, _: &AnswerDraft<'_>) -> Option<Value> {
+        (!self.details.is_empty()).then(|| json!({"reasoning_details": self.details}))
     }
 
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {

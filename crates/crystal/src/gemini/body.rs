@@ -1,11 +1,10 @@
 //! Builds the body of a request.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use cantrip_loom::{Content, Maker, Message, Part};
+use cantrip_loom::{Content, Message};
 use serde_json::{Map, Value, json};
 
 use crate::block_order::{Block, blocks, text_of};
+use crate::http::{Body, Endpoint, object_arguments, render_content};
 use crate::request::is_minted;
 use crate::schema::for_gemini;
 use crate::{Profile, Request, ThinkingBy, ToolChoice};
@@ -14,9 +13,10 @@ use crate::{Profile, Request, ThinkingBy, ToolChoice};
 /// without a signature is refused, and a signature of another model may be refused.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that `maker` made are sent
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that this model made are sent
 /// back.
-pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+    let Endpoint { maker, profile, .. } = endpoint;
     let mut system = Vec::new();
     let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -25,14 +25,14 @@ pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) 
                 system.push(json!({"text": content.text()}));
                 continue;
             }
-            Message::User { content } => ("user", render_content(content, request)?),
+            Message::User { content } => ("user", content_parts(content, request)?),
             // Results are matched by the function's name, in the order of the calls, and by the id if the call has one.
             Message::Tool { tool_call_id, gate, content } => {
                 let mut response = json!({"name": gate, "response": {"result": content.text()}});
                 identify(&mut response, tool_call_id);
                 let mut said = vec![json!({ "functionResponse": response })];
                 said.extend(
-                    render_content(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()),
+                    content_parts(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()),
                 );
                 ("user", said)
             }
@@ -78,7 +78,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, profile: &Profile) 
         };
         body["toolConfig"] = json!({"functionCallingConfig": {"mode": mode}});
     }
-    Ok(body)
+    Ok(body.into())
 }
 
 fn generation(request: &Request, profile: &Profile) -> Value {
@@ -145,13 +145,7 @@ fn part(block: &Block<'_>) -> Option<Value> {
         Block::Text("", None) => return None,
         Block::Text(text, with) => (json!({ "text": text }), with),
         Block::Call(call, with) => {
-            let args = match &call.args {
-                args @ Value::Object(_) => args.clone(),
-                // The arguments must be an object. The tool result reports that these were not.
-                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                    Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
-                }
-            };
+            let args = object_arguments(&call.args);
             let mut asked = json!({"name": call.gate, "args": args});
             identify(&mut asked, &call.tool_call_id);
             (json!({ "functionCall": asked }), with)
@@ -163,18 +157,7 @@ fn part(block: &Block<'_>) -> Option<Value> {
     Some(part)
 }
 
-fn render_content(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
-    let parts = match content {
-        Content::Text(text) => return Ok(vec![json!({ "text": text })]),
-        Content::Parts(parts) => parts,
-    };
-    let shown = parts.iter().map(|part| match part {
-        Part::Text { text } => Ok(json!({ "text": text })),
-        Part::Image { media_type, image } => {
-            let bytes =
-                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
-            Ok(json!({"inlineData": {"mimeType": media_type, "data": STANDARD.encode(bytes)}}))
-        }
-    });
-    shown.collect()
+fn content_parts(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+    let image = |media_type: &str, data| json!({"inlineData": {"mimeType": media_type, "data": data}});
+    render_content(content, request, |text| json!({ "text": text }), image)
 }

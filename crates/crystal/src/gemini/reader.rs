@@ -2,127 +2,40 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Maker, Usage};
+use cantrip_loom::{Finish, Usage};
 use serde_json::Value;
 
-use crate::assembler::{AnswerEnd, Assembler};
-use crate::block_order::BlockOrder;
-use crate::http::{ReadAnswer, Step, message, parse_json};
-use crate::{Answer, Cause, Charge, Failure};
+use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
+use crate::{Cause, Request};
 
-/// Reads the chunks of one answer. The stream has no end marker: it is complete once it has a finish reason.
-pub(super) struct AnswerReader<'a> {
-    assembler: Assembler<'a>,
-    maker: &'a Maker,
-    model: String,
-    finish: Option<Finish>,
-    usage: Option<Usage>,
-    order: BlockOrder,
-}
+use super::body::request_body;
 
-impl<'a> AnswerReader<'a> {
-    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
-        Self {
-            assembler: said,
-            maker,
-            model: model.to_owned(),
-            finish: None,
-            usage: None,
-            order: BlockOrder::default(),
-        }
+/// The protocol of the Gemini family.
+///
+/// The signatures of its thinking are sent back on the parts that they came on, and only to the same model: another
+/// provider must not get them, and another model of the family may refuse them.
+#[derive(Debug, Default)]
+pub(crate) struct Gemini;
+
+impl Protocol for Gemini {
+    const HAS_END_EVENT: bool = false;
+
+    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+        request_body(request, endpoint)
     }
 
-    fn chunk(&mut self, chunk: &Value) -> Result<(), Cause> {
-        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-            return Err(match status.filter(|status| (400..600).contains(status)) {
-                Some(status) => error_cause(status, error, None),
-                None => Cause::Broken { detail: message(error).into() },
-            });
-        }
-        self.usage = usage(&chunk["usageMetadata"]).or(self.usage);
-        if let Some(model) = chunk["modelVersion"].as_str().filter(|model| !model.is_empty()) {
-            model.clone_into(&mut self.model);
-        }
-        if let Some(reason) = chunk["promptFeedback"]["blockReason"].as_str() {
-            return Err(Cause::Refused { reason: format!("the prompt was blocked: {reason}").into() });
-        }
-        let candidate = &chunk["candidates"][0];
-        for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
-            self.part(part)?;
-        }
-        if let Some(reason) = candidate["finishReason"].as_str() {
-            self.finish = Some(parse_finish(reason, candidate)?);
-        }
-        Ok(())
+    fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
+        read_chunk(answer, &parse_json(data)?).map(|()| Step::More)
     }
 
-    fn part(&mut self, part: &Value) -> Result<(), Cause> {
-        let signature = part.get("thoughtSignature").filter(|signature| signature.is_string());
-        if let Some(call) = part.get("functionCall") {
-            self.call(call)?;
-            return signature.map_or(Ok(()), |signature| self.order.attach("thoughtSignature", signature));
-        }
-        let text = part["text"].as_str().unwrap_or_default();
-        match (part["thought"] == true, signature) {
-            (true, None) => self.assembler.thinking(text),
-            (true, Some(_)) => {
-                self.order.own(part.clone())?;
-                self.assembler.thinking(text)
-            }
-            (false, None) => {
-                self.order.text(text);
-                self.assembler.text(text)
-            }
-            // A signature on a part without text is sent back as it came.
-            (false, Some(_)) if text.is_empty() => self.order.own(part.clone()),
-            (false, Some(signature)) => {
-                self.order.text_with(text, "thoughtSignature", signature)?;
-                self.assembler.text(text)
-            }
-        }
-    }
-
-    /// Records a call, which always arrives complete.
-    fn call(&mut self, call: &Value) -> Result<(), Cause> {
-        let number = self.assembler.calls();
-        let key = number as u64;
-        self.order.call(number);
-        self.assembler.call(key, call["id"].as_str().filter(|id| !id.is_empty()), call["name"].as_str())?;
-        if let Some(args) = call.get("args").filter(|args| !args.is_null()) {
-            self.assembler.arguments_so_far(key, &args.to_string())?;
-        }
-        self.assembler.end_call(key)
-    }
-}
-
-impl ReadAnswer for AnswerReader<'_> {
-    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
-        self.chunk(&parse_json(data)?).map(|()| Step::More)
-    }
-
-    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
+    fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause> {
         match body {
             // Without the query parameter for events, a stream is one array of its chunks.
-            Value::Array(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => self.chunk(body),
+            Value::Array(chunks) => chunks.iter().try_for_each(|chunk| read_chunk(answer, chunk)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                read_chunk(answer, body)
+            }
         }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.finish.is_some()
-    }
-
-    fn finish(self) -> Result<Answer, Failure> {
-        let Some(finish) = self.finish.clone() else {
-            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
-        };
-        let parts = self.order.parts(self.maker);
-        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage, parts })
-    }
-
-    fn fail(self, cause: Cause) -> Failure {
-        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
     }
 
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
@@ -130,6 +43,64 @@ impl ReadAnswer for AnswerReader<'_> {
         let body = body.get(0).unwrap_or(body);
         error_cause(status, body.get("error").unwrap_or(body), retry_after)
     }
+}
+
+fn read_chunk(answer: &mut AnswerDraft<'_>, chunk: &Value) -> Result<(), Cause> {
+    if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+        let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        return Err(match status.filter(|status| (400..600).contains(status)) {
+            Some(status) => error_cause(status, error, None),
+            None => Cause::Broken { detail: message(error).into() },
+        });
+    }
+    answer.set_usage(usage(&chunk["usageMetadata"]));
+    answer.set_model(&chunk["modelVersion"]);
+    if let Some(reason) = chunk["promptFeedback"]["blockReason"].as_str() {
+        return Err(Cause::Refused { reason: format!("the prompt was blocked: {reason}").into() });
+    }
+    let candidate = &chunk["candidates"][0];
+    for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
+        read_part(answer, part)?;
+    }
+    if let Some(reason) = candidate["finishReason"].as_str() {
+        answer.finish = Some(parse_finish(reason, candidate)?);
+    }
+    Ok(())
+}
+
+fn read_part(answer: &mut AnswerDraft<'_>, part: &Value) -> Result<(), Cause> {
+    let signature = part.get("thoughtSignature").filter(|signature| signature.is_string());
+    if let Some(call) = part.get("functionCall") {
+        read_call(answer, call)?;
+        return signature.map_or(Ok(()), |signature| answer.order.attach("thoughtSignature", signature));
+    }
+    let text = part["text"].as_str().unwrap_or_default();
+    match (part["thought"] == true, signature) {
+        (true, None) => answer.assembler.thinking(text),
+        (true, Some(_)) => {
+            answer.order.own(part.clone())?;
+            answer.assembler.thinking(text)
+        }
+        (false, None) => answer.text(text),
+        // A signature on a part without text is sent back as it came.
+        (false, Some(_)) if text.is_empty() => answer.order.own(part.clone()),
+        (false, Some(signature)) => {
+            answer.order.text_with(text, "thoughtSignature", signature)?;
+            answer.assembler.text(text)
+        }
+    }
+}
+
+/// Records a call, which always arrives complete.
+fn read_call(answer: &mut AnswerDraft<'_>, call: &Value) -> Result<(), Cause> {
+    let number = answer.assembler.calls();
+    let key = number as u64;
+    answer.order.call(number);
+    answer.assembler.call(key, call["id"].as_str().filter(|id| !id.is_empty()), call["name"].as_str())?;
+    if let Some(args) = call.get("args").filter(|args| !args.is_null()) {
+        answer.assembler.arguments_so_far(key, &args.to_string())?;
+    }
+    answer.assembler.end_call(key)
 }
 
 fn parse_finish(reason: &str, candidate: &Value) -> Result<Finish, Cause> {

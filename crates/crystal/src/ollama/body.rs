@@ -1,16 +1,14 @@
 //! Builds the body of a request.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use cantrip_loom::{Content, Maker, Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::http::Endpoint;
+use crate::http::{Body, Endpoint, object_arguments, render_content};
 use crate::limits::OLLAMA_WINDOW_DEFAULT;
 use crate::{Profile, Request, ThinkingBy, ToolChoice};
 
 /// Returns the body of a request to this endpoint, or the reason why these messages cannot be sent.
-pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
     let (Endpoint { maker, model, .. }, profile) = (endpoint, &endpoint.profile());
     let messages = request.messages.iter().map(|message| wire(message, request, maker));
     let mut body = json!({
@@ -36,7 +34,7 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Val
     if let Some(format) = &request.format {
         body["format"] = format.schema.clone();
     }
-    Ok(body)
+    Ok(body.into())
 }
 
 fn options(request: &Request, profile: &Profile) -> Value {
@@ -79,15 +77,7 @@ fn wire(message: &Message, request: &Request, maker: &Maker) -> Result<Value, St
             }
             if !calls.is_empty() {
                 let calls = calls.iter().map(|call| {
-                    let arguments = match &call.args {
-                        args @ Value::Object(_) => args.clone(),
-                        // The arguments must be an object. The tool result reports that these were not.
-                        other @ (Value::Null
-                        | Value::Bool(_)
-                        | Value::Number(_)
-                        | Value::String(_)
-                        | Value::Array(_)) => Map::from_iter([("unreadable".to_owned(), other.clone())]).into(),
-                    };
+                    let arguments = object_arguments(&call.args);
                     json!({"function": {"name": call.gate, "arguments": arguments}})
                 });
                 message["tool_calls"] = calls.collect();
@@ -112,17 +102,7 @@ fn words(content: &Content) -> String {
 }
 
 fn images(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
-    let parts = match content {
-        Content::Text(_) => return Ok(Vec::new()),
-        Content::Parts(parts) => parts,
-    };
-    let images = parts.iter().filter_map(|part| match part {
-        Part::Text { .. } => None,
-        Part::Image { image, .. } => Some(image),
-    });
-    let encoded = images.map(|image| {
-        let bytes = request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
-        Ok(STANDARD.encode(bytes).into())
-    });
-    encoded.collect()
+    let mut images = render_content(content, request, |_| Value::Null, |_, data| data.into())?;
+    images.retain(|image| !image.is_null());
+    Ok(images)
 }

@@ -1,29 +1,27 @@
 //! Builds the body of a request.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use cantrip_loom::{Content, Maker, Message, Part};
+use cantrip_loom::{Content, Message};
 use serde_json::{Map, Value, json};
 
 use crate::assembler::arguments_text;
 use crate::block_order::{Block, blocks, text_of};
+use crate::http::{Body, Endpoint, render_content};
 use crate::schema::plain_object;
-use crate::{Profile, Request, ThinkingBy};
+use crate::{Request, ThinkingBy};
 
-/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that the provider of `maker`
-/// made are sent back.
-pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
+/// Returns the body of a request, or the reason why these messages cannot be sent. Parts that this provider made are
+/// sent back.
+pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+    let Endpoint { maker, model, profile, .. } = endpoint;
     let mut input = Vec::new();
     for message in request.messages.iter() {
         match message {
             Message::System { content } => input.push(json!({"role": "system", "content": content.text()})),
-            Message::User { content } => {
-                input.push(json!({"role": "user", "content": render_content(content, request)?}))
-            }
+            Message::User { content } => input.push(json!({"role": "user", "content": input_parts(content, request)?})),
             Message::Tool { tool_call_id, content, .. } => {
                 let output = match content {
                     Content::Text(text) => text.as_str().into(),
-                    Content::Parts(_) => render_content(content, request)?,
+                    Content::Parts(_) => input_parts(content, request)?,
                 };
                 input.push(json!({"type": "function_call_output", "call_id": tool_call_id, "output": output}));
             }
@@ -76,7 +74,7 @@ pub(super) fn request_body(request: &Request, maker: &Maker, model: &str, profil
         set("tools", Some(tools.collect()));
         set("tool_choice", Some(request.choice.as_str().into()));
     }
-    Ok(body)
+    Ok(body.into())
 }
 
 /// Returns an item of the input, or none for an empty message.
@@ -103,19 +101,11 @@ fn item(block: &Block<'_>) -> Option<Value> {
     Some(item)
 }
 
-fn render_content(content: &Content, request: &Request) -> Result<Value, String> {
-    let parts = match content {
-        Content::Text(text) => return Ok(json!([{"type": "input_text", "text": text}])),
-        Content::Parts(parts) => parts,
-    };
-    let shown = parts.iter().map(|part| match part {
-        Part::Text { text } => Ok(json!({"type": "input_text", "text": text})),
-        Part::Image { media_type, image } => {
-            let bytes =
-                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
-            let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
-            Ok(json!({"type": "input_image", "image_url": url, "detail": "auto"}))
-        }
+fn input_parts(content: &Content, request: &Request) -> Result<Value, String> {
+    let text = |text: &str| json!({"type": "input_text", "text": text});
+    let parts = render_content(content, request, text, |media_type, data| {
+        let url = format!("data:{media_type};base64,{data}");
+        json!({"type": "input_image", "image_url": url, "detail": "auto"})
     });
-    shown.collect()
+    parts.map(Value::from)
 }

@@ -2,66 +2,41 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Maker, Usage};
+use cantrip_loom::{Finish, Usage};
 use serde_json::Value;
 
-use crate::assembler::{AnswerEnd, Assembler};
-use crate::block_order::BlockOrder;
-use crate::http::{ReadAnswer, Step, message, parse_json};
-use crate::{Answer, Cause, Charge, Failure};
+use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
+use crate::{Cause, Request};
 
-/// Reads the events of one answer. An item is identified by its index in the output.
-pub(super) struct AnswerReader<'a> {
-    assembler: Assembler<'a>,
-    maker: &'a Maker,
-    model: String,
-    finish: Option<Finish>,
-    refused: bool,
-    usage: Option<Usage>,
-    order: BlockOrder,
+use super::body::request_body;
+
+/// The responses protocol. An item is identified by its index in the output.
+///
+/// Nothing is stored at the provider: each request has the whole list. The model's reasoning arrives encrypted and is
+/// sent back unmodified, before the calls that it led to.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
     /// True if the current message has text.
     wrote: bool,
 }
 
-impl<'a> AnswerReader<'a> {
-    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
-        Self {
-            assembler: said,
-            maker,
-            model: model.to_owned(),
-            finish: None,
-            refused: false,
-            usage: None,
-            order: BlockOrder::default(),
-            wrote: false,
-        }
-    }
-
-    fn text(&mut self, piece: &str) -> Result<(), Cause> {
+impl Responses {
+    fn text(&mut self, answer: &mut AnswerDraft<'_>, piece: &str) -> Result<(), Cause> {
         self.wrote |= !piece.is_empty();
-        self.order.text(piece);
-        self.assembler.text(piece)
+        answer.text(piece)
     }
 
-    fn refusal(&mut self, piece: &str) -> Result<(), Cause> {
-        self.refused |= !piece.is_empty();
-        self.text(piece)
+    fn refuse(&mut self, answer: &mut AnswerDraft<'_>, piece: &str) -> Result<(), Cause> {
+        answer.refused |= !piece.is_empty();
+        self.text(answer, piece)
     }
 
-    fn call(&mut self, index: u64, item: &Value) -> Result<(), Cause> {
-        if !self.assembler.has_call(index) {
-            self.order.call(self.assembler.calls());
-        }
-        // The item has its own id; a tool result refers to the id of the call.
-        self.assembler.call(index, item["call_id"].as_str(), item["name"].as_str())
-    }
-
-    fn start_item(&mut self, index: u64, item: &Value) -> Result<(), Cause> {
+    fn start_item(&mut self, answer: &mut AnswerDraft<'_>, index: u64, item: &Value) -> Result<(), Cause> {
         match item["type"].as_str() {
-            Some("function_call") => self.call(index, item),
+            Some("function_call") => call(answer, index, item),
             Some("message" | "reasoning") => {
                 self.wrote = false;
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 Ok(())
             }
             Some(_) | None => Ok(()),
@@ -69,104 +44,76 @@ impl<'a> AnswerReader<'a> {
     }
 
     /// Ends an item. `told` is true if its text already arrived in pieces.
-    fn finish_item(&mut self, index: u64, item: &Value, told: bool) -> Result<(), Cause> {
+    fn finish_item(&mut self, answer: &mut AnswerDraft<'_>, index: u64, item: &Value, told: bool) -> Result<(), Cause> {
         match item["type"].as_str() {
             Some("function_call") => {
-                self.call(index, item)?;
+                call(answer, index, item)?;
                 if let Some(arguments) = item["arguments"].as_str() {
-                    self.assembler.arguments_so_far(index, arguments)?;
+                    answer.assembler.arguments_so_far(index, arguments)?;
                 }
-                self.assembler.end_call(index)?;
-                self.attach(item, &["id", "status", "namespace", "caller"])?;
+                answer.assembler.end_call(index)?;
+                attach(answer, item, &["id", "status", "namespace", "caller"])?;
             }
             Some("message") => {
                 if !told {
                     self.wrote = false;
                     for part in item["content"].as_array().into_iter().flatten() {
-                        self.text(part["text"].as_str().unwrap_or_default())?;
-                        self.refusal(part["refusal"].as_str().unwrap_or_default())?;
+                        self.text(answer, part["text"].as_str().unwrap_or_default())?;
+                        self.refuse(answer, part["refusal"].as_str().unwrap_or_default())?;
                     }
                 }
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 if std::mem::take(&mut self.wrote) {
-                    self.attach(item, &["id", "status", "phase"])?;
+                    attach(answer, item, &["id", "status", "phase"])?;
                 }
             }
             Some("reasoning") => {
                 if !told {
                     for part in item["summary"].as_array().into_iter().flatten() {
-                        self.assembler.thinking(part["text"].as_str().unwrap_or_default())?;
+                        answer.assembler.thinking(part["text"].as_str().unwrap_or_default())?;
                     }
                 }
-                self.assembler.end_block();
+                answer.assembler.end_block();
                 // Without the encrypted content there is nothing to send back: nothing is stored at the provider.
                 if item["encrypted_content"].is_string() {
                     let mut own = item.clone();
                     if let Value::Object(own) = &mut own {
                         own.remove("status");
                     }
-                    self.order.own(own)?;
+                    answer.order.own(own)?;
                 }
             }
             Some(_) | None => {}
         }
         Ok(())
     }
-
-    /// Keeps the fields of an item that the provider wants back in addition to its text, or its name and arguments.
-    fn attach(&mut self, item: &Value, keys: &[&str]) -> Result<(), Cause> {
-        for key in keys {
-            if let Some(value) = item.get(*key).filter(|value| !value.is_null()) {
-                self.order.attach(key, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the complete response, which is part of the last event, or the whole body if the answer is not streamed.
-    fn read_response(&mut self, response: &Value) -> Result<(), Cause> {
-        self.usage = usage(&response["usage"]).or(self.usage);
-        if let Some(model) = response["model"].as_str().filter(|model| !model.is_empty()) {
-            model.clone_into(&mut self.model);
-        }
-        match response["status"].as_str() {
-            Some("failed" | "cancelled") => return Err(stream_error(&response["error"])),
-            Some("incomplete") => {
-                self.finish = Some(match response["incomplete_details"]["reason"].as_str() {
-                    Some("max_output_tokens") => Finish::Length,
-                    Some("content_filter") => Finish::Refusal,
-                    Some(other) => Finish::Other(other.chars().take(64).collect()),
-                    None => Finish::Other("incomplete".to_owned()),
-                });
-            }
-            Some("completed") => self.finish = Some(Finish::Stop),
-            Some(_) | None => {}
-        }
-        Ok(())
-    }
 }
 
-impl ReadAnswer for AnswerReader<'_> {
-    fn read_event(&mut self, data: &str) -> Result<Step, Cause> {
+impl Protocol for Responses {
+    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+        request_body(request, endpoint)
+    }
+
+    fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         let event = parse_json(data)?;
         let index = event["output_index"].as_u64().unwrap_or(0);
         let delta = event["delta"].as_str().unwrap_or_default();
         match event["type"].as_str() {
-            Some("response.output_item.added") => self.start_item(index, &event["item"])?,
-            Some("response.output_text.delta") => self.text(delta)?,
-            Some("response.refusal.delta") => self.refusal(delta)?,
+            Some("response.output_item.added") => self.start_item(answer, index, &event["item"])?,
+            Some("response.output_text.delta") => self.text(answer, delta)?,
+            Some("response.refusal.delta") => self.refuse(answer, delta)?,
             Some("response.reasoning_text.delta" | "response.reasoning_summary_text.delta") => {
-                self.assembler.thinking(delta)?;
+                answer.assembler.thinking(delta)?;
             }
-            Some("response.reasoning_summary_part.added") => self.assembler.end_block(),
-            Some("response.function_call_arguments.delta") => self.assembler.arguments(index, delta)?,
-            Some("response.output_item.done") => self.finish_item(index, &event["item"], true)?,
+            Some("response.reasoning_summary_part.added") => answer.assembler.end_block(),
+            Some("response.function_call_arguments.delta") => answer.assembler.arguments(index, delta)?,
+            Some("response.output_item.done") => self.finish_item(answer, index, &event["item"], true)?,
             Some("response.completed" | "response.incomplete") => {
-                self.read_response(&event["response"])?;
+                read_response(answer, &event["response"])?;
                 return Ok(Step::End);
             }
             Some("response.failed") => {
-                self.usage = usage(&event["response"]["usage"]).or(self.usage);
+                answer.set_usage(usage(&event["response"]["usage"]));
                 return Err(stream_error(&event["response"]["error"]));
             }
             Some("error") => return Err(stream_error(event.get("error").unwrap_or(&event))),
@@ -175,29 +122,54 @@ impl ReadAnswer for AnswerReader<'_> {
         Ok(Step::More)
     }
 
-    fn read_whole(&mut self, body: &Value) -> Result<(), Cause> {
+    fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause> {
         for (index, item) in (0..).zip(body["output"].as_array().into_iter().flatten()) {
-            self.finish_item(index, item, false)?;
+            self.finish_item(answer, index, item, false)?;
         }
-        self.read_response(body)
-    }
-
-    fn finish(self) -> Result<Answer, Failure> {
-        let Some(finish) = self.finish.clone() else {
-            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
-        };
-        let finish = if self.refused { Finish::Refusal } else { finish };
-        let parts = self.order.parts(self.maker);
-        self.assembler.finish(AnswerEnd { model: self.model, finish, usage: self.usage, parts })
-    }
-
-    fn fail(self, cause: Cause) -> Failure {
-        self.assembler.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+        read_response(answer, body)
     }
 
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
         error_cause(status, body.get("error").unwrap_or(body), retry_after)
     }
+}
+
+fn call(answer: &mut AnswerDraft<'_>, index: u64, item: &Value) -> Result<(), Cause> {
+    if !answer.assembler.has_call(index) {
+        answer.order.call(answer.assembler.calls());
+    }
+    // The item has its own id; a tool result refers to the id of the call.
+    answer.assembler.call(index, item["call_id"].as_str(), item["name"].as_str())
+}
+
+/// Keeps the fields of an item that the provider wants back in addition to its text, or its name and arguments.
+fn attach(answer: &mut AnswerDraft<'_>, item: &Value, keys: &[&str]) -> Result<(), Cause> {
+    for key in keys {
+        if let Some(value) = item.get(*key).filter(|value| !value.is_null()) {
+            answer.order.attach(key, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the complete response, which is part of the last event, or the whole body if the answer is not streamed.
+fn read_response(answer: &mut AnswerDraft<'_>, response: &Value) -> Result<(), Cause> {
+    answer.set_usage(usage(&response["usage"]));
+    answer.set_model(&response["model"]);
+    match response["status"].as_str() {
+        Some("failed" | "cancelled") => return Err(stream_error(&response["error"])),
+        Some("incomplete") => {
+            answer.finish = Some(match response["incomplete_details"]["reason"].as_str() {
+                Some("max_output_tokens") => Finish::Length,
+                Some("content_filter") => Finish::Refusal,
+                Some(other) => Finish::Other(other.chars().take(64).collect()),
+                None => Finish::Other("incomplete".to_owned()),
+            });
+        }
+        Some("completed") => answer.finish = Some(Finish::Stop),
+        Some(_) | None => {}
+    }
+    Ok(())
 }
 
 fn usage(usage: &Value) -> Option<Usage> {

@@ -1,7 +1,7 @@
 //! The wire formats of each provider family for the same answer, written after their documentation.
 
 use cantrip_canon::Secret;
-use cantrip_crystal::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Responses};
+use cantrip_crystal::{AnyCrystal, Hosted, Wire};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -49,13 +49,14 @@ impl Family {
     pub(crate) fn crystal(self, url: &Url, key: Option<&str>) -> AnyCrystal {
         let key = key.map(|key| Secret::new(key.to_owned()));
         let key = key.as_ref();
-        match self {
-            Self::Anthropic => AnyCrystal::new(Anthropic::new("m", url, key).unwrap()),
-            Self::Responses => AnyCrystal::new(Responses::new("m", url, key).unwrap()),
-            Self::Chat => AnyCrystal::new(Compatible::with_name("openrouter/m".to_owned(), "m", url, key).unwrap()),
-            Self::Gemini => AnyCrystal::new(Gemini::new("m", url, key).unwrap()),
-            Self::Ollama => AnyCrystal::new(Ollama::new("m", url, key).unwrap()),
-        }
+        let crystal = match self {
+            Self::Anthropic => Hosted::anthropic("m", url, key),
+            Self::Responses => Hosted::openai("m", url, key),
+            Self::Chat => Hosted::named("openrouter/m".to_owned(), Wire::Chat, "m", url, key),
+            Self::Gemini => Hosted::gemini("m", url, key),
+            Self::Ollama => Hosted::ollama("m", url, key),
+        };
+        AnyCrystal::new(crystal.unwrap())
     }
 
     pub(crate) fn path(self) -> &'static str {
