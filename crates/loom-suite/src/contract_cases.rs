@@ -1,24 +1,22 @@
 //! Contracts: signatures, artifacts, predicts, receipts, traces and pointers, written together with their records.
+//!
+//! One file, although long: each case is short, and all of them read the same few fixtures.
 
-use cantrip_canon::{AuditId, AuthorizationId, Currency, Hash, Money, PredictId, Timestamp, stable_hash};
+use cantrip_canon::{AuditId, Currency, Hash, Money, PredictId, Timestamp, stable_hash};
 use cantrip_contract::{
-    Action, Artifact, ArtifactRow, BudgetPart, Canary, ChangeAuthor, CompiledId, ContractFault, ContractRow, Kind,
-    ModelPart, OriginRow, PointerChange, PointerFault, PointerOperation, PolicyPart, PredictEnd, PredictRow,
-    PromotionGrounds, Provenance, Purpose, Receipt, ReceiptDraft, Signature, SignatureId, SignatureOrigin,
-    SignatureRow, Status, Strategy, TimingPart, TraceMove, TraceRow, TraceState, TraceStorage, verify_chain,
+    Action, Artifact, ArtifactRow, Canary, ChangeAuthor, CompiledId, ContractFault, ContractRow, Kind, OriginRow,
+    PointerChange, PointerFault, PointerOperation, PredictEnd, PredictRow, PromotionGrounds, Provenance, Purpose,
+    Receipt, ReceiptDraft, Signature, SignatureId, SignatureOrigin, SignatureRow, Status, Strategy, TimingPart,
+    TraceMove, TraceRow, TraceState, TraceStorage, verify_chain,
 };
-use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Terms};
+use cantrip_spend::Operation;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use super::fixtures::{append, budget, odd};
 use super::{Episode, LoomWriter, Subject, at, reserve};
-use cantrip_loom::{AppendOutcome, Conflict, Contracts, Error, Event, Journal, PageRequest, ReceiptFilter, Seq, Step};
-
-fn odd(n: u64) -> Event {
-    let Value::Object(payload) = json!({"v": 1, "n": n}) else { unreachable!() };
-    Event::Other { kind: "weather.changed".into(), payload }
-}
+use cantrip_loom::{AppendOutcome, Conflict, Contracts, Error, Journal, PageRequest, ReceiptFilter, Seq, Step};
 
 /// Makes a signature with these instructions.
 fn signature(name: &str, version: u64, instructions: &str) -> Signature {
@@ -42,10 +40,6 @@ fn published(signature: &Signature, at: Timestamp) -> [ContractRow; 3] {
         ContractRow::Artifact(Box::new(ArtifactRow::new(&base, at))),
         ContractRow::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, "local", at))),
     ]
-}
-
-async fn append<J: Journal>(journal: &J, step: Step) -> AppendOutcome {
-    journal.append(step).await.expect("an answer")
 }
 
 /// Writes rows outside every run.
@@ -79,14 +73,10 @@ async fn candidate<J: Journal>(
 }
 
 fn fault(answer: AppendOutcome) -> ContractFault {
-    match answer {
-        AppendOutcome::Conflict(Conflict::Contract(fault)) => *fault,
-        other @ (AppendOutcome::Committed(_)
-        | AppendOutcome::Refused(_)
-        | AppendOutcome::Wait
-        | AppendOutcome::Conflict(_)
-        | AppendOutcome::Fenced { .. }) => panic!("no conflict about a contract: {other:?}"),
-    }
+    let AppendOutcome::Conflict(Conflict::Contract(fault)) = answer else {
+        panic!("no conflict about a contract: {answer:?}")
+    };
+    *fault
 }
 
 fn hash(value: &Value) -> Hash {
@@ -94,70 +84,16 @@ fn hash(value: &Value) -> Hash {
 }
 
 fn receipt(episode: &Episode, predict: Option<PredictId>, status: Status, at: Timestamp) -> Receipt {
+    let kind = if predict.is_some() { Kind::Predict } else { Kind::Cast };
+    let timing = TimingPart { started_at: at, completed_at: at, latency_ms: 0, waited_ms: 0 };
     let nothing = hash(&json!([]));
     Receipt {
-        v: 1,
-        kind: "receipt".to_owned(),
-        receipt_kind: if predict.is_some() { Kind::Predict } else { Kind::Cast },
         predict_id: predict,
         purpose: predict.map(|_| Purpose::Serve),
-        run_id: episode.run,
-        seq: 0,
-        prev_hash: None,
-        loom_id: None,
         thread_id: Some(episode.entity),
-        last_turn_id: None,
-        status,
-        error_code: None,
-        signature_id: None,
         strategy_id: predict.map(|_| Strategy::Direct),
-        compiled_id: None,
-        catalog_version: None,
-        schema_hash: None,
-        prompt_hash: None,
-        program_hash: None,
         params_hash: Some(nothing),
-        output_hash: None,
-        model: ModelPart { name: None, settings_hash: None, price_version: None, structured_mode: None },
-        policy: PolicyPart {
-            policy_id: None,
-            authorization_id: None,
-            authorization_revision: None,
-            authorization_mode: None,
-            decision: None,
-            reason_code: None,
-            reason_codes_version: None,
-            evaluation_hash: None,
-            approval_id: None,
-            artifact_variant: None,
-            canary_percent: None,
-            rollout_bucket: None,
-            rollout_seed: None,
-            pointer_version: None,
-        },
-        decisions_hash: nothing,
-        budget: BudgetPart {
-            currency: None,
-            reserved: 0,
-            captured: 0,
-            released: 0,
-            overage: 0,
-            remaining: None,
-            unpriced: false,
-            reservation_ids: Vec::new(),
-            input_tokens: 0,
-            cached_tokens: 0,
-            output_tokens: 0,
-            model_calls: 0,
-            iterations: 0,
-            sub_calls: 0,
-            repairs: 0,
-        },
-        timing: TimingPart { started_at: at, completed_at: at, latency_ms: 0, waited_ms: 0 },
-        trace_ref: None,
-        trace_hash: None,
-        trace_storage: None,
-        trace_artifact_uri: None,
+        ..Receipt::new(kind, episode.run, status, timing)
     }
 }
 
@@ -211,7 +147,7 @@ pub(super) async fn contracts_are_never_dropped<S: Subject>(subject: S) {
     ));
     let beside = Step::annotation(weaver.step_id(), episode.run).contract(stray);
     assert!(matches!(store.append(beside).await, Err(Error::InvalidStep { .. })));
-    let mut within = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let mut within = weaver.step_with(&episode, odd(1));
     within.contract = published(&sort, now).into();
     assert!(matches!(store.append(within).await, Err(Error::InvalidStep { .. })));
     assert!(store.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.expect("receipts").items.is_empty());
@@ -219,9 +155,6 @@ pub(super) async fn contracts_are_never_dropped<S: Subject>(subject: S) {
 }
 
 pub(super) async fn a_published_signature_never_changes<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -253,9 +186,6 @@ pub(super) async fn a_published_signature_never_changes<S: Subject>(subject: S) 
 }
 
 pub(super) async fn an_artifact_is_kept_once_with_all_its_origins<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -307,9 +237,6 @@ fn set(artifact: &CompiledId) -> PointerOperation {
 }
 
 pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -372,9 +299,6 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
 }
 
 pub(super) async fn of_writers_with_one_version_one_wins<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -401,9 +325,6 @@ pub(super) async fn of_writers_with_one_version_one_wins<S: Subject>(subject: S)
 }
 
 pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -411,9 +332,7 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     let episode = weaver.cast("count").await;
     let (id, now): (PredictId, _) = (weaver.id(), weaver.now());
     let row = predict_row(&episode, id, &sort, Some("k"), now);
-    let opens = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .contract(ContractRow::Predict(Box::new(row.clone())));
+    let opens = weaver.step_with(&episode, odd(1)).contract(ContractRow::Predict(Box::new(row.clone())));
     assert_eq!(append(store, opens.clone()).await, AppendOutcome::Committed(Seq::new(4)));
     assert_eq!(
         append(store, opens).await,
@@ -424,14 +343,10 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     assert_eq!(store.predict_of_key(key.clone()).await.expect("a key"), Some(row.clone()));
     // The key is taken only for this owner and signature.
     let other = predict_row(&episode, weaver.id(), &sort, Some("k"), now);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(2)))
-        .contract(ContractRow::Predict(Box::new(other.clone())));
+    let step = weaver.step_with(&episode, odd(2)).contract(ContractRow::Predict(Box::new(other.clone())));
     assert_eq!(fault(append(store, step).await), ContractFault::KeyTaken { key: "k".to_owned(), predict: id });
     let elsewhere = PredictRow { owner: "service:other".to_owned(), ..other };
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(2)))
-        .contract(ContractRow::Predict(Box::new(elsewhere)));
+    let step = weaver.step_with(&episode, odd(2)).contract(ContractRow::Predict(Box::new(elsewhere)));
     assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(5)), "what was refused left no record");
     // A fenced step writes nothing.
     let end = PredictEnd { status: Status::Succeeded, output_hash: Some(hash(&json!({"text": "b"}))), at: now };
@@ -442,10 +357,7 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     let step = Step::for_lease(weaver.step_id(), stale).record(weaver.draft(odd(3))).contract(ended()).contract(told());
     assert!(matches!(append(store, step).await, AppendOutcome::Fenced { .. }));
     assert_eq!(store.receipt_of(id).await.expect("an answer"), None);
-    let closes = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(3)))
-        .contract(ended())
-        .contract(told());
+    let closes = weaver.step_with(&episode, odd(3)).contract(ended()).contract(told());
     assert_eq!(append(store, closes.clone()).await, AppendOutcome::Committed(Seq::new(6)));
     assert_eq!(append(store, closes).await, AppendOutcome::Committed(Seq::new(6)));
     assert_eq!(store.predict(id).await.expect("it is there").end, Some(end.clone()));
@@ -453,30 +365,14 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     assert_eq!(store.receipt(kept.receipt_id.clone()).await.expect("it is there"), kept);
     assert_eq!(kept.receipt().expect("it is what was written").predict_id, Some(id));
     let other = PredictEnd { status: Status::Failed, ..end };
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(4)))
-        .contract(ContractRow::PredictEnded { predict_id: id, end: other });
+    let step = weaver.step_with(&episode, odd(4)).contract(ContractRow::PredictEnded { predict_id: id, end: other });
     assert_eq!(fault(append(store, step).await), ContractFault::PredictEnded(id));
 }
 
 pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds: AuthorizationId = weaver.id();
-    let funds = AuthorizationRef::Issued(funds);
-    let terms = Terms {
-        mode: AuthorizationMode::DelegatedBudget,
-        max_total: Some(100_000),
-        issued_at: at(0),
-        ..Terms::local()
-    };
-    let (actor, reason) = ("local".to_owned(), "a case".to_owned());
-    let issue = Authorize { authorization: funds, terms, actor, reason, at: weaver.now() };
-    let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
-    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::START));
+    let funds = weaver.authorize(budget(100_000)).await;
     let episode = weaver.cast("count").await;
     let mut ids = Vec::new();
     for (n, actual) in [(1_u64, 12_900), (2, 25_000)] {
@@ -484,22 +380,18 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
         let mut held = reserve(&mut weaver, &episode, turn, 1, 20_000);
         held.hold.authorization = funds;
         let (id, now) = (held.hold.id(), weaver.now());
-        let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-            .record(weaver.draft(odd(n)))
-            .money(Operation::Reserve(Box::new(held)));
+        let step = weaver.step_with(&episode, odd(n)).money(Operation::Reserve(Box::new(held)));
         assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
         let actual = Money::new(actual, Currency::USD).expect("a small amount");
         // The step that has the receipt also settles the money.
         let told = draft(receipt(&episode, None, Status::Succeeded, now), vec![id.to_string()]);
-        let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-            .record(weaver.draft(odd(n)))
-            .money(Operation::commit(id.clone(), actual, None, now))
-            .contract(told);
+        let step =
+            weaver.step_with(&episode, odd(n)).money(Operation::commit(id.clone(), actual, None, now)).contract(told);
         assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
         ids.push(id.to_string());
     }
     let free = draft(receipt(&episode, None, Status::Cancelled, weaver.now()), Vec::new());
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(3))).contract(free);
+    let step = weaver.step_with(&episode, odd(3)).contract(free);
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     let wanted = ReceiptFilter { run: Some(episode.run), ..ReceiptFilter::default() };
     let kept = store.receipts(wanted.clone(), PageRequest::FIRST).await.expect("receipts").items;
@@ -534,21 +426,11 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
 }
 
 pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
-    let funds: AuthorizationId = weaver.id();
-    let funds = AuthorizationRef::Issued(funds);
-    let terms =
-        Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(10), issued_at: at(0), ..Terms::local() };
-    let (actor, reason) = ("local".to_owned(), "a case".to_owned());
-    let issue = Authorize { authorization: funds, terms, actor, reason, at: weaver.now() };
-    let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
-    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::START));
+    let funds = weaver.authorize(budget(10)).await;
     let episode = weaver.cast("count").await;
     let (id, now): (PredictId, _) = (weaver.id(), weaver.now());
     let turn = weaver.id();
@@ -556,8 +438,8 @@ pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject
     dear.hold.authorization = funds;
     let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
     let denied = PredictRow { end: Some(end), ..predict_row(&episode, id, &sort, None, now) };
-    let mut step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
+    let mut step = weaver
+        .step_with(&episode, odd(1))
         .money(Operation::Reserve(Box::new(dear)))
         .contract(ContractRow::Predict(Box::new(predict_row(&episode, id, &sort, Some("k"), now))))
         .if_refused(weaver.draft(odd(2)));
@@ -582,9 +464,6 @@ pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject
 }
 
 pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let sort = signature("Sort", 1, "Sort it.");
@@ -610,8 +489,8 @@ pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject:
         deleted_by: None,
     };
     let name = row.trace_ref.clone();
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
+    let step = weaver
+        .step_with(&episode, odd(1))
         .contract(ContractRow::Predict(Box::new(predict_row(&episode, id, &sort, None, now))))
         .contract(ContractRow::Trace(Box::new(row.clone())));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
@@ -641,9 +520,6 @@ pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject:
 }
 
 pub(super) async fn contracts_survive_reopening<S: Subject>(subject: S) {
-    if !subject.keeps_contracts() {
-        return;
-    }
     let sort = signature("Sort", 1, "Sort it.");
     let id = sort.id().clone();
     let told = {
@@ -654,7 +530,7 @@ pub(super) async fn contracts_survive_reopening<S: Subject>(subject: S) {
         assert_eq!(apart(&mut weaver, store, [row]).await, AppendOutcome::Committed(Seq::START));
         let episode = weaver.cast("count").await;
         let row = draft(receipt(&episode, None, Status::Succeeded, weaver.now()), Vec::new());
-        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).contract(row);
+        let step = weaver.step_with(&episode, odd(1)).contract(row);
         assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
         store.receipts(ReceiptFilter::default(), PageRequest::FIRST).await.expect("receipts").items
     };

@@ -5,7 +5,8 @@ use std::time::Duration;
 use cantrip_canon::{CastId, EntityId, IdSource, LoomId, Money, RunId, Timestamp, TurnId};
 use cantrip_reply::codes;
 use cantrip_spend::{
-    AuthorizationRef, Guards, Hold, Phase, PolicyQuery, Principal, Reserve, RetryClass, Subject, Trifecta,
+    AuthorizationMode, AuthorizationRef, Authorize, Guards, Hold, Operation, Phase, PolicyQuery, Principal, Reserve,
+    RetryClass, Subject, Terms, Trifecta,
 };
 use serde_json::{Value, json};
 
@@ -95,17 +96,35 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         RecordDraft::new(now, event).expect("a small record")
     }
 
+    /// Returns an empty step of the episode's owner.
+    pub fn step(&mut self, episode: &Episode) -> Step {
+        Step::for_lease(self.step_id(), episode.lease.clone())
+    }
+
+    /// Returns a step of the episode's owner with one record.
+    pub fn step_with(&mut self, episode: &Episode, event: impl Into<Event>) -> Step {
+        self.step(episode).record(self.draft(event))
+    }
+
+    /// Appends a step of the episode's owner with one record, and fails the case unless it was committed.
+    pub async fn write(&mut self, episode: &Episode, event: impl Into<Event>) -> Seq {
+        let step = self.step_with(episode, event);
+        self.commit(step).await
+    }
+
     /// Appends a step, and fails the case unless it was committed.
     pub async fn commit(&mut self, step: Step) -> Seq {
-        match self.journal.append(step).await.expect("the step is written") {
-            AppendOutcome::Committed(seq) => seq,
-            other @ (AppendOutcome::Refused(_)
-            | AppendOutcome::Wait
-            | AppendOutcome::Conflict(_)
-            | AppendOutcome::Fenced { .. }) => {
-                panic!("not committed: {other:?}")
-            }
-        }
+        committed(&self.journal.append(step).await.expect("the step is written"))
+    }
+
+    /// Issues an authorization with these terms.
+    pub async fn authorize(&mut self, terms: Terms) -> AuthorizationRef {
+        let authorization = AuthorizationRef::Issued(self.id());
+        let (actor, reason) = ("local".to_owned(), "a case".to_owned());
+        let issue = Authorize { authorization, terms, actor, reason, at: self.now() };
+        let step = Step::outside_runs(self.step_id()).money(Operation::Authorize(Box::new(issue)));
+        assert_eq!(append(self.journal, step).await, AppendOutcome::Committed(Seq::START));
+        authorization
     }
 
     pub fn opening(&self, kind: RunKind, entity: EntityId) -> RunOpening {
@@ -217,17 +236,12 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         let opened = self.opened(episode, said, &mut bodies);
         let turn = opened.turn_id;
         let call = CallId::of_turn(turn, 1);
-        let step = Step::for_lease(self.step_id(), episode.lease.clone())
-            .record(self.draft(opened))
-            .record(self.draft(started(call, CallWork::Gate, None)))
-            .bodies(bodies);
+        let step =
+            self.step_with(episode, opened).record(self.draft(started(call, CallWork::Gate, None))).bodies(bodies);
         self.commit(step).await;
         let mut bodies = Vec::new();
         let over = settled(call, result, &mut bodies);
-        let step = Step::for_lease(self.step_id(), episode.lease.clone())
-            .record(self.draft(over))
-            .record(self.draft(closed(turn, closing)))
-            .bodies(bodies);
+        let step = self.step_with(episode, over).record(self.draft(closed(turn, closing))).bodies(bodies);
         self.commit(step).await;
         episode.leaf = Some(turn);
         episode.sequence += 1;
@@ -269,8 +283,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
 
     pub async fn end(&mut self, episode: &Episode, ending: Ending<RecordValue<Value>>) {
         let end = self.end_of(episode, ending);
-        let step = Step::for_lease(self.step_id(), episode.lease.clone()).record(self.draft(end));
-        self.commit(step).await;
+        self.write(episode, end).await;
         self.journal.release(&episode.lease).await.expect("a lease can be returned");
     }
 }
@@ -364,4 +377,25 @@ pub fn reserve<J: Journal>(
         trifecta: Trifecta::default(),
     };
     Reserve { hold, question }
+}
+
+/// Returns the place of a committed step, and fails the case for any other outcome.
+pub(crate) fn committed(outcome: &AppendOutcome) -> Seq {
+    let AppendOutcome::Committed(seq) = outcome else { panic!("not committed: {outcome:?}") };
+    *seq
+}
+
+pub(crate) async fn append<J: Journal>(journal: &J, step: Step) -> AppendOutcome {
+    journal.append(step).await.expect("an answer")
+}
+
+/// Terms of a local user with a budget.
+pub(crate) fn budget(total: i64) -> Terms {
+    Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
+}
+
+/// Makes an event of a kind that this version does not know.
+pub(crate) fn odd(n: u64) -> Event {
+    let Value::Object(payload) = json!({"v": 9, "n": n, "later": {"field": [1, 2.5, "x"]}}) else { unreachable!() };
+    Event::Other { kind: "weather.changed".into(), payload }
 }

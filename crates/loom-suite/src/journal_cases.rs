@@ -3,11 +3,12 @@
 use cantrip_canon::{RunId, bytes_hash};
 use cantrip_spend::Operation;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::fixtures::{append, committed, odd};
 use super::{LoomWriter, Subject, utterance};
 use cantrip_loom::{
-    Actor, AppendOutcome, Body, Closing, Conflict, Epoch, Error, Event, Journal, Loom, Origin, PageRequest, Record,
+    Actor, AppendOutcome, Body, Closing, Conflict, Epoch, Error, Journal, Loom, Origin, PageRequest, Record,
     RecordDraft, RecordValue, Reward, RunState, Seq, Step, StepTarget, TruncationReason,
 };
 
@@ -17,12 +18,6 @@ async fn all<J: Journal>(store: &J, run: RunId) -> Vec<Record> {
 
 async fn everything<J: Journal>(store: &J) -> Vec<Record> {
     store.scan().try_collect().await.expect("the store is readable")
-}
-
-/// Makes an event for which this version has no type.
-fn odd(n: u64) -> Event {
-    let Value::Object(payload) = json!({"v": 9, "n": n, "later": {"field": [1, 2.5, "x"]}}) else { unreachable!() };
-    Event::Other { kind: "weather.changed".into(), payload }
 }
 
 pub(super) async fn a_run_reads_back_in_the_order_it_was_written<S: Subject>(subject: S) {
@@ -60,22 +55,9 @@ pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
-    let steps: Vec<Step> = (0..20)
-        .map(|n| Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(n))))
-        .collect();
+    let steps: Vec<Step> = (0..20).map(|n| weaver.step_with(&episode, odd(n))).collect();
     let answers = futures_util::future::join_all(steps.into_iter().map(|step| store.append(step))).await;
-    let mut places: Vec<u64> = answers
-        .into_iter()
-        .map(|answer| match answer.expect("written") {
-            AppendOutcome::Committed(seq) => seq.get(),
-            other @ (AppendOutcome::Refused(_)
-            | AppendOutcome::Wait
-            | AppendOutcome::Conflict(_)
-            | AppendOutcome::Fenced { .. }) => {
-                panic!("{other:?}")
-            }
-        })
-        .collect();
+    let mut places: Vec<u64> = answers.into_iter().map(|answer| committed(&answer.expect("written")).get()).collect();
     places.sort_unstable();
     assert_eq!(places, (4..=23).collect::<Vec<u64>>());
     assert_eq!(all(store, episode.run).await.len(), 23);
@@ -88,15 +70,14 @@ pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
     let mut expected = Vec::new();
     for n in 0..8 {
         let good = weaver.cast("count").await;
-        let next = Step::for_lease(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        let next = weaver.step_with(&good, odd(n));
         expected.push((good.run, 5));
-        let last = Step::for_lease(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        let last = weaver.step_with(&good, odd(n));
         let mut stale = good.lease.clone();
         stale.epoch = Epoch::new(9);
         let fenced = Step::for_lease(weaver.step_id(), stale).record(weaver.draft(odd(n)));
         let late = weaver.opened(&good, utterance(Some("hm"), &[]), &mut Vec::new());
-        let incoherent = Step::for_lease(weaver.step_id(), good.lease.clone())
-            .record(weaver.draft(super::closed(late.turn_id, Closing::Open)));
+        let incoherent = weaver.step_with(&good, super::closed(late.turn_id, Closing::Open));
         let twice = Step { id: next.id.clone(), ..last.clone() };
         steps.extend([(next, true), (fenced, false), (incoherent, false), (twice, false), (last, true)]);
     }
@@ -118,8 +99,8 @@ pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
     let turn = opened.turn_id;
     let again = opened.clone();
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(opened))
+    let step = weaver
+        .step_with(&episode, opened)
         .record(weaver.draft(super::closed(turn, Closing::Open)))
         .record(weaver.draft(again));
     let answer = store.append(step).await;
@@ -135,14 +116,14 @@ pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: 
     let intent = weaver.intent("count");
     let (opens, episode) = weaver.open(Origin::Root, intent, None, 0);
     for _ in 0..3 {
-        assert_eq!(store.append(opens.clone()).await.expect("an answer"), AppendOutcome::Committed(Seq::new(3)));
+        assert_eq!(append(store, opens.clone()).await, AppendOutcome::Committed(Seq::new(3)));
     }
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
-    let first = store.append(step.clone()).await.expect("an answer");
+    let step = weaver.step_with(&episode, odd(1));
+    let first = append(store, step.clone()).await;
     assert_eq!(first, AppendOutcome::Committed(Seq::new(4)));
     weaver.truncate(&episode, TruncationReason::Cancelled).await;
     // The answer is also the same when the run has moved on and the lease is gone.
-    assert_eq!(store.append(step).await.expect("an answer"), first);
+    assert_eq!(append(store, step).await, first);
     assert_eq!(all(store, episode.run).await.len(), 5);
 }
 
@@ -154,7 +135,7 @@ pub(super) async fn a_step_id_with_other_content_is_a_conflict<S: Subject>(subje
     let first = Step::for_lease(id.clone(), episode.lease.clone()).record(weaver.draft(odd(1)));
     weaver.commit(first).await;
     let other = Step::for_lease(id.clone(), episode.lease.clone()).record(weaver.draft(odd(2)));
-    let answer = store.append(other).await.expect("an answer");
+    let answer = append(store, other).await;
     assert_eq!(answer, AppendOutcome::Conflict(Conflict::Step { id }));
     assert_eq!(all(store, episode.run).await.len(), 4);
 }
@@ -168,9 +149,7 @@ pub(super) async fn money_is_never_dropped<S: Subject>(subject: S) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let reserve = super::reserve(&mut weaver, &episode, turn, 1, 20_000);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .money(Operation::Reserve(Box::new(reserve)));
+    let step = weaver.step_with(&episode, odd(1)).money(Operation::Reserve(Box::new(reserve)));
     let answer = store.append(step).await;
     assert!(matches!(answer, Err(Error::NoLedger)), "{answer:?}");
     assert_eq!(all(store, episode.run).await.len(), 3);
@@ -183,7 +162,7 @@ pub(super) async fn a_run_is_opened_once<S: Subject>(subject: S) {
     let intent = weaver.intent("count again");
     let (mut second, _) = weaver.open(Origin::Root, intent, None, 0);
     second.target = StepTarget::OpenRun { run: episode.run, lease: None };
-    let answer = store.append(second).await.expect("an answer");
+    let answer = append(store, second).await;
     assert_eq!(answer, AppendOutcome::Conflict(Conflict::RunExists { run: episode.run }));
 }
 
@@ -197,11 +176,11 @@ pub(super) async fn an_entity_has_one_live_run<S: Subject>(subject: S) {
     let opening = weaver.opening(cantrip_loom::RunKind::Cast, episode.entity);
     let first = RecordDraft::opening(weaver.now(), opening, cast).expect("a small record");
     let step = Step::open_run(weaver.step_id(), run, None).record(first);
-    let answer = store.append(step.clone()).await.expect("an answer");
+    let answer = append(store, step.clone()).await;
     let busy = Conflict::EntityBusy { entity: episode.entity, run: episode.run };
     assert_eq!(answer, AppendOutcome::Conflict(busy));
     weaver.done(&mut episode, json!(1)).await;
-    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(1)));
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(1)));
 }
 
 fn reward(turn: cantrip_canon::TurnId, reward: f64) -> Reward {
@@ -217,10 +196,9 @@ pub(super) async fn an_ended_run_takes_annotations_only<S: Subject>(subject: S) 
         &episode,
         cantrip_loom::Ending::Truncated { reason: TruncationReason::MaxTurns, error: None, summary: "cut".into() },
     );
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(end));
-    weaver.commit(step).await;
-    let late = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
-    let answer = store.append(late).await.expect("an answer");
+    weaver.write(&episode, end).await;
+    let late = weaver.step_with(&episode, odd(1));
+    let answer = append(store, late).await;
     assert_eq!(answer, AppendOutcome::Conflict(Conflict::RunEnded { run: episode.run }));
     let rewarded = Step::annotation(weaver.step_id(), episode.run).record(weaver.draft(reward(turn, 0.5)));
     weaver.commit(rewarded).await;
@@ -261,7 +239,7 @@ pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S)
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     assert_eq!(store.wait_for_growth(episode.run, Seq::START).await.expect("known"), Seq::new(3));
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
+    let step = weaver.step_with(&episode, odd(1));
     let (woken, ()) = futures_util::future::join(store.wait_for_growth(episode.run, Seq::new(3)), async {
         assert!(
             store.wait_for_growth(episode.run, Seq::new(3)).now_or_never().is_none(),
@@ -302,8 +280,7 @@ pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1)));
-    weaver.commit(step).await;
+    weaver.write(&episode, odd(1)).await;
     let record = all(store, episode.run).await.pop().expect("records");
     assert_eq!(&*record.payload, r#"{"later":{"field":[1,2.5,"x"]},"n":1,"v":9}"#);
     assert_eq!(record.event().expect("readable"), odd(1));
@@ -339,14 +316,14 @@ pub(super) async fn a_record_cannot_name_a_body_that_is_not_there<S: Subject>(su
     let episode = weaver.cast("count").await;
     let long = "lang ".repeat(10_000);
     let opened = weaver.opened(&episode, utterance(Some(&long), &[]), &mut Vec::new());
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let step = weaver.step_with(&episode, opened);
     let answer = store.append(step).await;
     assert!(matches!(answer, Err(Error::InvalidStep { .. })), "{answer:?}");
     // User data may look like a body reference and is not one.
     let mut bodies = Vec::new();
     let lookalike = json!({"body": bytes_hash(b"nowhere").to_string(), "bytes": 7});
     let opened = weaver.opened(&episode, utterance(None, &[("echo", lookalike)]), &mut bodies);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened)).bodies(bodies);
+    let step = weaver.step_with(&episode, opened).bodies(bodies);
     weaver.commit(step).await;
 }
 
@@ -361,12 +338,9 @@ pub(super) async fn a_dropped_append_is_wholly_in_or_out<S: Subject>(subject: S)
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let body = Body::new(vec![7_u8; 9_000]).expect("a small body");
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .record(weaver.draft(odd(2)))
-        .bodies([body.clone()]);
+    let step = weaver.step_with(&episode, odd(1)).record(weaver.draft(odd(2))).bodies([body.clone()]);
     drop(store.append(step.clone()).now_or_never());
-    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(5)));
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(5)));
     assert_eq!(all(store, episode.run).await.len(), 5);
     assert_eq!(store.body(body.hash()).await.expect("stored"), body);
 }
@@ -395,12 +369,12 @@ pub(super) async fn copies_keep_place_time_and_epoch<S: Subject>(subject: S) {
     let store = subject.store();
     let (first, rest) = drafts.split_at(4);
     let step = Step::import(weaver.step_id(), episode.run, Seq::START).records(first.to_vec());
-    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(4)));
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(4)));
     let gap = Step::import(weaver.step_id(), episode.run, Seq::new(9)).records(rest.to_vec());
     let behind = Conflict::Behind { run: episode.run, newest: Seq::new(4) };
-    assert_eq!(store.append(gap).await.expect("an answer"), AppendOutcome::Conflict(behind));
+    assert_eq!(append(store, gap).await, AppendOutcome::Conflict(behind));
     let step = Step::import(weaver.step_id(), episode.run, Seq::new(4)).records(rest.to_vec());
-    assert_eq!(store.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::new(8)));
+    assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(8)));
     assert_eq!(everything(store).await, records);
     let view = store.run(episode.run).await.expect("known");
     assert_eq!((view.state, view.copied), (RunState::Terminated, true));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{LoomWriter, Subject, at, utterance};
 use cantrip_loom::{
-    AppendOutcome, CastParked, Closing, Epoch, Error, Journal, Lease, PageRequest, ParkReason, Step, WorkerId,
+    AppendOutcome, CastParked, Closing, Epoch, Error, Journal, Lease, PageRequest, ParkReason, WorkerId,
 };
 
 const LASTS: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(sub
     assert_eq!(taken.epoch, Epoch::FIRST.next());
     let before = store.holder(zombie.run).await.expect("a known run");
     let opened = weaver.opened(&zombie, utterance(Some("hm"), &[]), &mut Vec::new());
-    let step = Step::for_lease(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
+    let step = weaver.step_with(&zombie, opened);
     let answer = store.append(step).await.expect("an answer");
     assert_eq!(answer, AppendOutcome::Fenced { held: Epoch::FIRST, now: taken.epoch });
     assert!(matches!(store.renew(&zombie.lease, at(1), LASTS).await, Err(Error::LeaseLost { .. })));
@@ -85,7 +85,7 @@ pub(super) async fn a_returned_lease_is_free_at_once<S: Subject>(subject: S) {
     store.release(&episode.lease).await.expect("it is held");
     assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let step = weaver.step_with(&episode, opened);
     let answer = store.append(step).await.expect("an answer");
     assert!(matches!(answer, AppendOutcome::Fenced { .. }), "{answer:?}");
     let lease = store.acquire(episode.run, owner("process-2"), at(20), LASTS).await.expect("it is free");
@@ -139,8 +139,7 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
         let parked = weaver.cast("parked").await;
         let rests =
             CastParked { cast_id: parked.cast, reason, turn_id: None, error: None, detail: None, elapsed_ms: None };
-        let step = Step::for_lease(weaver.step_id(), parked.lease.clone()).record(weaver.draft(rests));
-        weaver.commit(step).await;
+        weaver.write(&parked, rests).await;
         store.release(&parked.lease).await.expect("held");
         handed_back = Some(parked).filter(|_| !reason.needs_resume());
     }

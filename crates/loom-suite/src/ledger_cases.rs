@@ -1,8 +1,10 @@
 //! Money: reservations, settlements, refusals and waits, written together with the records they pay for.
+//!
+//! One file, although long: each case is short, and all of them read the same few fixtures.
 
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, AuthorizationId, Currency, Money, RunId, TurnId};
+use cantrip_canon::{ApprovalId, Currency, Money, RunId, TurnId};
 use cantrip_spend::{
     ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalState, ApprovalVerdict, AuthorizationMode,
     AuthorizationRef, Authorize, Counters, DecisionRecord, Hold, LedgerFault, Operation, Principal, Reconciliation,
@@ -12,6 +14,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use super::fixtures::{append, budget, odd};
 use super::{Episode, LoomWriter, Subject, at, reserve};
 use cantrip_loom::{
     AppendOutcome, Conflict, EndedBy, Ending, Event, Journal, Ledger, Loom, PageRequest, RecordDraft,
@@ -22,28 +25,8 @@ fn usd(micros: i64) -> Money {
     Money::new(micros, Currency::USD).expect("a small amount")
 }
 
-fn odd(n: u64) -> Event {
-    let Value::Object(payload) = json!({"v": 1, "n": n}) else { unreachable!() };
-    Event::Other { kind: "weather.changed".into(), payload }
-}
-
 fn asked(reserve: Reserve) -> Operation {
     Operation::Reserve(Box::new(reserve))
-}
-
-/// Terms of a local user with a budget.
-fn budget(total: i64) -> Terms {
-    Terms { mode: AuthorizationMode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() }
-}
-
-async fn authorize<J: Journal>(weaver: &mut LoomWriter<'_, J>, journal: &J, terms: Terms) -> AuthorizationRef {
-    let id: AuthorizationId = weaver.id();
-    let authorization = AuthorizationRef::Issued(id);
-    let (actor, reason) = ("local".to_owned(), "a case".to_owned());
-    let issue = Authorize { authorization, terms, actor, reason, at: weaver.now() };
-    let step = Step::outside_runs(weaver.step_id()).money(Operation::Authorize(Box::new(issue)));
-    assert_eq!(journal.append(step).await.expect("an answer"), AppendOutcome::Committed(Seq::START));
-    authorization
 }
 
 /// Reserves the worst cost of a request of the turn, under this authorization.
@@ -75,19 +58,8 @@ async fn adds_up<L: Ledger>(ledger: &L) {
 }
 
 fn reason(answer: &AppendOutcome) -> String {
-    match answer {
-        AppendOutcome::Refused(decision) => decision.reason_code.to_string(),
-        other @ (AppendOutcome::Committed(_)
-        | AppendOutcome::Wait
-        | AppendOutcome::Conflict(_)
-        | AppendOutcome::Fenced { .. }) => {
-            format!("{other:?}")
-        }
-    }
-}
-
-async fn append<J: Journal>(journal: &J, step: Step) -> AppendOutcome {
-    journal.append(step).await.expect("an answer")
+    let AppendOutcome::Refused(decision) = answer else { return format!("{answer:?}") };
+    decision.reason_code.to_string()
 }
 
 /// Appends a step of the episode's owner that moves money and has no records.
@@ -97,24 +69,21 @@ async fn pay<J: Journal>(
     episode: &Episode,
     money: Operation,
 ) -> AppendOutcome {
-    append(store, Step::for_lease(weaver.step_id(), episode.lease.clone()).money(money)).await
+    append(store, weaver.step(&episode).money(money)).await
 }
 
 pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
     let (id, now) = (held.hold.id(), weaver.now());
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
+    let step = weaver.step_with(&episode, odd(1)).money(asked(held));
     assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(5)));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20_000));
     let commit = Operation::commit(id.clone(), usd(12_900), Some("ch_1".into()), now);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
+    let step = weaver.step_with(&episode, odd(2)).money(commit);
     assert_eq!(append(store, step).await, AppendOutcome::Committed(Seq::new(7)));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (12_900, 0));
     let told = kinds(store, episode.run).await;
@@ -126,12 +95,16 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
         .collect();
     assert_eq!(moves, [("reserve", 0, 20_000, "reserved"), ("commit", 12_900, -20_000, "committed")]);
     // A step that cannot be written moves no money.
-    let broken = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(super::closed(turn, cantrip_loom::Closing::Open)))
-        .money(asked(reserve(&mut weaver, &episode, turn, 2, 5)));
+    let broken = weaver.step_with(&episode, super::closed(turn, cantrip_loom::Closing::Open)).money(asked(reserve(
+        &mut weaver,
+        &episode,
+        turn,
+        2,
+        5,
+    )));
     assert!(store.append(broken).await.is_err(), "the turn was never opened");
     let unknown = Operation::release(reserve(&mut weaver, &episode, turn, 3, 5).hold.id(), now);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(3))).money(unknown);
+    let step = weaver.step_with(&episode, odd(3)).money(unknown);
     assert!(matches!(append(store, step).await, AppendOutcome::Conflict(Conflict::Money { .. })));
     assert_eq!(totals(store, AuthorizationRef::Local).await, (12_900, 0));
     assert_eq!(kinds(store, episode.run).await.len(), 7);
@@ -139,19 +112,13 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
 }
 
 pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(10)).await;
+    let funds = weaver.authorize(budget(10)).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let dear = worst(&mut weaver, &episode, funds, turn, 11);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .money(asked(dear))
-        .if_refused(weaver.draft(odd(2)));
+    let step = weaver.step_with(&episode, odd(1)).money(asked(dear)).if_refused(weaver.draft(odd(2)));
     let answer = append(store, step.clone()).await;
     assert_eq!(reason(&answer), "policy_denied.budget_exhausted");
     assert_eq!(append(store, step.clone()).await, answer, "asked again it is answered as it was");
@@ -171,21 +138,18 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
 }
 
 pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
     let id = held.hold.id();
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(asked(held));
+    let step = weaver.step_with(&episode, odd(1)).money(asked(held));
     let first = append(store, step.clone()).await;
     assert_eq!(append(store, step.clone()).await, first);
     let now = weaver.now();
     let commit = Operation::commit(id.clone(), usd(1), None, now);
-    let settle = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(2))).money(commit);
+    let settle = weaver.step_with(&episode, odd(2)).money(commit);
     let second = append(store, settle.clone()).await;
     assert_eq!(append(store, settle).await, second);
     assert_eq!(append(store, step).await, first, "also when it has long been settled");
@@ -200,16 +164,12 @@ pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>
 }
 
 pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
-    let steps: Vec<Step> =
-        (0..8).map(|_| Step::for_lease(weaver.step_id(), episode.lease.clone()).money(asked(held.clone()))).collect();
+    let steps: Vec<Step> = (0..8).map(|_| weaver.step(&episode).money(asked(held.clone()))).collect();
     let answers = join_all(steps.into_iter().map(|step| append(store, step))).await;
     let fresh = answers.iter().filter(|answer| matches!(answer, AppendOutcome::Committed(_))).count();
     let told = AppendOutcome::Conflict(Conflict::Money {
@@ -235,9 +195,6 @@ pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subj
 }
 
 pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
@@ -257,12 +214,9 @@ pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subjec
 }
 
 pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
     let first = worst(&mut weaver, &episode, funds, one, 100);
@@ -270,31 +224,23 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
     assert!(matches!(pay(&mut weaver, store, &episode, asked(first)).await, AppendOutcome::Committed(_)));
     // A commit frees budget for a later operation of the same step.
     let next = worst(&mut weaver, &episode, funds, two, 60);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .money(Operation::commit(id, usd(40), None, now))
-        .money(asked(next.clone()));
+    let step =
+        weaver.step_with(&episode, odd(1)).money(Operation::commit(id, usd(40), None, now)).money(asked(next.clone()));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     assert_eq!(totals(store, funds).await, (40, 60));
     // A reserve that does not fit: the whole step is refused, including the release before it.
     let release = Operation::release(next.hold.id(), now);
     let other = worst(&mut weaver, &episode, funds, three, 61);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(2)))
-        .money(release)
-        .money(asked(other));
+    let step = weaver.step_with(&episode, odd(2)).money(release).money(asked(other));
     assert_eq!(reason(&append(store, step).await), "policy_denied.budget_exhausted");
     assert_eq!(totals(store, funds).await, (40, 60), "what came before it is taken back");
     adds_up(store).await;
 }
 
 pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let (episode, stranger) = (weaver.cast("count").await, weaver.cast("count").await);
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
     let mine = worst(&mut weaver, &episode, funds, one, 60);
@@ -302,10 +248,7 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
     assert!(matches!(pay(&mut weaver, store, &episode, asked(mine)).await, AppendOutcome::Committed(_)));
     let before = kinds(store, episode.run).await.len();
     let next = worst(&mut weaver, &episode, funds, two, 60);
-    let waiting = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .money(asked(next))
-        .if_refused(weaver.draft(odd(2)));
+    let waiting = weaver.step_with(&episode, odd(1)).money(asked(next)).if_refused(weaver.draft(odd(2)));
     assert_eq!(append(store, waiting.clone()).await, AppendOutcome::Wait);
     assert_eq!(kinds(store, episode.run).await.len(), before, "nothing is written");
     let theirs = worst(&mut weaver, &stranger, funds, three, 60);
@@ -321,18 +264,15 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
 }
 
 pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(10 * 1_000 + 999)).await;
+    let funds = weaver.authorize(budget(10 * 1_000 + 999)).await;
     let mut steps = Vec::new();
     for _ in 0..64 {
         let episode = weaver.cast("count").await;
         let turn = weaver.id();
         let held = worst(&mut weaver, &episode, funds, turn, 1_000);
-        steps.push(Step::for_lease(weaver.step_id(), episode.lease.clone()).money(asked(held)));
+        steps.push(weaver.step(&episode).money(asked(held)));
     }
     let answers = join_all(steps.into_iter().map(|step| append(store, step))).await;
     let committed = answers.iter().filter(|answer| matches!(answer, AppendOutcome::Committed(_))).count();
@@ -343,9 +283,6 @@ pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) 
 }
 
 pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let local = AuthorizationRef::Local;
@@ -354,10 +291,11 @@ pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
         let (scope, parent) = (scope.to_owned(), parent.map(str::to_owned));
         Operation::SetCap(SetCap { authorization: local, scope, parent, limit: usd(micros) })
     };
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .money(cap("root", None, 100))
-        .money(cap("left", Some("root"), 60))
-        .money(cap("right", Some("root"), 90));
+    let step = weaver.step(&episode).money(cap("root", None, 100)).money(cap("left", Some("root"), 60)).money(cap(
+        "right",
+        Some("root"),
+        90,
+    ));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     let turns: [TurnId; 4] = std::array::from_fn(|_| weaver.id());
     let below = |weaver: &mut LoomWriter<'_, S::Store>, turn, scope: &str, micros| {
@@ -381,12 +319,9 @@ pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
 }
 
 pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let held = worst(&mut weaver, &episode, funds, one, 90);
@@ -404,14 +339,11 @@ pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subj
 }
 
 pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let local = store.authorization(AuthorizationRef::Local).await.expect("every store has it");
     assert_eq!(*local.terms(), Terms::local());
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let listed = store.authorizations(PageRequest::FIRST).await.expect("a list");
     let ids: Vec<AuthorizationRef> = listed.items.iter().map(|row| row.id).collect();
     assert_eq!((ids, listed.next), (vec![AuthorizationRef::Local, funds], None));
@@ -472,9 +404,6 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
 }
 
 pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -487,24 +416,21 @@ pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<S: Subje
         change(&mut terms);
         terms
     };
-    let agent = authorize(&mut weaver, store, scoped(&|terms| terms.scope.autopilot_id = Some("analyst".into()))).await;
+    let agent = weaver.authorize(scoped(&|terms| terms.scope.autopilot_id = Some("analyst".into()))).await;
     assert_eq!(found(principal.clone()).await, Some(agent));
     let run = episode.run.to_string();
     let expired = scoped(&|terms| {
         terms.scope.run_id = Some(run.clone());
         terms.expires_at = Some(at(1));
     });
-    let of_run = authorize(&mut weaver, store, expired).await;
-    authorize(&mut weaver, store, scoped(&|terms| terms.scope.run_id = Some("run_elsewhere".into()))).await;
+    let of_run = weaver.authorize(expired).await;
+    weaver.authorize(scoped(&|terms| terms.scope.run_id = Some("run_elsewhere".into()))).await;
     assert_eq!(found(principal.clone()).await, Some(of_run), "an expired one is the answer too");
     let guest = Principal { owner: "guest:1".parse().expect("an owner"), ..principal };
     assert_eq!(found(guest).await, None, "auth_local is for nobody else");
 }
 
 pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -533,7 +459,7 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
         let (mut terms, mut held) = (budget(1_000), worst(&mut weaver, &episode, AuthorizationRef::Local, turn, 10));
         terms.scope.run_id = Some(run.clone());
         change(&mut terms, &mut held);
-        held.hold.authorization = authorize(&mut weaver, store, terms).await;
+        held.hold.authorization = weaver.authorize(terms).await;
         let id = held.hold.id();
         let answer = pay(&mut weaver, store, &episode, asked(held)).await;
         assert_eq!(reason(&answer), expected);
@@ -541,7 +467,7 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
     }
     // An amount equal to the limit is allowed, and the daily limit starts again on a new day.
     let terms = Terms { max_per_call: Some(10), max_per_day: Some(10), ..budget(20) };
-    let funds = authorize(&mut weaver, store, terms).await;
+    let funds = weaver.authorize(terms).await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
     let today = worst(&mut weaver, &episode, funds, turns[0], 10);
     let settle = Operation::commit(today.hold.id(), usd(10), None, at(2 * 86_400_000));
@@ -557,9 +483,6 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
 }
 
 pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -615,9 +538,6 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
 }
 
 pub(super) async fn an_old_epoch_cannot_spend<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -635,9 +555,6 @@ pub(super) async fn an_old_epoch_cannot_spend<S: Subject>(subject: S) {
 }
 
 pub(super) async fn recovery_takes_only_what_no_live_owner_holds<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -666,9 +583,6 @@ pub(super) async fn recovery_takes_only_what_no_live_owner_holds<S: Subject>(sub
 }
 
 pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
     let episode = weaver.cast("count").await;
@@ -690,14 +604,9 @@ pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<S: Subject>(subj
 }
 
 pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds =
-        authorize(&mut weaver, store, Terms { mode: AuthorizationMode::Interactive, max_total: None, ..budget(0) })
-            .await;
+    let funds = weaver.authorize(Terms { mode: AuthorizationMode::Interactive, max_total: None, ..budget(0) }).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let mut held = worst(&mut weaver, &episode, funds, turn, 20);
@@ -718,7 +627,8 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     };
     let Value::Object(said) = json!({"approval_id": approval}) else { unreachable!() };
     let event = |kind: &str| Event::Other { kind: kind.into(), payload: said.clone() };
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
+    let step = weaver
+        .step(&episode)
         .record(RecordDraft::new(now, event("approval.requested")).expect("a record"))
         .money(Operation::AskApproval(request));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
@@ -756,12 +666,9 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
 }
 
 pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     for micros in [60, 41, 101] {
         let turn = weaver.id();
@@ -784,12 +691,9 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
 }
 
 pub(super) async fn the_ledger_survives_reopening<S: Subject>(subject: S) {
-    if !subject.keeps_ledger() {
-        return;
-    }
     let store = subject.store();
     let mut weaver = LoomWriter::new(store);
-    let funds = authorize(&mut weaver, store, budget(100)).await;
+    let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     let turns: [TurnId; 3] = std::array::from_fn(|_| weaver.id());
     let held: Vec<Reserve> = turns.iter().map(|turn| worst(&mut weaver, &episode, funds, *turn, 20)).collect();

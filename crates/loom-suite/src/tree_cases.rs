@@ -1,4 +1,6 @@
 //! Turns, paths, children, forks, folds, rewards, runs.
+//!
+//! One file, although long: each case is short, and the delegating and the forked thread serve many of them.
 
 use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_reply::codes;
@@ -59,13 +61,10 @@ pub(super) async fn an_open_turn_is_not_in_the_tree<S: Subject>(subject: S) {
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I think"), &[]), &mut Vec::new());
     let open = opened.turn_id;
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
-    weaver.commit(step).await;
+    weaver.write(&episode, opened).await;
     assert!(matches!(store.turn(open).await, Err(Error::NotFound { kind: "turn", .. })));
     assert_eq!(leaves(store, weaver.loom).await, [first]);
-    let step =
-        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
-    weaver.commit(step).await;
+    weaver.write(&episode, closed(open, Closing::Open)).await;
     assert_eq!(leaves(store, weaver.loom).await, [open]);
     assert_eq!(store.turn(open).await.expect("closed").utterance_text(), "I think");
 }
@@ -123,7 +122,7 @@ async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -
     let opened = weaver.opened(&parent, utterance(None, &calls), &mut Vec::new());
     let holder = opened.turn_id;
     let (mut open, mut turns, mut child_turns) = (holder, Vec::new(), Vec::new());
-    let mut step = Step::for_lease(weaver.step_id(), parent.lease.clone()).record(weaver.draft(opened));
+    let mut step = weaver.step_with(&parent, opened);
     for n in 1..=children {
         let call = CallId::of_turn(holder, n);
         let child: EntityId = call.child(0);
@@ -148,9 +147,7 @@ async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -
         over.children = vec![ChildRecord { entity_id: child, reply: codes::TERMINATED.any().into(), reason: None }];
         turns.push(open);
         open = next;
-        step = Step::for_lease(weaver.step_id(), parent.lease.clone())
-            .record(weaver.draft(end))
-            .record(weaver.draft(over));
+        step = weaver.step_with(&parent, end).record(weaver.draft(over));
     }
     step = step.record(weaver.draft(closed(open, Closing::Open)));
     weaver.commit(step).await;
@@ -296,8 +293,7 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
         turns.push(weaver.plain(&mut episode).await);
     }
     let fold = folded(weaver.id(), episode.entity, turns[2]);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
-    weaver.commit(step).await;
+    weaver.write(&episode, fold.clone()).await;
     turns.push(weaver.plain(&mut episode).await);
     let held: Vec<usize> = {
         let mut held = Vec::new();
@@ -352,8 +348,7 @@ pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S:
     let at = last.expect("three turns");
     let mut before = fork(&mut weaver, at, 3).await;
     let fold = folded(weaver.id(), episode.entity, at);
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
-    weaver.commit(step).await;
+    weaver.write(&episode, fold).await;
     let mut after = fork(&mut weaver, at, 3).await;
     let (before, after) = (weaver.plain(&mut before).await, weaver.plain(&mut after).await);
     assert_eq!(store.folds(before).await.expect("known"), [], "the original folded after it was left");
@@ -442,8 +437,7 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
         detail: None,
         elapsed_ms: Some(5),
     };
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
-    weaver.commit(step).await;
+    weaver.write(&episode, parked).await;
     store.release(&episode.lease).await.expect("held");
     assert_eq!(state(episode.run).await, RunState::Waiting);
     let owner = cantrip_loom::WorkerId::new("process-2").expect("a name");
@@ -510,8 +504,7 @@ pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subj
     let mut weaver = LoomWriter::new(store);
     let mut episode = weaver.cast("count").await;
     let error = RecordedError::new(codes::CRASH.any(), "unexpected failure");
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(RunFailed { error }));
-    weaver.commit(step).await;
+    weaver.write(&episode, RunFailed { error }).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Failed);
     weaver.plain(&mut episode).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Running);
@@ -526,17 +519,14 @@ pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(sub
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
     let (open, error) = (opened.turn_id, RecordedError::new(codes::CRASH.any(), "unexpected failure"));
-    let step = Step::for_lease(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(opened))
-        .record(weaver.draft(RunFailed { error }));
+    let step = weaver.step_with(&episode, opened).record(weaver.draft(RunFailed { error }));
     weaver.commit(step).await;
     let intent = weaver.intent("again");
     let mut second = weaver.send(&episode, intent).await;
     let turn = weaver.done(&mut second, json!(1)).await;
     assert_eq!(ids(store, turn).await, [first, turn]);
     assert!(matches!(store.turn(open).await, Err(Error::NotFound { .. })));
-    let late =
-        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
+    let late = weaver.step_with(&episode, closed(open, Closing::Open));
     let answer = store.append(late).await;
     assert!(matches!(answer, Err(Error::Incoherent { .. })), "{answer:?}");
 }
@@ -619,19 +609,16 @@ pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
     let calls: Vec<(&str, Value)> = (0..4).map(|n| ("read", json!({"path": n}))).collect();
     let opened = weaver.opened(&episode, utterance(None, &calls), &mut Vec::new());
     let turn = opened.turn_id;
-    let mut step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let mut step = weaver.step_with(&episode, opened);
     for n in 1..=4 {
         step = step.record(weaver.draft(started(CallId::of_turn(turn, n), CallWork::Gate, None)));
     }
     weaver.commit(step).await;
     for n in [3, 1, 4, 2] {
         let over = settled(CallId::of_turn(turn, n), json!(n), &mut Vec::new());
-        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(over));
-        weaver.commit(step).await;
+        weaver.write(&episode, over).await;
     }
-    let step =
-        Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(turn, Closing::Open)));
-    weaver.commit(step).await;
+    weaver.write(&episode, closed(turn, Closing::Open)).await;
     let turn = store.turn(turn).await.expect("closed");
     let order: Vec<u32> = turn.gate_calls.iter().map(|record| record.call_id.number()).collect();
     assert_eq!(order, [1, 2, 3, 4]);
@@ -663,7 +650,7 @@ pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: 
     ];
     for event in wrong {
         let kind = event.kind();
-        let step = Step::for_lease(weaver.step_id(), episode.lease.clone()).record(weaver.draft(event));
+        let step = weaver.step_with(&episode, event);
         let answer = store.append(step).await;
         assert!(matches!(answer, Err(Error::Incoherent { .. })), "{kind}: {answer:?}");
     }
@@ -727,7 +714,7 @@ impl Plan {
     fn new<J: Journal>(weaver: &mut LoomWriter<'_, J>, episode: &Episode, opened: cantrip_loom::TurnOpened) -> Self {
         let holder = opened.turn_id;
         let call = |n| CallId::of_turn(holder, n);
-        let hold = |weaver: &mut LoomWriter<'_, J>| Step::for_lease(weaver.step_id(), episode.lease.clone());
+        let hold = |weaver: &mut LoomWriter<'_, J>| weaver.step(&episode);
         let mut steps = Vec::new();
         let step =
             hold(weaver).record(weaver.draft(opened)).record(weaver.draft(started(call(1), CallWork::Gate, None)));
