@@ -15,6 +15,7 @@ use crate::events::{BEFORE, COLUMNS, StoredStep};
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
 use crate::rows;
+use crate::store::view;
 use crate::value::{Row, values};
 use crate::writer::{WriteRequest, WriteResponse, run_not_found};
 use crate::{Store, views};
@@ -54,13 +55,13 @@ impl Store {
 
     /// Lists the anchors of a pruned run, oldest first.
     pub async fn anchors(&self, run: RunId) -> Result<Vec<crate::Anchor>, Error> {
-        self.read_view(move |link| Box::pin(async move { crate::prune::anchors(link, run).await })).await
+        view!(self, |link| crate::prune::anchors(link, run).await)
     }
 }
 
 impl Journal for Store {
     async fn retention_plan(&self, policy: RetentionPolicy, now: Timestamp) -> Result<RetentionPlan, Error> {
-        self.read_view(move |link| Box::pin(async move { crate::prune::plan(link, &policy, now).await })).await
+        view!(self, |link| crate::prune::plan(link, &policy, now).await)
     }
 
     async fn remove(&self, order: RetentionOrder, run: RunId) -> Result<Removal, Error> {
@@ -72,7 +73,7 @@ impl Journal for Store {
     }
 
     async fn removals(&self, page: PageRequest) -> Result<ListPage<Removal>, Error> {
-        self.read_view(move |link| Box::pin(async move { crate::prune::removals(link, page).await })).await
+        view!(self, |link| crate::prune::removals(link, page).await)
     }
 
     async fn append(&self, step: Step) -> Result<AppendOutcome, Error> {
@@ -97,80 +98,65 @@ impl Journal for Store {
     }
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move { Ok(rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?.lease.holder) })
-        })
-        .await
+        view!(self, |link| Ok(rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?.lease.holder))
     }
 
     async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                // Live runs that do not wait for anyone. The view below checks the lease and the waiting state again.
-                let narrowed = "r.phase = 'live' AND r.parked = 0 AND r.approvals IS NULL AND r.copied = 0 \
-                                AND (h.expires_at IS NULL OR h.expires_at <= ?3)";
-                let now_millis = values![now].to_vec();
-                let wanted = [RunState::Queued, RunState::Running];
-                views::runs(
-                    link,
-                    views::ListOrder::First,
-                    page,
-                    narrowed,
-                    now_millis,
-                    |lease| lease.expires_at > now,
-                    |view| wanted.contains(&view.state),
-                )
-                .await
-            })
+        view!(self, |link| {
+            // Live runs that do not wait for anyone. The view below checks the lease and the waiting state again.
+            let narrowed = "r.phase = 'live' AND r.parked = 0 AND r.approvals IS NULL AND r.copied = 0 \
+                            AND (h.expires_at IS NULL OR h.expires_at <= ?3)";
+            let now_millis = values![now].to_vec();
+            let wanted = [RunState::Queued, RunState::Running];
+            views::runs(
+                link,
+                views::ListOrder::First,
+                page,
+                narrowed,
+                now_millis,
+                |lease| lease.expires_at > now,
+                |view| wanted.contains(&view.state),
+            )
+            .await
         })
-        .await
     }
 
     async fn lease_now(&self, now: Timestamp) -> Result<Timestamp, Error> {
         if !self.has_clock() {
             return Ok(now);
         }
-        self.read_view(|link| {
-            Box::pin(async move {
-                let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-                let mut rows = link.query(sql, &[]).await?.into_iter();
-                let mut row = rows.next().ok_or(Error::Stopped)?;
-                Ok(row.time()?)
-            })
+        view!(self, |link| {
+            let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+            let mut rows = link.query(sql, &[]).await?.into_iter();
+            let mut row = rows.next().ok_or(Error::Stopped)?;
+            Ok(row.time()?)
         })
-        .await
     }
 
     async fn lease_owners(&self) -> Result<Vec<WorkerId>, Error> {
-        self.read_view(|link| {
-            Box::pin(async move {
-                let sql = "SELECT DISTINCT h.owner FROM runs r JOIN run_leases h ON h.run_key = r.run_key \
-                           WHERE r.phase = 'live' AND h.owner IS NOT NULL LIMIT ?1";
-                let rows = link.query(sql, values![LEASE_OWNERS_MAX as u64]).await?;
-                let owner = |mut row: Row| WorkerId::new(row.text()?).map_err(|_| unnamed_owner(None));
-                Ok(rows.into_iter().map(owner).collect::<Result<Vec<WorkerId>, Error>>()?)
-            })
+        view!(self, |link| {
+            let sql = "SELECT DISTINCT h.owner FROM runs r JOIN run_leases h ON h.run_key = r.run_key \
+                       WHERE r.phase = 'live' AND h.owner IS NOT NULL LIMIT ?1";
+            let rows = link.query(sql, values![LEASE_OWNERS_MAX as u64]).await?;
+            let owner = |mut row: Row| WorkerId::new(row.text()?).map_err(|_| unnamed_owner(None));
+            Ok(rows.into_iter().map(owner).collect::<Result<Vec<WorkerId>, Error>>()?)
         })
-        .await
     }
 
     async fn leases_of(&self, owner: WorkerId, page: PageRequest) -> Result<ListPage<Lease>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let (after, most) = views::bounds(page);
-                let sql = "SELECT r.run_key, r.run_id, h.owner, h.epoch, h.expires_at FROM runs r \
-                           JOIN run_leases h ON h.run_key = r.run_key \
-                           WHERE r.run_key > ?1 AND r.phase = 'live' AND h.owner = ?3 ORDER BY r.run_key LIMIT ?2";
-                let mut found = Vec::new();
-                for mut row in link.query(sql, values![after, most as u64 + 1, owner.as_str()]).await? {
-                    let (key, run) = (row.int()?, row.id()?);
-                    let holder = rows::read_lease_state(run, &mut row)?.holder;
-                    found.push((key, holder.ok_or_else(|| unnamed_owner(Some(run)))?));
-                }
-                Ok(views::to_page(found, most))
-            })
+        view!(self, |link| {
+            let (after, most) = views::bounds(page);
+            let sql = "SELECT r.run_key, r.run_id, h.owner, h.epoch, h.expires_at FROM runs r \
+                       JOIN run_leases h ON h.run_key = r.run_key \
+                       WHERE r.run_key > ?1 AND r.phase = 'live' AND h.owner = ?3 ORDER BY r.run_key LIMIT ?2";
+            let mut found = Vec::new();
+            for mut row in link.query(sql, values![after, most as u64 + 1, owner.as_str()]).await? {
+                let (key, run) = (row.int()?, row.id()?);
+                let holder = rows::read_lease_state(run, &mut row)?.holder;
+                found.push((key, holder.ok_or_else(|| unnamed_owner(Some(run)))?));
+            }
+            Ok(views::to_page(found, most))
         })
-        .await
     }
 
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
@@ -213,17 +199,14 @@ impl Journal for Store {
     }
 
     async fn body(&self, hash: Hash) -> Result<Body, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let found = link.query("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
-                let bytes = found.into_iter().next().map(|mut row| row.blob()).transpose()?;
-                match bytes.filter(|bytes| bytes_hash(bytes) == hash) {
-                    Some(bytes) => Ok(Body::new(bytes)?),
-                    None => Err(Error::BodyAltered(hash).into()),
-                }
-            })
+        view!(self, |link| {
+            let found = link.query("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
+            let bytes = found.into_iter().next().map(|mut row| row.blob()).transpose()?;
+            match bytes.filter(|bytes| bytes_hash(bytes) == hash) {
+                Some(bytes) => Ok(Body::new(bytes)?),
+                None => Err(Error::BodyAltered(hash).into()),
+            }
         })
-        .await
     }
 }
 

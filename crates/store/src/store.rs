@@ -34,6 +34,14 @@ pub struct Health {
     pub made_by: String,
 }
 
+/// Runs a view of the store on a reader, in one snapshot.
+macro_rules! view {
+    ($store:expr, |$link:ident| $view:expr) => {
+        $store.read_view(move |$link| Box::pin(async move { $view })).await
+    };
+}
+pub(crate) use view;
+
 /// A read of the store.
 type View = Box<dyn for<'a> FnOnce(Result<&'a mut DbConnection, Failure>) -> BoxFuture<'a, ()> + Send>;
 

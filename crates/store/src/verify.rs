@@ -14,6 +14,7 @@ use crate::connection::DbConnection;
 use crate::events::{self, BEFORE, COLUMNS, StoredStep};
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
+use crate::store::view;
 use crate::value::values;
 
 fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
@@ -29,7 +30,7 @@ impl Store {
     /// The check uses a few hundred bytes of memory per turn. In a store with pruned records it cannot check that
     /// records follow from those before them, nor the index of turns, and skips both.
     pub async fn verify(&self) -> Result<VerifyReport, Error> {
-        self.read_view(|link| Box::pin(async move { Inspection::of(link).await })).await
+        view!(self, |link| Inspection::of(link).await)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::connection::DbConnection;
 use crate::failure::StoreFault;
 use crate::partial_tree::PartialTree;
 use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
+use crate::store::view;
 use crate::value::{Value, values};
 use crate::writer::run_not_found;
 
@@ -137,275 +138,221 @@ async fn render_turns(
 
 impl Loom for Store {
     async fn looms(&self) -> Result<Vec<LoomId>, Error> {
-        self.read_view(|link| {
-            Box::pin(async move {
-                let rows = link.query("SELECT loom_id FROM looms ORDER BY loom_key", &[]).await?;
-                Ok(rows.into_iter().map(|mut row| row.id()).collect::<Result<Vec<LoomId>, Error>>()?)
-            })
+        view!(self, |link| {
+            let rows = link.query("SELECT loom_id FROM looms ORDER BY loom_key", &[]).await?;
+            Ok(rows.into_iter().map(|mut row| row.id()).collect::<Result<Vec<LoomId>, Error>>()?)
         })
-        .await
     }
 
     async fn roots(&self, loom: LoomId) -> Result<Vec<RootView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                loom_key(link, loom).await?;
-                let mut gathered = PartialTree::default();
-                gathered.roots(link, loom, None).await?;
-                if gathered.tree.looms().is_empty() {
-                    return Ok(Vec::new());
-                }
-                gathered.render(link, |tree, bodies| tree.roots(loom, bodies)).await
-            })
+        view!(self, |link| {
+            loom_key(link, loom).await?;
+            let mut gathered = PartialTree::default();
+            gathered.roots(link, loom, None).await?;
+            if gathered.tree.looms().is_empty() {
+                return Ok(Vec::new());
+            }
+            gathered.render(link, |tree, bodies| tree.roots(loom, bodies)).await
         })
-        .await
     }
 
     async fn extent(&self, loom: LoomId) -> Result<Extent, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let key = loom_key(link, loom).await?;
-                let sql = format!(
-                    "SELECT count(*), max(n.at) FROM entities n WHERE n.loom_key = ?1 AND {ENTITY_IS_KEPT} \
-                     UNION ALL SELECT count(*), max(t.at) FROM turns t WHERE t.loom_key = ?1 AND {TURN_IS_KEPT}"
-                );
-                let mut counted = Vec::new();
-                for mut row in link.query(&sql, values![key]).await? {
-                    counted.push((row.count()?, row.time_or_null()?));
-                }
-                let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
-                Ok(Extent { entities, turns, last_activity: made.max(closed) })
-            })
+        view!(self, |link| {
+            let key = loom_key(link, loom).await?;
+            let sql = format!(
+                "SELECT count(*), max(n.at) FROM entities n WHERE n.loom_key = ?1 AND {ENTITY_IS_KEPT} \
+                 UNION ALL SELECT count(*), max(t.at) FROM turns t WHERE t.loom_key = ?1 AND {TURN_IS_KEPT}"
+            );
+            let mut counted = Vec::new();
+            for mut row in link.query(&sql, values![key]).await? {
+                counted.push((row.count()?, row.time_or_null()?));
+            }
+            let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
+            Ok(Extent { entities, turns, last_activity: made.max(closed) })
         })
-        .await
     }
 
     async fn entities(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<EntityView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let key = loom_key(link, loom).await?;
-                let sql = format!(
-                    "SELECT n.entity_key, n.entity_id FROM entities n WHERE n.loom_key = ?1 AND n.entity_key > ?2 \
-                     AND {ENTITY_IS_KEPT} ORDER BY n.entity_key LIMIT ?3"
-                );
-                let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
-                let mut gathered = PartialTree::default();
-                gathered.entities(link, &items).await?;
-                let views: Result<Vec<EntityView>, Error> =
-                    items.into_iter().map(|entity| gathered.tree.entity(entity)).collect();
-                Ok(ListPage { items: views?, next })
-            })
+        view!(self, |link| {
+            let key = loom_key(link, loom).await?;
+            let sql = format!(
+                "SELECT n.entity_key, n.entity_id FROM entities n WHERE n.loom_key = ?1 AND n.entity_key > ?2 \
+                 AND {ENTITY_IS_KEPT} ORDER BY n.entity_key LIMIT ?3"
+            );
+            let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
+            let mut gathered = PartialTree::default();
+            gathered.entities(link, &items).await?;
+            let views: Result<Vec<EntityView>, Error> =
+                items.into_iter().map(|entity| gathered.tree.entity(entity)).collect();
+            Ok(ListPage { items: views?, next })
         })
-        .await
     }
 
     async fn entity(&self, entity: EntityId) -> Result<EntityView, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                gathered.entities(link, &[entity]).await?;
-                Ok(gathered.tree.entity(entity)?)
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            gathered.entities(link, &[entity]).await?;
+            Ok(gathered.tree.entity(entity)?)
         })
-        .await
     }
 
     async fn casts(&self, entity: EntityId) -> Result<Vec<CastView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                gathered.entities(link, &[entity]).await?;
-                let casts = gathered.tree.entity(entity)?.casts;
-                gathered.casts(link, &casts).await?;
-                gathered.render(link, |tree, bodies| tree.casts(entity, bodies)).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            gathered.entities(link, &[entity]).await?;
+            let casts = gathered.tree.entity(entity)?.casts;
+            gathered.casts(link, &casts).await?;
+            gathered.render(link, |tree, bodies| tree.casts(entity, bodies)).await
         })
-        .await
     }
 
     async fn cast(&self, cast: CastId) -> Result<CastView, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                gathered.casts(link, &[cast]).await?;
-                gathered.entities_of_casts(link, &[cast]).await?;
-                gathered.render(link, |tree, bodies| tree.cast(cast, bodies)).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            gathered.casts(link, &[cast]).await?;
+            gathered.entities_of_casts(link, &[cast]).await?;
+            gathered.render(link, |tree, bodies| tree.cast(cast, bodies)).await
         })
-        .await
     }
 
     async fn turns(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<Turn>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let key = loom_key(link, loom).await?;
-                let sql = format!(
-                    "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
-                     AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
-                );
-                let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
-                let mut gathered = PartialTree::default();
-                gathered.turns(link, &items).await?;
-                Ok(ListPage { items: render_turns(link, &mut gathered, &items).await?, next })
-            })
+        view!(self, |link| {
+            let key = loom_key(link, loom).await?;
+            let sql = format!(
+                "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
+                 AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
+            );
+            let ListPage { items, next } = ids(link, &sql, values![key], page).await?;
+            let mut gathered = PartialTree::default();
+            gathered.turns(link, &items).await?;
+            Ok(ListPage { items: render_turns(link, &mut gathered, &items).await?, next })
         })
-        .await
     }
 
     async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                gathered.turns(link, &[turn]).await?;
-                gathered.render(link, |tree, bodies| tree.turn(turn, bodies)).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            gathered.turns(link, &[turn]).await?;
+            gathered.render(link, |tree, bodies| tree.turn(turn, bodies)).await
         })
-        .await
     }
 
     async fn path(&self, turn: TurnId) -> Result<Vec<Turn>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                let (turns, _) = path(link, &mut gathered, turn, usize::MAX).await?;
-                render_turns(link, &mut gathered, &turns).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            let (turns, _) = path(link, &mut gathered, turn, usize::MAX).await?;
+            render_turns(link, &mut gathered, &turns).await
         })
-        .await
     }
 
     async fn tail(&self, turn: TurnId, most: usize) -> Result<Vec<Turn>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                let (turns, _) = path(link, &mut gathered, turn, most.min(PAGE_ITEMS_MAX)).await?;
-                render_turns(link, &mut gathered, &turns).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            let (turns, _) = path(link, &mut gathered, turn, most.min(PAGE_ITEMS_MAX)).await?;
+            render_turns(link, &mut gathered, &turns).await
         })
-        .await
     }
 
     async fn thread(&self, leaf: TurnId) -> Result<Thread, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                let (_, stretches) = path(link, &mut gathered, leaf, usize::MAX).await?;
-                for fold in gathered.folds(link, &stretches).await? {
-                    gathered.tree.insert_fold(fold);
-                }
-                gathered.render(link, |tree, bodies| tree.thread(leaf, bodies)).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            let (_, stretches) = path(link, &mut gathered, leaf, usize::MAX).await?;
+            for fold in gathered.folds(link, &stretches).await? {
+                gathered.tree.insert_fold(fold);
+            }
+            gathered.render(link, |tree, bodies| tree.thread(leaf, bodies)).await
         })
-        .await
     }
 
     async fn thread_end(&self, leaf: TurnId, most: usize) -> Result<Thread, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                let most = most.clamp(1, PAGE_ITEMS_MAX);
-                let (_, stretches) = path(link, &mut gathered, leaf, most).await?;
-                for fold in gathered.folds(link, &stretches).await? {
-                    gathered.tree.insert_fold(fold);
-                }
-                gathered.render(link, move |tree, bodies| tree.thread_end(leaf, most, bodies)).await
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            let most = most.clamp(1, PAGE_ITEMS_MAX);
+            let (_, stretches) = path(link, &mut gathered, leaf, most).await?;
+            for fold in gathered.folds(link, &stretches).await? {
+                gathered.tree.insert_fold(fold);
+            }
+            gathered.render(link, move |tree, bodies| tree.thread_end(leaf, most, bodies)).await
         })
-        .await
     }
 
     async fn leaves(&self, loom: LoomId, page: PageRequest) -> Result<ListPage<TurnId>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let key = loom_key(link, loom).await?;
-                // The last turn of each entity, unless a fork or a child of this turn has a turn itself.
-                let sql = format!(
-                    "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
-                     AND NOT EXISTS (SELECT 1 FROM turns x \
-                                     WHERE x.entity_key = t.entity_key AND x.sequence = t.sequence + 1) \
-                     AND NOT EXISTS (SELECT 1 FROM entities n JOIN turns y ON y.entity_key = n.entity_key \
-                                     WHERE n.origin_id = t.turn_id) \
-                     AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
-                );
-                ids(link, &sql, values![key], page).await
-            })
+        view!(self, |link| {
+            let key = loom_key(link, loom).await?;
+            // The last turn of each entity, unless a fork or a child of this turn has a turn itself.
+            let sql = format!(
+                "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
+                 AND NOT EXISTS (SELECT 1 FROM turns x \
+                                 WHERE x.entity_key = t.entity_key AND x.sequence = t.sequence + 1) \
+                 AND NOT EXISTS (SELECT 1 FROM entities n JOIN turns y ON y.entity_key = n.entity_key \
+                                 WHERE n.origin_id = t.turn_id) \
+                 AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
+            );
+            ids(link, &sql, values![key], page).await
         })
-        .await
     }
 
     async fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
-                let found = link.query(sql, values![turn]).await?.into_iter().next();
-                let mut row = found.ok_or_else(|| missing("turn", turn))?;
-                let (entity, next) = (row.int()?, row.int()? + 1);
-                // The next turn of the same entity, and the first turn of each entity that began here.
-                let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence = ?2 \
-                   UNION ALL SELECT t.turn_key, t.turn_id FROM entities n JOIN turns t ON t.entity_key = n.entity_key \
-                     WHERE n.origin_id = ?3 \
-                     AND t.sequence = (SELECT min(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
-                   ORDER BY 1";
-                let rows = link.query(sql, values![entity, next, turn]).await?;
-                let read = rows.into_iter().map(|mut row| row.int().and_then(|_| row.id()));
-                Ok(read.collect::<Result<Vec<TurnId>, Error>>()?)
-            })
+        view!(self, |link| {
+            let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
+            let found = link.query(sql, values![turn]).await?.into_iter().next();
+            let mut row = found.ok_or_else(|| missing("turn", turn))?;
+            let (entity, next) = (row.int()?, row.int()? + 1);
+            // The next turn of the same entity, and the first turn of each entity that began here.
+            let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence = ?2 \
+               UNION ALL SELECT t.turn_key, t.turn_id FROM entities n JOIN turns t ON t.entity_key = n.entity_key \
+                 WHERE n.origin_id = ?3 \
+                 AND t.sequence = (SELECT min(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
+               ORDER BY 1";
+            let rows = link.query(sql, values![entity, next, turn]).await?;
+            let read = rows.into_iter().map(|mut row| row.int().and_then(|_| row.id()));
+            Ok(read.collect::<Result<Vec<TurnId>, Error>>()?)
         })
-        .await
     }
 
     async fn rewards(&self, turn: TurnId) -> Result<Vec<RewardView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let known = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
-                if known.is_empty() {
-                    return Err(missing("turn", turn).into());
-                }
-                let mut found = PartialTree::default().rewards(link, [turn].into_iter()).await?;
-                let given = found.remove(&turn).unwrap_or_default().into_iter();
-                let views = given.map(|(at, reward)| RewardView {
-                    turn_id: turn,
-                    reward: reward.reward,
-                    by: reward.by,
-                    at,
-                    note: reward.note,
-                });
-                Ok(views.collect())
-            })
+        view!(self, |link| {
+            let known = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
+            if known.is_empty() {
+                return Err(missing("turn", turn).into());
+            }
+            let mut found = PartialTree::default().rewards(link, [turn].into_iter()).await?;
+            let given = found.remove(&turn).unwrap_or_default().into_iter();
+            let views = given.map(|(at, reward)| RewardView {
+                turn_id: turn,
+                reward: reward.reward,
+                by: reward.by,
+                at,
+                note: reward.note,
+            });
+            Ok(views.collect())
         })
-        .await
     }
 
     async fn folds(&self, turn: TurnId) -> Result<Vec<FoldView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
-                let mut gathered = PartialTree::default();
-                let folds = gathered.folds(link, &stretches).await?;
-                let shown = |_: &Projection, bodies: &dyn Bodies| {
-                    let views = folds.iter().map(|part| {
-                        Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
-                    });
-                    views.collect()
-                };
-                gathered.render(link, shown).await
-            })
+        view!(self, |link| {
+            let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
+            let mut gathered = PartialTree::default();
+            let folds = gathered.folds(link, &stretches).await?;
+            let shown = |_: &Projection, bodies: &dyn Bodies| {
+                let views = folds.iter().map(|part| {
+                    Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
+                });
+                views.collect()
+            };
+            gathered.render(link, shown).await
         })
-        .await
     }
 
     async fn last_fold(&self, turn: TurnId) -> Result<Option<FoldView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let mut gathered = PartialTree::default();
-                let Some(part) = gathered.last_fold(link, turn).await? else { return Ok(None) };
-                let shown = |_: &Projection, bodies: &dyn Bodies| {
-                    Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
-                };
-                gathered.render(link, shown).await.map(Some)
-            })
+        view!(self, |link| {
+            let mut gathered = PartialTree::default();
+            let Some(part) = gathered.last_fold(link, turn).await? else { return Ok(None) };
+            let shown = |_: &Projection, bodies: &dyn Bodies| {
+                Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
+            };
+            gathered.render(link, shown).await.map(Some)
         })
-        .await
     }
 
     async fn runs(&self, page: PageRequest) -> Result<ListPage<RunView>, Error> {
@@ -421,47 +368,38 @@ impl Loom for Store {
     }
 
     async fn last_run(&self) -> Result<Option<RunView>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                // Ids sort by time and have an index.
-                let sql = format!(
-                    "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.root_run_id IS NULL OR r.root_run_id = r.run_id \
-                     ORDER BY r.run_id DESC LIMIT 1"
-                );
-                let found = link.query(&sql, &[]).await?.into_iter().next();
-                let row = found.map(|mut row| RunRow::read(&mut row)).transpose()?;
-                Ok(row.map(|row| row.view(|_| true)).transpose()?)
-            })
+        view!(self, |link| {
+            // Ids sort by time and have an index.
+            let sql = format!(
+                "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.root_run_id IS NULL OR r.root_run_id = r.run_id \
+                 ORDER BY r.run_id DESC LIMIT 1"
+            );
+            let found = link.query(&sql, &[]).await?.into_iter().next();
+            let row = found.map(|mut row| RunRow::read(&mut row)).transpose()?;
+            Ok(row.map(|row| row.view(|_| true)).transpose()?)
         })
-        .await
     }
 
     async fn run(&self, run: RunId) -> Result<RunView, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
-                Ok(row.view(|_| true)?)
-            })
+        view!(self, |link| {
+            let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
+            Ok(row.view(|_| true)?)
         })
-        .await
     }
 
     async fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
         let prefix = prefix.to_owned();
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let beginning = IdPrefix::parse(&prefix);
-                let mut found = Vec::new();
-                collect_matches(link, &beginning, "loom_id", "looms", AnyId::Loom, &mut found).await?;
-                collect_matches(link, &beginning, "run_id", "runs", AnyId::Run, &mut found).await?;
-                collect_matches(link, &beginning, "entity_id", "entities", AnyId::Entity, &mut found).await?;
-                collect_matches(link, &beginning, "cast_id", "casts", AnyId::Cast, &mut found).await?;
-                collect_matches(link, &beginning, "fold_id", "folds", AnyId::Fold, &mut found).await?;
-                collect_matches(link, &beginning, "turn_id", "turns", AnyId::Turn, &mut found).await?;
-                Ok(beginning.require_unique(&found)?)
-            })
+        view!(self, |link| {
+            let beginning = IdPrefix::parse(&prefix);
+            let mut found = Vec::new();
+            collect_matches(link, &beginning, "loom_id", "looms", AnyId::Loom, &mut found).await?;
+            collect_matches(link, &beginning, "run_id", "runs", AnyId::Run, &mut found).await?;
+            collect_matches(link, &beginning, "entity_id", "entities", AnyId::Entity, &mut found).await?;
+            collect_matches(link, &beginning, "cast_id", "casts", AnyId::Cast, &mut found).await?;
+            collect_matches(link, &beginning, "fold_id", "folds", AnyId::Fold, &mut found).await?;
+            collect_matches(link, &beginning, "turn_id", "turns", AnyId::Turn, &mut found).await?;
+            Ok(beginning.require_unique(&found)?)
         })
-        .await
     }
 }
 
@@ -481,10 +419,7 @@ impl Store {
             Some(RunState::Failed) => "r.phase IN ('failed', 'unsuccessful')",
         };
         let kept = move |view: &RunView| state.is_none_or(|state| view.state == state);
-        self.read_view(move |link| {
-            Box::pin(async move { runs(link, from, page, narrowed, Vec::new(), |_| true, kept).await })
-        })
-        .await
+        view!(self, |link| runs(link, from, page, narrowed, Vec::new(), |_| true, kept).await)
     }
 }
 

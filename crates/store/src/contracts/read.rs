@@ -12,6 +12,7 @@ use super::rows;
 use crate::Store;
 use crate::connection::DbConnection;
 use crate::failure::StoreFault;
+use crate::store::view;
 use crate::value::{Row, Value, values};
 
 fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
@@ -51,143 +52,104 @@ async fn list_page<T>(
 
 impl Contracts for Store {
     async fn signatures(&self, page: PageRequest) -> Result<ListPage<SignatureRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let page = (page, false);
-                list_page(link, rows::signatures, "signature_key", Vec::new(), page, rows::signature_of).await
-            })
+        view!(self, |link| {
+            let page = (page, false);
+            list_page(link, rows::signatures, "signature_key", Vec::new(), page, rows::signature_of).await
         })
-        .await
     }
 
     async fn signature(&self, id: SignatureId) -> Result<SignatureRow, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move { rows::signature(link, &id).await?.ok_or_else(|| unknown("signature", &id)) })
-        })
-        .await
+        view!(self, |link| rows::signature(link, &id).await?.ok_or_else(|| unknown("signature", &id)))
     }
 
     async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> Result<ListPage<ArtifactRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let wanted = of.map(|id| ("signature_id", Value::from(id.to_string()))).into_iter().collect();
-                list_page(link, rows::artifacts, "artifact_key", wanted, (page, false), rows::artifact_of).await
-            })
+        view!(self, |link| {
+            let wanted = of.map(|id| ("signature_id", Value::from(id.to_string()))).into_iter().collect();
+            list_page(link, rows::artifacts, "artifact_key", wanted, (page, false), rows::artifact_of).await
         })
-        .await
     }
 
     async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move { rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id)) })
-        })
-        .await
+        view!(self, |link| rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id)))
     }
 
     async fn artifact_origins(&self, id: CompiledId) -> Result<Vec<OriginRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id))?;
-                let found = link.query(rows::ORIGINS_OF_ARTIFACT, values![id.to_string()]).await?;
-                Ok(found.into_iter().map(|mut row| rows::origin(&mut row)).collect::<Result<_, _>>()?)
-            })
+        view!(self, |link| {
+            rows::artifact(link, &id).await?.ok_or_else(|| unknown("artifact", &id))?;
+            let found = link.query(rows::ORIGINS_OF_ARTIFACT, values![id.to_string()]).await?;
+            Ok(found.into_iter().map(|mut row| rows::origin(&mut row)).collect::<Result<_, _>>()?)
         })
-        .await
     }
 
     async fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move { rows::predict(link, id).await?.ok_or_else(|| unknown("predict", id)) })
-        })
-        .await
+        view!(self, |link| rows::predict(link, id).await?.ok_or_else(|| unknown("predict", id)))
     }
 
     async fn predict_of_key(&self, key: PredictKey) -> Result<Option<PredictRow>, Error> {
-        self.read_view(move |link| Box::pin(async move { rows::predict_of_key(link, &key).await })).await
+        view!(self, |link| rows::predict_of_key(link, &key).await)
     }
 
     async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let ReceiptFilter { run, signature, artifact, latest_first } = wanted;
-                let conditions = [
-                    run.map(|run| ("run_id", Value::from(run))),
-                    signature.map(|id| ("signature_id", Value::from(id.to_string()))),
-                    artifact.map(|id| ("compiled_id", Value::from(id.to_string()))),
-                ];
-                let conditions = conditions.into_iter().flatten().collect();
-                list_page(link, rows::receipts, "receipt_key", conditions, (page, latest_first), rows::receipt).await
-            })
+        view!(self, |link| {
+            let ReceiptFilter { run, signature, artifact, latest_first } = wanted;
+            let conditions = [
+                run.map(|run| ("run_id", Value::from(run))),
+                signature.map(|id| ("signature_id", Value::from(id.to_string()))),
+                artifact.map(|id| ("compiled_id", Value::from(id.to_string()))),
+            ];
+            let conditions = conditions.into_iter().flatten().collect();
+            list_page(link, rows::receipts, "receipt_key", conditions, (page, latest_first), rows::receipt).await
         })
-        .await
     }
 
     async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let sql = rows::receipts("WHERE receipt_id = ?1");
-                let found = link.query(&sql, values![id.to_string()]).await?.into_iter().next();
-                Ok(rows::receipt(&mut found.ok_or_else(|| unknown("receipt", &id))?)?.1)
-            })
+        view!(self, |link| {
+            let sql = rows::receipts("WHERE receipt_id = ?1");
+            let found = link.query(&sql, values![id.to_string()]).await?.into_iter().next();
+            Ok(rows::receipt(&mut found.ok_or_else(|| unknown("receipt", &id))?)?.1)
         })
-        .await
     }
 
     async fn receipt_of(&self, predict: PredictId) -> Result<Option<ReceiptRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let sql = rows::receipts("WHERE predict_id = ?1");
-                let found = link.query(&sql, values![predict]).await?.into_iter().next();
-                Ok(found.map(|mut row| rows::receipt(&mut row)).transpose()?.map(|(_, row)| row))
-            })
+        view!(self, |link| {
+            let sql = rows::receipts("WHERE predict_id = ?1");
+            let found = link.query(&sql, values![predict]).await?.into_iter().next();
+            Ok(found.map(|mut row| rows::receipt(&mut row)).transpose()?.map(|(_, row)| row))
         })
-        .await
     }
 
     async fn trace(&self, trace_ref: String) -> Result<TraceRow, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move { rows::trace(link, &trace_ref).await?.ok_or_else(|| unknown("trace", &trace_ref)) })
-        })
-        .await
+        view!(self, |link| rows::trace(link, &trace_ref).await?.ok_or_else(|| unknown("trace", &trace_ref)))
     }
 
     async fn traces(&self, state: TraceState, page: PageRequest) -> Result<ListPage<TraceRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let word = match state {
-                    TraceState::Inline => "inline",
-                    TraceState::Pending => "pending",
-                    TraceState::Stored => "stored",
-                    TraceState::Expired => "expired",
-                };
-                let wanted = vec![("state", Value::from(word))];
-                list_page(link, rows::traces, "trace_key", wanted, (page, false), rows::trace_of).await
-            })
+        view!(self, |link| {
+            let word = match state {
+                TraceState::Inline => "inline",
+                TraceState::Pending => "pending",
+                TraceState::Stored => "stored",
+                TraceState::Expired => "expired",
+            };
+            let wanted = vec![("state", Value::from(word))];
+            list_page(link, rows::traces, "trace_key", wanted, (page, false), rows::trace_of).await
         })
-        .await
     }
 
     async fn pointers(&self) -> Result<Vec<Pointer>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let found = link.query(&rows::pointers("ORDER BY signature_id"), values![]).await?;
-                Ok(found.into_iter().map(|mut row| rows::pointer_of(&mut row)).collect::<Result<_, _>>()?)
-            })
+        view!(self, |link| {
+            let found = link.query(&rows::pointers("ORDER BY signature_id"), values![]).await?;
+            Ok(found.into_iter().map(|mut row| rows::pointer_of(&mut row)).collect::<Result<_, _>>()?)
         })
-        .await
     }
 
     async fn pointer(&self, signature: SignatureId) -> Result<Option<Pointer>, Error> {
-        self.read_view(move |link| Box::pin(async move { rows::pointer(link, &signature, false).await })).await
+        view!(self, |link| rows::pointer(link, &signature, false).await)
     }
 
     async fn pointer_audits(&self, signature: SignatureId, page: PageRequest) -> Result<ListPage<PointerAudit>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let wanted = vec![("signature_id", Value::from(signature.to_string()))];
-                list_page(link, rows::audits, "audit_key", wanted, (page, false), rows::audit).await
-            })
+        view!(self, |link| {
+            let wanted = vec![("signature_id", Value::from(signature.to_string()))];
+            list_page(link, rows::audits, "audit_key", wanted, (page, false), rows::audit).await
         })
-        .await
     }
 }

@@ -16,29 +16,27 @@ use crate::connection::DbConnection;
 use crate::dialect::LIST;
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
+use crate::store::view;
 use crate::value::{Value, values};
 
 impl Ledger for Store {
     async fn authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Error> {
-        self.read_view(move |link| Box::pin(authorizations(link, page))).await
+        view!(self, |link| authorizations(link, page).await)
     }
 
     async fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
-        self.read_view(move |link| Box::pin(find_authorization(link, id))).await
+        view!(self, |link| find_authorization(link, id).await)
     }
 
     async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                find_authorization(link, id).await?;
-                rows::agreements(link, id).await
-            })
+        view!(self, |link| {
+            find_authorization(link, id).await?;
+            rows::agreements(link, id).await
         })
-        .await
     }
 
     async fn payer(&self, principal: Principal) -> Result<Option<Authorization>, Error> {
-        self.read_view(move |link| Box::pin(async move { payer(link, &principal).await })).await
+        view!(self, |link| payer(link, &principal).await)
     }
 
     async fn reservations(
@@ -46,63 +44,51 @@ impl Ledger for Store {
         wanted: ReservationFilter,
         page: PageRequest,
     ) -> Result<ListPage<ReservationRow>, Error> {
-        self.read_view(move |link| Box::pin(async move { reservations(link, &wanted, page).await })).await
+        view!(self, |link| reservations(link, &wanted, page).await)
     }
 
     async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
-        self.read_view(move |link| Box::pin(async move { reservation(link, &id).await })).await
+        view!(self, |link| reservation(link, &id).await)
     }
 
     async fn entries(&self, id: ReservationId) -> Result<Vec<Entry>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                reservation(link, &id).await?;
-                let mut found = entries(link, std::slice::from_ref(&id)).await?;
-                Ok(found.remove(&id).unwrap_or_default())
-            })
+        view!(self, |link| {
+            reservation(link, &id).await?;
+            let mut found = entries(link, std::slice::from_ref(&id)).await?;
+            Ok(found.remove(&id).unwrap_or_default())
         })
-        .await
     }
 
     async fn recoverable(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<ReservationRow>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let most = page.most.min(PAGE_ITEMS_MAX);
-                let after = i64::try_from(page.after.unwrap_or(0)).unwrap_or(i64::MAX);
-                let found = link.query(rows::RECOVERABLE, values![after, most as u64 + 1, now]).await?;
-                reservations_page(found, most)
-            })
+        view!(self, |link| {
+            let most = page.most.min(PAGE_ITEMS_MAX);
+            let after = i64::try_from(page.after.unwrap_or(0)).unwrap_or(i64::MAX);
+            let found = link.query(rows::RECOVERABLE, values![after, most as u64 + 1, now]).await?;
+            reservations_page(found, most)
         })
-        .await
     }
 
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let found = link.query(rows::APPROVAL, values![id]).await?.into_iter().next();
-                let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
-                Ok(rows::approval(&mut found.ok_or_else(unknown)?)?)
-            })
+        view!(self, |link| {
+            let found = link.query(rows::APPROVAL, values![id]).await?.into_iter().next();
+            let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
+            Ok(rows::approval(&mut found.ok_or_else(unknown)?)?)
         })
-        .await
     }
 
     async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
-        self.read_view(move |link| {
-            Box::pin(async move {
-                let found = link.query(rows::DECISIONS_OF_RUN, values![run]).await?;
-                Ok(found.into_iter().map(|mut row| rows::read_decision(&mut row)).collect::<Result<_, _>>()?)
-            })
+        view!(self, |link| {
+            let found = link.query(rows::DECISIONS_OF_RUN, values![run]).await?;
+            Ok(found.into_iter().map(|mut row| rows::read_decision(&mut row)).collect::<Result<_, _>>()?)
         })
-        .await
     }
 
     async fn audit(&self) -> Result<AuditReport, Error> {
-        self.read_view(|link| Box::pin(audit(link, LedgerAudit::default()))).await
+        view!(self, |link| audit(link, LedgerAudit::default()).await)
     }
 
     async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<AuditReport, Error> {
-        self.read_view(|link| Box::pin(audit(link, LedgerAudit::of(authorizations)))).await
+        view!(self, |link| audit(link, LedgerAudit::of(authorizations)).await)
     }
 }
 
