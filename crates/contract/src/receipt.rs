@@ -8,7 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use cantrip_canon::json::to_value;
-use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId, stable_hash};
+use cantrip_canon::{
+    ApprovalId, Currency, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId, bytes_hash, stable_hash,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -141,6 +143,43 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Creates a receipt in which everything else is unknown.
+    pub fn new(receipt_kind: Kind, run_id: RunId, status: Status, timing: TimingPart) -> Self {
+        Self {
+            v: 1,
+            kind: "receipt".to_owned(),
+            receipt_kind,
+            predict_id: None,
+            purpose: None,
+            run_id,
+            seq: 0,
+            prev_hash: None,
+            loom_id: None,
+            thread_id: None,
+            last_turn_id: None,
+            status,
+            error_code: None,
+            signature_id: None,
+            strategy_id: None,
+            compiled_id: None,
+            catalog_version: None,
+            schema_hash: None,
+            prompt_hash: None,
+            program_hash: None,
+            params_hash: None,
+            output_hash: None,
+            model: ModelPart::default(),
+            policy: PolicyPart::default(),
+            decisions_hash: bytes_hash(b"[]"),
+            budget: BudgetPart::default(),
+            timing,
+            trace_ref: None,
+            trace_hash: None,
+            trace_storage: None,
+            trace_artifact_uri: None,
+        }
+    }
+
     /// The body as it is hashed and stored.
     pub fn body(&self) -> Value {
         to_value(self).expect("ids, hashes, texts and numbers that were checked")

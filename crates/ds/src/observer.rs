@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
-use cantrip::canon::{ApprovalId, Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
+use cantrip::canon::{ApprovalId, Clock, Hash, Now, PredictId, Timestamp};
 use cantrip::loom::{
     Body, Ending, Event, PredictCaller, PredictClosed, PredictOpened, RecordValue, RunKind, Tally, TruncationReason,
     Usage, receipt_status, record_value_hash,
@@ -104,19 +104,17 @@ impl PredictContext {
 
     /// Returns a receipt with only the facts that were known in advance.
     pub(crate) fn receipt(&self, opens: &RunStart, status: Status, error_code: Option<String>) -> Receipt {
+        let timing = TimingPart {
+            started_at: self.began.started_at,
+            completed_at: opens.at,
+            latency_ms: self.latency(),
+            waited_ms: 0,
+        };
         Receipt {
-            v: 1,
-            kind: "receipt".to_owned(),
-            receipt_kind: Kind::Predict,
             predict_id: Some(self.predict),
             purpose: Some(self.purpose),
-            run_id: opens.run,
-            seq: 0,
-            prev_hash: None,
             loom_id: Some(opens.loom),
             thread_id: opens.entity,
-            last_turn_id: None,
-            status,
             error_code,
             signature_id: Some(self.signature.clone()),
             strategy_id: Some(self.strategy),
@@ -126,21 +124,8 @@ impl PredictContext {
             prompt_hash: Some(self.hashes.prompt_hash),
             program_hash: Some(self.hashes.program_hash),
             params_hash: Some(self.input.hash()),
-            output_hash: None,
-            model: cantrip_contract::ModelPart::default(),
             policy: self.began.policy.clone(),
-            decisions_hash: bytes_hash(b"[]"),
-            budget: BudgetPart::default(),
-            timing: TimingPart {
-                started_at: self.began.started_at,
-                completed_at: opens.at,
-                latency_ms: self.latency(),
-                waited_ms: 0,
-            },
-            trace_ref: None,
-            trace_hash: None,
-            trace_storage: None,
-            trace_artifact_uri: None,
+            ..Receipt::new(Kind::Predict, opens.run, status, timing)
         }
     }
 }

@@ -15,7 +15,7 @@ use cantrip_spend::{
 };
 
 use crate::ledger::list_page;
-use crate::{Conflict, Error, ListPage, PageRequest, Step};
+use crate::{Conflict, Error, ListPage, MemoryLoom, PageRequest, Step};
 
 /// Selects receipts. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -243,17 +243,9 @@ impl Step {
 
     /// Returns the reservations whose sums the receipts of this step need.
     pub fn receipt_reservations(&self, refused: bool) -> Vec<ReservationId> {
-        let drafts = self.rows(refused).iter().filter_map(|row| match row {
-            ContractRow::Receipt(draft) => Some(draft),
-            ContractRow::Signature(_)
-            | ContractRow::Retire { .. }
-            | ContractRow::Artifact(_)
-            | ContractRow::Origin(_)
-            | ContractRow::Predict(_)
-            | ContractRow::PredictEnded { .. }
-            | ContractRow::Trace(_)
-            | ContractRow::TraceMoved { .. }
-            | ContractRow::Pointer(_) => None,
+        let drafts = self.rows(refused).iter().filter_map(|row| {
+            let ContractRow::Receipt(draft) = row else { return None };
+            Some(draft)
         });
         drafts.flat_map(|draft| draft.reservations()).filter_map(|id| id.parse().ok()).collect()
     }
@@ -333,7 +325,7 @@ impl MemoryContracts {
                     self.trace(&name).into_iter().for_each(|row| shelf.insert_trace(row))
                 }
                 ContractDependency::Pointer(id) => {
-                    self.pointer(&id).into_iter().for_each(|row| shelf.insert_pointer(row))
+                    self.pointers.get(&id).cloned().into_iter().for_each(|row| shelf.insert_pointer(row))
                 }
                 ContractDependency::Audit(id) => self.audits_where(|audit| audit.audit_id == id, &mut shelf),
                 ContractDependency::Audits(id) => self.audits_where(|audit| audit.signature_id == id, &mut shelf),
@@ -375,185 +367,100 @@ impl MemoryContracts {
         }
     }
 
-    pub(crate) fn signatures(&self, page: PageRequest) -> ListPage<SignatureRow> {
-        list_page(page, self.signatures.iter(), |_| true)
-    }
-
-    pub(crate) fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {
+    fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {
         self.signatures.iter().find(|row| row.signature_id == *id).cloned().ok_or_else(|| unknown("signature", id))
     }
 
-    pub(crate) fn artifacts(&self, of: Option<&SignatureId>, page: PageRequest) -> ListPage<ArtifactRow> {
-        list_page(page, self.artifacts.iter(), |row| of.is_none_or(|id| row.signature_id == *id))
-    }
-
-    pub(crate) fn artifact(&self, id: &CompiledId) -> Result<ArtifactRow, Error> {
+    fn artifact(&self, id: &CompiledId) -> Result<ArtifactRow, Error> {
         self.artifacts.iter().find(|row| row.compiled_id == *id).cloned().ok_or_else(|| unknown("artifact", id))
     }
 
-    pub(crate) fn artifact_origins(&self, id: &CompiledId) -> Result<Vec<OriginRow>, Error> {
-        self.artifact(id)?;
-        Ok(self.origins.iter().filter(|row| row.compiled_id == *id).cloned().collect())
-    }
-
-    pub(crate) fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
+    fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
         self.predicts.get(&id).cloned().ok_or_else(|| unknown("predict", id))
     }
 
-    pub(crate) fn predict_of_key(&self, key: &PredictKey) -> Option<PredictRow> {
+    fn predict_of_key(&self, key: &PredictKey) -> Option<PredictRow> {
         self.predicts.values().find(|row| row.key().as_ref() == Some(key)).cloned()
     }
 
-    pub(crate) fn receipts(&self, wanted: &ReceiptFilter, page: PageRequest) -> ListPage<ReceiptRow> {
-        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.matches(receipt);
-        let found = if wanted.latest_first {
-            list_page(page, self.receipts.iter().rev(), fits)
-        } else {
-            list_page(page, self.receipts.iter(), fits)
-        };
-        ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next }
+    fn find_receipt(&self, wanted: impl Fn(&Receipt, &ReceiptRow) -> bool) -> Option<ReceiptRow> {
+        self.receipts.iter().find(|(receipt, row)| wanted(receipt, row)).map(|(_, row)| row.clone())
     }
 
-    pub(crate) fn receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Error> {
-        let found = self.receipts.iter().find(|(_, row)| row.receipt_id == *id);
-        found.map(|(_, row)| row.clone()).ok_or_else(|| unknown("receipt", id))
-    }
-
-    pub(crate) fn receipt_of(&self, predict: PredictId) -> Option<ReceiptRow> {
-        let found = self.receipts.iter().find(|(receipt, _)| receipt.predict_id == Some(predict));
-        found.map(|(_, row)| row.clone())
-    }
-
-    pub(crate) fn trace(&self, name: &str) -> Result<TraceRow, Error> {
+    fn trace(&self, name: &str) -> Result<TraceRow, Error> {
         self.traces.iter().find(|row| row.trace_ref == name).cloned().ok_or_else(|| unknown("trace", name))
     }
-
-    pub(crate) fn traces(&self, state: TraceState, page: PageRequest) -> ListPage<TraceRow> {
-        list_page(page, self.traces.iter(), |row| row.state == state)
-    }
-
-    pub(crate) fn pointers(&self) -> Vec<Pointer> {
-        self.pointers.values().cloned().collect()
-    }
-
-    pub(crate) fn pointer(&self, signature: &SignatureId) -> Option<Pointer> {
-        self.pointers.get(signature).cloned()
-    }
-
-    pub(crate) fn pointer_audits(&self, signature: &SignatureId, page: PageRequest) -> ListPage<PointerAudit> {
-        list_page(page, self.audits.iter(), |audit| audit.signature_id == *signature)
-    }
 }
 
-/// Implements [`Contracts`] for a type with
-/// `async fn with_contracts<T>(&self, impl FnOnce(&MemoryContracts) -> Result<T, Error>) -> Result<T, Error>`.
-macro_rules! contracts_in_memory {
-    ($store:ty) => {
-        impl $crate::Contracts for $store {
-            async fn signatures(
-                &self,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_contract::SignatureRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.signatures(page))).await
-            }
+impl Contracts for MemoryLoom {
+    async fn signatures(&self, page: PageRequest) -> Result<ListPage<SignatureRow>, Error> {
+        self.with_contracts(|kept| Ok(list_page(page, kept.signatures.iter(), |_| true)))
+    }
 
-            async fn signature(
-                &self,
-                id: cantrip_contract::SignatureId,
-            ) -> Result<cantrip_contract::SignatureRow, $crate::Error> {
-                self.with_contracts(|kept| kept.signature(&id)).await
-            }
+    async fn signature(&self, id: SignatureId) -> Result<SignatureRow, Error> {
+        self.with_contracts(|kept| kept.signature(&id))
+    }
 
-            async fn artifacts(
-                &self,
-                of: Option<cantrip_contract::SignatureId>,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_contract::ArtifactRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.artifacts(of.as_ref(), page))).await
-            }
+    async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> Result<ListPage<ArtifactRow>, Error> {
+        let wanted = |row: &ArtifactRow| of.as_ref().is_none_or(|id| row.signature_id == *id);
+        self.with_contracts(|kept| Ok(list_page(page, kept.artifacts.iter(), wanted)))
+    }
 
-            async fn artifact(
-                &self,
-                id: cantrip_contract::CompiledId,
-            ) -> Result<cantrip_contract::ArtifactRow, $crate::Error> {
-                self.with_contracts(|kept| kept.artifact(&id)).await
-            }
+    async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
+        self.with_contracts(|kept| kept.artifact(&id))
+    }
 
-            async fn artifact_origins(
-                &self,
-                id: cantrip_contract::CompiledId,
-            ) -> Result<Vec<cantrip_contract::OriginRow>, $crate::Error> {
-                self.with_contracts(|kept| kept.artifact_origins(&id)).await
-            }
+    async fn artifact_origins(&self, id: CompiledId) -> Result<Vec<OriginRow>, Error> {
+        self.with_contracts(|kept| {
+            kept.artifact(&id)?;
+            Ok(kept.origins.iter().filter(|row| row.compiled_id == id).cloned().collect())
+        })
+    }
 
-            async fn predict(
-                &self,
-                id: cantrip_canon::PredictId,
-            ) -> Result<cantrip_contract::PredictRow, $crate::Error> {
-                self.with_contracts(|kept| kept.predict(id)).await
-            }
+    async fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
+        self.with_contracts(|kept| kept.predict(id))
+    }
 
-            async fn predict_of_key(
-                &self,
-                key: cantrip_contract::PredictKey,
-            ) -> Result<Option<cantrip_contract::PredictRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.predict_of_key(&key))).await
-            }
+    async fn predict_of_key(&self, key: PredictKey) -> Result<Option<PredictRow>, Error> {
+        self.with_contracts(|kept| Ok(kept.predict_of_key(&key)))
+    }
 
-            async fn receipts(
-                &self,
-                wanted: $crate::ReceiptFilter,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_contract::ReceiptRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.receipts(&wanted, page))).await
-            }
+    async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
+        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.matches(receipt);
+        let found = self.with_contracts(|kept| {
+            let rows = kept.receipts.iter();
+            Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
+        })?;
+        Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
+    }
 
-            async fn receipt(
-                &self,
-                id: cantrip_contract::ReceiptId,
-            ) -> Result<cantrip_contract::ReceiptRow, $crate::Error> {
-                self.with_contracts(|kept| kept.receipt(&id)).await
-            }
+    async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
+        self.with_contracts(|kept| {
+            kept.find_receipt(|_, row| row.receipt_id == id).ok_or_else(|| unknown("receipt", &id))
+        })
+    }
 
-            async fn receipt_of(
-                &self,
-                predict: cantrip_canon::PredictId,
-            ) -> Result<Option<cantrip_contract::ReceiptRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.receipt_of(predict))).await
-            }
+    async fn receipt_of(&self, predict: PredictId) -> Result<Option<ReceiptRow>, Error> {
+        self.with_contracts(|kept| Ok(kept.find_receipt(|receipt, _| receipt.predict_id == Some(predict))))
+    }
 
-            async fn trace(&self, trace_ref: String) -> Result<cantrip_contract::TraceRow, $crate::Error> {
-                self.with_contracts(|kept| kept.trace(&trace_ref)).await
-            }
+    async fn trace(&self, trace_ref: String) -> Result<TraceRow, Error> {
+        self.with_contracts(|kept| kept.trace(&trace_ref))
+    }
 
-            async fn traces(
-                &self,
-                state: cantrip_contract::TraceState,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_contract::TraceRow>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.traces(state, page))).await
-            }
+    async fn traces(&self, state: TraceState, page: PageRequest) -> Result<ListPage<TraceRow>, Error> {
+        self.with_contracts(|kept| Ok(list_page(page, kept.traces.iter(), |row| row.state == state)))
+    }
 
-            async fn pointers(&self) -> Result<Vec<cantrip_contract::Pointer>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.pointers())).await
-            }
+    async fn pointers(&self) -> Result<Vec<Pointer>, Error> {
+        self.with_contracts(|kept| Ok(kept.pointers.values().cloned().collect()))
+    }
 
-            async fn pointer(
-                &self,
-                signature: cantrip_contract::SignatureId,
-            ) -> Result<Option<cantrip_contract::Pointer>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.pointer(&signature))).await
-            }
+    async fn pointer(&self, signature: SignatureId) -> Result<Option<Pointer>, Error> {
+        self.with_contracts(|kept| Ok(kept.pointers.get(&signature).cloned()))
+    }
 
-            async fn pointer_audits(
-                &self,
-                signature: cantrip_contract::SignatureId,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_contract::PointerAudit>, $crate::Error> {
-                self.with_contracts(|kept| Ok(kept.pointer_audits(&signature, page))).await
-            }
-        }
-    };
+    async fn pointer_audits(&self, signature: SignatureId, page: PageRequest) -> Result<ListPage<PointerAudit>, Error> {
+        self.with_contracts(|kept| Ok(list_page(page, kept.audits.iter(), |audit| audit.signature_id == signature)))
+    }
 }
-
-pub(crate) use contracts_in_memory;

@@ -10,7 +10,7 @@ use cantrip_spend::{
 
 use crate::contracts::payer_of;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::{Epoch, Error, ListPage, PageRequest, ReceiptAccounts};
+use crate::{Error, ListPage, MemoryLoom, PageRequest, ReceiptAccounts};
 
 /// Selects reservations. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -190,71 +190,21 @@ impl MemoryLedger {
         self.decisions.extend(changes.decisions);
     }
 
-    pub(crate) fn authorizations(&self, page: PageRequest) -> ListPage<Authorization> {
-        let rows = self.authorizations.iter().filter_map(|id| self.book.authorization(*id));
-        list_page(page, rows, |_| true)
-    }
-
-    pub(crate) fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
+    fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
         let unknown = || Error::NotFound { kind: "authorization", id: id.to_string() };
         self.book.authorization(id).cloned().ok_or_else(unknown)
-    }
-
-    pub(crate) fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
-        self.authorization(id)?;
-        Ok(self.agreements.get(&id).cloned().unwrap_or_default())
-    }
-
-    pub(crate) fn payer(&self, principal: &Principal) -> Option<Authorization> {
-        cantrip_spend::resolve_authorization(self.book.authorizations(), principal).cloned()
     }
 
     fn rows(&self) -> impl Iterator<Item = &ReservationRow> {
         self.reservations.iter().filter_map(|id| self.book.reservation(id))
     }
 
-    pub(crate) fn reservations(&self, wanted: &ReservationFilter, page: PageRequest) -> ListPage<ReservationRow> {
-        list_page(page, self.rows(), |booked| wanted.matches(booked))
-    }
-
-    pub(crate) fn reservation(&self, id: &ReservationId) -> Result<ReservationRow, Error> {
+    fn reservation(&self, id: &ReservationId) -> Result<ReservationRow, Error> {
         let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
         self.book.reservation(id).cloned().ok_or_else(unknown)
     }
 
-    pub(crate) fn entries(&self, id: &ReservationId) -> Result<Vec<Entry>, Error> {
-        self.reservation(id)?;
-        Ok(self.entries.get(id).cloned().unwrap_or_default())
-    }
-
-    /// Lists the holds that recovery may mark. `lease` returns the highest epoch of a run and the time at which its
-    /// lease expires.
-    pub(crate) fn recoverable(
-        &self,
-        now: Timestamp,
-        page: PageRequest,
-        lease: impl Fn(RunId) -> (Epoch, Option<Timestamp>),
-    ) -> ListPage<ReservationRow> {
-        list_page(page, self.rows(), |booked| match &booked.row {
-            AnyReservation::Reserved(held) => {
-                let (epoch, live_until) = lease(held.terms().run);
-                held.state().epoch < epoch.get()
-                    || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
-            }
-            AnyReservation::ReconcileRequired(_) | AnyReservation::Committed(_) | AnyReservation::Released(_) => false,
-        })
-    }
-
-    pub(crate) fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
-        let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
-        self.book.approval(id).cloned().ok_or_else(unknown)
-    }
-
-    pub(crate) fn decisions(&self, run: RunId) -> Vec<DecisionRecord> {
-        self.decisions.iter().filter(|decided| decided.run == run).cloned().collect()
-    }
-
-    pub(crate) fn audit(&self, mut audit: LedgerAudit) -> AuditReport {
+    fn audit(&self, mut audit: LedgerAudit) -> AuditReport {
         self.book.caps().for_each(|cap| audit.cap(cap));
         for booked in self.rows() {
             audit.reservation(booked, self.entries.get(&booked.row.terms().id()).map_or(&[], Vec::as_slice));
@@ -291,92 +241,75 @@ pub(crate) fn list_page<'a, T: Clone + 'a>(
     ListPage { items, next: None }
 }
 
-/// Implements [`Ledger`] for a type with
-/// `async fn with_ledger<T>(&self, impl FnOnce(&State, &MemoryLedger) -> Result<T, Error>) -> Result<T, Error>`.
-macro_rules! ledger_in_memory {
-    ($store:ty) => {
-        impl $crate::Ledger for $store {
-            async fn authorizations(
-                &self,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_spend::Authorization>, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.authorizations(page))).await
-            }
+impl Ledger for MemoryLoom {
+    async fn authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Error> {
+        self.with_ledger(|_, kept| {
+            let rows = kept.authorizations.iter().filter_map(|id| kept.book.authorization(*id));
+            Ok(list_page(page, rows, |_| true))
+        })
+    }
 
-            async fn authorization(
-                &self,
-                id: cantrip_spend::AuthorizationRef,
-            ) -> Result<cantrip_spend::Authorization, $crate::Error> {
-                self.with_ledger(|_, kept| kept.authorization(id)).await
-            }
+    async fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
+        self.with_ledger(|_, kept| kept.authorization(id))
+    }
 
-            async fn agreements(
-                &self,
-                id: cantrip_spend::AuthorizationRef,
-            ) -> Result<Vec<cantrip_spend::TermsRevision>, $crate::Error> {
-                self.with_ledger(|_, kept| kept.agreements(id)).await
-            }
+    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
+        self.with_ledger(|_, kept| {
+            kept.authorization(id)?;
+            Ok(kept.agreements.get(&id).cloned().unwrap_or_default())
+        })
+    }
 
-            async fn payer(
-                &self,
-                principal: cantrip_spend::Principal,
-            ) -> Result<Option<cantrip_spend::Authorization>, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.payer(&principal))).await
-            }
+    async fn payer(&self, principal: Principal) -> Result<Option<Authorization>, Error> {
+        self.with_ledger(|_, kept| {
+            Ok(cantrip_spend::resolve_authorization(kept.book.authorizations(), &principal).cloned())
+        })
+    }
 
-            async fn reservations(
-                &self,
-                wanted: $crate::ReservationFilter,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_spend::ReservationRow>, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.reservations(&wanted, page))).await
-            }
+    async fn reservations(
+        &self,
+        wanted: ReservationFilter,
+        page: PageRequest,
+    ) -> Result<ListPage<ReservationRow>, Error> {
+        self.with_ledger(|_, kept| Ok(list_page(page, kept.rows(), |booked| wanted.matches(booked))))
+    }
 
-            async fn reservation(
-                &self,
-                id: cantrip_spend::ReservationId,
-            ) -> Result<cantrip_spend::ReservationRow, $crate::Error> {
-                self.with_ledger(|_, kept| kept.reservation(&id)).await
-            }
+    async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
+        self.with_ledger(|_, kept| kept.reservation(&id))
+    }
 
-            async fn entries(
-                &self,
-                id: cantrip_spend::ReservationId,
-            ) -> Result<Vec<cantrip_spend::Entry>, $crate::Error> {
-                self.with_ledger(|_, kept| kept.entries(&id)).await
-            }
+    async fn entries(&self, id: ReservationId) -> Result<Vec<Entry>, Error> {
+        self.with_ledger(|_, kept| {
+            kept.reservation(&id)?;
+            Ok(kept.entries.get(&id).cloned().unwrap_or_default())
+        })
+    }
 
-            async fn recoverable(
-                &self,
-                now: cantrip_canon::Timestamp,
-                page: $crate::PageRequest,
-            ) -> Result<$crate::ListPage<cantrip_spend::ReservationRow>, $crate::Error> {
-                self.with_ledger(|state, kept| Ok(kept.recoverable(now, page, |run| state.lease_of(run)))).await
-            }
+    async fn recoverable(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<ReservationRow>, Error> {
+        self.with_ledger(|state, kept| {
+            Ok(list_page(page, kept.rows(), |booked| {
+                let AnyReservation::Reserved(held) = &booked.row else { return false };
+                let (epoch, live_until) = state.lease_of(held.terms().run);
+                held.state().epoch < epoch.get()
+                    || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
+            }))
+        })
+    }
 
-            async fn approval(&self, id: cantrip_canon::ApprovalId) -> Result<cantrip_spend::Approval, $crate::Error> {
-                self.with_ledger(|_, kept| kept.approval(id)).await
-            }
+    async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
+        let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
+        self.with_ledger(|_, kept| kept.book.approval(id).cloned().ok_or_else(unknown))
+    }
 
-            async fn decisions(
-                &self,
-                run: cantrip_canon::RunId,
-            ) -> Result<Vec<cantrip_spend::DecisionRecord>, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.decisions(run))).await
-            }
+    async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
+        self.with_ledger(|_, kept| Ok(kept.decisions.iter().filter(|decided| decided.run == run).cloned().collect()))
+    }
 
-            async fn audit(&self) -> Result<cantrip_spend::AuditReport, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::LedgerAudit::default()))).await
-            }
+    async fn audit(&self) -> Result<AuditReport, Error> {
+        self.with_ledger(|_, kept| Ok(kept.audit(LedgerAudit::default())))
+    }
 
-            async fn audit_of(
-                &self,
-                authorizations: Vec<cantrip_spend::AuthorizationRef>,
-            ) -> Result<cantrip_spend::AuditReport, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::LedgerAudit::of(authorizations)))).await
-            }
-        }
-    };
+    async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<AuditReport, Error> {
+        self.with_ledger(|_, kept| Ok(kept.audit(LedgerAudit::of(authorizations))))
+    }
 }
-
-pub(crate) use ledger_in_memory;

@@ -8,8 +8,8 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::contracts::{self, contracts_in_memory};
-use crate::ledger::{MemoryLedger, ledger_in_memory};
+use crate::contracts::MemoryContracts;
+use crate::ledger::MemoryLedger;
 use crate::state::{StageOutcome, State};
 use crate::views::loom_by_projection;
 use crate::{
@@ -148,24 +148,21 @@ impl MemoryLoom {
         let inner = self.lock();
         view(&inner.state, &inner.bodies)
     }
-}
 
-impl MemoryLoom {
-    async fn with_ledger<T>(&self, view: impl FnOnce(&State, &MemoryLedger) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn with_ledger<T>(
+        &self,
+        view: impl FnOnce(&State, &MemoryLedger) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let inner = self.lock();
         view(&inner.state, inner.state.ledger()?)
     }
-}
 
-impl MemoryLoom {
-    async fn with_contracts<T>(
+    pub(crate) fn with_contracts<T>(
         &self,
-        view: impl FnOnce(&contracts::MemoryContracts) -> Result<T, Error>,
+        view: impl FnOnce(&MemoryContracts) -> Result<T, Error>,
     ) -> Result<T, Error> {
         view(self.lock().state.contracts()?)
     }
 }
 
 loom_by_projection!(MemoryLoom);
-ledger_in_memory!(MemoryLoom);
-contracts_in_memory!(MemoryLoom);

@@ -9,6 +9,7 @@ use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, stable_has
 use cantrip_contract::{
     BudgetPart, ContractRow, Kind as ReceiptKind, ModelPart, PolicyPart, Receipt, ReceiptDraft, Status, TimingPart,
 };
+use cantrip_reply::codes;
 use cantrip_spend::{PolicyOutcome, ReservationId};
 
 use crate::{CallWork, Caller, End, Ending, Event, Intent, RecordValue, TruncationReason};
@@ -191,31 +192,19 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
     match &end.ending {
         Ending::Terminated { .. } => (Status::Succeeded, None),
         Ending::Truncated { reason, error, .. } => {
-            let status = match reason {
-                TruncationReason::Cancelled | TruncationReason::ParentTerminated => Status::Cancelled,
+            let (status, code) = match reason {
+                TruncationReason::Cancelled | TruncationReason::ParentTerminated => {
+                    (Status::Cancelled, codes::ENDED_FROM_OUTSIDE.any())
+                }
+                TruncationReason::PolicyDenied => (Status::Failed, codes::NOT_AUTHORIZED.any()),
                 TruncationReason::MaxTurns
                 | TruncationReason::Timeout
                 | TruncationReason::MaxTokens
                 | TruncationReason::MaxCost
                 | TruncationReason::LoopDetected
-                | TruncationReason::PolicyDenied
-                | TruncationReason::CrystalError => Status::Failed,
+                | TruncationReason::CrystalError => (Status::Failed, codes::WARD_REACHED.any()),
             };
-            let code = error.as_ref().map_or_else(
-                || match reason {
-                    TruncationReason::Cancelled | TruncationReason::ParentTerminated => {
-                        cantrip_reply::codes::ENDED_FROM_OUTSIDE.any().as_str().to_owned()
-                    }
-                    TruncationReason::MaxTurns
-                    | TruncationReason::Timeout
-                    | TruncationReason::MaxTokens
-                    | TruncationReason::MaxCost
-                    | TruncationReason::LoopDetected
-                    | TruncationReason::CrystalError => cantrip_reply::codes::WARD_REACHED.any().as_str().to_owned(),
-                    TruncationReason::PolicyDenied => cantrip_reply::codes::NOT_AUTHORIZED.any().as_str().to_owned(),
-                },
-                |error| error.mark.code.clone(),
-            );
+            let code = error.as_ref().map_or_else(|| code.as_str().to_owned(), |error| error.mark.code.clone());
             (status, Some(code))
         }
     }
@@ -229,27 +218,17 @@ pub fn cast_receipt(tally: &Tally, place: ReceiptContext) -> Option<ContractRow>
         Ending::Terminated { result, .. } => record_value_hash(result),
         Ending::Truncated { .. } => None,
     };
+    let timing = TimingPart {
+        started_at: tally.began_at,
+        completed_at: place.at,
+        latency_ms: place.latency_ms,
+        waited_ms: place.waited_ms,
+    };
     let receipt = Receipt {
-        v: 1,
-        kind: "receipt".to_owned(),
-        receipt_kind: ReceiptKind::Cast,
-        predict_id: None,
-        purpose: None,
-        run_id: place.run,
-        seq: 0,
-        prev_hash: None,
         loom_id: Some(place.loom),
         thread_id: Some(tally.entity),
         last_turn_id: end.leaf,
-        status,
         error_code,
-        signature_id: None,
-        strategy_id: None,
-        compiled_id: None,
-        catalog_version: None,
-        schema_hash: None,
-        prompt_hash: None,
-        program_hash: None,
         params_hash: tally.intent_hash,
         output_hash,
         model: place.model,
@@ -265,16 +244,7 @@ pub fn cast_receipt(tally: &Tally, place: ReceiptContext) -> Option<ContractRow>
             sub_calls: tally.sub_calls,
             ..BudgetPart::default()
         },
-        timing: TimingPart {
-            started_at: tally.began_at,
-            completed_at: place.at,
-            latency_ms: place.latency_ms,
-            waited_ms: place.waited_ms,
-        },
-        trace_ref: None,
-        trace_hash: None,
-        trace_storage: None,
-        trace_artifact_uri: None,
+        ..Receipt::new(ReceiptKind::Cast, place.run, status, timing)
     };
     let reservations = tally.reservations.iter().map(ToString::to_string).collect();
     Some(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, place.owner, reservations))))
