@@ -121,7 +121,7 @@ impl RunStatus {
                 let (state, code) =
                     if succeeded { ("terminated", codes::PREDICTED.any()) } else { ("failed", codes::CRASH.any()) };
                 let answered_by = self.answered.filter(|_| succeeded);
-                self.ended = Some(RunEnding { state, reason: None, reply: mark(code), answered_by });
+                self.ended = Some(RunEnding { state, reason: None, reply: code.into(), answered_by });
             }
             Event::PolicyDecision(_)
             | Event::SpendReserved(_)
@@ -200,16 +200,12 @@ impl RunStatus {
     }
 }
 
-fn mark(code: AnyCode) -> ReplyMark {
-    ReplyMark { reply_type: code.reply_type(), code: code.to_string() }
-}
-
 fn ended<V>(ending: &Ending<V>) -> RunEnding {
     match ending {
         Ending::Terminated { ended_by, .. } => RunEnding {
             state: "terminated",
             reason: None,
-            reply: mark(codes::TERMINATED.any()),
+            reply: codes::TERMINATED.any().into(),
             answered_by: Some(*ended_by),
         },
         Ending::Truncated { reason, error, .. } => {
@@ -223,7 +219,7 @@ fn ended<V>(ending: &Ending<V>) -> RunEnding {
                 TruncationReason::CrystalError => codes::CRASH.any(),
                 TruncationReason::PolicyDenied => codes::NOT_AUTHORIZED.any(),
             };
-            let reply = error.as_ref().map_or_else(|| mark(code), |fault| fault.mark.clone());
+            let reply = error.as_ref().map_or_else(|| code.into(), |fault| fault.mark.clone());
             RunEnding { state: "truncated", reason: Some(reason.as_str().to_owned()), reply, answered_by: None }
         }
     }

@@ -12,12 +12,10 @@ use serde_json::{Value, json};
 use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::{Caller, JsonBody};
-use super::routes::{ResponseKind, Routes};
+use super::routes::{Routes, doc};
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about =
-        routes.doc("cast_spell", "Cast a spell on an intent.", ResponseKind::Envelope, &[200, 202, 403, 404, 502]);
-    let about = routes.with_body::<Casting>(about);
+    let about = doc("cast_spell", "Cast a spell on an intent.", &[200, 202, 403, 404, 502]).body::<Casting>();
     routes.post("/v1/casts", cast, about);
 }
 

@@ -28,21 +28,21 @@ use serde_json::{Value, json};
 use super::HttpServer;
 use super::answer::{Answer, AnswerCode};
 use super::extractors::{Caller, JsonBody};
-use super::routes::{ResponseKind, Routes};
+use super::routes::{ResponseKind, RouteDoc, Routes};
 
 const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc(
+    let about = RouteDoc::new(
         "create_chat_completion",
         "Chat with a spell as if it were a model, in OpenAI's format.",
         ResponseKind::Text("application/json"),
         &[200, 403, 404, 502],
-    );
-    let about = routes.with_body::<Completion>(about);
+    )
+    .body::<Completion>();
     routes.post(CHAT, complete, about);
-    let about = routes.doc(
+    let about = RouteDoc::new(
         "list_models",
         "List the spells as models, in OpenAI's format.",
         ResponseKind::Text("application/json"),

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use super::HttpServer;
 use super::answer::Answer;
 use super::casts::money;
-use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams, ResourceId};
-use super::routes::{ResponseKind, Routes};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams, ResourceId};
+use super::routes::{Routes, doc};
 use crate::limits::TRACE_REFERENCE_BYTES_MAX;
 
 impl ResourceId for SignatureId {
@@ -54,85 +54,50 @@ impl ResourceId for CompiledId {
     const KIND: &'static str = "artifact";
 }
 
-const SIGNATURE: [(&str, &str); 1] = [("id", "the id of a signature, as in `@acme/text/Classify.v1`, percent-encoded")];
+const SIGNATURE: &str = "the id of a signature, as in `@acme/text/Classify.v1`, percent-encoded";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("list_signatures", "List the signatures.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_signatures", "List the signatures.", &[200]);
     routes.get("/v1/signatures", signatures, about);
-    let about =
-        routes.doc("publish_signature", "Publish a signature, as an operator.", ResponseKind::Envelope, &[201, 403]);
-    let about = routes.with_body::<Publishing>(about);
+    let about = doc("publish_signature", "Publish a signature, as an operator.", &[201, 403]).body::<Publishing>();
     routes.post("/v1/signatures", publish, about);
-    let about = routes.doc(
-        "get_signature",
-        "Show a signature with the artifacts that serve it.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &SIGNATURE);
+    let about = doc("get_signature", "Show a signature with the artifacts that serve it.", &[200]).path(SIGNATURE);
     routes.get("/v1/signatures/{id}", signature, about);
-    let about = routes.doc(
-        "predict",
-        "Run a predict: one model call by a signature.",
-        ResponseKind::Envelope,
-        &[200, 202, 403, 404, 502],
-    );
-    let about = routes.with_body::<Asking>(about);
-    routes.post("/v1/predict", predict, about);
-    let about = routes.doc("list_receipts", "List receipts, newest first.", ResponseKind::Envelope, &[200, 404]);
-    let about = routes.with_query::<Receipts>(about);
-    routes.get("/v1/receipts", receipts, about);
-    let about = routes.doc("get_receipt", "Show a receipt.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &[("id", "the id of a receipt")]);
-    routes.get("/v1/receipts/{id}", receipt, about);
-    let about = routes.doc(
-        "get_receipt_trace",
-        "Read the trace of a receipt's predict, redacted.",
-        ResponseKind::Envelope,
-        &[200, 404, 409],
-    );
-    let about = routes.with_path(about, &[("id", "the id of a receipt")]);
-    routes.get("/v1/receipts/{id}/trace", trace_of_receipt, about);
-    let about = routes.doc("get_trace", "Read a trace, redacted.", ResponseKind::Envelope, &[200, 404, 409]);
-    let about = routes.with_path(about, &[("id", "the reference of a trace, as a receipt names it in `trace_ref`")]);
-    routes.get("/v1/traces/{id}", trace, about);
-    let about = routes.doc("list_artifacts", "List artifacts.", ResponseKind::Envelope, &[200, 404]);
-    let about = routes.with_query::<Artifacts>(about);
-    routes.get("/v1/artifacts", artifacts, about);
     let about =
-        routes.doc("add_artifact", "Add an artifact, as an operator.", ResponseKind::Envelope, &[201, 403, 404]);
-    let about = routes.with_body::<Keeping>(about);
+        doc("predict", "Run a predict: one model call by a signature.", &[200, 202, 403, 404, 502]).body::<Asking>();
+    routes.post("/v1/predict", predict, about);
+    let about = doc("list_receipts", "List receipts, newest first.", &[200, 404]).query::<Receipts>();
+    routes.get("/v1/receipts", receipts, about);
+    let about = doc("get_receipt", "Show a receipt.", &[200]).path("the id of a receipt");
+    routes.get("/v1/receipts/{id}", receipt, about);
+    let about = doc("get_receipt_trace", "Read the trace of a receipt's predict, redacted.", &[200, 404, 409])
+        .path("the id of a receipt");
+    routes.get("/v1/receipts/{id}/trace", trace_of_receipt, about);
+    let about = doc("get_trace", "Read a trace, redacted.", &[200, 404, 409])
+        .path("the reference of a trace, as a receipt names it in `trace_ref`");
+    routes.get("/v1/traces/{id}", trace, about);
+    let about = doc("list_artifacts", "List artifacts.", &[200, 404]).query::<Artifacts>();
+    routes.get("/v1/artifacts", artifacts, about);
+    let about = doc("add_artifact", "Add an artifact, as an operator.", &[201, 403, 404]).body::<Keeping>();
     routes.post("/v1/artifacts", add_artifact, about);
-    let about = routes.doc("get_artifact", "Show an artifact with its provenance.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &[("id", "the id of an artifact")]);
+    let about = doc("get_artifact", "Show an artifact with its provenance.", &[200]).path("the id of an artifact");
     routes.get("/v1/artifacts/{id}", artifact, about);
-    let about = routes.doc("list_pointers", "List the pointers.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_pointers", "List the pointers.", &[200]);
     routes.get("/v1/pointers", pointers, about);
-    let about = routes.doc(
-        "get_pointer",
-        "Show a pointer: the artifacts that a signature's callers get.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &SIGNATURE);
+    let about =
+        doc("get_pointer", "Show a pointer: the artifacts that a signature's callers get.", &[200]).path(SIGNATURE);
     routes.get("/v1/pointers/{id}", pointer, about);
-    let about = routes.doc(
+    let about = doc(
         "change_pointer",
         "Change a pointer: set, canary, clear, promote or roll back, as an operator.",
-        ResponseKind::Envelope,
         &[200, 403],
-    );
-    let about = routes.with_path(about, &SIGNATURE);
-    let about = routes.with_body::<Moving>(about);
+    )
+    .path(SIGNATURE)
+    .body::<Moving>();
     routes.post("/v1/pointers/{id}", repoint, about);
-    let about = routes.doc(
-        "list_pointer_audits",
-        "List the changes of a pointer, oldest first.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &SIGNATURE);
-    let about = routes.with_query::<Paging>(about);
+    let about = doc("list_pointer_audits", "List the changes of a pointer, oldest first.", &[200])
+        .path(SIGNATURE)
+        .query::<Paging>();
     routes.get("/v1/pointers/{id}/audits", audits, about);
 }
 
@@ -341,16 +306,8 @@ async fn pointer(caller: Caller, PathId(id): PathId<SignatureId>) -> Answer {
     caller.service.pointer(&id).await.into()
 }
 
-async fn audits(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(id): PathId<SignatureId>,
-    QueryParams(paging): QueryParams<Paging>,
-) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.pointer_audits(id, page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn audits(caller: Caller, PathId(id): PathId<SignatureId>, Page(page): Page) -> Answer {
+    caller.service.pointer_audits(id, page).await.into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

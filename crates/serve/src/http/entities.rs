@@ -11,38 +11,22 @@ use super::HttpServer;
 use super::answer::Answer;
 use super::casts::{money, started_or_finished};
 use super::extractors::{Caller, JsonBody, PathId};
-use super::routes::{ResponseKind, Routes};
+use super::routes::{Routes, doc};
 
-const ENTITY: [(&str, &str); 1] = [("id", "the id of an entity")];
+const ENTITY: &str = "the id of an entity";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc(
-        "summon_entity",
-        "Summon an entity that waits for its first intent.",
-        ResponseKind::Envelope,
-        &[201, 403, 404],
-    );
-    let about = routes.with_body::<Summoning>(about);
-    routes.post("/v1/entities", summon, about);
-    let about = routes.doc("get_entity", "Show an entity.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &ENTITY);
-    routes.get("/v1/entities/{id}", show, about);
     let about =
-        routes.doc("list_entity_casts", "List the casts of an entity, oldest first.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &ENTITY);
+        doc("summon_entity", "Summon an entity that waits for its first intent.", &[201, 403, 404]).body::<Summoning>();
+    routes.post("/v1/entities", summon, about);
+    let about = doc("get_entity", "Show an entity.", &[200]).path(ENTITY);
+    routes.get("/v1/entities/{id}", show, about);
+    let about = doc("list_entity_casts", "List the casts of an entity, oldest first.", &[200]).path(ENTITY);
     routes.get("/v1/entities/{id}/casts", casts, about);
     let about =
-        routes.doc("send_to_entity", "Send an intent to an entity.", ResponseKind::Envelope, &[200, 202, 403, 502]);
-    let about = routes.with_path(about, &ENTITY);
-    let about = routes.with_body::<Sending>(about);
+        doc("send_to_entity", "Send an intent to an entity.", &[200, 202, 403, 502]).path(ENTITY).body::<Sending>();
     routes.post("/v1/entities/{id}/send", send, about);
-    let about = routes.doc(
-        "dispose_entity",
-        "Dispose of an entity's sandbox. Its thread is kept.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &ENTITY);
+    let about = doc("dispose_entity", "Dispose of an entity's sandbox. Its thread is kept.", &[200]).path(ENTITY);
     routes.post("/v1/entities/{id}/dispose", dispose, about);
 }
 

@@ -196,6 +196,22 @@ pub(super) struct Paging {
     pub(super) most: Option<usize>,
 }
 
+/// The page that the query asks for.
+#[derive(Debug)]
+pub(super) struct Page(pub(super) PageRequest);
+
+impl FromRequestParts<HttpServer> for Page {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpServer) -> Result<Self, Answer> {
+        let QueryParams(paging) = QueryParams::<Paging>::from_request_parts(parts, http).await?;
+        match paging.page() {
+            Ok(page) => Ok(Self(page)),
+            Err(refusal) => Err(http.refusal_reply(refusal).await.into()),
+        }
+    }
+}
+
 impl Paging {
     pub(super) fn page(self) -> Result<PageRequest, Refusal> {
         let most = self.most.unwrap_or(LISTED_ITEMS_DEFAULT);

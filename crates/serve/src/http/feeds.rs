@@ -28,23 +28,23 @@ use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::{Caller, PathId, QueryParams};
 use super::listen::wait_for_stop;
-use super::routes::{ResponseKind, Routes};
+use super::routes::{ResponseKind, RouteDoc, Routes};
 use crate::feed::{FeedCursor, FeedEvent, Next, StaleCursor, StartPosition};
 use crate::limits::{FEED_RECORDS_BYTES, FEED_RECORDS_MAX, RETRY_MS};
 
-const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
+const RUN: &str = "the id of a run";
 
 const EVENTS: &str = "Stream a run's events for viewers (`turn`, `upsert`, `run`), resumable by `Last-Event-ID`.";
 const RECORDS: &str = "Stream the records of a run's journal, one event each, resumable by `Last-Event-ID`.";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("follow_run_events", EVENTS, ResponseKind::Events, &[200, 204, 400, 410]);
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_query::<From>(about);
+    let about = RouteDoc::new("follow_run_events", EVENTS, ResponseKind::Events, &[200, 204, 400, 410])
+        .path(RUN)
+        .query::<From>();
     routes.get("/v1/runs/{id}/events", events, about);
-    let about = routes.doc("follow_run_records", RECORDS, ResponseKind::Events, &[200, 204, 400, 410]);
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_query::<From>(about);
+    let about = RouteDoc::new("follow_run_records", RECORDS, ResponseKind::Events, &[200, 204, 400, 410])
+        .path(RUN)
+        .query::<From>();
     routes.get("/v1/runs/{id}/records", records, about);
 }
 
@@ -125,10 +125,7 @@ async fn events(
     headers: HeaderMap,
     QueryParams(from): QueryParams<From>,
 ) -> Response<Body> {
-    match open_viewer_stream(&http, &caller, run, &headers, &from).await {
-        Ok(response) => response,
-        Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
-    }
+    feed_response(&http, run, open_viewer_stream(&http, &caller, run, &headers, &from).await).await
 }
 
 async fn open_viewer_stream(
@@ -165,12 +162,10 @@ async fn open_viewer_stream(
         ended: false,
         _permit: feed.permit,
     };
-    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
-    let rest = stream::unfold(viewing, |mut viewing| async {
+    Ok(sse_response(stream::unfold(viewing, |mut viewing| async {
         let text = viewing.next().await?;
         Some((text, viewing))
-    });
-    Ok(sse_response(first.chain(rest)))
+    })))
 }
 
 /// A client that views a run.
@@ -223,8 +218,16 @@ fn sse_event(line: &FeedEvent, redactor: &Redactor) -> Bytes {
     Bytes::from(format!("{id}event: {}\ndata: {}\n\n", line.name(), line.text(redactor)))
 }
 
-fn sse_response(text: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-    let mut response = Response::new(Body::from_stream(text.map(Ok::<_, Infallible>)));
+async fn feed_response(http: &HttpServer, run: RunId, opened: Result<Response<Body>, Refusal>) -> Response<Body> {
+    match opened {
+        Ok(response) => response,
+        Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
+    }
+}
+
+fn sse_response(rest: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
+    let mut response = Response::new(Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -238,10 +241,7 @@ async fn records(
     headers: HeaderMap,
     QueryParams(from): QueryParams<From>,
 ) -> Response<Body> {
-    match open_record_stream(&http, &caller, run, &headers, &from).await {
-        Ok(response) => response,
-        Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
-    }
+    feed_response(&http, run, open_record_stream(&http, &caller, run, &headers, &from).await).await
 }
 
 async fn open_record_stream(
@@ -274,12 +274,10 @@ async fn open_record_stream(
         ended: false,
         _permit: permit,
     };
-    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
-    let rest = stream::unfold(reading, |mut reading| async {
+    Ok(sse_response(stream::unfold(reading, |mut reading| async {
         let text = reading.next().await?;
         Some((text, reading))
-    });
-    Ok(sse_response(first.chain(rest)))
+    })))
 }
 
 /// Returns the oldest record of a run that is kept.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use super::HttpServer;
 use super::answer::Answer;
 use super::contracts::parse_id;
-use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams, ResourceId};
-use super::routes::{ResponseKind, Routes};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams, ResourceId};
+use super::routes::{Routes, doc};
 
 impl ResourceId for AuthorizationRef {
     const KIND: &'static str = "authorization";
@@ -25,55 +25,30 @@ impl ResourceId for ReservationId {
     const KIND: &'static str = "reservation";
 }
 
-const AUTHORIZATION: [(&str, &str); 1] = [("id", "the id of an authorization")];
+const AUTHORIZATION: &str = "the id of an authorization";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about =
-        routes.doc("list_authorizations", "List the authorizations, oldest first.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_query::<Paging>(about);
+    let about = doc("list_authorizations", "List the authorizations, oldest first.", &[200]).query::<Paging>();
     routes.get("/v1/spend/authorizations", list, about);
-    let about = routes.doc("give_authorization", "Create an authorization.", ResponseKind::Envelope, &[201, 403]);
-    let about = routes.with_body::<Authorizing>(about);
+    let about = doc("give_authorization", "Create an authorization.", &[201, 403]).body::<Authorizing>();
     routes.post("/v1/spend/authorizations", authorize, about);
-    let about = routes.doc(
-        "get_authorization",
-        "Show an authorization with every revision of its terms.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &AUTHORIZATION);
-    routes.get("/v1/spend/authorizations/{id}", show, about);
-    let about = routes.doc("revoke_authorization", "Revoke an authorization.", ResponseKind::Envelope, &[200, 403]);
-    let about = routes.with_path(about, &AUTHORIZATION);
-    let about = routes.with_body::<Why>(about);
-    routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
     let about =
-        routes.doc("list_reservations", "List reservations, oldest first.", ResponseKind::Envelope, &[200, 404]);
-    let about = routes.with_query::<Reservations>(about);
+        doc("get_authorization", "Show an authorization with every revision of its terms.", &[200]).path(AUTHORIZATION);
+    routes.get("/v1/spend/authorizations/{id}", show, about);
+    let about = doc("revoke_authorization", "Revoke an authorization.", &[200, 403]).path(AUTHORIZATION).body::<Why>();
+    routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
+    let about = doc("list_reservations", "List reservations, oldest first.", &[200, 404]).query::<Reservations>();
     routes.get("/v1/spend/reservations", reservations, about);
-    let about = routes.doc(
-        "reconcile_reservation",
-        "Reconcile a call of unknown outcome: record what it cost.",
-        ResponseKind::Envelope,
-        &[200, 403],
-    );
-    let about = routes.with_path(about, &[("id", "the id of a reservation")]);
-    let about = routes.with_body::<Finding>(about);
+    let about = doc("reconcile_reservation", "Reconcile a call of unknown outcome: record what it cost.", &[200, 403])
+        .path("the id of a reservation")
+        .body::<Finding>();
     routes.post("/v1/spend/reservations/{id}/reconcile", reconcile, about);
-    let about = routes.doc(
-        "verify_spend",
-        "Recompute every counter of the ledger and report differences.",
-        ResponseKind::Envelope,
-        &[200],
-    );
+    let about = doc("verify_spend", "Recompute every counter of the ledger and report differences.", &[200]);
     routes.get("/v1/spend/verify", verify, about);
 }
 
-async fn list(State(http): State<HttpServer>, caller: Caller, QueryParams(paging): QueryParams<Paging>) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.authorizations(page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn list(caller: Caller, Page(page): Page) -> Answer {
+    caller.service.authorizations(page).await.into()
 }
 
 async fn show(caller: Caller, PathId(id): PathId<AuthorizationRef>) -> Answer {

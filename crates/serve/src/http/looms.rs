@@ -8,50 +8,29 @@ use serde::Deserialize;
 
 use super::HttpServer;
 use super::answer::Answer;
-use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams};
-use super::routes::{ResponseKind, Routes};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams};
+use super::routes::{Routes, doc};
 
-const LOOM: [(&str, &str); 1] = [("id", "the id of a loom")];
-const TURN: [(&str, &str); 1] = [("id", "the id of a turn")];
+const LOOM: &str = "the id of a loom";
+const TURN: &str = "the id of a turn";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("list_looms", "List the looms.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_looms", "List the looms.", &[200]);
     routes.get("/v1/looms", list, about);
-    let about =
-        routes.doc("get_loom", "List the cantrips of a loom, each with its call.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &LOOM);
+    let about = doc("get_loom", "List the cantrips of a loom, each with its call.", &[200]).path(LOOM);
     routes.get("/v1/looms/{id}", show, about);
-    let about = routes.doc("list_loom_entities", "List the entities of a loom.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &LOOM);
-    let about = routes.with_query::<Paging>(about);
+    let about = doc("list_loom_entities", "List the entities of a loom.", &[200]).path(LOOM).query::<Paging>();
     routes.get("/v1/looms/{id}/entities", entities, about);
     let about =
-        routes.doc("list_loom_leaves", "List the last turns of a loom's threads.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &LOOM);
-    let about = routes.with_query::<Paging>(about);
+        doc("list_loom_leaves", "List the last turns of a loom's threads.", &[200]).path(LOOM).query::<Paging>();
     routes.get("/v1/looms/{id}/leaves", leaves, about);
-    let about = routes.doc("get_turn", "Show a turn.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &TURN);
+    let about = doc("get_turn", "Show a turn.", &[200]).path(TURN);
     routes.get("/v1/turns/{id}", turn, about);
-    let about = routes.doc(
-        "get_thread",
-        "Show the thread that ends with a turn, its root first.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &TURN);
+    let about = doc("get_thread", "Show the thread that ends with a turn, its root first.", &[200]).path(TURN);
     routes.get("/v1/turns/{id}/thread", thread, about);
-    let about = routes.doc("reward_turn", "Record a reward for a turn.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &TURN);
-    let about = routes.with_body::<Reward>(about);
+    let about = doc("reward_turn", "Record a reward for a turn.", &[200]).path(TURN).body::<Reward>();
     routes.post("/v1/turns/{id}/reward", reward, about);
-    let about = routes.doc(
-        "list_turn_rewards",
-        "List the rewards of a turn; the last one counts.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &TURN);
+    let about = doc("list_turn_rewards", "List the rewards of a turn; the last one counts.", &[200]).path(TURN);
     routes.get("/v1/turns/{id}/rewards", rewards, about);
 }
 
@@ -63,28 +42,12 @@ async fn show(caller: Caller, PathId(loom): PathId<LoomId>) -> Answer {
     caller.service.roots(loom).await.into()
 }
 
-async fn entities(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(loom): PathId<LoomId>,
-    QueryParams(paging): QueryParams<Paging>,
-) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.entities(loom, page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn entities(caller: Caller, PathId(loom): PathId<LoomId>, Page(page): Page) -> Answer {
+    caller.service.entities(loom, page).await.into()
 }
 
-async fn leaves(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(loom): PathId<LoomId>,
-    QueryParams(paging): QueryParams<Paging>,
-) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.leaves(loom, page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn leaves(caller: Caller, PathId(loom): PathId<LoomId>, Page(page): Page) -> Answer {
+    caller.service.leaves(loom, page).await.into()
 }
 
 async fn turn(caller: Caller, PathId(turn): PathId<TurnId>) -> Answer {

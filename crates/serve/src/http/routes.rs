@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::MethodRouter;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{HttpServer, casts, chat, contracts, entities, feeds, ledger, looms, runs, server_routes};
@@ -34,6 +34,9 @@ pub(super) struct Routes {
 #[derive(Debug)]
 pub(super) struct RouteDoc {
     operation: Value,
+    /// The types of its query and of its body.
+    query: Option<fn(&mut SchemaGenerator) -> Schema>,
+    body: Option<fn(&mut SchemaGenerator) -> Schema>,
 }
 
 /// The format of a route's response.
@@ -75,9 +78,17 @@ impl Routes {
 
     fn add(&mut self, method: &'static str, path: &'static str, route: MethodRouter<HttpServer>, about: RouteDoc) {
         self.router = std::mem::take(&mut self.router).route(path, route);
-        let RouteDoc { mut operation } = about;
+        let mut operation = about.operation;
+        if let Some(query) = about.query {
+            add_query(&mut operation, &query(&mut self.schemas));
+        }
+        if let Some(body) = about.body {
+            let schema = body(&mut self.schemas);
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+            refuses(&mut operation, &["400", "409", "413", "415", "422", "504"]);
+        }
         if path != super::admit::HEALTH {
-            operation["responses"]["401"] = json!({"$ref": "#/components/responses/refused"});
+            refuses(&mut operation, &["401"]);
         }
         if super::chat::is_chat_path(path) {
             // These routes have another format for refusals.
@@ -90,66 +101,6 @@ impl Routes {
         methods[method] = operation;
     }
 
-    /// Creates the documentation of a route: its purpose in one line, and the statuses of its responses.
-    ///
-    /// The id is the name of the operation in generated clients: a verb and its object.
-    pub(super) fn doc(&self, id: &str, summary: &str, gives: ResponseKind, statuses: &[u16]) -> RouteDoc {
-        let mut responses = Map::new();
-        for status in statuses {
-            responses.insert(status.to_string(), answer(*status, gives));
-        }
-        for status in ["500", "503"] {
-            responses.insert(status.to_owned(), json!({"$ref": "#/components/responses/refused"}));
-        }
-        let operation = json!({"operationId": id, "summary": summary, "parameters": [], "responses": responses});
-        RouteDoc { operation }
-    }
-
-    /// Adds the parameters of the path, each with its description.
-    pub(super) fn with_path(&self, mut about: RouteDoc, names: &[(&str, &str)]) -> RouteDoc {
-        for (name, what) in names {
-            push(
-                &mut about,
-                json!({
-                    "name": name, "in": "path", "required": true, "description": what, "schema": {"type": "string"},
-                }),
-            );
-        }
-        about.operation["responses"]["404"] = json!({"$ref": "#/components/responses/refused"});
-        about
-    }
-
-    /// Adds a query of this type.
-    pub(super) fn with_query<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
-        let schema = T::json_schema(&mut self.schemas);
-        let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-        for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            let mut property = property.clone();
-            let described = property.as_object_mut().and_then(|property| property.remove("description"));
-            let mut parameter = json!({
-                "name": name, "in": "query", "required": required.iter().any(|known| known == name),
-                "schema": not_null(property),
-            });
-            // A missing description is left out, because null is not a description.
-            if let Some(described) = described {
-                parameter["description"] = described;
-            }
-            push(&mut about, parameter);
-        }
-        about.operation["responses"]["422"] = json!({"$ref": "#/components/responses/refused"});
-        about
-    }
-
-    /// Adds a body of this type.
-    pub(super) fn with_body<T: JsonSchema>(&mut self, mut about: RouteDoc) -> RouteDoc {
-        let schema = self.schemas.subschema_for::<T>();
-        about.operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
-        for status in ["400", "409", "413", "415", "422", "504"] {
-            about.operation["responses"][status] = json!({"$ref": "#/components/responses/refused"});
-        }
-        about
-    }
-
     /// Returns the page that describes all routes.
     pub(super) fn openapi(mut self) -> Value {
         let schemas = self.schemas.take_definitions(true);
@@ -157,9 +108,73 @@ impl Routes {
     }
 }
 
-fn push(about: &mut RouteDoc, parameter: Value) {
-    if let Some(parameters) = about.operation["parameters"].as_array_mut() {
+/// Creates the documentation of a route that returns an envelope: see [`RouteDoc::new`].
+pub(super) fn doc(id: &str, summary: &str, statuses: &[u16]) -> RouteDoc {
+    RouteDoc::new(id, summary, ResponseKind::Envelope, statuses)
+}
+
+impl RouteDoc {
+    /// Creates the documentation of a route: its purpose in one line, and the statuses of its responses.
+    ///
+    /// The id is the name of the operation in generated clients: a verb and its object.
+    pub(super) fn new(id: &str, summary: &str, gives: ResponseKind, statuses: &[u16]) -> Self {
+        let responses: Map<String, Value> =
+            statuses.iter().map(|status| (status.to_string(), answer(*status, gives))).collect();
+        let mut operation = json!({"operationId": id, "summary": summary, "parameters": [], "responses": responses});
+        refuses(&mut operation, &["500", "503"]);
+        Self { operation, query: None, body: None }
+    }
+
+    /// Adds the id in the path, with its description.
+    pub(super) fn path(mut self, what: &str) -> Self {
+        let schema = json!({"type": "string"});
+        push(
+            &mut self.operation,
+            json!({"name": "id", "in": "path", "required": true, "description": what, "schema": schema}),
+        );
+        refuses(&mut self.operation, &["404"]);
+        self
+    }
+
+    /// Adds a query of this type.
+    pub(super) fn query<T: JsonSchema>(self) -> Self {
+        Self { query: Some(T::json_schema), ..self }
+    }
+
+    /// Adds a body of this type.
+    pub(super) fn body<T: JsonSchema>(self) -> Self {
+        Self { body: Some(SchemaGenerator::subschema_for::<T>), ..self }
+    }
+}
+
+fn add_query(operation: &mut Value, schema: &Schema) {
+    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let mut property = property.clone();
+        let described = property.as_object_mut().and_then(|property| property.remove("description"));
+        let mut parameter = json!({
+            "name": name, "in": "query", "required": required.iter().any(|known| known == name),
+            "schema": not_null(property),
+        });
+        // A missing description is left out, because null is not a description.
+        if let Some(described) = described {
+            parameter["description"] = described;
+        }
+        push(operation, parameter);
+    }
+    refuses(operation, &["422"]);
+}
+
+fn push(operation: &mut Value, parameter: Value) {
+    if let Some(parameters) = operation["parameters"].as_array_mut() {
         parameters.push(parameter);
+    }
+}
+
+/// Adds these statuses as refusals.
+fn refuses(operation: &mut Value, statuses: &[&str]) {
+    for status in statuses {
+        operation["responses"][status] = json!({"$ref": "#/components/responses/refused"});
     }
 }
 

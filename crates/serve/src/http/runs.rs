@@ -12,85 +12,48 @@ use serde_json::json;
 use super::HttpServer;
 use super::answer::Answer;
 use super::casts::{money, started_or_finished};
-use super::extractors::{Caller, JsonBody, Paging, PathId, QueryParams};
-use super::routes::{ResponseKind, Routes};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams};
+use super::routes::{Routes, doc};
 
-const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
+const RUN: &str = "the id of a run";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("list_runs", "List runs, newest first.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_query::<Paging>(about);
+    let about = doc("list_runs", "List runs, newest first.", &[200]).query::<Paging>();
     routes.get("/v1/runs", list, about);
-    let about = routes.doc("get_run", "Show a run, with its answer if it has ended.", ResponseKind::Envelope, &[200]);
-    let about = routes.with_path(about, &RUN);
+    let about = doc("get_run", "Show a run, with its answer if it has ended.", &[200]).path(RUN);
     routes.get("/v1/runs/{id}", show, about);
-    let about = routes.doc(
-        "list_run_turns",
-        "List the turns of a run and of its children, oldest first.",
-        ResponseKind::Envelope,
-        &[200],
-    );
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_query::<Paging>(about);
+    let about = doc("list_run_turns", "List the turns of a run and of its children, oldest first.", &[200])
+        .path(RUN)
+        .query::<Paging>();
     routes.get("/v1/runs/{id}/turns", turns, about);
-    let about = routes.doc("cancel_run", "Request the cancellation of a run.", ResponseKind::Envelope, &[200, 409]);
-    let about = routes.with_path(about, &RUN);
+    let about = doc("cancel_run", "Request the cancellation of a run.", &[200, 409]).path(RUN);
     routes.post("/v1/runs/{id}/cancel", cancel, about);
-    let about = routes.doc(
-        "decide_run_approvals",
-        "Approve or refuse calls of a run that wait for a decision.",
-        ResponseKind::Envelope,
-        &[200, 403],
-    );
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_body::<Decision>(about);
+    let about = doc("decide_run_approvals", "Approve or refuse calls of a run that wait for a decision.", &[200, 403])
+        .path(RUN)
+        .body::<Decision>();
     routes.post("/v1/runs/{id}/approve", approve, about);
-    let about =
-        routes.doc("fork_run", "Fork a run after one of its turns.", ResponseKind::Envelope, &[200, 202, 403, 502]);
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_body::<Fork>(about);
+    let about = doc("fork_run", "Fork a run after one of its turns.", &[200, 202, 403, 502]).path(RUN).body::<Fork>();
     routes.post("/v1/runs/{id}/fork", fork, about);
-    let about = routes.doc(
-        "resume_run",
-        "Resume a run that waits, or whose process has ended.",
-        ResponseKind::Envelope,
-        &[200, 202, 403, 502],
-    );
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_body::<Resumption>(about);
+    let about = doc("resume_run", "Resume a run that waits, or whose process has ended.", &[200, 202, 403, 502])
+        .path(RUN)
+        .body::<Resumption>();
     routes.post("/v1/runs/{id}/resume", resume, about);
-    let about = routes.doc(
-        "continue_run",
-        "Continue a run that was stopped by a limit.",
-        ResponseKind::Envelope,
-        &[200, 202, 403, 502],
-    );
-    let about = routes.with_path(about, &RUN);
-    let about = routes.with_body::<Continuation>(about);
+    let about = doc("continue_run", "Continue a run that was stopped by a limit.", &[200, 202, 403, 502])
+        .path(RUN)
+        .body::<Continuation>();
     routes.post("/v1/runs/{id}/continue", continue_run, about);
 }
 
-async fn list(State(http): State<HttpServer>, caller: Caller, QueryParams(paging): QueryParams<Paging>) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.latest_runs(page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn list(caller: Caller, Page(page): Page) -> Answer {
+    caller.service.latest_runs(page).await.into()
 }
 
 async fn show(caller: Caller, PathId(run): PathId<RunId>) -> Answer {
     caller.service.run_details(run).await.into()
 }
 
-async fn turns(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(run): PathId<RunId>,
-    QueryParams(paging): QueryParams<Paging>,
-) -> Answer {
-    match paging.page() {
-        Ok(page) => caller.service.turns_of_run(run, page).await.into(),
-        Err(refusal) => http.refusal_reply(refusal).await.into(),
-    }
+async fn turns(caller: Caller, PathId(run): PathId<RunId>, Page(page): Page) -> Answer {
+    caller.service.turns_of_run(run, page).await.into()
 }
 
 async fn cancel(caller: Caller, PathId(run): PathId<RunId>) -> Answer {

@@ -9,25 +9,26 @@ use serde_json::{Map, Value, json};
 use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::Caller;
-use super::routes::{ResponseKind, Routes};
+use super::routes::{ResponseKind, RouteDoc, Routes, doc};
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.doc("get_health", "Check that the server is alive.", ResponseKind::Envelope, &[200]);
+    let about = doc("get_health", "Check that the server is alive.", &[200]);
     routes.get(super::admit::HEALTH, health, about);
-    let about = routes.doc("list_codes", "List every reply code.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_codes", "List every reply code.", &[200]);
     routes.get("/v1/codes", all_codes, about);
-    let about = routes.doc("list_crystals", "List the known crystals.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_crystals", "List the known crystals.", &[200]);
     routes.get("/v1/crystals", crystals, about);
-    let about = routes.doc("list_spells", "List the spells that can be cast by name.", ResponseKind::Envelope, &[200]);
+    let about = doc("list_spells", "List the spells that can be cast by name.", &[200]);
     routes.get("/v1/spells", spells, about);
-    let about = routes.doc(
+    let about = RouteDoc::new(
         "get_metrics",
         "Return the metrics in Prometheus' text format.",
         ResponseKind::Text("text/plain"),
         &[200],
     );
     routes.get("/metrics", metrics, about);
-    let about = routes.doc("get_openapi", "Return this OpenAPI page.", ResponseKind::Text("application/json"), &[200]);
+    let about =
+        RouteDoc::new("get_openapi", "Return this OpenAPI page.", ResponseKind::Text("application/json"), &[200]);
     routes.get("/openapi.json", openapi_page, about);
 }
 

@@ -105,18 +105,7 @@ impl ToolName {
     }
 
     const fn only_reads(self) -> bool {
-        match self {
-            Self::Cast | Self::Send | Self::Resume | Self::Cancel | Self::Fork | Self::Predict => false,
-            Self::Spells
-            | Self::Signatures
-            | Self::Runs
-            | Self::Run
-            | Self::Thread
-            | Self::Turn
-            | Self::Receipts
-            | Self::Spend
-            | Self::Codes => true,
-        }
+        !matches!(self, Self::Cast | Self::Send | Self::Resume | Self::Cancel | Self::Fork | Self::Predict)
     }
 
     fn arguments(self) -> (Value, &'static [&'static str]) {
@@ -251,9 +240,7 @@ pub(super) struct NoArguments {}
 pub(super) struct Cast {
     pub(super) spell: String,
     pub(super) intent: String,
-    #[serde(default)]
     pub(super) context: Option<Value>,
-    #[serde(default)]
     pub(super) budget: Option<String>,
 }
 
@@ -282,7 +269,6 @@ pub(super) enum Surroundings {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fork {
     pub(super) turn: String,
-    #[serde(default)]
     pub(super) intent: Option<String>,
     #[serde(default)]
     pub(super) environment: Surroundings,
@@ -293,28 +279,19 @@ pub(super) struct Fork {
 pub(super) struct Predict {
     pub(super) signature: String,
     pub(super) input: Value,
-    #[serde(default)]
     pub(super) key: Option<String>,
-    #[serde(default)]
     pub(super) budget: Option<String>,
-    #[serde(default)]
     pub(super) canary_key: Option<String>,
-    #[serde(default)]
     pub(super) run_id: Option<String>,
-    #[serde(default)]
     pub(super) thread_id: Option<String>,
-    #[serde(default)]
     pub(super) autopilot_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Runs {
-    #[serde(default)]
     pub(super) state: Option<String>,
-    #[serde(default)]
     pub(super) cursor: Option<String>,
-    #[serde(default)]
     pub(super) most: Option<usize>,
 }
 
@@ -322,7 +299,6 @@ pub(super) struct Runs {
 #[serde(deny_unknown_fields)]
 pub(super) struct Thread {
     pub(super) thread: String,
-    #[serde(default)]
     pub(super) most: Option<usize>,
 }
 
@@ -335,30 +311,22 @@ pub(super) struct Turn {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Receipts {
-    #[serde(default)]
     pub(super) receipt: Option<String>,
-    #[serde(default)]
     pub(super) signature: Option<String>,
-    #[serde(default)]
     pub(super) cursor: Option<String>,
-    #[serde(default)]
     pub(super) most: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spend {
-    #[serde(default)]
     pub(super) authorization: Option<String>,
-    #[serde(default)]
     pub(super) cursor: Option<String>,
-    #[serde(default)]
     pub(super) most: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Codes {
-    #[serde(default)]
     pub(super) code: Option<String>,
 }
