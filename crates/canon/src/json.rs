@@ -25,6 +25,7 @@
 
 mod canonical;
 mod direct;
+mod frame;
 mod key;
 mod read;
 mod write;

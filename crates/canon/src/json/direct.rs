@@ -13,6 +13,7 @@ use std::fmt::{self, Write};
 use serde::ser::{self, Serialize, Serializer};
 
 use super::canonical::{compare_keys, put_escaped, put_number, put_text, put_whole};
+use super::frame::{lists, passing_on, structs};
 use super::key::Key;
 use super::number;
 use super::write::{WriteFault, WriteRule, exactly, next_depth, outside};
@@ -159,8 +160,9 @@ impl<'p> Writer<'p> {
         Ok(depth)
     }
 
-    fn text(self, text: &str) {
-        put_text(&mut self.page.text, text);
+    fn integer(self, value: i64) -> Result<(), WriteFault> {
+        put_whole(&mut self.page.text, value);
+        Ok(())
     }
 }
 
@@ -174,46 +176,12 @@ impl Write for Escaping<'_> {
     }
 }
 
-macro_rules! whole_numbers {
-    ($($method:ident: $number:ty,)+) => {
-        $(fn $method(self, value: $number) -> Result<(), WriteFault> {
-            put_whole(&mut self.page.text, exactly(value)?);
-            Ok(())
-        })+
-    };
-}
-
 impl<'p> Serializer for Writer<'p> {
-    type Ok = ();
-    type Error = WriteFault;
-    type SerializeSeq = Items<'p>;
-    type SerializeTuple = Items<'p>;
-    type SerializeTupleStruct = Items<'p>;
-    type SerializeTupleVariant = Items<'p>;
-    type SerializeMap = Entries<'p>;
-    type SerializeStruct = Entries<'p>;
-    type SerializeStructVariant = Entries<'p>;
-
-    whole_numbers! {
-        serialize_i8: i8,
-        serialize_i16: i16,
-        serialize_i32: i32,
-        serialize_i64: i64,
-        serialize_i128: i128,
-        serialize_u8: u8,
-        serialize_u16: u16,
-        serialize_u32: u32,
-        serialize_u64: u64,
-        serialize_u128: u128,
-    }
+    passing_on!((), Items<'p>, Entries<'p>);
 
     fn serialize_bool(self, value: bool) -> Result<(), WriteFault> {
         self.page.text.push_str(if value { "true" } else { "false" });
         Ok(())
-    }
-
-    fn serialize_f32(self, value: f32) -> Result<(), WriteFault> {
-        self.serialize_f64(f64::from(value))
     }
 
     fn serialize_f64(self, value: f64) -> Result<(), WriteFault> {
@@ -221,13 +189,8 @@ impl<'p> Serializer for Writer<'p> {
         Ok(())
     }
 
-    fn serialize_char(self, value: char) -> Result<(), WriteFault> {
-        self.text(value.encode_utf8(&mut [0; 4]));
-        Ok(())
-    }
-
     fn serialize_str(self, value: &str) -> Result<(), WriteFault> {
-        self.text(value);
+        put_text(&mut self.page.text, value);
         Ok(())
     }
 
@@ -238,33 +201,9 @@ impl<'p> Serializer for Writer<'p> {
         Ok(())
     }
 
-    fn serialize_bytes(self, value: &[u8]) -> Result<(), WriteFault> {
-        value.serialize(self)
-    }
-
-    fn serialize_none(self) -> Result<(), WriteFault> {
-        self.serialize_unit()
-    }
-
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), WriteFault> {
-        value.serialize(self)
-    }
-
     fn serialize_unit(self) -> Result<(), WriteFault> {
         self.page.text.push_str("null");
         Ok(())
-    }
-
-    fn serialize_unit_struct(self, _name: &'static str) -> Result<(), WriteFault> {
-        self.serialize_unit()
-    }
-
-    fn serialize_unit_variant(self, _name: &'static str, _index: u32, variant: &'static str) -> Result<(), WriteFault> {
-        self.serialize_str(variant)
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Result<(), WriteFault> {
-        value.serialize(self)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -281,46 +220,6 @@ impl<'p> Serializer for Writer<'p> {
         value.serialize(Writer { page: self.page, depth }).map_err(|fault| fault.inside(variant))?;
         self.page.text.push('}');
         Ok(())
-    }
-
-    fn serialize_seq(self, _length: Option<usize>) -> Result<Items<'p>, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple(self, _length: usize) -> Result<Items<'p>, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple_struct(self, _name: &'static str, _length: usize) -> Result<Items<'p>, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-        _length: usize,
-    ) -> Result<Items<'p>, WriteFault> {
-        self.items(Some(variant))
-    }
-
-    fn serialize_map(self, _length: Option<usize>) -> Result<Entries<'p>, WriteFault> {
-        self.entries(None)
-    }
-
-    fn serialize_struct(self, _name: &'static str, _length: usize) -> Result<Entries<'p>, WriteFault> {
-        self.entries(None)
-    }
-
-    fn serialize_struct_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-        _length: usize,
-    ) -> Result<Entries<'p>, WriteFault> {
-        self.entries(Some(variant))
     }
 }
 
@@ -343,8 +242,9 @@ impl Items<'_> {
         Ok(())
     }
 
-    fn finish(self) {
+    fn finish(self) -> Result<(), WriteFault> {
         self.page.text.push_str(if self.variant.is_some() { "]}" } else { "]" });
+        Ok(())
     }
 }
 
@@ -388,6 +288,11 @@ impl Entries<'_> {
             .map_err(|fault| outside(self.variant, fault.inside(self.page.key(index))))
     }
 
+    fn field<T: Serialize + ?Sized>(&mut self, key: &'static str, entry: &T) -> Result<(), WriteFault> {
+        self.begin(Named::Field(key));
+        self.value(entry)
+    }
+
     fn finish(self) -> Result<(), WriteFault> {
         if !self.in_order {
             self.page.sort(self.first, self.from).map_err(|fault| outside(self.variant, fault))?;
@@ -399,57 +304,8 @@ impl Entries<'_> {
     }
 }
 
-macro_rules! lists {
-    ($($kind:ident, $method:ident;)+) => {
-        $(impl ser::$kind for Items<'_> {
-            type Ok = ();
-            type Error = WriteFault;
-
-            fn $method<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
-                self.push(item)
-            }
-
-            fn end(self) -> Result<(), WriteFault> {
-                self.finish();
-                Ok(())
-            }
-        })+
-    };
-}
-
-lists! {
-    SerializeSeq, serialize_element;
-    SerializeTuple, serialize_element;
-    SerializeTupleStruct, serialize_field;
-    SerializeTupleVariant, serialize_field;
-}
-
-macro_rules! structs {
-    ($($kind:ident;)+) => {
-        $(impl ser::$kind for Entries<'_> {
-            type Ok = ();
-            type Error = WriteFault;
-
-            fn serialize_field<T: Serialize + ?Sized>(
-                &mut self,
-                key: &'static str,
-                entry: &T,
-            ) -> Result<(), WriteFault> {
-                self.begin(Named::Field(key));
-                self.value(entry)
-            }
-
-            fn end(self) -> Result<(), WriteFault> {
-                self.finish()
-            }
-        })+
-    };
-}
-
-structs! {
-    SerializeStruct;
-    SerializeStructVariant;
-}
+lists!((), Items<'_>);
+structs!((), Entries<'_>);
 
 impl ser::SerializeMap for Entries<'_> {
     type Ok = ();

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::ser::{self, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 
+use super::frame::{lists, passing_on, structs};
 use super::key::Key;
 use super::{NumberError, integer, number, show_path, step};
 use crate::limits::JSON_DEPTH_MAX;
@@ -147,6 +148,10 @@ impl Writer {
         Ok(Entries { inner, entries: Map::new(), key: None, variant })
     }
 
+    fn integer(self, value: i64) -> Result<Value, WriteFault> {
+        Ok(value.into())
+    }
+
     /// Returns the writer inside the map that names a variant, if there is one.
     fn variant(self, variant: Option<&'static str>) -> Result<Self, WriteFault> {
         if variant.is_some() { self.enter(None) } else { Ok(self) }
@@ -175,93 +180,23 @@ pub(super) fn outside(variant: Option<&'static str>, fault: WriteFault) -> Write
     }
 }
 
-macro_rules! whole_numbers {
-    ($($method:ident: $number:ty,)+) => {
-        $(fn $method(self, value: $number) -> Result<Value, WriteFault> {
-            Ok(Value::Number(whole(value)?))
-        })+
-    };
-}
-
 impl Serializer for Writer {
-    type Ok = Value;
-    type Error = WriteFault;
-    type SerializeSeq = Items;
-    type SerializeTuple = Items;
-    type SerializeTupleStruct = Items;
-    type SerializeTupleVariant = Items;
-    type SerializeMap = Entries;
-    type SerializeStruct = Entries;
-    type SerializeStructVariant = Entries;
-
-    whole_numbers! {
-        serialize_i8: i8,
-        serialize_i16: i16,
-        serialize_i32: i32,
-        serialize_i64: i64,
-        serialize_i128: i128,
-        serialize_u8: u8,
-        serialize_u16: u16,
-        serialize_u32: u32,
-        serialize_u64: u64,
-        serialize_u128: u128,
-    }
+    passing_on!(Value, Items, Entries);
 
     fn serialize_bool(self, value: bool) -> Result<Value, WriteFault> {
         Ok(Value::Bool(value))
-    }
-
-    fn serialize_f32(self, value: f32) -> Result<Value, WriteFault> {
-        self.serialize_f64(f64::from(value))
     }
 
     fn serialize_f64(self, value: f64) -> Result<Value, WriteFault> {
         Ok(Value::Number(number(value)?))
     }
 
-    fn serialize_char(self, value: char) -> Result<Value, WriteFault> {
-        Ok(Value::String(value.to_string()))
-    }
-
     fn serialize_str(self, value: &str) -> Result<Value, WriteFault> {
         Ok(Value::String(value.to_owned()))
     }
 
-    fn serialize_bytes(self, value: &[u8]) -> Result<Value, WriteFault> {
-        value.serialize(self)
-    }
-
-    fn serialize_none(self) -> Result<Value, WriteFault> {
-        Ok(Value::Null)
-    }
-
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Value, WriteFault> {
-        value.serialize(self)
-    }
-
     fn serialize_unit(self) -> Result<Value, WriteFault> {
         Ok(Value::Null)
-    }
-
-    fn serialize_unit_struct(self, _name: &'static str) -> Result<Value, WriteFault> {
-        Ok(Value::Null)
-    }
-
-    fn serialize_unit_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-    ) -> Result<Value, WriteFault> {
-        self.serialize_str(variant)
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _name: &'static str,
-        value: &T,
-    ) -> Result<Value, WriteFault> {
-        value.serialize(self)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -274,46 +209,6 @@ impl Serializer for Writer {
         let inner = self.enter(None)?;
         let value = value.serialize(inner).map_err(|fault| fault.inside(variant))?;
         Ok(wrap_variant(Some(variant), value))
-    }
-
-    fn serialize_seq(self, _length: Option<usize>) -> Result<Items, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple(self, _length: usize) -> Result<Items, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple_struct(self, _name: &'static str, _length: usize) -> Result<Items, WriteFault> {
-        self.items(None)
-    }
-
-    fn serialize_tuple_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-        _length: usize,
-    ) -> Result<Items, WriteFault> {
-        self.items(Some(variant))
-    }
-
-    fn serialize_map(self, _length: Option<usize>) -> Result<Entries, WriteFault> {
-        self.entries(None)
-    }
-
-    fn serialize_struct(self, _name: &'static str, _length: usize) -> Result<Entries, WriteFault> {
-        self.entries(None)
-    }
-
-    fn serialize_struct_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-        _length: usize,
-    ) -> Result<Entries, WriteFault> {
-        self.entries(Some(variant))
     }
 }
 
@@ -333,8 +228,8 @@ impl Items {
         Ok(())
     }
 
-    fn finish(self) -> Value {
-        wrap_variant(self.variant, Value::Array(self.items))
+    fn finish(self) -> Result<Value, WriteFault> {
+        Ok(wrap_variant(self.variant, Value::Array(self.items)))
     }
 }
 
@@ -359,60 +254,17 @@ impl Entries {
         Ok(())
     }
 
-    fn finish(self) -> Value {
-        wrap_variant(self.variant, Value::Object(self.entries))
+    fn field<T: Serialize + ?Sized>(&mut self, key: &'static str, entry: &T) -> Result<(), WriteFault> {
+        self.insert(key.to_owned(), entry)
+    }
+
+    fn finish(self) -> Result<Value, WriteFault> {
+        Ok(wrap_variant(self.variant, Value::Object(self.entries)))
     }
 }
 
-macro_rules! lists {
-    ($($kind:ident, $method:ident;)+) => {
-        $(impl ser::$kind for Items {
-            type Ok = Value;
-            type Error = WriteFault;
-
-            fn $method<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
-                self.push(item)
-            }
-
-            fn end(self) -> Result<Value, WriteFault> {
-                Ok(self.finish())
-            }
-        })+
-    };
-}
-
-lists! {
-    SerializeSeq, serialize_element;
-    SerializeTuple, serialize_element;
-    SerializeTupleStruct, serialize_field;
-    SerializeTupleVariant, serialize_field;
-}
-
-macro_rules! structs {
-    ($($kind:ident;)+) => {
-        $(impl ser::$kind for Entries {
-            type Ok = Value;
-            type Error = WriteFault;
-
-            fn serialize_field<T: Serialize + ?Sized>(
-                &mut self,
-                key: &'static str,
-                entry: &T,
-            ) -> Result<(), WriteFault> {
-                self.insert(key.to_owned(), entry)
-            }
-
-            fn end(self) -> Result<Value, WriteFault> {
-                Ok(self.finish())
-            }
-        })+
-    };
-}
-
-structs! {
-    SerializeStruct;
-    SerializeStructVariant;
-}
+lists!(Value, Items);
+structs!(Value, Entries);
 
 impl ser::SerializeMap for Entries {
     type Ok = Value;
@@ -431,6 +283,6 @@ impl ser::SerializeMap for Entries {
     }
 
     fn end(self) -> Result<Value, WriteFault> {
-        Ok(self.finish())
+        self.finish()
     }
 }
