@@ -1,14 +1,12 @@
 //! Looms and their turns.
 
-use axum::extract::State;
 use cantrip_service::RewardRequest;
 use cantrip_service::cantrip::canon::{LoomId, TurnId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::HttpServer;
 use super::answer::Answer;
-use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId};
 use super::routes::{Routes, doc};
 
 const LOOM: &str = "the id of a loom";

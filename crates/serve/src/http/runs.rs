@@ -12,7 +12,7 @@ use serde_json::json;
 use super::HttpServer;
 use super::answer::Answer;
 use super::casts::{money, started_or_finished};
-use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams};
+use super::extractors::{Caller, JsonBody, Page, Paging, PathId};
 use super::routes::{Routes, doc};
 
 const RUN: &str = "the id of a run";
