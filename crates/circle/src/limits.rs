@@ -103,8 +103,6 @@ cantrip_canon::limits! {
     NEAREST_MAX: usize = 3, "names";
     /// The maximum length of a gate's name. Providers accept no longer names.
     GATE_NAME_BYTES_MAX: usize = 64, "bytes";
-    /// The maximum depth of nested objects in a schema that is checked without the full JSON Schema engine.
-    EVIDENT_DEPTH_MAX: usize = 32, "levels";
     /// The maximum number of references that are followed to see whether a property may be an object.
     SCHEMA_REFS_MAX: usize = 16, "references";
     /// The maximum number of schema violations of one answer that are listed. The first one is in the message.

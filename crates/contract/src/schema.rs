@@ -1,29 +1,19 @@
 //! Does this value match its schema, and if not, where and why?
 
-use std::fmt;
-
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use cantrip_schema::ValidationError;
 use serde_json::Value;
 
 use crate::limits::{FOUND_CHARS_MAX, VIOLATIONS_MAX};
 
 /// A compiled JSON Schema of an object: the input or the output of a signature.
-pub struct Schema {
-    source: Value,
-    validator: Validator,
-}
-
-impl fmt::Debug for Schema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Schema").field(&self.source).finish()
-    }
-}
+#[derive(Debug)]
+pub struct Schema(cantrip_schema::Schema);
 
 /// The reason why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFault {
-    #[error("at {path:?}: {detail}")]
-    Uncompilable { path: String, detail: String },
+    #[error(transparent)]
+    Uncompilable(#[from] cantrip_schema::SchemaFault),
     #[error("a signature takes and gives objects: write type = \"object\"")]
     NotAnObject,
 }
@@ -41,35 +31,21 @@ pub struct Violation {
 }
 
 impl Schema {
-    /// Compiles a schema whose root is an object. It may refer only to itself: nothing is ever fetched. Patterns run on
-    /// an engine that needs linear time.
+    /// Compiles a schema whose root is an object. It may refer only to itself: nothing is ever fetched.
     pub fn compile(written: Value) -> Result<Self, SchemaFault> {
-        if written.get("type").and_then(Value::as_str) != Some("object") {
+        if !cantrip_schema::Schema::is_of_object(&written) {
             return Err(SchemaFault::NotAnObject);
         }
-        let options = jsonschema::options()
-            .with_draft(jsonschema::Draft::Draft202012)
-            .offline()
-            .with_pattern_options(PatternOptions::regex());
-        match options.build(&written) {
-            Ok(validator) => Ok(Self { source: written, validator }),
-            Err(fault) => Err(SchemaFault::Uncompilable {
-                path: fault.instance_path().to_string(),
-                detail: fault.masked().to_string(),
-            }),
-        }
+        Ok(Self(cantrip_schema::Schema::compile_2020_12(written)?))
     }
 
     pub fn source(&self) -> &Value {
-        &self.source
+        self.0.source()
     }
 
     /// Returns all mismatches; empty if the value is valid.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        if self.validator.is_valid(value) {
-            return Vec::new();
-        }
-        self.validator.iter_errors(value).take(VIOLATIONS_MAX).map(|error| violation(&error)).collect()
+        self.0.violations(value, VIOLATIONS_MAX, violation).expect("a schema that was read as a simple one compiles")
     }
 }
 

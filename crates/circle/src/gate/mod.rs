@@ -14,7 +14,6 @@ pub(crate) mod run;
 mod schema;
 mod sessions;
 mod settlement;
-mod simple_schema;
 mod spec;
 
 use std::fmt;

@@ -1,41 +1,21 @@
-//! Do these arguments match the schema?
-//!
-//! A schema is compiled once, when the circle is built. A schema that cannot be compiled, or that refers outside of
-//! itself, is a fault of the build and never of a call. Patterns run on an engine with linear time: the author of an
-//! argument must not be able to make its validation run forever.
-
-use std::fmt;
-use std::sync::OnceLock;
+//! Do these arguments match the schema of their gate?
 
 use cantrip_reply::{Refusal, codes};
-use jsonschema::error::ValidationErrorKind;
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use cantrip_schema::{ValidationError, ValidationErrorKind};
 use serde_json::Value;
 
-use super::simple_schema::SimpleSchema;
 use crate::arguments::Property;
 use crate::limits::{SCHEMA_REFS_MAX, VIOLATIONS_MAX};
 
-/// A compiled JSON Schema.
-pub struct Schema {
-    source: Value,
-    evident: Option<SimpleSchema>,
-    /// The validator. It is compiled with the schema, or, for a simple schema, for the first value that does not match.
-    engine: OnceLock<Result<Validator, SchemaFault>>,
-}
-
-impl fmt::Debug for Schema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Schema").field(&self.source).finish()
-    }
-}
+/// The compiled schema of a gate's arguments, or of an answer.
+#[derive(Debug)]
+pub struct Schema(cantrip_schema::Schema);
 
 /// The reason why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFault {
-    /// The place in the schema, and the fault there.
-    #[error("at {path:?}: {detail}")]
-    Uncompilable { path: String, detail: String },
+    #[error(transparent)]
+    Uncompilable(#[from] cantrip_schema::SchemaFault),
     #[error("the arguments of a gate are an object, so its schema must say type: object")]
     NotAnObject,
 }
@@ -51,61 +31,37 @@ pub struct Violation {
 impl Schema {
     /// Compiles any schema. It may refer to itself, and to nothing else.
     pub fn compile(written: Value) -> Result<Self, SchemaFault> {
-        let evident = SimpleSchema::read(&written);
-        let schema = Self { evident, engine: OnceLock::new(), source: written };
-        match &schema.evident {
-            Some(_) => Ok(schema),
-            None => match schema.engine() {
-                Ok(_) => Ok(schema),
-                Err(fault) => Err(fault.clone()),
-            },
-        }
-    }
-
-    fn engine(&self) -> &Result<Validator, SchemaFault> {
-        self.engine.get_or_init(|| {
-            let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-            options.build(&self.source).map_err(|fault| SchemaFault::Uncompilable {
-                path: fault.instance_path().to_string(),
-                detail: fault.masked().to_string(),
-            })
-        })
+        Ok(Self(cantrip_schema::Schema::compile(written)?))
     }
 
     /// Compiles the schema of a gate's arguments.
     pub fn compile_arguments(written: Value) -> Result<Self, SchemaFault> {
-        match written.get("type").and_then(Value::as_str) {
-            Some("object") => Self::compile(written),
-            Some(_) | None => Err(SchemaFault::NotAnObject),
+        if !cantrip_schema::Schema::is_of_object(&written) {
+            return Err(SchemaFault::NotAnObject);
         }
+        Self::compile(written)
     }
 
     pub fn source(&self) -> &Value {
-        &self.source
+        self.0.source()
     }
 
     /// Returns the properties in declared order.
     pub fn properties(&self) -> Vec<Property> {
-        let declared = self.source.get("properties").and_then(Value::as_object);
+        let declared = self.source().get("properties").and_then(Value::as_object);
         let property = |(name, schema): (&String, &Value)| {
-            Property::new(name, admits_object(schema, &self.source, SCHEMA_REFS_MAX))
+            Property::new(name, admits_object(schema, self.source(), SCHEMA_REFS_MAX))
         };
         declared.into_iter().flatten().map(property).collect()
     }
 
     /// Returns the violations, missing arguments first.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
-        // Most calls are valid, and that is found without building a list.
-        if self.evident.as_ref().is_some_and(|evident| evident.admits(value)) {
-            return Vec::new();
-        }
-        let validator = match self.engine() {
-            Ok(validator) if validator.is_valid(value) => return Vec::new(),
-            Ok(validator) => validator,
+        let found = match self.0.violations(value, VIOLATIONS_MAX, violation) {
+            Ok(found) => found,
             Err(fault) => return vec![Violation { path: String::new(), rule: fault.to_string() }],
         };
-        let errors = validator.iter_errors(value).take(VIOLATIONS_MAX).map(|error| violation(&error));
-        let (missing, other): (Vec<_>, Vec<_>) = errors.partition(|(missing, _)| *missing);
+        let (missing, other): (Vec<_>, Vec<_>) = found.into_iter().partition(|(missing, _)| *missing);
         missing.into_iter().chain(other).map(|(_, violation)| violation).collect()
     }
 

@@ -14,6 +14,7 @@ const ROOMS: &[(&str, &[Limit])] = &[
     ("trace", cantrip_trace::limits::ALL),
     ("reply", cantrip_reply::limits::ALL),
     ("stream", cantrip_stream::limits::ALL),
+    ("schema", cantrip_schema::limits::ALL),
     ("spend", cantrip_spend::limits::ALL),
     ("contract", cantrip_contract::limits::ALL),
     ("loom", cantrip_loom::limits::ALL),
