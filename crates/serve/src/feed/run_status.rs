@@ -7,7 +7,7 @@ use cantrip_service::cantrip::loom::{
     ApprovalRequested, CostTotal, EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, RunKind, Seq,
     TruncationReason, Usage,
 };
-use cantrip_service::cantrip::reply::{AnyCode, codes};
+use cantrip_service::cantrip::reply::codes;
 use serde_json::{Value, json};
 
 /// The state of a run up to the last record read.
