@@ -27,7 +27,9 @@ use crate::resume::{cancelled_before, under_wards_of};
 use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
 use cantrip_turn::Funds;
-use cantrip_turn::{CastFacts, CastMedium, Effect, EntityHistory, Input, Machine, StepContext};
+use cantrip_turn::{
+    CastFacts, CastMedium, CrystalRequest, Effect, EntityHistory, Input, Machine, RequestPurpose, StepContext,
+};
 use journal_facts::JournalFacts;
 use recorded_group::{RecordedGroup, recorded_outcome};
 
@@ -305,13 +307,12 @@ impl ReplayRun<'_> {
                     }
                     continue;
                 }
-                Effect::Ask(asked) => {
+                Effect::Ask(CrystalRequest { purpose: RequestPurpose::Turn { .. }, .. }) => {
                     let recorded = self.told.digests.get(&group[0].id);
                     // A thread that was recorded by a version that did not send provider signatures back was sent
                     // without them.
                     let former = machine.former_digest().filter(|former| recorded == Some(former));
                     replay.check_request(recorded, former.unwrap_or_else(|| machine.digest()))?;
-                    let _ = asked;
                     Input::Answered(replay.answer())
                 }
                 Effect::Execute(works) => {
@@ -358,7 +359,10 @@ impl ReplayRun<'_> {
                     continue;
                 }
                 // A replay folds as recorded, and never asks for a summary.
-                Effect::Summarise(_) | Effect::Sleep(_) | Effect::Park { .. } | Effect::Finish => {
+                Effect::Ask(CrystalRequest { purpose: RequestPurpose::Summary, .. })
+                | Effect::Sleep(_)
+                | Effect::Park { .. }
+                | Effect::Finish => {
                     return Err(replay.differs(None, DivergenceKind::End, json!("a further turn"), json!("the end")));
                 }
             };

@@ -22,7 +22,7 @@ pub use funds::Funds;
 pub use machine::{
     AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, CastFacts, CastFailure, CastMedium,
     ChildOutcome, ChildSpec, CrystalRequest, Effect, EndedProgram, EntityHistory, FreeCall, Input, Machine,
-    PolicyAnswer, PrepareRequest, ProgramStart, ReadyPredict, RefusalWording, RunPayer, SpawnRequest, StepContext,
-    SummaryRequest, UnansweredIntent, UnpaidReason, WorstCase, crystal_subject, halt_of, images_of, is_same_json,
-    millis, program_answer, program_name, refusal_of, timestamp_from_millis, truncation_refusal,
+    PolicyAnswer, PrepareRequest, ProgramStart, ReadyPredict, RefusalWording, RequestPurpose, RunPayer, SpawnRequest,
+    StepContext, UnansweredIntent, UnpaidReason, WorstCase, crystal_subject, halt_of, images_of, is_same_json, millis,
+    program_answer, program_name, refusal_of, timestamp_from_millis, truncation_refusal,
 };

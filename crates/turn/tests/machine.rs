@@ -171,8 +171,7 @@ fn policy_is_asked_about_every_call_before_anything_starts() {
                 Input::CallsDone(worked.collect())
             }
             Effect::Finish => break,
-            other @ (Effect::Summarise(_)
-            | Effect::Sleep(_)
+            other @ (Effect::Sleep(_)
             | Effect::Spawn(_)
             | Effect::RunProgram(_)
             | Effect::ResumeProgram { .. }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cantrip_canon::TurnId;
 use cantrip_crystal::{
-    Answer, AnyCrystal, Caller, Charge, Crystal, Failure, ItemIds, Messages, NullSink, Price, ProgramFormat, Request,
-    RetryDecision, ToolChoice,
+    Answer, AnyCrystal, Caller, Charge, Crystal, EventSink, Failure, ItemIds, Messages, NullSink, Price, ProgramFormat,
+    Request, RetryDecision, ToolChoice,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
 use cantrip_reply::ReplyType;
@@ -16,7 +16,7 @@ use super::token_budget::TokenHold;
 use super::{EntityDriver, LoadedBodies, RunError};
 use crate::events::{RetryNotice, WaitTime};
 use crate::telemetry::{ChatSpan, ChatSpanStart};
-use cantrip_turn::{CastFacts, CrystalRequest, Input, SummaryRequest, WorstCase};
+use cantrip_turn::{CastFacts, CrystalRequest, Input, RequestPurpose, WorstCase};
 
 impl EntityDriver {
     /// Holds the tokens that a request can use of the tree's budget. Without a ledger no money is reserved. If only
@@ -52,41 +52,30 @@ impl EntityDriver {
     /// Sends the request and returns the answer of the crystal; `None` if the cast is paused, and then the request is
     /// dropped.
     pub(super) async fn ask(&mut self, asked: CrystalRequest) -> Result<Option<Input>, RunError> {
-        let CrystalRequest { turn, call, place, tries, before, messages, output_tokens } = asked;
-        let bodies = self.images(&messages).await?;
-        let facts = Arc::clone(self.machine.facts());
-        let definition = &facts.definition;
-        self.stage.begin_group(turn);
-        let items = match &self.items {
-            Some((of, items)) if *of == turn => items.clone(),
-            Some(_) | None => {
-                let items = ItemIds::after(&call, before);
-                self.items = Some((turn, items.clone()));
-                items
+        let CrystalRequest { purpose, call, tries, messages, output_tokens } = asked;
+        let (facts, cantrip) = (Arc::clone(self.machine.facts()), self.cantrip.clone());
+        let caller = Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call };
+        let request = Request {
+            output_tokens_max: output_tokens,
+            utterances: self.machine.utterances(),
+            ..Request::new(caller, messages)
+        };
+        let (request, crystal, price, turn) = match purpose {
+            RequestPurpose::Turn { turn, place, before } => {
+                let request = self.turn_request(request, turn, place, before).await?;
+                (request, cantrip.crystal_at(place), facts.definition.crystal_at(place).price, Some(turn))
+            }
+            RequestPurpose::Summary => {
+                let request = Request { choice: ToolChoice::None, ..request };
+                (request, cantrip.folding_crystal(), facts.definition.summariser().price, None)
             }
         };
-        let request = Request {
-            messages,
-            definitions: Arc::clone(&self.definitions),
-            choice: definition.choice_at(place),
-            program: self.program(&facts),
-            output_tokens_max: output_tokens,
-            sampling: definition.call().sampling_settings().clone(),
-            thinking: definition.call().thinking(),
-            format: None,
-            // A fallback crystal has its own window.
-            window: definition.profile().window.filter(|_| place == 0),
-            caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
-            utterances: self.machine.utterances(),
-            items,
-            bodies,
-        };
-        let heard = self.stage.sink(turn);
+        // A summary is not shown to watchers, because it is not part of a turn.
+        let watched = turn.map(|turn| self.stage.sink(turn));
+        let heard: &dyn EventSink = watched.as_ref().map_or(&NullSink, |watched| watched);
         let hold = self.hold.take();
-        let cantrip = self.cantrip.clone();
-        let crystal = cantrip.crystal_at(place);
         let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
-        let asking = crystal.ask(&request, &heard).instrument(chat.span());
+        let asking = crystal.ask(&request, heard).instrument(chat.span());
         let answered = tokio::select! { biased;
             answered = cantrip_trace::scope_with_hosts(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
             // The usage of a dropped request cannot be known; the held tokens are released.
@@ -99,17 +88,52 @@ impl EntityDriver {
                 return Ok(None);
             }
         };
-        let price = definition.crystal_at(place).price;
         self.report_crystal_wait(began, &answered);
         chat.finish(&self.run.runtime, &price, &answered);
         self.settle(hold, &price, &answered);
         Ok(Some(match answered {
             Ok(answer) => {
-                self.stage.set_call_items(&answer.call_items);
+                if turn.is_some() {
+                    self.stage.set_call_items(&answer.call_items);
+                }
                 Input::Answered(answer)
             }
-            Err(failure) => self.failure_input(failure, tries, Some(turn)),
+            Err(failure) => self.failure_input(failure, tries, turn),
         }))
+    }
+
+    /// Completes the request for a turn: with its tools and settings, its images and the ids of its items.
+    async fn turn_request(
+        &mut self,
+        request: Request,
+        turn: TurnId,
+        place: usize,
+        before: u32,
+    ) -> Result<Request, RunError> {
+        let bodies = self.images(&request.messages).await?;
+        let facts = Arc::clone(self.machine.facts());
+        let definition = &facts.definition;
+        self.stage.begin_group(turn);
+        let items = match &self.items {
+            Some((of, items)) if *of == turn => items.clone(),
+            Some(_) | None => {
+                let items = ItemIds::after(&request.caller.request, before);
+                self.items = Some((turn, items.clone()));
+                items
+            }
+        };
+        Ok(Request {
+            definitions: Arc::clone(&self.definitions),
+            choice: definition.choice_at(place),
+            program: self.program(&facts),
+            sampling: definition.call().sampling_settings().clone(),
+            thinking: definition.call().thinking(),
+            // A fallback crystal has its own window.
+            window: definition.profile().window.filter(|_| place == 0),
+            items,
+            bodies,
+            ..request
+        })
     }
 
     /// Reports the duration of a request to the watcher.
@@ -169,43 +193,6 @@ impl EntityDriver {
             self.run.runtime.report_retry(RetryNotice { turn_id, crystal, attempt, attempts_max, after, cause });
         }
         Input::Failed(failure, plan)
-    }
-
-    /// Asks a crystal to summarise the folded turns. The summary is not shown to watchers, because it is not part of
-    /// the turn.
-    pub(super) async fn summarise(&mut self, summary: SummaryRequest) -> Option<Input> {
-        let SummaryRequest { call, tries, messages, output_tokens } = summary;
-        let facts = Arc::clone(self.machine.facts());
-        let request = Request {
-            choice: ToolChoice::None,
-            output_tokens_max: output_tokens,
-            utterances: self.machine.utterances(),
-            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
-        };
-        let hold = self.hold.take();
-        let cantrip = self.cantrip.clone();
-        let crystal = cantrip.folding_crystal();
-        let (chat, began) = (self.start_chat_span(crystal, &request), Instant::now());
-        let asking = crystal.ask(&request, &NullSink).instrument(chat.span());
-        let answered = tokio::select! { biased;
-            answered = cantrip_trace::scope_with_hosts(chat.context().cloned(), self.run.runtime.traced_hosts(), asking) => answered,
-            _ = self.halting.wait_halted() => {
-                chat.abandon(&self.run.runtime);
-                return Some(Input::Interrupted);
-            }
-            () = self.halting.wait_paused() => {
-                chat.abandon(&self.run.runtime);
-                return None;
-            }
-        };
-        let price = facts.definition.summariser().price;
-        self.report_crystal_wait(began, &answered);
-        chat.finish(&self.run.runtime, &price, &answered);
-        self.settle(hold, &price, &answered);
-        Some(match answered {
-            Ok(answer) => Input::Answered(answer),
-            Err(failure) => self.failure_input(failure, tries, None),
-        })
     }
 
     /// Loads the images that the list refers to, once per cast: only intents bring images. If an image is missing, no

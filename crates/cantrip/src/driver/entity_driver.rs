@@ -246,10 +246,6 @@ impl EntityDriver {
                     Some(happened) => happened,
                     None => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
                 },
-                Effect::Summarise(summary) => match self.summarise(summary).await {
-                    Some(happened) => happened,
-                    None => return Ok(DriveOutcome::Waiting(Waiting::Interrupted)),
-                },
                 Effect::Sleep(delay) => {
                     tokio::select! { biased;
                         _ = self.halting.wait_halted() => {}

@@ -21,6 +21,37 @@ use super::{AuthorizeKind, AuthorizeRequest, Effect, FreeCall, Machine, Phase, P
 use crate::denial::policy_denial;
 use crate::funds::Funds;
 
+/// The calls of the open group on their way to a start.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// The calls that are being checked by policy and paid for.
+    calls: Option<CallAdmission>,
+    /// The call whose start is being paid for.
+    payment: Option<CallPayment>,
+    /// The approval that a person has to be asked for next.
+    approval: Option<ApprovalNeeded>,
+}
+
+impl Admission {
+    /// Drops the calls that were about to start: they do not start.
+    pub(super) fn cancel(&mut self) {
+        self.calls = None;
+        self.approval = None;
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.calls.is_some()
+    }
+
+    pub(super) fn take_approval(&mut self) -> Option<ApprovalNeeded> {
+        self.approval.take()
+    }
+
+    pub(super) fn end_payment(&mut self) {
+        self.payment = None;
+    }
+}
+
 /// Calls that passed the checks of the circle, in call order, while policy and money are checked.
 #[derive(Debug)]
 pub(super) struct CallAdmission {
@@ -151,17 +182,17 @@ impl Machine {
         } else {
             AdmissionStage::Authorize
         };
-        self.entering = Some(CallAdmission { entries, stage, again: None });
+        self.admission.calls = Some(CallAdmission { entries, stage, again: None });
     }
 
     /// Admits calls that were started before; those with these numbers are made again.
     pub(super) fn readmit_calls(&mut self, entries: Vec<AdmissionEntry>, numbers: Vec<u32>) {
-        self.entering = Some(CallAdmission { entries, stage: AdmissionStage::Authorize, again: Some(numbers) });
+        self.admission.calls = Some(CallAdmission { entries, stage: AdmissionStage::Authorize, again: Some(numbers) });
     }
 
     /// Returns the next effect of the calls that are being admitted, if there are any.
     pub(super) fn step_admission(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
-        let Some(entering) = self.entering.take() else { return Ok(None) };
+        let Some(entering) = self.admission.calls.take() else { return Ok(None) };
         match entering.stage {
             AdmissionStage::Authorize => {
                 let mut inquiries = Vec::with_capacity(entering.entries.len());
@@ -174,7 +205,7 @@ impl Machine {
                     };
                     inquiries.push(AuthorizeRequest { call, about });
                 }
-                self.entering = Some(entering);
+                self.admission.calls = Some(entering);
                 Ok(Some(Effect::Authorize(inquiries)))
             }
             AdmissionStage::Cleared => match entering.again {
@@ -219,7 +250,7 @@ impl Machine {
         world: &StepContext<'_>,
     ) -> Result<(), Error> {
         let fault = self.incoherent("started", "no call was about to begin");
-        let mut entering = self.entering.take().ok_or(fault)?;
+        let mut entering = self.admission.calls.take().ok_or(fault)?;
         entering.stage = AdmissionStage::Cleared;
         let mut said = said.into_iter();
         for entry in entering.entries.iter_mut().filter(|entry| !entry.is_refused()) {
@@ -231,7 +262,8 @@ impl Machine {
                         Some(verdict) => entry.way = CallPath::Refused(verdict.refusal(entry.policy_fields().0)),
                         // The call is alone in its batch, because a call that needs an approval ends a batch.
                         None => {
-                            self.waits = Some(ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone()));
+                            self.admission.approval =
+                                Some(ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone()));
                             return Ok(());
                         }
                     }
@@ -251,14 +283,15 @@ impl Machine {
                             self.record_decision(decided, world)?;
                             let waits = ApprovalNeeded::for_call(entry.asks.clone(), entry.reasons.clone());
                             let (gate, ..) = entry.policy_fields();
-                            self.waits = Some(waits.policy(gate, ApprovalKind::Gate, asked.0, asked.1, None));
+                            self.admission.approval =
+                                Some(waits.policy(gate, ApprovalKind::Gate, asked.0, asked.1, None));
                             return Ok(());
                         }
                     }
                 }
             }
         }
-        self.entering = Some(entering);
+        self.admission.calls = Some(entering);
         Ok(())
     }
 
@@ -286,7 +319,7 @@ impl Machine {
     /// Records a decision that is not "allowed", with all of its input.
     pub(super) fn record_decision(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
         self.draft(PolicyDecision::new(&decided, Some(self.facts.cast)), world)?;
-        self.money.push(Operation::Note(Box::new(decided)));
+        self.drafts.add_money([Operation::Note(Box::new(decided))]);
         Ok(())
     }
 
@@ -318,9 +351,9 @@ impl Machine {
     fn start_calls(&mut self, entering: CallAdmission, world: &StepContext<'_>) -> Result<Effect, Error> {
         // If the payment of this call is refused, the records before it must still be appended.
         let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
-        if costs && !self.pending.is_empty() {
-            self.entering = Some(entering);
-            return Ok(self.take_append());
+        if costs && !self.drafts.is_empty() {
+            self.admission.calls = Some(entering);
+            return Ok(self.drafts.take());
         }
         let mut works = Vec::with_capacity(entering.entries.len());
         for entry in entering.entries {
@@ -340,7 +373,7 @@ impl Machine {
                         None => (None, None),
                     };
                     let work = self.enter(&asks, permit, work_hold, world)?;
-                    self.paying = paying.map(|(amount, subject)| CallPayment {
+                    self.admission.payment = paying.map(|(amount, subject)| CallPayment {
                         asks,
                         reasons,
                         amount,
@@ -408,7 +441,8 @@ impl Machine {
     pub(super) fn handle_call_unpaid(&mut self, unpaid: UnpaidReason) -> Result<(), Error> {
         self.ready = None;
         let fault = self.incoherent("started", "nothing was to be paid");
-        let CallPayment { asks, reasons, amount, subject, gate, touched } = self.paying.take().ok_or(fault)?;
+        let CallPayment { asks, reasons, amount, subject, gate, touched } =
+            self.admission.payment.take().ok_or(fault)?;
         self.touched = touched.clone();
         let group = self.open_group()?;
         group.calls.remove(&asks.number);
@@ -419,7 +453,7 @@ impl Machine {
             UnpaidReason::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
                 let code = refused.decided.decision.reason_code;
                 let waits = ApprovalNeeded::for_call(asks, reasons);
-                self.waits = Some(waits.policy(gate, ApprovalKind::Gate, subject, code, Some(amount)));
+                self.admission.approval = Some(waits.policy(gate, ApprovalKind::Gate, subject, code, Some(amount)));
                 Ok(())
             }
             UnpaidReason::Refused(refused) => {
@@ -435,7 +469,7 @@ impl Machine {
 
     /// Handles a recorded start that was paid for, with the decision that allowed it.
     pub fn handle_paid(&mut self, evaluation: PolicyOutcome) -> Result<(), Error> {
-        if let Some(paying) = self.paying.take() {
+        if let Some(paying) = self.admission.payment.take() {
             self.open_group()?.decisions.insert(paying.asks.number, (evaluation, None));
         }
         Ok(())
@@ -455,7 +489,7 @@ impl Machine {
 
     /// Returns true if the next append starts a call that has to be paid for.
     pub fn is_paying(&self) -> bool {
-        self.paying.is_some()
+        self.admission.payment.is_some()
     }
 }
 

@@ -10,8 +10,9 @@ use cantrip_loom::{
 use serde_json::Value;
 
 use super::group::{CallState, GroupCall, OpenGroup};
-use super::{CastFailure, Machine, Phase, StepContext, TurnRequest};
-use crate::list::{ClosedTurn, GateCallCount};
+use super::request::RequestInProgress;
+use super::{CastFailure, Machine, Phase, StepContext};
+use crate::list::ClosedTurn;
 
 impl Machine {
     /// Applies a record of this cast that was read back. `now` is the time of reading, because the time that passed
@@ -39,20 +40,21 @@ impl Machine {
     ) -> Result<(), Error> {
         match event {
             Event::Attempt(attempt) => match (attempt.call_id.caller(), &mut self.phase) {
-                (Caller::Turn(turn), Phase::Asking(asking)) => {
-                    asking.note_attempt(turn, attempt.number, attempt.reservation_id.clone(), fresh);
+                (Caller::Turn(turn), Phase::Asking(request)) if !request.is_folding() => {
+                    request.note_turn(turn);
+                    request.note_attempt(attempt, fresh);
                     Ok(())
                 }
-                (Caller::Fold(_), Phase::Folding(summarising)) => {
-                    summarising.note_attempt(attempt.number);
+                (Caller::Fold(_), Phase::Asking(request)) if request.is_folding() => {
+                    request.note_attempt(attempt, fresh);
                     Ok(())
                 }
                 // The process that was writing the fold is gone: the fold is begun again.
-                (Caller::Fold(_), Phase::Asking(asking)) => {
-                    asking.note_fold(false);
+                (Caller::Fold(_), Phase::Asking(request)) => {
+                    request.note_fold(false);
                     Ok(())
                 }
-                (Caller::Turn(_), Phase::Folding(_)) | (_, Phase::Acting(_) | Phase::Ended) => {
+                (Caller::Turn(_), Phase::Asking(_)) | (_, Phase::Acting(_) | Phase::Ended) => {
                     Err(self.incoherent("attempt", "a turn is open"))
                 }
             },
@@ -63,9 +65,8 @@ impl Machine {
             Event::Fold(fold) => {
                 let text = fold.text.load(bodies)?;
                 self.view.fold(fold.strategy, fold.to, &text);
-                self.leave_folding();
-                if let Phase::Asking(asking) = &mut self.phase {
-                    asking.note_fold(true);
+                if let Phase::Asking(request) = &mut self.phase {
+                    request.note_fold(true);
                 }
                 Ok(())
             }
@@ -118,19 +119,14 @@ impl Machine {
         bodies: &dyn Bodies,
     ) -> Result<(), Error> {
         let since = match &self.phase {
-            Phase::Asking(asking) if asking.since != Instant::default() => asking.since,
-            Phase::Asking(_) => now,
-            Phase::Folding(_) | Phase::Acting(_) | Phase::Ended => {
+            Phase::Asking(request) if !request.is_folding() => request.since().unwrap_or(now),
+            Phase::Asking(_) | Phase::Acting(_) | Phase::Ended => {
                 return Err(self.incoherent("opened", "a turn is open"));
             }
         };
         let said = Arc::new(opened.utterance.load(bodies)?);
-        self.usage = self.usage.plus(&opened.usage);
-        self.spent.add(opened.cost);
-        self.utterances += 1;
-        if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
-            self.last_said = Some(content.to_owned());
-        }
+        self.tally.add_request(Some(&opened.usage), opened.cost);
+        self.tally.add_utterance(&said);
         let fenced = self.facts.fenced_program(&said);
         let group = OpenGroup::new(opened.turn_id, opened.sequence, said, fenced, opened.usage, since, at);
         self.phase = Phase::Acting(Box::new(group));
@@ -141,7 +137,7 @@ impl Machine {
         let fault = self.incoherent("settled", "no turn is open");
         match &mut self.phase {
             Phase::Acting(group) => Ok(group),
-            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => Err(fault),
+            Phase::Asking(_) | Phase::Ended => Err(fault),
         }
     }
 
@@ -181,7 +177,7 @@ impl Machine {
                 let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.spec().labels.clone());
                 self.touched.take(&labels.unwrap_or_default());
             }
-            Working::Delegation { children } => self.children += children.len() as u64,
+            Working::Delegation { children } => self.tally.add_children(children.len()),
             Working::Verifier => {}
         }
         self.open_group()?.calls.insert(number, call);
@@ -190,22 +186,12 @@ impl Machine {
 
     fn apply_settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) -> Result<(), Error> {
         let number = settled.call_id.number();
-        let of_fold = match settled.call_id.caller() {
-            Caller::Fold(_) => true,
-            Caller::Turn(_) => false,
-        };
-        if number == 0 || of_fold {
-            if let Some(usage) = &settled.usage {
-                self.usage = self.usage.plus(usage);
-            }
-            self.spent.add(settled.cost);
-            if let (false, Phase::Asking(asking)) = (of_fold, &mut self.phase) {
-                asking.end_attempt();
+        if number == 0 || matches!(settled.call_id.caller(), Caller::Fold(_)) {
+            self.tally.add_request(settled.usage.as_ref(), settled.cost);
+            if let Phase::Asking(request) = &mut self.phase {
+                request.end_attempt();
             }
             return Ok(());
-        }
-        if settled.cost.is_some() {
-            self.spent.add(settled.cost);
         }
         let result = settled.result.load(bodies)?;
         let known = self.open_group()?.calls.remove(&number);
@@ -238,8 +224,7 @@ impl Machine {
                 self.touched.take(labels);
             }
         }
-        let failed = u64::from(!settled.reply.is_success());
-        GateCallCount::add_all(&mut self.deeds, &[GateCallCount { gate: call.gate.clone(), calls: 1, failed }]);
+        self.tally.add_call(&call.gate, settled.reply.is_success(), settled.cost);
         let clock = super::program::timestamp_from_millis(settled.clock_ms);
         let group = self.open_group()?;
         group.count(&record, promises.is_some_and(|promises| promises.polling));
@@ -296,16 +281,8 @@ impl Machine {
             kind: "turn".to_owned(),
             fault: "it does not follow in its list",
         })?;
-        self.parent = Some(closed.turn_id);
-        self.leaf = Some(closed.turn_id);
-        match &closed.closing {
-            Closing::Sealed { .. } => {}
-            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
-                self.sandbox_base = Some(closed.turn_id)
-            }
-        }
-        self.sequence = sequence;
-        self.turns += 1;
+        self.position.close(closed.turn_id, sequence, &closed.closing);
+        self.tally.close_turn();
         match &closed.closing {
             Closing::Sealed { next, .. } => {
                 let group = self.open_group()?;
@@ -315,17 +292,10 @@ impl Machine {
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
                 let group = self.open_group()?;
-                let (mark, is_cut) = (group.loop_mark(), group.is_cut_text());
-                if is_cut {
-                    let text = group.said.content.clone().unwrap_or_default();
-                    self.cut_text.push_str(&text);
-                    self.cut_texts += 1;
-                } else {
-                    self.cut_text.clear();
-                    self.cut_texts = 0;
-                }
-                self.marks.push(mark);
-                self.phase = Phase::Asking(TurnRequest::new(now));
+                let (mark, said) = (group.loop_mark(), Arc::clone(&group.said));
+                let cut_text = group.is_cut_text().then(|| said.content.as_deref().unwrap_or_default());
+                self.tally.close_group(mark, cut_text);
+                self.phase = Phase::Asking(RequestInProgress::new(now));
             }
         }
         Ok(())
@@ -343,7 +313,8 @@ impl Machine {
             return Ok(None);
         }
         // A text that was cut off before is the beginning of the text that ends the cast.
-        let last = group.said.content.clone().unwrap_or_default();
-        Ok(Some((EndedBy::Text, Value::String(format!("{}{last}", self.cut_text)))))
+        let last = Arc::clone(&group.said);
+        let text = self.tally.whole_text(last.content.as_deref().unwrap_or_default());
+        Ok(Some((EndedBy::Text, Value::String(text))))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, Hash, Money, Timestamp};
 use cantrip_circle::ApprovalReason;
 use cantrip_circle::gate::ProtectedChange;
-use cantrip_loom::{Actor, ApprovalChoice, ApprovalDecided, ApprovalRequested, CallId, Caller, Error, RecordValue};
+use cantrip_loom::{Actor, ApprovalChoice, ApprovalDecided, ApprovalRequested, CallId, Caller, Error};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{
     ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalSnapshot, ApprovalState, ApprovalVerdict, CallKey,
@@ -170,7 +170,7 @@ impl Machine {
         if asked.subject.is_some() {
             let (approval, verdict) = (approval_id, ApprovalVerdict::Expired);
             let expired = ApprovalDecision { approval, verdict, by: "cantrip".to_owned(), reason: None, at: now };
-            self.money.push(Operation::DecideApproval(expired));
+            self.drafts.add_money([Operation::DecideApproval(expired)]);
         }
         let decision = ApprovalChoice::Expired;
         self.draft(ApprovalDecided { approval_id, decision, actor: None, reason: None }, world)?;
@@ -191,7 +191,7 @@ impl Machine {
             ApprovalSubject::Request(_, args) => (String::new(), args.clone()),
         };
         let gate = waits.policy.as_ref().map_or(gate, |judged| judged.gate.clone());
-        let args = RecordValue::new(args, &mut self.bodies)?;
+        let args = self.drafts.hold(args)?;
         let mut reasons: Vec<Value> = waits.reasons.iter().map(reason_to_json).collect();
         let mut policy = None;
         if let (Some(judged), Some(payer)) = (&waits.policy, world.payer()) {
@@ -204,7 +204,7 @@ impl Machine {
                 cost: judged.cost,
                 reason_code: judged.code.clone(),
             });
-            self.money.push(Operation::AskApproval(ApprovalRequest {
+            self.drafts.add_money([Operation::AskApproval(ApprovalRequest {
                 approval: id,
                 authorization: payer.authorization,
                 run: self.facts.run,
@@ -215,7 +215,7 @@ impl Machine {
                 by: self.facts.entity.to_string(),
                 at: now,
                 expires_at,
-            }));
+            })]);
         }
         let (approval_id, cast_id) = (id, self.facts.cast);
         let asked = ApprovalRequested { approval_id, call_id: call, cast_id, gate, args, reasons, expires_at, policy };
@@ -236,8 +236,8 @@ impl Machine {
         let cost = asked.policy.as_ref().and_then(|policy| policy.cost).map_or(0, Money::micros);
         self.approvals.insert(call, Approval { id, expires_at, decided: None, subject, cost });
         // A resumed cast asks for the same turn.
-        if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase) {
-            asking.asked_about(turn);
+        if let (0, Caller::Turn(turn), Phase::Asking(request)) = (call.number(), call.caller(), &mut self.phase) {
+            request.note_turn(turn);
         }
     }
 

@@ -10,9 +10,7 @@ use cantrip_circle::{
     ApprovalReason, CallArguments, CallRequest as Asking, CallerState, Decision, Delegation, Effect as Decided, Labels,
     Permit,
 };
-use cantrip_loom::{
-    CallId, CallStarted, CallWork as Working, Closing, Error, Event, GateCallRequest, RecordValue, TurnClosed,
-};
+use cantrip_loom::{CallId, CallStarted, CallWork as Working, Closing, Error, Event, GateCallRequest, TurnClosed};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, Value};
 
@@ -77,11 +75,10 @@ impl Machine {
         let halted = self.halt;
         if halted.is_some() {
             // Calls that were about to start do not start.
-            self.entering = None;
-            self.waits = None;
-        } else if self.entering.is_some() {
+            self.admission.cancel();
+        } else if self.admission.is_pending() {
             return self.step_admission(world);
-        } else if let Some(waits) = self.waits.take() {
+        } else if let Some(waits) = self.admission.take_approval() {
             return self.request_approval(waits, world);
         }
         let group = self.open_group()?;
@@ -220,7 +217,7 @@ impl Machine {
         let standing = CallerState {
             calls: u64::from(asks.number.saturating_sub(1)),
             touched: touched.clone(),
-            children: self.children,
+            children: self.tally.children(),
             can_ask_person: self.facts.askable || world.funds.is_counted(),
         };
         let asked = Asking { gate: &asks.gate, arguments: asks.given.clone() };
@@ -261,7 +258,7 @@ impl Machine {
         if !asks.spelled {
             return Ok(None);
         }
-        let args = RecordValue::new(args, &mut self.bodies)?;
+        let args = self.drafts.hold(args)?;
         Ok(Some(GateCallRequest { gate: gate.to_owned(), args, tool_call_id: asks.tool_call_id.clone() }))
     }
 
@@ -297,7 +294,7 @@ impl Machine {
             // The provider receives the key of the payment.
             key = Some(held.as_ref().map_or_else(|| call_id.to_string(), |held| held.provider_key.as_str().to_owned()));
             let (reservation_id, operation) = held.map(|held| (held.reservation, held.operation)).unzip();
-            self.money.extend(operation);
+            self.drafts.add_money(operation);
             let started =
                 CallStarted { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id };
             self.draft(started, world)?;
@@ -372,7 +369,7 @@ impl Machine {
             turn_id: turn,
             closing: Closing::Sealed { call, next: world.ids.next(world.now.wall) },
             duration_ms: super::millis_up(world.now.monotonic.since(since)),
-            outputs: if outputs.is_empty() { None } else { Some(self.held(outputs)?) },
+            outputs: if outputs.is_empty() { None } else { Some(self.drafts.hold(outputs)?) },
             snapshot: None,
         };
         self.draft(sealed, world)?;
@@ -382,8 +379,8 @@ impl Machine {
             child.cast = Some(cast);
             let (scope, cap) = self.child_scope(child, cast, world);
             child.scope = Some(scope.clone());
-            self.money.extend(cap);
-            let records: Vec<Event> = child.records(turn, cast, scope, &touched, &mut self.bodies)?;
+            self.drafts.add_money(cap);
+            let records: Vec<Event> = child.records(turn, cast, scope, &touched, self.drafts.bodies())?;
             for record in records {
                 self.draft(record, world)?;
             }
@@ -412,7 +409,7 @@ impl Machine {
         let call = self.open_group()?.call_id(number);
         let tool_call_id = self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
         let (run_id, entity_id) = (self.facts.run, self.facts.entity);
-        let parent = self.parent;
+        let parent = self.position.parent();
         match (again, parent) {
             (Some(Decided::Delegate(delegation)), Some(_)) if delegation.predict.is_some() => {
                 self.prepare_again(number, delegation)

@@ -16,7 +16,6 @@ use cantrip_spend::{ApprovalSnapshot, DecisionRecord, Operation, Subject};
 use serde_json::{Map, Value};
 
 use super::child::ChildSpec;
-use super::folding::SummaryRequest;
 use super::money::{RunPayer, UnpaidReason};
 use super::predict::ReadyPredict;
 use crate::funds::Funds;
@@ -85,8 +84,6 @@ pub enum Effect {
         money: Vec<Operation>,
     },
     Ask(CrystalRequest),
-    /// Have the fold crystal read a piece of the folded turns.
-    Summarise(SummaryRequest),
     Sleep(Duration),
     /// Execute these calls in parallel, at most eight at once; the outcomes are returned in this order.
     Execute(Vec<CallTask>),
@@ -171,16 +168,26 @@ pub struct WorstCase {
 /// One attempt, recorded and ready to be sent.
 #[derive(Debug, Clone)]
 pub struct CrystalRequest {
-    pub turn: TurnId,
+    pub purpose: RequestPurpose,
     pub call: CallId,
-    /// The index of the crystal: 0, or that of a fallback.
-    pub place: usize,
-    /// The attempts at this crystal since the turn was taken up, including this one.
+    /// The attempts at this crystal since the request was taken up, including this one.
     pub tries: u32,
-    /// The number of attempts that another owner made before.
-    pub before: u32,
     pub messages: Messages,
     pub output_tokens: u32,
+}
+
+/// The purpose of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestPurpose {
+    Turn {
+        turn: TurnId,
+        /// The index of the crystal: 0, or that of a fallback.
+        place: usize,
+        /// The number of attempts that another owner made before.
+        before: u32,
+    },
+    /// The crystal that writes folds reads a piece of the folded turns. Its answer is no part of a turn.
+    Summary,
 }
 
 /// A call to be answered: by its gate, or by a decision about it.

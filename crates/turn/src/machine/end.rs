@@ -2,14 +2,12 @@
 
 use cantrip_circle::Wards;
 use cantrip_circle::gate::StopReason;
-use cantrip_loom::{
-    Actor, Body, Closing, End, EndedBy, Ending, Error, RecordedError, Reward, TruncationReason, TurnClosed,
-};
+use cantrip_loom::{Actor, Body, Closing, EndedBy, Ending, Error, RecordedError, Reward, TruncationReason, TurnClosed};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-use super::{CastFailure, Effect, Machine, StepContext};
-use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
+use super::{CastFailure, Effect, Machine, Phase, StepContext};
+use crate::limits::CUT_TEXTS_MAX;
 
 impl Machine {
     /// Returns the limit that is used up, with the open group counted: the first in the order of these checks.
@@ -22,42 +20,25 @@ impl Machine {
             return Some(TruncationReason::MaxTokens);
         }
         let open = match &self.phase {
-            super::Phase::Acting(group) => group.is_cut_text(),
-            super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => false,
+            Phase::Acting(group) => group.is_cut_text(),
+            Phase::Asking(_) | Phase::Ended => false,
         };
-        if self.cut_texts + u32::from(open) >= CUT_TEXTS_MAX {
+        if self.tally.is_cut_too_often(open) {
             return Some(TruncationReason::MaxTokens);
         }
         if self.detect_loop().is_some() {
             return Some(TruncationReason::LoopDetected);
         }
-        wards.max_turns.is_some_and(|limit| self.utterances >= limit).then_some(TruncationReason::MaxTurns)
+        wards.max_turns.is_some_and(|limit| self.tally.utterances() >= limit).then_some(TruncationReason::MaxTurns)
     }
 
     /// Returns the loop pattern and its number of repetitions, if the ward is set and a loop is found.
     fn detect_loop(&self) -> Option<(&'static str, u64)> {
-        let loops = self.facts.circle.wards().loop_detected?;
         let open = match &self.phase {
-            super::Phase::Acting(group) => Some(group.loop_mark()),
-            super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => None,
+            Phase::Acting(group) => Some(group.loop_mark()),
+            Phase::Asking(_) | Phase::Ended => None,
         };
-        let longest = loops.repeats.max(loops.cycles.saturating_mul(2));
-        let tail = self.marks.len().saturating_sub(usize::try_from(longest).unwrap_or(usize::MAX));
-        let marks: Vec<_> = self.marks[tail..].iter().copied().chain(open).collect();
-        let last = |count: u64| {
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            marks.len().checked_sub(count).map(|from| &marks[from..])
-        };
-        if let Some(same) = last(loops.repeats)
-            && let Some(Some(first)) = same.first()
-            && same.iter().all(|mark| mark.as_ref() == Some(first))
-        {
-            return Some(("repeat", loops.repeats));
-        }
-        let pairs = last(loops.cycles.saturating_mul(2))?;
-        let (Some(Some(one)), Some(Some(two))) = (pairs.first(), pairs.get(1)) else { return None };
-        let alternates = pairs.chunks(2).all(|pair| pair == [Some(*one), Some(*two)]);
-        (one != two && alternates).then_some(("ping-pong", loops.cycles))
+        self.tally.detect_loop(self.facts.circle.wards(), open)
     }
 
     /// Closes the open turn, and ends the cast if it is over.
@@ -78,13 +59,13 @@ impl Machine {
         let group = self.open_group()?;
         let outputs = std::mem::take(&mut group.outputs);
         let (turn_id, since) = (group.turn, group.since);
-        let snapshot = group.snapshot.take();
-        let outputs = if outputs.is_empty() { None } else { Some(self.held(outputs)?) };
+        let (snapshot, score) = (group.snapshot.take(), group.score.take());
+        let outputs = if outputs.is_empty() { None } else { Some(self.drafts.hold(outputs)?) };
         let kept = snapshot.as_ref().map(Body::reference);
-        self.bodies.extend(snapshot);
+        self.drafts.bodies().extend(snapshot);
         let duration_ms = super::millis_up(world.now.monotonic.since(since));
         self.draft(TurnClosed { turn_id, closing, duration_ms, outputs, snapshot: kept }, world)?;
-        if let (Some(reward), Some((EndedBy::Done, _))) = (self.score.take(), &chosen) {
+        if let (Some(reward), Some((EndedBy::Done, _))) = (score, &chosen) {
             let by = Actor::new("verifier").expect("a short name");
             self.draft(Reward { turn_id, reward, by, note: None }, world)?;
         }
@@ -109,55 +90,23 @@ impl Machine {
 
     fn record_end(&mut self, choice: EndChoice, world: &StepContext<'_>) -> Result<(), Error> {
         let ending = match choice {
-            EndChoice::Terminated(ended_by, result) => Ending::Terminated { ended_by, result: self.held(result)? },
-            EndChoice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.summary() },
+            EndChoice::Terminated(ended_by, result) => {
+                Ending::Terminated { ended_by, result: self.drafts.hold(result)? }
+            }
+            EndChoice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.tally.summary() },
         };
-        let end = End {
-            cast_id: self.facts.cast,
-            ending,
-            leaf: self.leaf,
-            turns: self.turns,
-            utterances: self.utterances,
-            usage: self.usage,
-            cost: self.spent.cost(),
-            uncosted: self.spent.uncosted(),
-        };
+        let end = self.tally.end(&self.facts, &self.position, ending);
         self.draft(end, world)
     }
 
     /// Returns the last text, joined from all its pieces, if the crystal was cut off before finishing it.
     pub fn cut_text(&self) -> Option<&str> {
-        (self.cut_texts > 0).then_some(&*self.cut_text)
+        self.tally.cut_text()
     }
 
     /// Returns the limit on consecutive cut-off texts as words, if it was reached.
     pub fn cut_text_limit(&self) -> Option<String> {
-        (self.cut_texts >= CUT_TEXTS_MAX).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
-    }
-
-    /// Returns a summary of the cast, from the record alone.
-    fn summary(&self) -> String {
-        let mut text = match self.utterances {
-            1 => "1 utterance".to_owned(),
-            utterances => format!("{utterances} utterances"),
-        };
-        text.push_str(&match self.turns {
-            1 => " in 1 turn.".to_owned(),
-            turns => format!(" in {turns} turns."),
-        });
-        if !self.deeds.is_empty() {
-            let deeds = self.deeds.iter().map(|deed| match deed.failed {
-                0 => format!("{} x{}", deed.gate, deed.calls),
-                failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),
-            });
-            text.push_str(&format!(" Gates: {}.", deeds.collect::<Vec<_>>().join(", ")));
-        }
-        if let Some(said) = &self.last_said {
-            let end = said.floor_char_boundary(SAID_BYTES_MAX);
-            let cut = if self.cut_texts > 0 { ", cut off at the limit of its output" } else { "" };
-            text.push_str(&format!(" Last said{cut}: {}", Value::from(&said[..end])));
-        }
-        text
+        self.tally.is_cut_too_often(false).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
     }
 
     pub(super) fn halt_refusal(&self, reason: TruncationReason) -> Refusal {

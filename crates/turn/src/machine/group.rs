@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cantrip_canon::{Hash, Instant, Timestamp, TurnId, stable_hash, stable_hash_of};
+use cantrip_circle::medium::ProgramCall;
 use cantrip_loom::{
     Body, CallId, CallWork as Working, Finish, GateRecord, OutputRecord, PolicyFacts, SettledCall, Settlement, Usage,
     Utterance,
 };
 use cantrip_spend::{PolicyOutcome, ReservationId};
 use serde_json::{Value, json};
+
+use super::ChildOutcome;
 
 /// A group whose last turn is open.
 #[derive(Debug)]
@@ -43,6 +46,10 @@ pub(super) struct OpenGroup {
     pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
+    /// The verifier's score of the answer.
+    pub score: Option<f64>,
+    /// The children of the delegation that is about to settle.
+    pub grown: Vec<ChildOutcome>,
     /// The decisions of policy about the calls that are under way, by call number.
     pub decisions: BTreeMap<u32, (PolicyOutcome, Option<PolicyFacts>)>,
     /// The input of loop detection over all turns of the group: settled calls, and programs of closed turns.
@@ -92,11 +99,11 @@ pub(super) struct Program {
     pub state: ProgramState,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum ProgramState {
     Runs,
     /// Waits for the answer to the call with this number.
-    Waits(u32),
+    Waits(u32, ProgramCall),
     /// The program is being stopped; none of its code runs any more.
     Stopping,
 }
@@ -129,6 +136,8 @@ impl OpenGroup {
             program: None,
             snapshot: None,
             done: None,
+            score: None,
+            grown: Vec::new(),
             decisions: BTreeMap::new(),
             deeds: Vec::new(),
             programs: Vec::new(),

@@ -11,40 +11,41 @@ mod apply;
 mod approval;
 mod calls;
 mod child;
+mod drafts;
 mod effect;
 mod end;
-mod folding;
 mod group;
 mod money;
+mod position;
 mod predict;
 mod program;
 mod recorded_refusal;
 mod request;
 mod settle;
+mod tally;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
+use cantrip_canon::{CastId, EntityId, Instant, RunId, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, BodyRef, CallId, Content, CostTotal, End, Environment, Error, Event, Finish, FoldView, Intent, Part,
-    RecordValue, RecordedError, ToolMode, TruncationReason, Usage, Utterance,
+    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Finish, FoldView, Intent, Part,
+    RecordedError, ToolMode, TruncationReason, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{Operation, ReservationId};
+use cantrip_spend::ReservationId;
 use serde_json::Value;
 
 pub use child::ChildSpec;
 pub use effect::{
     AuthorizeKind, AuthorizeRequest, CallOutcome, CallTask, CallTaskKind, ChildOutcome, CrystalRequest, Effect,
-    EndedProgram, FreeCall, Input, PolicyAnswer, PrepareRequest, ProgramStart, RefusalWording, SpawnRequest,
-    StepContext, WorstCase,
+    EndedProgram, FreeCall, Input, PolicyAnswer, PrepareRequest, ProgramStart, RefusalWording, RequestPurpose,
+    SpawnRequest, StepContext, WorstCase,
 };
 pub use end::{halt_of, truncation_refusal};
-pub use folding::SummaryRequest;
 pub use money::{RunPayer, UnpaidReason, crystal_subject};
 pub use predict::ReadyPredict;
 pub use program::{is_same_json, program_answer, program_name, timestamp_from_millis};
@@ -53,9 +54,12 @@ pub use recorded_refusal::refusal as refusal_of;
 use crate::definition::Definition;
 use crate::limits::CANCELLED_INTENTS_MAX;
 use crate::list::{CastStart, MessageList};
-use folding::SummaryInProgress;
+use admission::Admission;
+use drafts::Drafts;
 use group::OpenGroup;
-use request::TurnRequest;
+use position::ThreadPosition;
+use request::RequestInProgress;
+use tally::CastTally;
 
 /// The facts that do not change during a cast.
 #[derive(Debug, Clone)]
@@ -216,10 +220,8 @@ impl CastFailure {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a machine has one of them, and asks most of the time")]
 enum Phase {
-    /// An answer is needed, or a request is in flight.
-    Asking(TurnRequest),
-    /// The list is folded before an answer is requested.
-    Folding(Box<SummaryInProgress>),
+    /// An answer is needed, or a request is in flight: for the turn, or for a fold before it.
+    Asking(RequestInProgress),
     Acting(Box<OpenGroup>),
     Ended,
 }
@@ -230,60 +232,24 @@ pub struct Machine {
     facts: Arc<CastFacts>,
     view: MessageList,
     phase: Phase,
-    /// The parent of the next turn. `sequence` is the number of the last turn.
-    parent: Option<TurnId>,
-    sequence: u64,
-    /// The last closed turn of this cast.
-    leaf: Option<TurnId>,
-    /// The turn that the sandbox variables come from: the last turn of the last closed group, or the turn that the
-    /// entity branched off from.
-    sandbox_base: Option<TurnId>,
-    turns: u64,
-    utterances: u64,
-    /// The number of children that this cast spawned.
-    children: u64,
-    /// The usage of all attempts that reported it.
-    usage: Usage,
-    /// The cost of all requests and calls of the cast.
-    spent: CostTotal,
+    position: ThreadPosition,
+    tally: CastTally,
     touched: Labels,
     images: Vec<BodyRef>,
-    /// The marks of this cast's groups, for loop detection. A mark of `None` resets it.
-    marks: Vec<Option<cantrip_canon::Hash>>,
-    deeds: Vec<crate::list::GateCallCount>,
-    last_said: Option<String>,
-    /// The joined texts of the consecutive cut-off answers up to the last turn, and their number.
-    cut_text: String,
-    cut_texts: u32,
     approvals: BTreeMap<CallId, approval::Approval>,
-    /// The calls that are being checked by policy and paid for.
-    entering: Option<admission::CallAdmission>,
-    /// The call whose start is being paid for.
-    paying: Option<admission::CallPayment>,
-    /// The approval that a person has to be asked for next.
-    waits: Option<approval::ApprovalNeeded>,
+    admission: Admission,
     /// The holds of an earlier owner that were kept: their calls are made again.
     adopted: Arc<HashSet<ReservationId>>,
     /// The labels that children had touched when they ended.
     kin: HashMap<EntityId, Labels>,
     halt: Option<TruncationReason>,
     failing: Option<CastFailure>,
-    /// Records that are drafted and applied, but not yet requested to be appended.
-    pending: Vec<(Timestamp, Event)>,
-    bodies: Vec<Body>,
-    /// The ledger operations that are appended with the next records.
-    money: Vec<Operation>,
+    drafts: Drafts,
     ready: Option<Effect>,
     end: Option<End>,
     answer: Option<serde_json::Value>,
-    /// The call that the waiting program makes.
-    called: Option<cantrip_circle::medium::ProgramCall>,
-    /// Children of the delegation that is about to settle.
-    grown: Vec<ChildOutcome>,
     /// The predict that is being prepared or is ready.
     predict: Option<predict::PredictInProgress>,
-    /// The verifier's score of the answer.
-    score: Option<f64>,
     /// In replay: the recorded folds, by the sequence number of the turn that they follow.
     recorded_folds: Option<HashMap<u64, Vec<FoldView>>>,
 }
@@ -309,41 +275,22 @@ impl Machine {
         Self {
             facts,
             view,
-            phase: Phase::Asking(TurnRequest::new(Instant::default())),
-            parent: past.parent,
-            sequence: past.sequence,
-            leaf: None,
-            sandbox_base: past.own,
-            turns: 0,
-            utterances: 0,
-            children: 0,
-            usage: Usage::default(),
-            spent: CostTotal::default(),
+            phase: Phase::Asking(RequestInProgress::new(Instant::default())),
+            position: ThreadPosition::new(past.parent, past.sequence, past.own),
+            tally: CastTally::default(),
             touched: past.touched,
             images,
-            marks: Vec::new(),
-            deeds: Vec::new(),
-            last_said: None,
-            cut_text: String::new(),
-            cut_texts: 0,
             approvals: BTreeMap::new(),
-            entering: None,
-            paying: None,
-            waits: None,
+            admission: Admission::default(),
             adopted: Arc::default(),
             kin: HashMap::new(),
             halt: None,
             failing: None,
-            pending: Vec::new(),
-            bodies: Vec::new(),
-            money: Vec::new(),
+            drafts: Drafts::default(),
             ready: None,
             end: None,
             answer: None,
-            called: None,
-            grown: Vec::new(),
             predict: None,
-            score: None,
             recorded_folds: None,
         }
     }
@@ -357,7 +304,7 @@ impl Machine {
 
     /// Sets the text that an earlier cast under the same intent could not finish; this cast continues it.
     pub fn going_on_with(mut self, cut_text: String) -> Self {
-        self.cut_text = cut_text;
+        self.tally.continue_text(cut_text);
         self
     }
 
@@ -382,7 +329,7 @@ impl Machine {
     /// Returns the turn that the entity's variables come from. Programs of an open group are run again by the group
     /// itself.
     pub fn sandbox_base(&self) -> Option<TurnId> {
-        self.sandbox_base
+        self.position.sandbox_base()
     }
 
     /// Returns the images that the list may show.
@@ -412,7 +359,7 @@ impl Machine {
     pub fn utterance_turn(&self) -> Option<TurnId> {
         match &self.phase {
             Phase::Acting(group) => Some(group.holder),
-            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
+            Phase::Asking(_) | Phase::Ended => None,
         }
     }
 
@@ -420,7 +367,7 @@ impl Machine {
     pub fn program_call(&self) -> Option<String> {
         match &self.phase {
             Phase::Acting(group) => group.program.as_ref().and_then(|program| program.tool_call_id.clone()),
-            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
+            Phase::Asking(_) | Phase::Ended => None,
         }
     }
 
@@ -436,7 +383,7 @@ impl Machine {
 
     /// Returns the number of utterances of this cast so far.
     pub fn utterances(&self) -> u64 {
-        self.utterances
+        self.tally.utterances()
     }
 
     /// Returns the state of the entity now, for its next cast.
@@ -445,9 +392,9 @@ impl Machine {
         EntityHistory {
             cancelled,
             view: self.view,
-            parent: self.parent,
-            own: self.sandbox_base,
-            sequence: self.sequence,
+            parent: self.position.parent(),
+            own: self.position.sandbox_base(),
+            sequence: self.position.sequence(),
             touched: self.touched,
             images: self.images,
         }
@@ -455,7 +402,7 @@ impl Machine {
 
     /// Returns the intents without an answer that the next cast has to add to its list.
     fn remaining_cancelled(&self) -> Vec<UnansweredIntent> {
-        if self.turns > 0 {
+        if self.tally.turns() > 0 {
             return Vec::new();
         }
         let mut left = self.facts.cancelled.clone();
@@ -478,7 +425,6 @@ impl Machine {
             }
             let effect = match &self.phase {
                 Phase::Asking(_) => self.step_request(world)?,
-                Phase::Folding(_) => self.step_summary(world)?,
                 Phase::Acting(_) => self.act(world)?,
                 Phase::Ended => Some(Effect::Finish),
             };
@@ -490,25 +436,15 @@ impl Machine {
 
     /// Handles the result of an effect.
     pub fn handle_input(&mut self, what: Input, world: &StepContext<'_>) -> Result<(), Error> {
-        let folds = matches!(self.phase, Phase::Folding(_));
         match what {
-            Input::Authorized(_) if folds => self.fold_authorized(),
             Input::Authorized(said) => self.handle_authorized(said, world),
-            Input::Reserved if folds => self.fold_reserved(),
             Input::Reserved => self.handle_reserved(),
-            Input::Waited if folds => self.fold_slept(),
-            Input::Waited => self.restart_request(),
-            Input::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
-            Input::Unpaid(unpaid) if self.paying.is_some() => self.handle_call_unpaid(unpaid),
+            Input::Waited | Input::Slept => self.restart_request(),
+            Input::Unpaid(unpaid) if self.is_paying() => self.handle_call_unpaid(unpaid),
             Input::Unpaid(unpaid) => self.handle_unpaid(unpaid, world),
-            Input::Answered(answer) if folds => self.fold_answered(answer, world),
             Input::Answered(answer) => self.handle_answer(answer, world),
-            Input::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
             Input::Failed(failure, plan) => self.handle_failure(failure, plan, world),
-            Input::Interrupted if folds => self.fold_interrupted(world),
             Input::Interrupted => self.handle_interrupted(world),
-            Input::Slept if folds => self.fold_slept(),
-            Input::Slept => self.handle_slept(),
             Input::CallsDone(worked) => self.settle_calls(worked, world),
             Input::ChildrenDone(grown) => self.settle_children(grown),
             Input::Prepared(prepared) => self.handle_prepared(prepared),
@@ -535,45 +471,28 @@ impl Machine {
                 CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) => false,
             }),
             Effect::Ask(_)
-            | Effect::Summarise(_)
             | Effect::Sleep(_)
             | Effect::Spawn(_)
             | Effect::WaitApproval { .. }
             | Effect::Park { .. }
             | Effect::Finish => true,
         };
-        if !waits || self.pending.is_empty() {
+        if !waits || self.drafts.is_empty() {
             return effect;
         }
         self.ready = Some(effect);
-        self.take_append()
-    }
-
-    /// Returns an effect that appends everything that was drafted.
-    fn take_append(&mut self) -> Effect {
-        Effect::Append {
-            events: std::mem::take(&mut self.pending),
-            bodies: std::mem::take(&mut self.bodies),
-            money: std::mem::take(&mut self.money),
-        }
+        self.drafts.take()
     }
 
     /// Drafts a record. It is applied at once, and it is durable before any effect that depends on it is executed.
     fn draft(&mut self, event: impl Into<Event>, world: &StepContext<'_>) -> Result<(), Error> {
         let event = event.into();
-        let bodies = std::mem::take(&mut self.bodies);
+        let bodies = std::mem::take(self.drafts.bodies());
         let applied = self.apply_drafted(&event, &DraftBodies(&bodies), world);
-        self.bodies = bodies;
+        *self.drafts.bodies() = bodies;
         applied?;
-        self.pending.push((world.now.wall, event));
+        self.drafts.push(world.now.wall, event);
         Ok(())
-    }
-
-    fn held<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(
-        &mut self,
-        value: T,
-    ) -> Result<RecordValue<T>, Error> {
-        RecordValue::new(value, &mut self.bodies)
     }
 
     fn incoherent(&self, kind: &str, fault: &'static str) -> Error {

@@ -14,13 +14,13 @@ use cantrip_crystal::limits::WINDOW_TOKENS_ASSUMED;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, DecisionRecord, ExplicitDenial, Guards, Hold, Operation, Payer, Phase, PolicyQuery,
-    Principal, ProviderKey, ReservationId, Reserve, ResolvedAuthorization, RetryClass, Ruling, SetCap, Subject, Terms,
-    Trifecta, UnknownOutcome,
+    AuthorizationRef, CallKey, ExplicitDenial, Guards, Hold, Operation, Payer, Phase, PolicyQuery, Principal,
+    ProviderKey, ReservationId, Reserve, ResolvedAuthorization, RetryClass, SetCap, Subject, Terms, Trifecta,
+    UnknownOutcome,
 };
 
 use super::{ChildSpec, Machine, StepContext};
-use crate::denial::{PolicyRefusal, policy_denial, truncation};
+use crate::denial::PolicyRefusal;
 use crate::funds::Funds;
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 use crate::policy::POLICY;
@@ -266,7 +266,7 @@ impl Machine {
             (Charge::Reported(_), Some(actual)) => Operation::commit(reservation, actual, None, at),
             (Charge::Reported(_) | Charge::Unknown, _) => Operation::unknown(reservation, why, at),
         };
-        self.money.push(settled);
+        self.drafts.add_money([settled]);
     }
 
     /// Returns the scope that a child's money is counted in, and its cap: the child has its own scope if its wards
@@ -286,38 +286,6 @@ impl Machine {
         match cap {
             Some(cap) => (cap.scope.clone(), Some(Operation::SetCap(cap))),
             None => (self.facts.scope.clone(), None),
-        }
-    }
-
-    /// Handles a request of a caller for whom nobody pays: the request is not sent, whatever it costs, and the cast
-    /// ends.
-    pub(super) fn handle_unfunded(&mut self, decided: DecisionRecord, world: &StepContext<'_>) -> Result<(), Error> {
-        let refusal = policy_denial(self.facts.crystal(), &decided.decision, &decided.input, None);
-        let reason = truncation(&decided.decision.reason_code);
-        self.record_decision(decided, world)?;
-        let fault = world.words.render_fault(refusal);
-        self.end_alone(reason, Some(fault), world).map(|_| ())
-    }
-
-    /// Handles a request that was not paid for and therefore never sent.
-    pub(super) fn handle_unpaid(&mut self, unpaid: UnpaidReason, world: &StepContext<'_>) -> Result<(), Error> {
-        self.ready = None;
-        self.discard_attempt()?;
-        match unpaid {
-            UnpaidReason::Waited => Ok(()),
-            UnpaidReason::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
-                self.require_approval(refused.decided.decision.reason_code)
-            }
-            UnpaidReason::Refused(refused) => {
-                let PolicyRefusal { decided, terms } = *refused;
-                let call = CallId::request(self.requested_turn(world)?);
-                let refusal = match self.verdict_on_request(call, &decided.decision) {
-                    Some(verdict) => verdict.refusal(self.facts.crystal().to_owned()),
-                    None => policy_denial(self.facts.crystal(), &decided.decision, &decided.input, terms.as_ref()),
-                };
-                let fault = world.words.render_fault(refusal);
-                self.end_alone(truncation(&decided.decision.reason_code), Some(fault), world).map(|_| ())
-            }
         }
     }
 }

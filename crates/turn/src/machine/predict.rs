@@ -122,7 +122,7 @@ impl Machine {
                 let tool_call_id =
                     self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
                 let fault = self.incoherent("started", "no turn was sealed for it");
-                let parent = self.parent.ok_or(fault)?;
+                let parent = self.position.parent().ok_or(fault)?;
                 let (run_id, entity_id) = (self.facts.run, self.facts.entity);
                 let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
                 let children = prepared.map(|prepared| child_spec(call, *prepared)).into_iter().collect();

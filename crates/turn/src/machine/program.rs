@@ -30,9 +30,8 @@ impl Machine {
         let number = group.number;
         group.number += 1;
         if let Some(program) = &mut group.program {
-            program.state = ProgramState::Waits(number);
+            program.state = ProgramState::Waits(number, call);
         }
-        self.called = Some(call);
         Ok(())
     }
 
@@ -40,8 +39,8 @@ impl Machine {
         let fault = self.incoherent("started", "its program runs");
         let halted = self.halt.is_some();
         let group = self.open_group()?;
-        let number = match group.program.as_ref().map(|program| program.state.clone()) {
-            Some(ProgramState::Waits(number)) => number,
+        let (number, call) = match group.program.as_ref().map(|program| program.state.clone()) {
+            Some(ProgramState::Waits(number, call)) => (number, call),
             Some(ProgramState::Runs | ProgramState::Stopping) | None => return Err(fault),
         };
         if group.is_settled(number) {
@@ -49,7 +48,7 @@ impl Machine {
             if halted && group.done.is_none() {
                 return self.stop_program(Effect::CancelProgram).map(Some);
             }
-            return self.answer_program(number).map(Some);
+            return self.answer_program(number, call).map(Some);
         }
         if group.stale_call(number).is_some() {
             return match self.open_group()?.stale_call(number).map(|(_, work, _)| work.clone()) {
@@ -62,7 +61,6 @@ impl Machine {
         if halted {
             return self.stop_program(Effect::CancelProgram).map(Some);
         }
-        let Some(call) = self.called.clone() else { return Err(fault) };
         let tool_call_id = self.open_group()?.program.as_ref().and_then(|program| program.tool_call_id.clone());
         let asks = PendingCall {
             number,
@@ -85,8 +83,7 @@ impl Machine {
     }
 
     /// Returns the recorded answer, whether it was settled just now or before a crash.
-    fn answer_program(&mut self, number: u32) -> Result<Effect, Error> {
-        let called = self.called.clone();
+    fn answer_program(&mut self, number: u32, called: ProgramCall) -> Result<Effect, Error> {
         let group = self.open_group()?;
         let sequence = group.sequence;
         let Some(call) = group.calls.get(&number) else {
@@ -95,16 +92,11 @@ impl Machine {
         let CallState::Settled(settled) = &call.state else {
             return Err(self.incoherent("settled", "it is not settled"));
         };
-        let asked = called.map(|called| {
-            let gate = if called.gate == "submit_answer" { "done".to_owned() } else { called.gate };
-            (gate, Value::Object(called.arguments.unwrap_or_default()))
-        });
-        let recorded = (call.gate.clone(), call.args.clone());
-        let same = asked.is_none_or(|(gate, args)| {
-            cantrip_circle::gate::canonical_name(&gate) == recorded.0 && is_same_json(&args, &recorded.1)
-        });
+        let gate = if called.gate == "submit_answer" { "done" } else { &*called.gate };
+        let args = Value::Object(called.arguments.unwrap_or_default());
+        let same = cantrip_circle::gate::canonical_name(gate) == call.gate && is_same_json(&args, &call.args);
         let clock = timestamp_from_millis(settled.clock_ms).unwrap_or(group.clock);
-        let answer = program_answer(&recorded.0, settled);
+        let answer = program_answer(&call.gate, settled);
         if !same {
             let group = self.open_group()?;
             group.outputs.push(OutputRecord {
@@ -137,13 +129,12 @@ impl Machine {
         end: Option<ProgramEnd>,
         world: &StepContext<'_>,
     ) -> Result<(), Error> {
-        self.called = None;
         if let Some(end) = end.filter(|_| !self.has_output()) {
             output.reply = Some(self.program_reply(end, world)?);
         }
         if self.facts.circle.counts_turns() {
             let most = self.facts.circle.wards().max_turns;
-            output.left = most.map(|most| most.saturating_sub(self.utterances));
+            output.left = most.map(|most| most.saturating_sub(self.tally.utterances()));
         }
         let group = self.open_group()?;
         let lost = group.outputs.pop_if(|output| output.environment_lost.is_some() && output.tool_call_id.is_none());

@@ -2,7 +2,7 @@
 
 use cantrip_canon::Money;
 use cantrip_circle::gate::UnknownCharge;
-use cantrip_loom::{CallSettled, CallWork as Working, ChildRecord, Error, GateCallRequest, RecordValue, ReplyMark};
+use cantrip_loom::{CallSettled, CallWork as Working, ChildRecord, Error, GateCallRequest, ReplyMark};
 use cantrip_reply::{Refusal, ReplyType, codes};
 use cantrip_spend::{Operation, Transition, UnknownOutcome};
 use serde_json::{Value, json};
@@ -13,16 +13,16 @@ use super::{CallOutcome, CallTaskKind, ChildOutcome, Effect, Machine, StepContex
 impl Machine {
     /// Records the replies of calls, in the order of the calls, whichever ended first.
     pub(super) fn settle_calls(&mut self, worked: Vec<CallOutcome>, world: &StepContext<'_>) -> Result<(), Error> {
-        self.paying = None;
+        self.admission.end_payment();
         for worked in worked {
             let cost = self.settle_call(&worked, world)?;
             let CallOutcome { number, reply, result, data, duration_ms, changes, bodies, clock, score, .. } = worked;
-            self.bodies.extend(bodies);
+            self.drafts.bodies().extend(bodies);
             let spelled = self.open_group()?.spelled.remove(&number);
             let asked = match spelled {
                 Some(spelled) => Some(GateCallRequest {
                     gate: spelled.gate,
-                    args: RecordValue::new(spelled.args, &mut self.bodies)?,
+                    args: self.drafts.hold(spelled.args)?,
                     tool_call_id: spelled.tool_call_id,
                 }),
                 None => None,
@@ -32,17 +32,17 @@ impl Machine {
                 None => self.gate_of(number)?,
             };
             let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.spec().ephemeral));
-            let grown = std::mem::take(&mut self.grown);
+            let grown = std::mem::take(&mut self.open_group()?.grown);
             let (decision, judged) = self.open_group()?.decisions.remove(&number).unzip();
             let judged = judged.flatten();
             let settled = CallSettled {
                 call_id: self.open_group()?.call_id(number),
                 reply,
-                result: self.held(result)?,
+                result: self.drafts.hold(result)?,
                 duration_ms,
                 asked,
                 ephemeral: ephemeral.unwrap_or(false),
-                data: if data.is_empty() { None } else { Some(Box::new(self.held(data)?)) },
+                data: if data.is_empty() { None } else { Some(Box::new(self.drafts.hold(data)?)) },
                 children: grown.into_iter().map(child_record).collect(),
                 changes,
                 clock_ms: u64::try_from(clock.unix_millis()).ok(),
@@ -53,7 +53,8 @@ impl Machine {
                 usage: None,
             };
             self.draft(settled, world)?;
-            self.score = score.or(self.score);
+            let group = self.open_group()?;
+            group.score = score.or(group.score);
         }
         Ok(())
     }
@@ -97,7 +98,7 @@ impl Machine {
         let released = matches!(operation, Operation::Move { to: Transition::Release, .. });
         let operation =
             if released && !fresh { Operation::unknown(reservation, UnknownOutcome::Crashed, at) } else { operation };
-        self.money.push(operation);
+        self.drafts.add_money([operation]);
         Ok(cost)
     }
 
@@ -149,7 +150,7 @@ impl Machine {
         };
         let work = self.call_task(number, &gate, tool_call_id, kind)?;
         self.kin.extend(grown.iter().map(|child| (child.entity, child.touched.clone())));
-        self.grown = grown;
+        self.open_group()?.grown = grown;
         self.ready = Some(Effect::Execute(vec![work]));
         Ok(())
     }
