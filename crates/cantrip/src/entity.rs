@@ -202,9 +202,9 @@ impl Runtime {
         let circle = cantrip.circle().with_wards(&further);
         let first = (|| {
             let made = entity_record(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
-            let about = Intent::New(RecordValue::new(intent.clone(), &mut bodies)?);
+            let intent_record = Intent::New(RecordValue::new(intent.clone(), &mut bodies)?);
             let root = cantrip.root(&mut bodies)?;
-            let mut cast = cast_record(&circle, entity, self.ids().next(now), about);
+            let mut cast = cast_record(&circle, entity, self.ids().next(now), intent_record);
             cast.budget = further.max_cost.first().copied();
             cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
             Ok::<_, cantrip_loom::Error>((root, made, cast))
@@ -222,7 +222,7 @@ impl Runtime {
             entity,
             cast: cast.cast_id,
             intent,
-            about: cast.intent.clone(),
+            intent_record: cast.intent.clone(),
             environment: None,
             cancelled,
             seed,
@@ -407,7 +407,7 @@ enum State {
 pub(crate) struct SendOptions {
     pub name: &'static str,
     pub intent: Content,
-    pub about: Intent,
+    pub intent_record: Intent,
     pub bodies: Vec<Body>,
     /// The wards of this cast alone.
     pub further: Wards,
@@ -495,16 +495,26 @@ impl Entity {
             let refusal = codes::contract_invalid("an entity has its context and its past from its beginning").into();
             return self.0.runtime.refuse("send", refusal).await;
         }
-        let about = match RecordValue::new(intent.clone(), &mut bodies) {
+        let intent_record = match RecordValue::new(intent.clone(), &mut bodies) {
             Ok(held) => Intent::New(held),
             Err(error) => return self.0.runtime.refuse("send", store_refusal(&error)).await,
         };
         let further = Wards::default();
-        self.send_with_options(SendOptions { name: "send", intent, about, bodies, further, budget, run, cancel }).await
+        self.send_with_options(SendOptions {
+            name: "send",
+            intent,
+            intent_record,
+            bodies,
+            further,
+            budget,
+            run,
+            cancel,
+        })
+        .await
     }
 
     pub(crate) async fn send_with_options(&self, sending: SendOptions) -> CastReply {
-        let SendOptions { name, intent, about, mut bodies, further, budget, run, cancel } = sending;
+        let SendOptions { name, intent, intent_record, mut bodies, further, budget, run, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
         let run = run.unwrap_or_else(|| runtime.ids().next(now));
@@ -527,9 +537,9 @@ impl Entity {
             }
         };
         let circle = cantrip.circle().with_wards(&further);
-        let mut cast = cast_record(&circle, *id, runtime.ids().next(now), about.clone());
+        let mut cast = cast_record(&circle, *id, runtime.ids().next(now), intent_record.clone());
         cast.budget = further.max_cost.first().copied();
-        let cancelled = UnansweredIntent::for_next_cast(std::mem::take(&mut kept.past.cancelled), &about);
+        let cancelled = UnansweredIntent::for_next_cast(std::mem::take(&mut kept.past.cancelled), &intent_record);
         match held_cancelled(&cancelled, &mut bodies) {
             Ok(held) => cast.cancelled = held,
             Err(error) => {
@@ -546,7 +556,7 @@ impl Entity {
             entity: *id,
             cast: cast.cast_id,
             intent,
-            about,
+            intent_record,
             environment: None,
             cancelled,
             seed: *seed,

@@ -215,7 +215,7 @@ pub(crate) struct Episode {
     pub entity: EntityId,
     pub cast: CastId,
     pub intent: Content,
-    pub about: Intent,
+    pub intent_record: Intent,
     pub environment: Option<Environment>,
     /// The earlier intents that were cancelled before an answer.
     pub cancelled: Vec<UnansweredIntent>,
@@ -273,10 +273,10 @@ impl Episode {
                 let trace = rb.trace();
                 let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
                 let left: Slot<EntityState> = Arc::default();
-                let about = CastSpan { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
-                let scope = SpanScope::cast(&runtime, &about, SpanParent::Call(&trace));
-                let casting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
-                let rested = AssertUnwindSafe(casting).catch_unwind().await;
+                let casting = CastSpan { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
+                let scope = SpanScope::cast(&runtime, &casting, SpanParent::Call(&trace));
+                let resting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
+                let rested = AssertUnwindSafe(resting).catch_unwind().await;
                 runtime.active_runs().remove(&run);
                 let (reply, outcome, waiting) = match rested {
                     Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied })) => {
@@ -312,7 +312,8 @@ impl Episode {
         opened: Arc<OnceLock<Arc<Run>>>,
         left: Slot<EntityState>,
     ) -> Result<CastResult, RunError> {
-        let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = *self;
+        let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, intent_record, environment, .. } =
+            *self;
         let Self { cancelled: told_cancelled, seed, context, past, sandbox_state: environs, cancel, start, .. } = *self;
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
@@ -331,12 +332,12 @@ impl Episode {
             parks: cantrip.parks(),
             askable: runtime.is_askable(),
             intent,
-            about,
+            intent_record,
             environment,
             cancelled: told_cancelled,
             scope: cast.to_string(),
         });
-        let cut_text = runtime.text_cut_before(&facts.about, past.parent).await?;
+        let cut_text = runtime.text_cut_before(&facts.intent_record, past.parent).await?;
         let mut machine = Box::new(Machine::new(Arc::clone(&facts), past).going_on_with(cut_text));
         let mut worked = Duration::ZERO;
         let mut cancelled = false;

@@ -120,7 +120,7 @@ impl Runtime {
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
         let mut bodies = Vec::new();
-        let (intent, about) = match intent {
+        let (intent, intent_record) = match intent {
             Some(intent) if intent.is_blank() => return Err(missing_intent().into()),
             Some(intent) => (intent.clone(), Intent::New(RecordValue::new(intent, &mut bodies)?)),
             None if turn.is_terminated() => return Err(missing_intent().into()),
@@ -154,8 +154,8 @@ impl Runtime {
         // The fork has touched everything that the original had touched up to here.
         let new = entity_record(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
-        let mut cast = cast_record(cantrip.circle(), entity, self.ids().next(now), about.clone());
-        let cancelled = UnansweredIntent::for_next_cast(self.left_to_tell(follows).await?, &about);
+        let mut cast = cast_record(cantrip.circle(), entity, self.ids().next(now), intent_record.clone());
+        let cancelled = UnansweredIntent::for_next_cast(self.left_to_tell(follows).await?, &intent_record);
         cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
         Ok(Box::new(Episode {
             runtime: self.clone(),
@@ -166,7 +166,7 @@ impl Runtime {
             entity,
             cast: cast.cast_id,
             intent,
-            about,
+            intent_record,
             environment: Some(environment),
             cancelled,
             seed,
@@ -187,11 +187,20 @@ impl Runtime {
             None => self.try_continue(cantrip, run).await,
         };
         match continued {
-            Ok((entity, intent, about)) => {
+            Ok((entity, intent, intent_record)) => {
                 let bodies = Vec::new();
                 let (name, budget, run) = ("continue", None, named);
                 entity
-                    .send_with_options(SendOptions { name, intent, about, bodies, further, budget, run, cancel })
+                    .send_with_options(SendOptions {
+                        name,
+                        intent,
+                        intent_record,
+                        bodies,
+                        further,
+                        budget,
+                        run,
+                        cancel,
+                    })
                     .await
             }
             Err(unable) => self.refuse("continue", unable.refusal()).await,
@@ -233,10 +242,10 @@ impl Runtime {
     /// not finish under the same intent. The text is empty if the cast has a new intent.
     pub(crate) async fn text_cut_before(
         &self,
-        intent: &Intent,
+        intent_record: &Intent,
         at: Option<TurnId>,
     ) -> Result<String, cantrip_loom::Error> {
-        let Intent::Of(earlier) = intent else { return Ok(String::new()) };
+        let Intent::Of(earlier) = intent_record else { return Ok(String::new()) };
         let first = self.first_cast_under(*earlier).await?;
         let mut pieces = Vec::new();
         let (mut next, mut known) = (at, *earlier);

@@ -257,7 +257,7 @@ impl ReplayRun<'_> {
             // If a call was denied because no person could be asked, its record shows that.
             askable: true,
             intent: cast.intent.clone(),
-            about: cast.cast.intent.clone(),
+            intent_record: cast.cast.intent.clone(),
             environment: first.forked_from.map(|fork| fork.environment),
             cancelled: cancelled_before(cast),
             scope: first.cast_id.to_string(),

@@ -130,7 +130,7 @@ impl Runtime {
             entity,
             cast: cast.cast_id,
             intent,
-            about: cast.intent,
+            intent_record: cast.intent,
             environment,
             cancelled,
             seed,

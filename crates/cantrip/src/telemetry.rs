@@ -106,7 +106,7 @@ impl SpanScope {
     }
 
     /// Starts the span of a cast.
-    pub(crate) fn cast(runtime: &Runtime, about: &CastSpan<'_>, above: SpanParent<'_>) -> Self {
+    pub(crate) fn cast(runtime: &Runtime, casting: &CastSpan<'_>, above: SpanParent<'_>) -> Self {
         let (asks, parent, state) = match above {
             SpanParent::Call(trace) => (trace.parent_context().cloned(), None, trace.parent_context()),
             SpanParent::Scope(scope) => (scope.context.clone(), scope.span.id(), None),
@@ -119,7 +119,7 @@ impl SpanScope {
             (None, SpanParent::Call(trace)) => TraceContext::new_root(trace.id(), fresh()),
             (None, SpanParent::Scope(_)) => return Self::silent(),
         };
-        let CastSpan { cantrip, run, entity, cast, intent } = about;
+        let CastSpan { cantrip, run, entity, cast, intent } = casting;
         let name = cantrip.name().map(|name| redacted_name(runtime, name));
         let (provider, model) = provider_and_model(&cantrip.record().crystal);
         let span = span!(

@@ -14,8 +14,8 @@
 //! let intent = Content::from("how many words?");
 //! list.begin(CastStart {
 //!     cast: IdSource::seeded(1).next(cantrip_canon::Timestamp::EPOCH),
-//!     intent: &Intent::New(RecordValue::Inline { inline: intent.clone() }),
-//!     content: &intent,
+//!     intent_record: &Intent::New(RecordValue::Inline { inline: intent.clone() }),
+//!     intent: &intent,
 //!     environment: None,
 //!     cancelled: &[],
 //! });
@@ -57,9 +57,9 @@ use stats::ListStats;
 pub struct CastStart<'a> {
     pub cast: CastId,
     /// The intent as recorded: new, or the intent of an earlier cast.
-    pub intent: &'a Intent,
+    pub intent_record: &'a Intent,
     /// The content of the intent, also if an earlier cast brought it.
-    pub content: &'a Content,
+    pub intent: &'a Content,
     /// How the environment of a fork was made, if the fork has no turn yet.
     pub environment: Option<Environment>,
     /// The intents before this cast that were cancelled before an answer, oldest first.
@@ -241,8 +241,8 @@ impl MessageList {
             let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
             self.begin(CastStart {
                 cast: turn.cast_id,
-                intent: &cast.cast.intent,
-                content: &cast.intent,
+                intent_record: &cast.cast.intent,
+                intent: &cast.intent,
                 environment: turn.forked_from.map(|fork| fork.environment),
                 cancelled: &cast.cancelled,
             });
@@ -277,18 +277,18 @@ impl MessageList {
 
     /// Begins a cast: adds its intent, unless the intent of an earlier cast that is still shown is continued.
     pub fn begin(&mut self, beginning: CastStart<'_>) {
-        let CastStart { cast, intent, content, environment, cancelled } = beginning;
-        if let Some(current) = self.leave_current(intent) {
+        let CastStart { cast, intent_record, intent, environment, cancelled } = beginning;
+        if let Some(current) = self.leave_current(intent_record) {
             self.casts.insert(cast, current.intent);
             self.current = Some(CurrentCast { cast, ..current });
             return;
         }
         self.finish_open(GroupEnd::Forked);
-        let known = match intent {
+        let known = match intent_record {
             Intent::New(_) => None,
             // A cast without a turn is on no path, so a cast that continues it may refer to an unknown cast. Then the
             // content identifies the intent.
-            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(content)),
+            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(intent)),
         };
         if known.is_none()
             && let Some(mark) = self.nudged.take()
@@ -308,7 +308,7 @@ impl MessageList {
         let told_from = self.intents.len();
         let index = known.unwrap_or_else(|| {
             self.tell_cancelled(cancelled);
-            let told = Arc::new(Message::User { content: content.clone() });
+            let told = Arc::new(Message::User { content: intent.clone() });
             self.intents.push(Arc::clone(&told));
             self.push(told);
             self.intents.len() - 1
@@ -354,9 +354,9 @@ impl MessageList {
     }
 
     /// Returns the index of the last intent, if its content is the same.
-    fn matching_last_intent(&self, content: &Content) -> Option<usize> {
+    fn matching_last_intent(&self, intent: &Content) -> Option<usize> {
         let last = self.intents.last()?;
-        (content_of(last) == *content).then(|| self.intents.len() - 1)
+        (content_of(last) == *intent).then(|| self.intents.len() - 1)
     }
 
     fn go_back(&mut self, mark: &ListMark) {

@@ -111,7 +111,7 @@ fn policy_is_asked_about_every_call_before_anything_starts() {
         medium: CastMedium(Arc::new(Conversation)),
         parks: false,
         askable: false,
-        about: Intent::New(RecordValue::Inline { inline: content.clone() }),
+        intent_record: Intent::New(RecordValue::Inline { inline: content.clone() }),
         intent: content,
         environment: None,
         cancelled: Vec::new(),

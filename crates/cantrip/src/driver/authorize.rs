@@ -30,8 +30,8 @@ impl Run {
             Funds::Paid(payer) => payer,
         };
         let mut said = Vec::with_capacity(inquiries.len());
-        for AuthorizeRequest { call, about } in inquiries {
-            said.push(match about {
+        for AuthorizeRequest { call, kind } in inquiries {
+            said.push(match kind {
                 AuthorizeKind::Request => PolicyAnswer::Nothing,
                 AuthorizeKind::Free(asked) => self.authorize_free_call(call, *asked, facts, &payer),
                 AuthorizeKind::Paid(subject) if self.is_barred(&subject, &payer).await? => PolicyAnswer::Barred,
@@ -42,11 +42,11 @@ impl Run {
     }
 
     /// Denies a call that has no payer.
-    fn deny_unfunded(&self, AuthorizeRequest { call, about }: AuthorizeRequest, facts: &CastFacts) -> PolicyAnswer {
+    fn deny_unfunded(&self, AuthorizeRequest { call, kind }: AuthorizeRequest, facts: &CastFacts) -> PolicyAnswer {
         let at = self.runtime.now().wall;
         let principal = self.funds.principal(facts.run, facts.definition.name());
-        let is_request = matches!(about, AuthorizeKind::Request);
-        let (phase, subject, touched) = match about {
+        let is_request = matches!(kind, AuthorizeKind::Request);
+        let (phase, subject, touched) = match kind {
             AuthorizeKind::Request => (Phase::Spend, crystal_subject(facts.crystal()), None),
             AuthorizeKind::Paid(subject) => (Phase::Spend, *subject, None),
             AuthorizeKind::Free(asked) => {

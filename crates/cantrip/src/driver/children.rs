@@ -93,7 +93,7 @@ impl EntityDriver {
         let recorded = log.and_then(|log| log.cast.as_ref());
         let now = run.runtime.now();
         let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
-        let about = match recorded {
+        let intent_record = match recorded {
             Some(cast) => cast.intent.clone(),
             None => Intent::New(cantrip_loom::RecordValue::Inline { inline: child.intent.clone() }),
         };
@@ -109,7 +109,7 @@ impl EntityDriver {
             parks: false,
             askable: run.runtime.is_askable(),
             intent: child.intent.clone(),
-            about,
+            intent_record,
             environment: None,
             cancelled: Vec::new(),
             scope: recorded
@@ -144,8 +144,8 @@ impl EntityDriver {
         };
         let seed = u64::from_str_radix(&ChildSpec::seed_of(entity), 16).unwrap_or(0);
         let worked = log.map_or(Duration::ZERO, |log| log.worked);
-        let about = CastSpan { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
-        let scope = SpanScope::cast(&run.runtime, &about, SpanParent::Scope(above));
+        let casting = CastSpan { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
+        let scope = SpanScope::cast(&run.runtime, &casting, SpanParent::Scope(above));
         let person = EntityInit { cantrip, seed, context: child.context, worked, scope };
         let mut driver = EntityDriver::new(Arc::clone(run), machine, SandboxState::default(), position, person);
         if let Some(log) = log {

@@ -199,11 +199,11 @@ impl Machine {
                 for entry in entering.entries.iter().filter(|entry| !entry.is_refused()) {
                     let call = self.open_group()?.call_id(entry.asks.number);
                     self.expire(call, world)?;
-                    let about = match entry.cost() {
+                    let kind = match entry.cost() {
                         Some(_) => AuthorizeKind::Paid(Box::new(self.subject(entry))),
                         None => AuthorizeKind::Free(Box::new(self.free_call(entry))),
                     };
-                    inquiries.push(AuthorizeRequest { call, about });
+                    inquiries.push(AuthorizeRequest { call, kind });
                 }
                 self.admission.calls = Some(entering);
                 Ok(Some(Effect::Authorize(inquiries)))

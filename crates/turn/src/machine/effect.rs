@@ -117,7 +117,7 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct AuthorizeRequest {
     pub call: CallId,
-    pub about: AuthorizeKind,
+    pub kind: AuthorizeKind,
 }
 
 /// The kind of the call.

@@ -78,7 +78,7 @@ pub struct CastFacts {
     /// The content of the intent, also if an earlier cast brought it.
     pub intent: Content,
     /// The intent as recorded: new, or the intent of an earlier cast.
-    pub about: Intent,
+    pub intent_record: Intent,
     /// The environment of the first cast of a fork.
     pub environment: Option<Environment>,
     /// The intents before this cast that were cancelled before an answer.
@@ -125,8 +125,8 @@ pub struct UnansweredIntent {
 
 impl UnansweredIntent {
     /// Builds the entry for a cast that was cancelled without a turn: the intent, under the cast that brought it.
-    pub fn from_cast(cast: CastId, about: &Intent, intent: &Content) -> Self {
-        let cast = match about {
+    pub fn from_cast(cast: CastId, intent_record: &Intent, intent: &Content) -> Self {
+        let cast = match intent_record {
             Intent::New(_) => cast,
             Intent::Of(earlier) => *earlier,
         };
@@ -267,8 +267,8 @@ impl Machine {
         }
         view.begin(CastStart {
             cast: facts.cast,
-            intent: &facts.about,
-            content: &facts.intent,
+            intent_record: &facts.intent_record,
+            intent: &facts.intent,
             environment: facts.environment,
             cancelled: &cancelled,
         });
@@ -411,7 +411,7 @@ impl Machine {
             cantrip_loom::Ending::Terminated { .. } => false,
         });
         if is_cancelled {
-            left.push(UnansweredIntent::from_cast(self.facts.cast, &self.facts.about, &self.facts.intent));
+            left.push(UnansweredIntent::from_cast(self.facts.cast, &self.facts.intent_record, &self.facts.intent));
         }
         left
     }

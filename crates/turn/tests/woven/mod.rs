@@ -204,8 +204,8 @@ impl Woven {
         let cancelled: Vec<Content> = told.iter().map(|(_, content)| content.clone()).collect();
         self.live.begin(CastStart {
             cast: cast_id,
-            intent: &intent,
-            content: &content,
+            intent_record: &intent,
+            intent: &content,
             environment,
             cancelled: &cancelled,
         });

@@ -195,7 +195,7 @@ impl Machine {
                     return Ok(Some(self.drafts.take()));
                 }
                 let call = self.request_call(world)?;
-                Ok(Some(Effect::Authorize(vec![AuthorizeRequest { call, about: AuthorizeKind::Request }])))
+                Ok(Some(Effect::Authorize(vec![AuthorizeRequest { call, kind: AuthorizeKind::Request }])))
             }
             RequestStage::Reserve => {
                 let call = self.request_call(world)?;
