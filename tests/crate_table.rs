@@ -1,5 +1,5 @@
-//! The table of crates in ARCHITECTURE.md says what the workspace is: which crates, in which order, with what they may
-//! use and how long they are.
+//! The pages that list the crates say what the workspace is: which crates, in which order, with what they may use and
+//! how long they are. `CANTRIP_BLESS=1` writes them.
 
 use std::{env, fs};
 
@@ -94,6 +94,33 @@ fn the_table_of_crates_is_that_of_the_workspace() {
     for row in &written {
         assert!(!row.what.is_empty() && !row.never.is_empty(), "ARCHITECTURE.md does not say what `{}` is", row.name);
     }
+}
+
+/// The index of the crates, each with the first line of its documentation.
+fn index() -> String {
+    let first_line = |room: &Room| {
+        let folder = root().join("crates").join(&room.name).join("src");
+        let text = ["lib.rs", "main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok());
+        let text = text.expect("a crate has a root module");
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("//! ").replace("[`", "`");
+        format!("| [`{name}`]({name}/) | {} |\n", line.replace("`]", "`"), name = room.name)
+    };
+    let head = "# The crates\n\n\
+        One folder, one crate, in dependency order: a crate uses only crates above it. The line beside each is the first of\n\
+        its own documentation. [ARCHITECTURE.md](../ARCHITECTURE.md) says what each may use, what it must never know and how\n\
+        long it is. A test compares both pages with the workspace.\n\n\
+        | crate | what it is |\n| --- | --- |\n";
+    head.to_owned() + &rooms().iter().map(first_line).collect::<String>()
+}
+
+#[test]
+fn the_index_of_crates_has_the_first_line_of_each() {
+    let path = root().join("crates/README.md");
+    if env::var_os("CANTRIP_BLESS").is_some() {
+        fs::write(&path, index()).expect("the index can be written");
+    }
+    let written = fs::read_to_string(&path).expect("crates/README.md is there");
+    assert_eq!(written, index(), "CANTRIP_BLESS=1 cargo test -p cantrip-tests writes it");
 }
 
 #[test]

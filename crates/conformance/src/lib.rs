@@ -1,4 +1,4 @@
-//! Does this runtime follow the rules, as a file of cases states them?
+//! The conformance runner: runs the cases of a file and compares what happens with what they expect.
 //!
 //! A case is data: what is built, what is done, and what must then be true. This runner builds with the public builder,
 //! acts through the service and checks only public results: the reply, the loom, and the requests that a scripted
