@@ -33,7 +33,6 @@ struct Line {
     #[serde(default)]
     gate_calls: Vec<GateCallLine>,
     metadata: MetadataLine,
-    #[serde(default)]
     reward: Option<f64>,
     terminated: bool,
     truncated: bool,
@@ -50,7 +49,6 @@ struct GateCallLine {
     result: Value,
     #[serde(default)]
     is_error: bool,
-    #[serde(default)]
     tool_call_id: Option<String>,
 }
 
