@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cantrip_medium_shell::{self as shell, Leftovers};
 
-use crate::terminal::present::{say, strip_control};
+use cantrip_terminal::present::{say, strip_control};
 
 /// Searches the projects in which a killed process had a shell open and prints the findings. From now on the shells of
 /// this process are recorded.

@@ -12,10 +12,7 @@ mod origin;
 mod predictor;
 mod process;
 mod runtime;
-mod settings;
 mod spell_catalog;
-mod telemetry;
-mod terminal;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +30,8 @@ use crate::commands::{
     acp, artifact, cast, codes, completions, confirm, doctor, loom, mcp, models, new, pointer, policy, predict,
     receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, worker,
 };
-use crate::terminal::present::Present;
+use cantrip_telemetry as telemetry;
+use cantrip_terminal::present::{self, Present};
 
 /// Counts allocations, because a worker process has to know how much memory each Python session holds.
 #[global_allocator]
@@ -107,6 +105,7 @@ fn main() -> ExitCode {
         return worker.run();
     }
     telemetry::begin(cantrip.command.casts());
+    present::before_exit(telemetry::end);
     // This must come before any file of a project is read, because an earlier process may have been killed with a shell
     // open in the project.
     cages::sweep_abandoned();

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use crate::args::spells;
 use crate::args::store::Store;
 use crate::commands::worker;
-use crate::settings::config;
+use cantrip_settings::config;
 
 /// Returns the archive for long traces with its retention: as configured, else beside the store.
 pub(crate) fn traces(store: &Store) -> Result<TraceArchive, Refusal> {

@@ -7,7 +7,7 @@ use cantrip_service::Service;
 use crate::args::store::Store;
 use crate::predictor::with_predictor;
 use crate::process;
-use crate::telemetry::with_telemetry;
+use cantrip_telemetry::with_telemetry;
 
 pub(crate) fn runtime(store: &Store, guard: &Guard) -> Runtime {
     with_predictor(&runtime_without_predictor(store, guard), store)

@@ -25,7 +25,7 @@ use crate::args::store::Store;
 use crate::commands::models;
 use crate::origin::{self, SpellQuery};
 use crate::predictor;
-use crate::settings::{choice, current_folder};
+use cantrip_settings::{choice, current_folder};
 
 /// The built cantrips by file, each with the modification time of its file.
 type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::commands::worker;
-use crate::settings::addresses;
-use crate::settings::config;
-use crate::settings::endpoints;
-use crate::settings::keys;
-use crate::settings::models;
-use crate::terminal::user::TerminalUser;
+use cantrip_settings::addresses;
+use cantrip_settings::config;
+use cantrip_settings::endpoints;
+use cantrip_settings::keys;
+use cantrip_settings::models;
+use cantrip_terminal::user::TerminalUser;
 
 /// The budget of the built-in spell if its crystal has a price.
 const BUDGET: &str = "1 USD";

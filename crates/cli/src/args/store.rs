@@ -13,9 +13,10 @@ use cantrip::store_refusal;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
-use crate::settings::config::Config;
-use crate::settings::current_folder;
-use crate::terminal::present::quoted;
+use cantrip_settings::config::Config;
+use cantrip_settings::current_folder;
+use cantrip_terminal::present::quoted;
+use cantrip_terminal::watch::StoreLabel;
 
 /// An open loom, and its name for messages.
 pub(crate) struct Store {
@@ -28,6 +29,13 @@ pub(crate) struct Store {
     pub(crate) is_shared: bool,
     /// The arguments that name this store again in a printed command; empty if the store is found without them.
     pub(crate) again: String,
+}
+
+impl Store {
+    /// Returns the name of the store as the terminal shows it.
+    pub(crate) fn label(&self) -> StoreLabel {
+        StoreLabel { name: self.name.clone(), again: self.again.clone(), is_kept: self.beside.is_some() }
+    }
 }
 
 /// The place of a store.

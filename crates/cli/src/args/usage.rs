@@ -11,7 +11,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser};
 use serde_json::json;
 
-use crate::terminal::present::Present;
+use cantrip_terminal::present::Present;
 
 /// Parses the arguments of this process.
 pub(crate) fn parse<P: Parser>() -> Result<P, clap::Error> {

@@ -20,9 +20,9 @@ use crate::args::store::{self, Access, Store};
 use crate::process;
 use crate::runtime::runtime;
 use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
-use crate::terminal::interrupt;
-use crate::terminal::present::Present;
-use crate::terminal::tap::Tap;
+use cantrip_terminal::interrupt;
+use cantrip_terminal::present::Present;
+use cantrip_terminal::tap::Tap;
 
 /// Run as an agent inside an editor by the Agent Client Protocol (ACP), over standard input and output.
 ///

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{CommandReply, run_on_store};
 use crate::args::store::{Access, Store};
 use crate::args::{ids, input_files, signatures};
-use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Add, list and show artifacts (compiled versions of a signature: instructions, examples, parameters).
 ///

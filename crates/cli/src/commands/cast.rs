@@ -17,10 +17,11 @@ use crate::args::input_files;
 use crate::args::spells::{self, Source};
 use crate::args::store::{self, Store};
 use crate::origin;
-use crate::settings::{choice, current_folder};
-use crate::terminal::approve::{can_prompt, follow_cast};
-use crate::terminal::present::{Present, answer_of_entity};
-use crate::terminal::watch::{CastSummary, OutputMode, Viewer};
+use crate::runtime::runtime;
+use cantrip_settings::{choice, current_folder};
+use cantrip_terminal::approve::{can_prompt, follow_cast};
+use cantrip_terminal::present::{Present, answer_of_entity};
+use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};
 
 /// Cast a spell: run an agent on an intent (a task) and wait for the answer.
 ///
@@ -157,8 +158,8 @@ impl Cast {
         origin::note(&store, &cantrip, &source);
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
-        viewer.begin(&spell, self.budget, &store);
-        let runtime = viewer.runtime(&store, guard).with_approvals(can_prompt(shows));
+        viewer.begin(&spell, self.budget, &store.label());
+        let runtime = viewer.watched(runtime(&store, guard)).with_approvals(can_prompt(shows));
         let service = Service::new(runtime);
         let cancel = Cancel::new();
         let ask = CastRequest {
@@ -181,11 +182,11 @@ pub(crate) fn finish(
     store: &Store,
     reply: CastReply,
 ) -> ExitStatus {
-    let end = CastSummary::of(&reply, store);
+    let end = CastSummary::of(&reply, &store.label());
     let begun = reply.run.is_some();
     let status = print_answer(viewer, present, shows, reply);
     if begun && !present.json {
-        viewer.end(&end, store);
+        viewer.end(&end, &store.label());
     }
     status
 }

@@ -7,7 +7,7 @@ use cantrip_reply::{AnyCode, Refusal, Reply, ReplyBuilder, codes};
 use cantrip_spend::{REASON_CODES_VERSION, REASONS, Reason, Ruling};
 use serde_json::json;
 
-use crate::terminal::present::{BOLD, DIM, colour, cut, width};
+use cantrip_terminal::present::{BOLD, DIM, colour, cut, width};
 
 /// List the reply codes or the policy reasons, or explain one of them.
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,7 @@ use cantrip::crystal::Provider;
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::json;
 
-use crate::settings::{addresses, keys};
+use cantrip_settings::{addresses, keys};
 
 /// Allow a provider's API key to be sent to another address that a spell names as its base_url.
 #[derive(Debug, clap::Args)]

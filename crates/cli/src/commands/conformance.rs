@@ -14,7 +14,7 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use serde_json::{Value, json};
 
 use crate::commands::worker;
-use crate::terminal::present::{Present, answer};
+use cantrip_terminal::present::{Present, answer};
 
 /// Run conformance tests from case files against this runtime.
 #[derive(Debug, clap::Args)]

@@ -27,8 +27,8 @@ use crate::commands::cast::dry_run;
 use crate::commands::worker;
 use crate::limits::FREE_BYTES_MIN;
 use crate::process::{self, Presence};
-use crate::settings::current_folder;
-use crate::terminal::present::{BOLD, DIM, Present, answer, colour, program, strip_control};
+use cantrip_settings::current_folder;
+use cantrip_terminal::present::{BOLD, DIM, Present, answer, colour, program, strip_control};
 
 /// Check the installation: the store, its runs, the sandboxes, the model servers and their keys.
 ///

@@ -6,7 +6,7 @@ use cantrip_canon::Limit;
 use cantrip_reply::{Reply, ReplyBuilder, codes};
 use serde_json::json;
 
-use crate::terminal::present::{BOLD, DIM, cut, width};
+use cantrip_terminal::present::{BOLD, DIM, cut, width};
 
 /// The crates and their bounds, in dependency order.
 const ROOMS: &[(&str, &[Limit])] = &[
@@ -31,6 +31,9 @@ const ROOMS: &[(&str, &[Limit])] = &[
     ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("serve", cantrip_serve::limits::ALL),
+    ("terminal", cantrip_terminal::limits::ALL),
+    ("settings", cantrip_settings::limits::ALL),
+    ("telemetry", cantrip_telemetry::limits::ALL),
     #[cfg(feature = "conformance")]
     ("conformance", cantrip_conformance::limits::ALL),
     ("cli", crate::limits::ALL),

@@ -22,8 +22,8 @@ use serde_json::json;
 use super::{CommandReply, Outcome};
 use crate::args::ids;
 use crate::args::store::{self, Access, StoreTarget};
-use crate::settings::current_folder;
-use crate::terminal::present::{Present, say};
+use cantrip_settings::current_folder;
+use cantrip_terminal::present::{Present, say};
 
 /// Show, fork, replay, compare, verify, rate, export and import looms (the recorded turns of casts).
 #[derive(Debug, clap::Args)]

@@ -11,9 +11,9 @@ use cantrip_serve::mcp::McpServer;
 use crate::args::store::{self, Access};
 use crate::runtime::runtime;
 use crate::spell_catalog::FileSpellCatalog;
-use crate::terminal::interrupt;
-use crate::terminal::present::Present;
-use crate::terminal::tap::Tap;
+use cantrip_terminal::interrupt;
+use cantrip_terminal::present::Present;
+use cantrip_terminal::tap::Tap;
 
 /// Run an MCP server (Model Context Protocol) for spells and looms, over standard input and output.
 ///

@@ -36,7 +36,7 @@ use cantrip_service::Service;
 
 use crate::args::store::{self, Access, Store};
 use crate::runtime;
-use crate::terminal::present::Present;
+use cantrip_terminal::present::Present;
 
 /// The reply of a command, and its text for a person.
 type CommandReply = (GuardedReply, String);

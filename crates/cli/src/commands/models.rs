@@ -6,9 +6,9 @@ use cantrip::crystal::{ModelEntry, Price, Profiles, Provider};
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
 
-use crate::settings::models::known;
-use crate::settings::{endpoints, keys};
-use crate::terminal::present::{BOLD, DIM, strip_control};
+use cantrip_settings::models::known;
+use cantrip_settings::{endpoints, keys};
+use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
 /// List the known models: context windows, limits, features, prices, and whether a key is set for each.
 ///

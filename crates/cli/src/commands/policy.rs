@@ -8,7 +8,7 @@ use cantrip_service::Service;
 use super::run_on_store;
 use crate::args::ids;
 use crate::args::store::{Access, Store};
-use crate::terminal::present::Present;
+use cantrip_terminal::present::Present;
 
 /// Replay and verify the policy decisions of a run.
 ///

@@ -21,9 +21,9 @@ use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
 use crate::predictor::{crystals, traces};
 use crate::process;
 use crate::runtime::runtime;
-use crate::settings::{choice, current_folder};
-use crate::terminal::present::{DIM, Present, answer, answer_of_entity, say};
-use crate::terminal::watch::RetryLines;
+use cantrip_settings::{choice, current_folder};
+use cantrip_terminal::present::{DIM, Present, answer, answer_of_entity, say};
+use cantrip_terminal::watch::RetryLines;
 
 /// Run a predict: call a model by a signature, with typed input and output.
 ///

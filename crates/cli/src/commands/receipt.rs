@@ -14,7 +14,7 @@ use super::{CommandReply, print_reply, run_on_store};
 use crate::args::store::{Access, Store};
 use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
-use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// List, show and verify receipts (the audit records of predicts and casts).
 ///

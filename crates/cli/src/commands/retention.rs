@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{CommandReply, run_on_store};
 use crate::args::input_files;
 use crate::args::store::{Access, Store};
-use crate::terminal::present::{DIM, Present, say, strip_control};
+use cantrip_terminal::present::{DIM, Present, say, strip_control};
 
 /// Delete the records of old runs, and list past deletions.
 ///

@@ -21,10 +21,11 @@ use crate::args::ids;
 use crate::args::store::{Access, Store};
 use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::process;
-use crate::terminal::approve::{can_prompt, follow_cast};
-use crate::terminal::interrupt::with_interrupt;
-use crate::terminal::present::{DIM, Present, say};
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::runtime::runtime;
+use cantrip_terminal::approve::{can_prompt, follow_cast};
+use cantrip_terminal::interrupt::with_interrupt;
+use cantrip_terminal::present::{DIM, Present, say};
+use cantrip_terminal::watch::{OutputMode, Viewer};
 
 /// List, show, resume, continue, cancel, approve and undo runs.
 ///
@@ -203,8 +204,8 @@ async fn resume_one(
     let found = cast_from(store, run, going.spell.as_deref()).await?;
     let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
     let mut viewer = Viewer::new(shows);
-    viewer.begin(&found.spell, None, store);
-    let runtime = viewer.runtime(store, guard).with_approvals(can_prompt(shows));
+    viewer.begin(&found.spell, None, &store.label());
+    let runtime = viewer.watched(runtime(store, guard)).with_approvals(can_prompt(shows));
     let service = Service::new(runtime);
     let cancel = Cancel::new();
     if let ResumeMode::Resumed = way {

@@ -4,7 +4,7 @@ use cantrip_reply::{Reply, ReplyBuilder, codes};
 use cantrip_spell as spell;
 use serde_json::{Value, json};
 
-use crate::settings::config_keys;
+use cantrip_settings::config_keys;
 
 /// Print the JSON Schema of a spell, the configuration, a receipt or an evaluation report, or the server's OpenAPI
 /// page.

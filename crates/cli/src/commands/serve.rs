@@ -17,7 +17,7 @@ use crate::predictor::with_predictor;
 use crate::process::{self, Presence};
 use crate::runtime::runtime_without_predictor;
 use crate::spell_catalog::FileSpellCatalog;
-use crate::terminal::present::{DIM, Present, say};
+use cantrip_terminal::present::{DIM, Present, say};
 
 /// Run an HTTP server for the spells of this project, described at /openapi.json.
 ///

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{CommandReply, print_reply, run_on_store};
 use crate::args::signatures;
 use crate::args::store::{Access, Store};
-use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Publish, list, show and check signatures (typed prompts).
 ///

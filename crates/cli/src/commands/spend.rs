@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{CommandReply, run_on_store};
 use crate::args::ids;
 use crate::args::store::{Access, Store};
-use crate::terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Manage budgets: authorize, list and revoke spending, and verify the ledger.
 ///

@@ -23,10 +23,11 @@ use crate::args::spells::{self, Source};
 use crate::args::store;
 use crate::args::{ids, input_files};
 use crate::origin::{self, SpellOrigin, SpellQuery};
-use crate::settings::current_folder;
-use crate::terminal::approve::can_prompt;
-use crate::terminal::present::Present;
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::runtime::runtime;
+use cantrip_settings::current_folder;
+use cantrip_terminal::approve::can_prompt;
+use cantrip_terminal::present::Present;
+use cantrip_terminal::watch::{OutputMode, Viewer};
 
 /// Start an interactive session: summon an entity (an agent instance) and send it one intent after another.
 ///
@@ -100,7 +101,7 @@ impl Summon {
         let store = store::open(self.store.as_deref(), &here)?;
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let viewer = Viewer::new(shows);
-        let service = Service::new(viewer.runtime(&store, guard).with_approvals(can_prompt(shows)));
+        let service = Service::new(viewer.watched(runtime(&store, guard)).with_approvals(can_prompt(shows)));
         let (spell, source, cantrip, entity) = match (who, new) {
             (SummonTarget::Known(asked), _) => {
                 let entity = ids::entity(&store.loom, asked.as_deref()).await?;

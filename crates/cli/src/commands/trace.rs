@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{CommandReply, run_on_store};
 use crate::args::ids;
 use crate::args::store::{Access, Store};
-use crate::terminal::present::{DIM, Present, strip_control};
+use cantrip_terminal::present::{DIM, Present, strip_control};
 
 /// Show and export the traces of predicts: requests, answers and usage, step by step.
 ///

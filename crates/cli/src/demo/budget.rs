@@ -10,7 +10,7 @@ use cantrip::{Call, Cantrip, CastOptions, CastReply, HumanDecision, Runtime, gat
 use cantrip_reply::{Guard, ReplyType};
 use serde_json::json;
 
-use crate::terminal::present::{BOLD, DIM, colour};
+use cantrip_terminal::present::{BOLD, DIM, colour};
 
 /// The price of a million tokens in and a million tokens out, as for a large model.
 const RATES: (&str, &str) = ("3 USD", "15 USD");

@@ -16,7 +16,7 @@ use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Guard, Reply};
 use serde_json::Value;
 
-use crate::terminal::present::{BOLD, DIM, colour};
+use cantrip_terminal::present::{BOLD, DIM, colour};
 
 const LINES: usize = 20_000;
 const PART: usize = 5_000;

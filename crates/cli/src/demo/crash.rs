@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::limits::DEMO_WAIT_MS;
-use crate::terminal::present::{BOLD, DIM, colour};
+use cantrip_terminal::present::{BOLD, DIM, colour};
 
 const SPELL: &str = "name = \"orders\"\ncrystal = \"program/orders.js\"\nmedium = \"javascript\"\n\
     [gates.order]\ncommand = [\"./order.sh\"]\nlabels = []\n\

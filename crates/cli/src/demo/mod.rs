@@ -15,7 +15,7 @@ use cantrip_reply::{AnyCode, Call, Guard, GuardedReply, Reply, ReplyBuilder, Rep
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
 use crate::commands::stream::Playback;
-use crate::terminal::present::{BOLD, DIM, Present, answer, colour, program};
+use cantrip_terminal::present::{BOLD, DIM, Present, answer, colour, program};
 
 /// The events of a turn by a scripted model, from the file that the pages show too.
 const EVENTS: &str = include_str!("../../../../examples/turn.jsonl");

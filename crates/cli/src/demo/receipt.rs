@@ -14,7 +14,7 @@ use cantrip_reply::Guard;
 use serde_json::json;
 
 use super::rollout::show_rollout;
-use crate::terminal::present::{BOLD, DIM, colour};
+use cantrip_terminal::present::{BOLD, DIM, colour};
 
 /// Runs the demo. The error says what did not happen as expected.
 pub(super) async fn show_receipt(guard: &Guard, text: &mut String) -> Result<(), String> {

@@ -15,7 +15,7 @@ use cantrip_reply::GuardedReply;
 use cantrip_service::{ArtifactUpload, PointerRequest, PreviewCallers, RolloutAction, RolloutPreview, Service};
 use serde_json::{Value, json};
 
-use crate::terminal::present::{BOLD, DIM, colour};
+use cantrip_terminal::present::{BOLD, DIM, colour};
 
 const PERCENT: u8 = 25;
 /// The number of callers in the preview.

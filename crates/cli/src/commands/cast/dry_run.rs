@@ -7,7 +7,7 @@ use cantrip::circle::medium::Presentation;
 use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
-use crate::terminal::present::{BOLD, DIM, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
 /// Returns the tools and the text that a crystal receives for this cantrip.
 fn presentation(cantrip: &Cantrip) -> Presentation {

@@ -10,10 +10,10 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::{Finding, refusal_finding};
-use crate::settings::choice::{self, Who};
-use crate::settings::config;
-use crate::settings::endpoints;
-use crate::settings::keys;
+use cantrip_settings::choice::{self, Who};
+use cantrip_settings::config;
+use cantrip_settings::endpoints;
+use cantrip_settings::keys;
 
 /// The number of models that a line names; the others are only counted.
 const MODELS_NAMED: usize = 3;

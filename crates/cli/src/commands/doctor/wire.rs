@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Finding;
 use crate::limits::DOCTOR_WIRE_MS;
-use crate::terminal::present::program;
+use cantrip_terminal::present::program;
 
 /// The commands, each with the params of its `initialize` request.
 fn greetings() -> [(&'static str, Value); 2] {

@@ -20,7 +20,7 @@ use similar::{ChangeTag, TextDiff};
 use super::count_noun;
 use crate::args::ids;
 use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
-use crate::terminal::present::{BOLD, DIM, colour, cut, strip_control, width};
+use cantrip_terminal::present::{BOLD, DIM, colour, cut, strip_control, width};
 
 /// Compare two threads: where they diverge, and what differs turn by turn.
 ///

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::count_noun;
 use super::read::{LoomRow, ShownThread};
-use crate::terminal::present::{BOLD, DIM, colour, cut, width};
-use crate::terminal::watch::cost;
+use cantrip_terminal::present::{BOLD, DIM, colour, cut, position, width};
+use cantrip_terminal::watch::cost;
 
 /// The lines that are drawn of each text in a thread; `loom show` has them all.
 const LINES_SHOWN: usize = 12;
@@ -194,15 +194,6 @@ fn printed(text: &mut String, output: &OutputRecord, most: Option<usize>) {
         let (word, code) = (reply.mark.reply_type.word().to_lowercase(), one_line(&reply.mark.code));
         let at = position(reply.line, reply.column);
         let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{code}{at}{DIM:#}");
-    }
-}
-
-/// Returns the position at which a program failed, as text after the code of its reply.
-pub(crate) fn position(line: Option<u32>, column: Option<u32>) -> String {
-    match (line, column) {
-        (Some(line), Some(column)) => format!(" at line {line}, column {column}"),
-        (Some(line), None) => format!(" at line {line}"),
-        (None, _) => String::new(),
     }
 }
 

@@ -15,9 +15,10 @@ use crate::args::input_files;
 use crate::args::store::Store;
 use crate::commands::cast::finish;
 use crate::origin::{self, SpellOrigin, SpellQuery};
-use crate::terminal::approve::{can_prompt, follow_cast};
-use crate::terminal::present::Present;
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::runtime::runtime;
+use cantrip_terminal::approve::{can_prompt, follow_cast};
+use cantrip_terminal::present::Present;
+use cantrip_terminal::watch::{OutputMode, Viewer};
 
 /// Fork a thread after a turn: a new entity shares every turn up to it and continues from there.
 ///
@@ -106,9 +107,9 @@ impl Fork {
         origin::note(&store, &cantrip, &source);
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
-        viewer.begin(&spell, None, &store);
+        viewer.begin(&spell, None, &store.label());
         viewer.counts_from(turn.sequence);
-        let service = Service::new(viewer.runtime(&store, guard).with_approvals(can_prompt(shows)));
+        let service = Service::new(viewer.watched(runtime(&store, guard)).with_approvals(can_prompt(shows)));
         let cancel = Cancel::new();
         let fresh = match self.environment {
             ForkEnvironment::Restored => false,

@@ -13,7 +13,7 @@ use crate::args::ids;
 use crate::args::store::Store;
 use crate::commands::CommandReply;
 use crate::origin::{self, SpellQuery};
-use crate::terminal::present::{BOLD, DIM, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
 /// Replay a thread from its records, without network, gate calls or writes.
 ///

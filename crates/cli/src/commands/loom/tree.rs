@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::draw::{one_line, state};
 use crate::args::ids::{self, Part};
 use crate::limits::{TREE_PAGE_TURNS, TREE_TURNS_LISTED_MAX};
-use crate::terminal::present::{BOLD, DIM, colour, cut, width};
+use cantrip_terminal::present::{BOLD, DIM, colour, cut, width};
 
 /// The width of an intent or an utterance if the output is not a terminal.
 const COLUMNS: usize = 160;

@@ -14,7 +14,7 @@ use crate::args::store::Store;
 use crate::commands::CommandReply;
 use crate::limits::CANCEL_WAIT_MS;
 use crate::process;
-use crate::terminal::present::program;
+use cantrip_terminal::present::program;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Cancelling {

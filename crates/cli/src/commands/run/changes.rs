@@ -15,7 +15,7 @@ use crate::args::spells::{self, Source};
 use crate::args::store::Store;
 use crate::commands::{CommandReply, Outcome};
 use crate::process;
-use crate::terminal::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::args::ids;
 use crate::args::store::Store;
 use crate::commands::CommandReply;
-use crate::terminal::present::{DIM, cut, program, strip_control};
+use cantrip_terminal::present::{DIM, cut, program, strip_control};
 
 /// The calls of a run that wait for a person's decision.
 #[derive(Debug, clap::Args)]

@@ -20,10 +20,10 @@ use crate::args::store::Store;
 use crate::commands::CommandReply;
 use crate::limits::RUNS_LISTED_MAX;
 use crate::process::{self, Presence};
-use crate::terminal::approve::trifecta_warning;
-use crate::terminal::present::{BOLD, DIM, cut, program, strip_control, width};
-use crate::terminal::waiting::CrystalFault;
-use crate::terminal::watch::cost;
+use cantrip_terminal::approve::trifecta_warning;
+use cantrip_terminal::present::{BOLD, DIM, cut, program, strip_control, width};
+use cantrip_terminal::waiting::CrystalFault;
+use cantrip_terminal::watch::cost;
 
 /// The filters of `run ls`.
 #[derive(Debug, clap::Args)]
@@ -398,7 +398,7 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
         if let Some(why) = trifecta_warning(asked) {
             line("", &why);
         }
-        for danger in crate::terminal::approve::dangers(&asked.reasons) {
+        for danger in cantrip_terminal::approve::dangers(&asked.reasons) {
             line("", &danger);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
-use crate::terminal::present::{BOLD, DIM};
+use cantrip_terminal::present::{BOLD, DIM};
 
 /// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]

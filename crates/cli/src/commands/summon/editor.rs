@@ -17,7 +17,7 @@ use super::command::NAMES;
 use super::entry;
 use super::input::ReadResult;
 use crate::limits::HISTORY_ENTRIES_MAX;
-use crate::terminal::present::BOLD;
+use cantrip_terminal::present::BOLD;
 
 /// The file of the input history, in the folder of the store.
 const HISTORY: &str = "history";

@@ -7,8 +7,8 @@ use cantrip_reply::{Refusal, codes};
 
 use super::editor::LineEditor;
 use super::entry::{self, Entry};
-use crate::limits::TYPED_BYTES_MAX;
-use crate::terminal::interrupt::Presses;
+use cantrip_terminal::interrupt::Presses;
+use cantrip_terminal::limits::TYPED_BYTES_MAX;
 
 /// The next input.
 pub(super) enum InputEvent {

@@ -19,9 +19,9 @@ use crate::commands::cast::print_answer;
 use crate::commands::loom::draw;
 use crate::commands::loom::read::ShownThread;
 use crate::process;
-use crate::terminal::approve::follow_cast;
-use crate::terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
-use crate::terminal::watch::{CastSummary, OutputMode, Viewer};
+use cantrip_terminal::approve::follow_cast;
+use cantrip_terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
+use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};
 
 /// The number of earlier casts that are printed when an entity is summoned again.
 const CASTS_TOLD: usize = 3;
@@ -50,7 +50,7 @@ enum NextStep {
 impl EntitySession<'_> {
     pub(super) async fn live(&mut self) -> ExitCode {
         let typed = io::stdin().is_terminal();
-        self.viewer.begin(&self.spell, None, &self.store);
+        self.viewer.begin(&self.spell, None, &self.store.label());
         let mut input = if typed {
             self.welcome().await;
             Input::typed(&self.spell.name, self.store.beside.as_deref())
@@ -207,7 +207,7 @@ impl EntitySession<'_> {
         if reply.outcome.is_none() && reply.run.is_some() {
             self.refresh().await;
         }
-        let end = CastSummary::of(&reply, &self.store);
+        let end = CastSummary::of(&reply, &self.store.label());
         let begun = reply.run.is_some();
         // An interrupted run may have closed no turn, so the position of the thread is read from the loom.
         let looked = self.look_back().await;

@@ -19,21 +19,21 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
-use crate::terminal::present::{cut, say, strip_control};
-use crate::terminal::user::TerminalUser;
-use crate::terminal::watch::{OutputMode, Viewer};
+use crate::present::{cut, say, strip_control};
+use crate::user::TerminalUser;
+use crate::watch::{OutputMode, Viewer};
 
 const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
 const REFUSE: &str = "no, and say why";
 
 /// Returns true if a user can see the cast and be asked: it is drawn, and the process has a terminal.
-pub(crate) fn can_prompt(shows: OutputMode) -> bool {
+pub fn can_prompt(shows: OutputMode) -> bool {
     shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Returns one sentence for each file that the call would change and that affects later casts.
-pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
+pub fn dangers(reasons: &Value) -> Vec<String> {
     let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
     let said =
         |reason: &Value| Some(format!("It would change {}: {}.", text(reason, "path")?, text(reason, "danger")?));
@@ -42,7 +42,7 @@ pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
 
 /// Shows a cast until it ends or waits for something that the user at the terminal does not decide. `before_resume` runs
 /// before the run is resumed with the user's decisions.
-pub(crate) async fn follow_cast(
+pub async fn follow_cast(
     viewer: &mut Viewer,
     service: &Service,
     (spell, cantrip): (&Spell, &Cantrip),
@@ -162,7 +162,7 @@ impl Approvals<'_> {
 }
 
 /// Returns the warning for a call under the ward `trifecta`, with the remedy if the call is harmless.
-pub(crate) fn trifecta_warning(call: &PendingApproval) -> Option<String> {
+pub fn trifecta_warning(call: &PendingApproval) -> Option<String> {
     let reasons = call.reasons.as_array()?;
     let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
     // Older records have no remedy, only the line for the spell.

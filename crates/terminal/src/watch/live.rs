@@ -11,8 +11,8 @@ use anstyle::Style;
 use cantrip::stream::{ItemId, Text};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::terminal::cursor::{self, Stream};
-use crate::terminal::present::{DIM, strip_control, width_of_error};
+use crate::cursor::{self, Stream};
+use crate::present::{DIM, strip_control, width_of_error};
 
 /// The style of an item's text.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +104,7 @@ impl Live {
         cursor::settle();
         if let Some(note) = note {
             let indent = 2 * look.depth;
-            crate::terminal::present::say(&format!("{:indent$}  {DIM}({note}){DIM:#}", ""));
+            crate::present::say(&format!("{:indent$}  {DIM}({note}){DIM:#}", ""));
         }
         if look.may_be_answer && note.is_none() {
             self.said = Some(content.clone());

@@ -10,17 +10,17 @@ use cantrip::crystal::{ModelName, Profiles, Provider, find_local_model, models_o
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::settings::config::{self, Config};
-use crate::settings::endpoints::{self, Endpoint};
-use crate::settings::keys;
-use crate::settings::models;
+use crate::config::{self, Config};
+use crate::endpoints::{self, Endpoint};
+use crate::keys;
+use crate::models;
 
 /// The providers in the order in which their keys are looked up.
 const KEYED: [Provider; 4] = [Provider::Anthropic, Provider::OpenAi, Provider::Gemini, Provider::OpenRouter];
 
 /// The command that needs a crystal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub enum Who {
     Cast,
     Predict,
 }
@@ -50,7 +50,7 @@ impl Who {
 }
 
 /// Returns the crystal for this folder.
-pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal> {
+pub async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal> {
     let config = Config::load(here)?;
     if let Some(settled) = config.crystal {
         return Ok(settled);

@@ -11,15 +11,17 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::DEBUG_MESSAGE_BYTES;
-use crate::terminal::present::{DIM, say, strip_control};
+use crate::present::{DIM, say, strip_control};
 
 /// One pipe of a protocol with one message per line.
-pub(crate) struct Tap<T> {
+#[derive(Debug)]
+pub struct Tap<T> {
     inner: T,
     /// None if nothing is printed.
     watch: Option<Watch>,
 }
 
+#[derive(Debug)]
 struct Watch {
     arrow: &'static str,
     /// The beginning of the current line.
@@ -29,12 +31,12 @@ struct Watch {
 
 impl<T> Tap<T> {
     /// Wraps the pipe that is read.
-    pub(crate) fn incoming(inner: T, is_told: bool) -> Self {
+    pub fn incoming(inner: T, is_told: bool) -> Self {
         Self::new(inner, is_told, "->")
     }
 
     /// Wraps the pipe that is written.
-    pub(crate) fn outgoing(inner: T, is_told: bool) -> Self {
+    pub fn outgoing(inner: T, is_told: bool) -> Self {
         Self::new(inner, is_told, "<-")
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Both are off unless the environment asks for them, because on a terminal the reply says all that a user needs.
 
+pub mod limits;
 #[cfg(feature = "otlp")]
 mod otlp;
 
@@ -17,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-use crate::settings::config;
+use cantrip_settings::config;
 
 /// The variable that enables the content of messages, arguments and results in spans. `true` has the same meaning as in
 /// other programs.
@@ -25,7 +26,7 @@ const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 
 /// Starts the telemetry. `CANTRIP_LOG`, for example `CANTRIP_LOG=info`, writes the log to standard error. A command
 /// that casts sends its spans to a collector if `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
-pub(crate) fn begin(casts: bool) {
+pub fn begin(casts: bool) {
     remember_collector_headers();
     let asked = EnvFilter::builder()
         .with_default_directive(LevelFilter::OFF.into())
@@ -40,7 +41,7 @@ pub(crate) fn begin(casts: bool) {
     {
         registry().with(log).init();
         if casts && is_set("OTEL_EXPORTER_OTLP_ENDPOINT") | is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-            crate::terminal::present::say("this cantrip was built without the feature otlp: no spans are sent");
+            cantrip_terminal::present::say("this cantrip was built without the feature otlp: no spans are sent");
         }
     }
 }
@@ -84,19 +85,19 @@ impl std::io::Write for WithoutSecrets {
 }
 
 /// Sends the remaining spans before the process ends, within a time limit.
-pub(crate) fn end() {
+pub fn end() {
     #[cfg(feature = "otlp")]
     otlp::end();
 }
 
 /// Returns the parent span from the environment, if it names one.
-pub(crate) fn parent_span() -> Option<TraceContext> {
+pub fn parent_span() -> Option<TraceContext> {
     TraceContext::parse(&env::var("TRACEPARENT").ok()?, env::var("TRACESTATE").ok().as_deref())
 }
 
 /// Returns the runtime with the telemetry settings of the environment and the configuration: the content of spans, and
 /// the hosts that receive the trace context.
-pub(crate) fn with_telemetry(runtime: &Runtime) -> Runtime {
+pub fn with_telemetry(runtime: &Runtime) -> Runtime {
     let named = env::var("CANTRIP_TRACEPARENT_TO").ok().map(|list| TracedHosts::parse(&list));
     let settled = || config::here().ok()?.traceparent_to.map(TracedHosts::from_hosts);
     let hosts = named.or_else(settled).unwrap_or_default();

@@ -102,6 +102,6 @@ pub(crate) fn is_shared_terminal() -> bool {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn is_shared_terminal() -> bool {
+pub fn is_shared_terminal() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()
 }

@@ -3,18 +3,19 @@
 use cantrip::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::terminal::present::{DIM, say};
+use crate::present::{DIM, say};
 
 /// A listener for Ctrl-C, from its creation on.
-pub(crate) struct Presses(Option<Signal>);
+#[derive(Debug)]
+pub struct Presses(Option<Signal>);
 
 impl Presses {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(signal(SignalKind::interrupt()).ok())
     }
 
     /// Waits for the next press.
-    pub(crate) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         let pressed = match &mut self.0 {
             Some(signal) => signal.recv().await,
             None => None,
@@ -26,7 +27,7 @@ impl Presses {
 }
 
 /// Waits until the process is asked to end, by Ctrl-C or SIGTERM.
-pub(crate) async fn wait_for_end_signal() {
+pub async fn wait_for_end_signal() {
     let mut presses = Presses::new();
     let mut terminated = Presses(signal(SignalKind::terminate()).ok());
     tokio::select! {
@@ -36,7 +37,7 @@ pub(crate) async fn wait_for_end_signal() {
 }
 
 /// Runs the work and handles Ctrl-C: the first press parks the run, the second cancels it.
-pub(crate) async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
+pub async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
     let mut presses = Presses::new();
     let mut pressed = 0_u32;
     tokio::pin!(work);

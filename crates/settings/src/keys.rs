@@ -7,14 +7,14 @@ use cantrip::canon::Secret;
 use cantrip::crystal::{Access, NamedEndpoint, Provider, WindowAssumed};
 use cantrip_reply::{Refusal, codes};
 
-use crate::settings::config;
-use crate::settings::models;
+use crate::config;
+use crate::models;
 
 /// The largest `.env` file that is read.
 const DOTENV_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the key and the settings of a provider. The refusal names the variable to set.
-pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
+pub fn access(provider: Provider) -> Result<Access, Refusal> {
     let (variables, key) = (provider.key_variables(), key(provider));
     if key.is_none() && !variables.is_empty() {
         return Err(codes::credentials_missing(provider.as_str(), variables.join(" or ")).into());
@@ -32,7 +32,7 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
 
 /// Returns the key and the settings of an endpoint. The refusal names the variable to set. The address is a preset or
 /// comes from the user's own configuration, so it may receive the key that was set for it.
-pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusal> {
+pub fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusal> {
     let key = endpoint_key(endpoint);
     match (&key, &endpoint.key_variable) {
         (None, Some(variable)) if endpoint.needs_key => {
@@ -46,19 +46,19 @@ pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusa
 }
 
 /// Returns the key of an endpoint, if its variable is set.
-pub(crate) fn endpoint_key(endpoint: &NamedEndpoint) -> Option<Secret<String>> {
+pub fn endpoint_key(endpoint: &NamedEndpoint) -> Option<Secret<String>> {
     key_in(&[endpoint.key_variable.as_deref()?]).map(Secret::new)
 }
 
 /// Returns the variable that holds a key, as a message names it.
-pub(crate) fn variable_set(variables: &[&str]) -> Option<String> {
+pub fn variable_set(variables: &[&str]) -> Option<String> {
     let in_environment = variables.iter().find(|name| set(name).is_some()).map(|name| (*name).to_owned());
     let in_file = || variables.iter().find(|name| from_file(Path::new(".env"), &[name]).is_some());
     in_environment.or_else(|| in_file().map(|name| format!("{name} of .env")))
 }
 
 /// Returns true if there is a key for a provider.
-pub(crate) fn has(provider: Provider) -> bool {
+pub fn has(provider: Provider) -> bool {
     key(provider).is_some()
 }
 
@@ -72,7 +72,7 @@ fn key_in(variables: &[&str]) -> Option<String> {
 }
 
 /// Returns true if streaming is off, for gateways that do not support it.
-pub(crate) fn whole_answers() -> bool {
+pub fn whole_answers() -> bool {
     set("CANTRIP_STREAM").is_some_and(|said| said == "off")
 }
 
@@ -81,7 +81,7 @@ fn set(name: &str) -> Option<String> {
 }
 
 /// Parses an address; the host and the port alone are valid too.
-pub(crate) fn address(text: &str) -> Result<url::Url, String> {
+pub fn address(text: &str) -> Result<url::Url, String> {
     let written = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let address: url::Url = written.parse().map_err(|fault: url::ParseError| fault.to_string())?;
     if !address.username().is_empty() || address.password().is_some() {

@@ -13,15 +13,15 @@ use cantrip::crystal::Provider;
 use cantrip_reply::{Refusal, codes};
 use url::Url;
 
-use crate::settings::config;
-use crate::terminal::present::{say, strip_control};
+use crate::config;
+use cantrip_terminal::present::{say, strip_control};
 
 /// The file in the user's configuration folder: one provider and one address on each line.
 const FILE: &str = "confirmed-addresses";
 
 /// Checks that the key of this provider may be sent to an address that a spell names. `settled` is the address that the
 /// user set in a variable or in the user's configuration.
-pub(crate) fn check_key_address(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
+pub fn check_key_address(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
     let home = Url::parse(provider.default_url()).ok();
     let is_known = [home.as_ref(), settled].into_iter().flatten().any(|known| known.origin() == address.origin());
     if is_known || read_confirmed()?.contains(&line(provider, address)) {
@@ -42,7 +42,7 @@ pub(crate) fn check_key_address(provider: Provider, address: &Url, settled: Opti
 }
 
 /// Returns the line of a confirmed address.
-pub(crate) fn line(provider: Provider, address: &Url) -> String {
+pub fn line(provider: Provider, address: &Url) -> String {
     format!("{} {}", provider.as_str(), address.origin().ascii_serialization())
 }
 
@@ -61,7 +61,7 @@ fn read_confirmed() -> Result<Vec<String>, Refusal> {
 }
 
 /// Remembers that the key of this provider may be sent to this address.
-pub(crate) fn remember(provider: Provider, address: &Url) -> Result<(), Refusal> {
+pub fn remember(provider: Provider, address: &Url) -> Result<(), Refusal> {
     let line = line(provider, address);
     if read_confirmed()?.contains(&line) {
         return Ok(());

@@ -16,10 +16,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::live::{self, Live, TextStyle};
 use super::{cost, retry_line, tokens};
-use crate::commands::loom::draw::position;
+use crate::cursor;
 use crate::limits::PROGRESS_MS;
-use crate::terminal::cursor;
-use crate::terminal::present::{BOLD, DIM, colour, cut, say, strip_control, width_of_error};
+use crate::present::{BOLD, DIM, colour, cut, position, say, strip_control, width_of_error};
 
 /// The lines of a program, an output or a text that are shown; the loom has them all.
 const LINES_SHOWN: usize = 12;

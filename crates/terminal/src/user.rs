@@ -12,15 +12,15 @@ use cantrip::circle::gate::builtin::{AskError, Human, Question};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::{self, Receiver};
 
+use crate::cursor;
 use crate::limits::TYPED_BYTES_MAX;
-use crate::terminal::cursor;
-use crate::terminal::present::strip_control;
+use crate::present::strip_control;
 
 const TERMINAL: &str = "/dev/tty";
 
 /// The user at the terminal from which this process was started.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TerminalUser;
+pub struct TerminalUser;
 
 impl Human for TerminalUser {
     async fn ask(&self, _: Option<&Identity>, question: Question) -> Result<String, AskError> {

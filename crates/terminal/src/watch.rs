@@ -14,23 +14,20 @@ use cantrip::events::{CallProgress, Channel, RetryNotice, Watcher};
 use cantrip::loom::{CostTotal, Ending, Outcome};
 use cantrip::stream::{Gradient, Options, StreamEvent, Timers};
 use cantrip::{Cancel, CastReply, Runtime, UpsertStream};
-use cantrip_reply::Guard;
 use cantrip_spell::{GateKind, Spell};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver};
 
-use crate::args::store::Store;
+use crate::interrupt::with_interrupt;
 use crate::limits::{PROGRESS_WAITING_MAX, UNSEEN_TEXT_MS};
-use crate::runtime::runtime;
-use crate::terminal::interrupt::with_interrupt;
-use crate::terminal::present::{DIM, program, say, strip_control};
-use crate::terminal::waiting::CrystalFault;
+use crate::present::{DIM, program, say, strip_control};
+use crate::waiting::CrystalFault;
 use live::Live;
 use screen::{ChildUsage, Screen};
 
 /// The output form of a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputMode {
+pub enum OutputMode {
     /// Rendered for people on standard error.
     Drawn,
     /// Lines of JSON on standard output.
@@ -39,7 +36,7 @@ pub(crate) enum OutputMode {
 }
 
 impl OutputMode {
-    pub(crate) fn of(json: bool, jsonl: bool, quiet: bool) -> Self {
+    pub fn of(json: bool, jsonl: bool, quiet: bool) -> Self {
         if jsonl {
             Self::Upserts
         } else if json || quiet {
@@ -49,14 +46,25 @@ impl OutputMode {
         }
     }
 
-    pub(crate) fn is_drawn(self) -> bool {
+    pub fn is_drawn(self) -> bool {
         self == Self::Drawn
     }
 }
 
+/// The name of a store in the output.
+#[derive(Debug, Clone, Default)]
+pub struct StoreLabel {
+    pub name: String,
+    /// The arguments that name this store again in a printed command; empty if the store is found without them.
+    pub again: String,
+    /// False if nothing outlives the process.
+    pub is_kept: bool,
+}
+
 /// Shows the casts of a runtime, one after another. A runtime keeps its watcher, so the watcher forwards each event to
 /// the display of the cast that is running.
-pub(crate) struct Viewer {
+#[derive(Debug)]
+pub struct Viewer {
     shows: OutputMode,
     current: WatcherSwitch,
     screen: Screen,
@@ -109,7 +117,8 @@ impl Watcher for WatcherSwitch {
 }
 
 /// Prints a line for each retry of a request, and nothing else.
-pub(crate) struct RetryLines;
+#[derive(Debug)]
+pub struct RetryLines;
 
 impl Watcher for RetryLines {
     fn on_event(&self, _: StreamEvent) {}
@@ -133,32 +142,31 @@ fn retry_line(retrying: &RetryNotice) -> String {
 }
 
 impl Viewer {
-    pub(crate) fn new(shows: OutputMode) -> Self {
+    pub fn new(shows: OutputMode) -> Self {
         let live = (shows.is_drawn() && io::stderr().is_terminal()).then(Live::new);
         Self { shows, current: WatcherSwitch::default(), screen: Screen::new(live), began: Instant::now() }
     }
 
-    /// Returns a runtime for this store, with this viewer as its watcher.
-    pub(crate) fn runtime(&self, store: &Store, guard: &Guard) -> Runtime {
-        let runtime = runtime(store, guard);
+    /// Returns the runtime with this viewer as its watcher.
+    pub fn watched(&self, runtime: Runtime) -> Runtime {
         match self.shows {
             OutputMode::Drawn | OutputMode::Upserts => runtime.with_watcher(self.current.clone()),
             OutputMode::Nothing => runtime,
         }
     }
 
-    pub(crate) fn mode(&self) -> OutputMode {
+    pub fn mode(&self) -> OutputMode {
         self.shows
     }
 
     /// Sets the number of the last turn of the thread; the next turn gets the number after it.
-    pub(crate) fn counts_from(&mut self, sequence: u64) {
+    pub fn counts_from(&mut self, sequence: u64) {
         self.screen.turns.insert(None, sequence);
         self.screen.last.remove(&None);
     }
 
     /// Prints the name, the crystal and the limits of the spell that is about to run.
-    pub(crate) fn begin(&self, spell: &Spell, given: Option<Money>, store: &Store) {
+    pub fn begin(&self, spell: &Spell, given: Option<Money>, store: &StoreLabel) {
         if self.shows.is_drawn() {
             let Spell { name, crystal, medium, .. } = spell;
             let (root, budget) = (root(spell), budget(spell, given));
@@ -167,7 +175,7 @@ impl Viewer {
     }
 
     /// Shows a cast while it runs, and handles Ctrl-C.
-    pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
+    pub async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
         let (channel, events) = Channel::new();
         let (notices, noticed) = mpsc::channel(PROGRESS_WAITING_MAX);
         self.current.set(Some(ActiveCast { events: channel, notices }));
@@ -192,7 +200,7 @@ impl Viewer {
     }
 
     /// Returns true if the answer is on the screen already, because it was streamed.
-    pub(crate) fn has_said(&self, answer: &str) -> bool {
+    pub fn has_said(&self, answer: &str) -> bool {
         self.screen.live.as_ref().is_some_and(|live| live.has_said(answer))
     }
 
@@ -205,7 +213,7 @@ impl Viewer {
     }
 
     /// Prints one line about the end of the cast.
-    pub(crate) fn print_ending(&self, end: &CastSummary) {
+    pub fn print_ending(&self, end: &CastSummary) {
         if self.shows.is_drawn() {
             let (how, took) = (&end.how, self.usage_text(end));
             say(&format!("{DIM}{how}{took} · {:.1} s{DIM:#}", self.began.elapsed().as_secs_f64()));
@@ -217,21 +225,21 @@ impl Viewer {
 
     /// Prints the end of the cast, the store and the next commands. The command to resume a waiting run is printed in
     /// any case, because a user who does not see it would think that the run is lost.
-    pub(crate) fn end(&self, end: &CastSummary, store: &Store) {
-        let kept = if store.beside.is_some() { " · " } else { "" };
+    pub fn end(&self, end: &CastSummary, store: &StoreLabel) {
+        let kept = if store.is_kept { " · " } else { "" };
         if self.shows.is_drawn() {
             let seconds = self.began.elapsed().as_secs_f64();
             say(&format!(
                 "{DIM}{}{} · {seconds:.1} s{kept}{}{DIM:#}",
                 end.how,
                 self.usage_text(end),
-                store.beside.as_ref().map_or("", |_| &store.name)
+                if store.is_kept { &store.name } else { "" }
             ));
         }
         if let Some(fault) = &end.fault {
             say(&fault.render());
         }
-        if store.beside.is_some() && (self.shows.is_drawn() || end.waits) {
+        if store.is_kept && (self.shows.is_drawn() || end.waits) {
             for command in &end.commands {
                 say(&format!("  {command}"));
             }
@@ -240,12 +248,13 @@ impl Viewer {
 }
 
 /// The facts that are printed after the answer of a cast.
-pub(crate) struct CastSummary {
+#[derive(Debug)]
+pub struct CastSummary {
     how: String,
     /// Tokens in, tokens out and their cost.
     took: Option<(u64, u64, CostTotal)>,
     /// True if the run can be resumed.
-    pub(crate) waits: bool,
+    pub waits: bool,
     /// The fault of the crystal, if the run waits for the crystal.
     fault: Option<CrystalFault>,
     /// The next commands, ready to be pasted.
@@ -253,7 +262,7 @@ pub(crate) struct CastSummary {
 }
 
 impl CastSummary {
-    pub(crate) fn of(reply: &CastReply, store: &Store) -> Self {
+    pub fn of(reply: &CastReply, store: &StoreLabel) -> Self {
         let took = reply.outcome.as_ref().map(|outcome| {
             let usage = &outcome.usage;
             (usage.prompt_tokens, usage.completion_tokens, CostTotal::new(outcome.cost, outcome.uncosted))
@@ -265,7 +274,7 @@ impl CastSummary {
 }
 
 /// Returns the next commands after a cast, ready to be pasted.
-fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
+fn next_commands(reply: &CastReply, store: &StoreLabel) -> Vec<String> {
     let (program, again) = (program(), &store.again);
     let summon = |entity: EntityId| format!("{program} summon {entity}{again}");
     let resume = |run: RunId| format!("{program} run resume {run}{again}");
@@ -316,7 +325,7 @@ fn ending_text(reply: &CastReply) -> String {
 }
 
 /// Renders the cost, and whether a part of it is unknown; empty if there is no cost.
-pub(crate) fn cost(spent: &CostTotal) -> String {
+pub fn cost(spent: &CostTotal) -> String {
     let known = spent.cost().filter(|cost| cost.micros() > 0).map(|cost| cost.to_string());
     match (known, spent.uncosted()) {
         (None, 0) => String::new(),

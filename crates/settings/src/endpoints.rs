@@ -11,28 +11,28 @@ use cantrip_spell::limits::WINDOW_TOKENS_MIN;
 use toml::{Table, Value};
 use url::Url;
 
-use crate::settings::config;
-use crate::settings::keys;
-use crate::settings::models;
+use crate::config;
+use crate::keys;
+use crate::models;
 
 /// The keys that the table of an endpoint may have.
 const ENTRIES: [&str; 6] = ["url", "key_env", "wire", "models", "window", "price"];
 
 /// An endpoint, and the facts about its models from the configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Endpoint {
-    pub(crate) server: NamedEndpoint,
+pub struct Endpoint {
+    pub server: NamedEndpoint,
     /// True if the user's configuration names it.
-    pub(crate) is_configured: bool,
+    pub is_configured: bool,
     window: Option<u64>,
     price: Option<Price>,
 }
 
 /// A key of a configuration, and what is wrong with its value.
-pub(crate) type Wrong = (String, String);
+pub type Wrong = (String, String);
 
 /// Reads the table `endpoints` of a configuration.
-pub(crate) fn read(table: &Value) -> Result<BTreeMap<String, Endpoint>, Wrong> {
+pub fn read(table: &Value) -> Result<BTreeMap<String, Endpoint>, Wrong> {
     let Value::Table(table) = table else {
         return Err(("endpoints".to_owned(), "this is a table: write [endpoints.NAME] above url = \"...\"".to_owned()));
     };
@@ -178,7 +178,7 @@ impl Endpoint {
 
 /// Returns every endpoint that can be named: those of the user's configuration first, then the presets that it does not
 /// override.
-pub(crate) fn all() -> Result<Vec<Endpoint>, Refusal> {
+pub fn all() -> Result<Vec<Endpoint>, Refusal> {
     let configured = config::here()?.endpoints;
     let presets = NamedEndpoint::presets().filter(|preset| !configured.contains_key(&preset.name));
     let presets = presets.map(|server| Endpoint { server, is_configured: false, window: None, price: None });
@@ -187,17 +187,17 @@ pub(crate) fn all() -> Result<Vec<Endpoint>, Refusal> {
 }
 
 /// Returns true if there is an endpoint of this name.
-pub(crate) fn is_known(name: &str) -> bool {
+pub fn is_known(name: &str) -> bool {
     all().is_ok_and(|all| all.iter().any(|endpoint| endpoint.server.name == name))
 }
 
 /// Returns the rows that the configuration adds to the table of models.
-pub(crate) fn rows() -> Result<Vec<ProfileRow>, Refusal> {
+pub fn rows() -> Result<Vec<ProfileRow>, Refusal> {
     Ok(config::here()?.endpoints.values().flat_map(Endpoint::rows).collect())
 }
 
 /// Returns the endpoint of this name with its key and settings. The refusal says what the user has to do.
-pub(crate) fn access_endpoint(name: &str, crystal: &str) -> Result<(NamedEndpoint, Access), Refusal> {
+pub fn access_endpoint(name: &str, crystal: &str) -> Result<(NamedEndpoint, Access), Refusal> {
     let all = all()?;
     let Some(found) = all.iter().find(|endpoint| endpoint.server.name == name) else {
         let names: Vec<&str> = all.iter().map(|endpoint| endpoint.server.name.as_str()).collect();

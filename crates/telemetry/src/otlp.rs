@@ -37,7 +37,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::is_set;
 use crate::limits::{COLLECTOR_ANSWER_BYTES_MAX, COLLECTOR_CONNECT_MS, COLLECTOR_END_MS};
-use crate::terminal::present::say;
+use cantrip_terminal::present::say;
 
 /// The provider that still has spans to send.
 static SENDING: Mutex<Option<SdkTracerProvider>> = Mutex::new(None);

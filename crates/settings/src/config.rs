@@ -15,32 +15,32 @@ use toml::{Table, Value};
 use url::Url;
 
 use super::config_keys::{Example, KEYS, PROJECT_FILE, fits, suggestion};
+use crate::endpoints::{self, Endpoint};
+use crate::keys::address;
 use crate::limits::TRACE_DAYS_MAX;
-use crate::settings::endpoints::{self, Endpoint};
-use crate::settings::keys::address;
 
 /// The largest configuration file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The merged settings; the project's file overrides the user's.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Config {
-    pub(crate) crystal: Option<ModelName>,
-    pub(crate) store: Option<String>,
+pub struct Config {
+    pub crystal: Option<ModelName>,
+    pub store: Option<String>,
     bases: BTreeMap<&'static str, Url>,
     local: Option<Vec<Url>>,
     /// The configured endpoints, by name.
-    pub(crate) endpoints: BTreeMap<String, Endpoint>,
+    pub endpoints: BTreeMap<String, Endpoint>,
     /// The URL of the store for long traces; `trace_retain_days` is the number of days that they are kept.
-    pub(crate) trace_store: Option<String>,
-    pub(crate) trace_retain_days: Option<u64>,
+    pub trace_store: Option<String>,
+    pub trace_retain_days: Option<u64>,
     /// The hosts that receive the trace context.
-    pub(crate) traceparent_to: Option<Vec<String>>,
+    pub traceparent_to: Option<Vec<String>>,
 }
 
 impl Config {
     /// Loads the configuration that applies to this folder.
-    pub(crate) fn load(here: &Path) -> Result<Self, Refusal> {
+    pub fn load(here: &Path) -> Result<Self, Refusal> {
         let project = match project_file(here) {
             Some(path) => read(&path, Whose::Project)?,
             None => Self::default(),
@@ -53,12 +53,12 @@ impl Config {
     }
 
     /// Returns the configured address of a provider, if it replaces the provider's default address.
-    pub(crate) fn base(&self, provider: Provider) -> Option<&Url> {
+    pub fn base(&self, provider: Provider) -> Option<&Url> {
         self.bases.get(provider.as_str())
     }
 
     /// Returns the addresses where servers on this machine are looked for.
-    pub(crate) fn local(&self) -> Vec<Url> {
+    pub fn local(&self) -> Vec<Url> {
         let usual = || LOCAL_ADDRESSES.iter().filter_map(|address| address.parse().ok()).collect();
         self.local.clone().unwrap_or_else(usual)
     }
@@ -79,19 +79,19 @@ impl Config {
 }
 
 /// Loads the configuration that applies to the current folder.
-pub(crate) fn here() -> Result<Config, Refusal> {
+pub fn here() -> Result<Config, Refusal> {
     Config::load(&super::current_folder()?)
 }
 
 /// Returns the user's own configuration folder.
-pub(crate) fn own_folder() -> Option<PathBuf> {
+pub fn own_folder() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     folder.map(|folder| folder.join("cantrip"))
 }
 
 /// Returns the path of the user's own file, as messages show it.
-pub(crate) fn own_file_shown() -> String {
+pub fn own_file_shown() -> String {
     own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string())
 }
 
@@ -276,7 +276,7 @@ fn from(folder: &Path, url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::config_keys::schema;
+    use crate::config_keys::schema;
 
     fn parsed(text: &str, whose: Whose) -> Result<Config, Fault> {
         parse(text, Path::new("/project"), whose)

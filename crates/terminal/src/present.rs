@@ -2,21 +2,22 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
 use cantrip_reply::{Call, Envelope, ExitStatus, Guard, GuardedReply, Refusal, ReplyType};
 use serde_json::Value;
 
-use crate::terminal::cursor;
+use crate::cursor;
 
 /// The number of further issues of a file that are printed; the envelope has them all.
 const ISSUES_SHOWN: usize = 20;
 
-pub(crate) const DIM: Style = Style::new().dimmed();
-pub(crate) const BOLD: Style = Style::new().bold();
+pub const DIM: Style = Style::new().dimmed();
+pub const BOLD: Style = Style::new().bold();
 
 /// Returns the colour of a reply type.
-pub(crate) const fn colour(of: ReplyType) -> Style {
+pub const fn colour(of: ReplyType) -> Style {
     let colour = match of {
         ReplyType::Success => AnsiColor::Green,
         ReplyType::Invalid => AnsiColor::Yellow,
@@ -27,35 +28,35 @@ pub(crate) const fn colour(of: ReplyType) -> Style {
 }
 
 /// Returns the width of the terminal; None if standard output is a file or a pipe, which gets whole lines.
-pub(crate) fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| usize::from(columns.0))
 }
 
 /// Returns the width of the terminal on standard error.
-pub(crate) fn width_of_error() -> Option<usize> {
+pub fn width_of_error() -> Option<usize> {
     terminal_size::terminal_size_of(io::stderr()).map(|(columns, _)| usize::from(columns.0))
 }
 
 /// The output form that the caller wants.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Present {
-    pub(crate) json: bool,
+pub struct Present {
+    pub json: bool,
 }
 
 impl Present {
     /// Prints the reply and returns its exit code. `draw` renders the text of a success.
-    pub(crate) fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
+    pub fn reply(self, guarded: GuardedReply, draw: impl FnOnce() -> String) -> ExitCode {
         ExitCode::from(self.show_reply(guarded, || answer(&draw())))
     }
 
     /// Prints the refusal of a command that got no further.
-    pub(crate) async fn refuse(self, guard: &Guard, command: &str, refusal: Refusal) -> ExitCode {
+    pub async fn refuse(self, guard: &Guard, command: &str, refusal: Refusal) -> ExitCode {
         let guarded = guard.call(Call::surface(command), |rb| async { rb.refuse(refusal) }).await;
         self.reply(guarded, String::new)
     }
 
     /// Prints the reply and returns its exit status. `succeeded` prints a success.
-    pub(crate) fn show_reply(self, guarded: GuardedReply, succeeded: impl FnOnce()) -> ExitStatus {
+    pub fn show_reply(self, guarded: GuardedReply, succeeded: impl FnOnce()) -> ExitStatus {
         let envelope = Envelope::of(guarded.reply, &guarded.meta);
         if self.json {
             answer(&format!("{}\n", envelope.to_json()));
@@ -99,7 +100,7 @@ fn refusal(envelope: &Envelope) -> String {
 }
 
 /// Quotes a word for a shell, if needed.
-pub(crate) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@=+,%".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -108,23 +109,23 @@ pub(crate) fn quoted(word: &str) -> String {
 }
 
 /// Returns the command of this binary. With cargo it is not in the PATH yet.
-pub(crate) fn program() -> &'static str {
+pub fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" }
 }
 
 /// Prints a line to standard error. If the reader closed it, the error is ignored.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}{line}", cursor::to_line_start());
 }
 
 /// Replaces control characters except line breaks, so that the text cannot control the terminal.
-pub(crate) fn strip_control(text: &str) -> String {
+pub fn strip_control(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
 }
 
 /// Writes the text of an entity to standard output: byte for byte into a pipe, without control characters to a
 /// terminal.
-pub(crate) fn answer_of_entity(words: &str) {
+pub fn answer_of_entity(words: &str) {
     cursor::settle();
     if io::stdout().is_terminal() {
         return answer(&strip_control(words));
@@ -134,9 +135,17 @@ pub(crate) fn answer_of_entity(words: &str) {
 }
 
 /// Writes to standard output. A reader that closed the pipe wants no more, so that is not an error.
-pub(crate) fn answer(text: &str) {
+pub fn answer(text: &str) {
     let mut screen = anstream::stdout().lock();
     exit_unless_written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
+}
+
+static BEFORE_EXIT: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what this process does before it exits because standard output cannot be written to.
+pub fn before_exit(end: fn()) {
+    // The first one stays; a process sets it once.
+    let _ = BEFORE_EXIT.set(end);
 }
 
 fn exit_unless_written(result: io::Result<()>) {
@@ -144,17 +153,28 @@ fn exit_unless_written(result: io::Result<()>) {
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = writeln!(io::stderr(), "standard output cannot be written to: {error}");
-        crate::telemetry::end();
+        if let Some(end) = BEFORE_EXIT.get() {
+            end();
+        }
         std::process::exit(ExitStatus::Error.number().into());
     }
 }
 
 /// Returns the beginning of `text` that fits into this many columns, with an ellipsis if the text was cut.
-pub(crate) fn cut(text: &str, columns: usize) -> String {
+pub fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }
     let mut shown: String = text.chars().take(columns.saturating_sub(1)).collect();
     shown.push('…');
     shown
+}
+
+/// Returns the position at which a program failed, as text after the code of its reply.
+pub fn position(line: Option<u32>, column: Option<u32>) -> String {
+    match (line, column) {
+        (Some(line), Some(column)) => format!(" at line {line}, column {column}"),
+        (Some(line), None) => format!(" at line {line}"),
+        (None, _) => String::new(),
+    }
 }

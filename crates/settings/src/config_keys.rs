@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 use crate::limits::TRACE_DAYS_MAX;
 
 /// The name of the project's file.
-pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
+pub const PROJECT_FILE: &str = "cantrip.toml";
 
 /// A key that a configuration may have.
 pub(super) struct Key {
@@ -175,7 +175,7 @@ pub(super) fn suggestion(key: &str) -> String {
 }
 
 /// Returns the JSON Schema of a configuration, for editors.
-pub(crate) fn schema() -> serde_json::Value {
+pub fn schema() -> serde_json::Value {
     let value = |row: &Key| match row.example {
         Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
         Example::Texts(text) => json!({"type": "array", "items": {"type": "string"}, "description": row.meaning,
@@ -228,7 +228,7 @@ pub(crate) fn schema() -> serde_json::Value {
 }
 
 /// Returns the page `docs/generated/config.md`.
-pub(crate) fn markdown() -> String {
+pub fn markdown() -> String {
     let mut page = format!(
         "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\
          Settings of a project are in its `{PROJECT_FILE}` (in this folder, or in a parent folder of the same \

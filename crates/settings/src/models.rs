@@ -8,15 +8,15 @@ use cantrip::crystal::Profiles;
 use cantrip::crystal::limits::PROFILES_BYTES_MAX;
 use cantrip_reply::{Refusal, codes};
 
-use crate::settings::{config, endpoints};
-use crate::terminal::present::{say, strip_control};
+use crate::{config, endpoints};
+use cantrip_terminal::present::{say, strip_control};
 
 /// The variable that names the user's own table of models.
 const VARIABLE: &str = "CANTRIP_MODELS";
 
 /// Returns the known models: the built-in table, overridden by the endpoints of the user's configuration, overridden by
 /// the user's own table.
-pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
+pub fn known() -> Result<Arc<Profiles>, Refusal> {
     let rows = endpoints::rows()?;
     let under = match Profiles::builtin().clone().overlay_rows(rows) {
         Ok(under) => under,
@@ -41,7 +41,7 @@ pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
 }
 
 /// Prints that the context window of a crystal is not known, and how to set it.
-pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
+pub fn window_assumed(crystal: &str, tokens: u64) {
     let own = config::own_file_shown();
     let place = match crystal.split_once('/') {
         Some((endpoint, _)) if endpoints::is_known(endpoint) => format!("[endpoints.{endpoint}] of {own}"),

@@ -1,0 +1,13 @@
+//! The terminal: renders replies, shows a cast while it runs, and asks the user.
+//!
+//! Only the answer goes to standard output; all other output goes to standard error.
+
+pub mod approve;
+mod cursor;
+pub mod interrupt;
+pub mod limits;
+pub mod present;
+pub mod tap;
+pub mod user;
+pub mod waiting;
+pub mod watch;

@@ -1,0 +1,18 @@
+//! The bounds of what is drawn on the terminal and read from it.
+
+cantrip_canon::limits! {
+    /// The maximum size of an intent, or of the answer to a question of an entity, that is typed or piped in.
+    TYPED_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// The number of lines that are shown of the effect of a call when a person is asked to approve it.
+    DIFF_SHOWN_LINES: usize = 60, "lines";
+    /// The maximum size of a file whose diff is shown when a person is asked to approve a change of it.
+    DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
+    /// The minimum time between two progress lines of a call.
+    PROGRESS_MS: u64 = 1_000, "ms";
+    /// The maximum delay before received text is shown on a terminal, even if a word is not yet complete.
+    UNSEEN_TEXT_MS: u64 = 100, "ms";
+    /// The maximum number of progress messages that wait to be drawn. Further messages are dropped.
+    PROGRESS_WAITING_MAX: usize = 64, "messages";
+    /// The part of a message that `--debug` parses for its method and id. The size is reported for any message.
+    DEBUG_MESSAGE_BYTES: usize = 64 << 10, "bytes";
+}
