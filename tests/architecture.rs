@@ -218,7 +218,7 @@ fn what_gives_knowledge_away_in_a_source_is_found() {
         ("crates/circle/src/x.rs", r#"eprintln!("done");"#, "terminal in circle"),
         ("crates/turn/src/x.rs", "let answer = crystal.ask(&request).await;", "runtime in turn"),
         ("crates/turn/src/x.rs", "use tokio::sync::watch;", "runtime in turn"),
-        ("crates/service/src/x.rs", "let e = Envelope::of(reply, meta);", "only serve and cli"),
+        ("crates/service/src/x.rs", "let e = Envelope::of(reply, meta);", "only a surface"),
         ("crates/cli/src/x.rs", r#"if code == "WA-READ-I-001" {}"#, "named by its constant"),
         ("crates/cli/src/x.rs", r#"if reply.message().contains("missing") {}"#, "never on message text"),
         ("crates/loom/src/x.rs", r#"json!({"warnings": []})"#, "no success with warnings"),

@@ -343,8 +343,8 @@ struct ReplyRule {
 const REPLY_RULES: &[ReplyRule] = &[
     ReplyRule {
         pattern: r"\bEnvelope::of\b",
-        rooms: &["reply", "serve", "cli"],
-        why: "only serve and cli make envelopes: everything below them returns a Reply",
+        rooms: &["reply", "serve", "terminal", "cli"],
+        why: "only a surface (serve, terminal, cli) makes an envelope: everything below returns a Reply",
     },
     ReplyRule {
         pattern: r"\b(WA|EN|CT|MCP)-(SYS|RES|VIS|IO|READ|WRITE|EXEC|DB|PARSE|VAL|GATE|LOG|CFG)-[SIDE]-[0-9]{3}\b",

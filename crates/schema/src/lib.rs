@@ -1,4 +1,4 @@
-//! JSON Schemas: does a value match, and where not?
+//! JSON Schemas: compiled once, with the place of each violation.
 //!
 //! A schema is compiled once, when its gate or its signature is read. A schema that cannot be compiled, or that refers
 //! outside of itself, is a fault of its author and never of a value. Patterns run on an engine with linear time: the

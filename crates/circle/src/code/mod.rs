@@ -1,4 +1,4 @@
-//! What all mediums of code share, whatever their language.
+//! The parts that all mediums of code share, whatever their language.
 //!
 //! A language implements [`CodeMedium`]: its description, its variable names and its sandboxes. How a program reaches a
 //! sandbox is the same for every language and is written here once: the tool and the fenced block, the limits of a

@@ -43,7 +43,7 @@ pub struct PolicyApproval {
 pub enum ApprovalChoice {
     Approved,
     Refused,
-    /// Nobody decided in time.
+    /// The time ran out before a person decided.
     Expired,
 }
 

@@ -1,4 +1,4 @@
-//! What a request costs, and why its cost may be unknown.
+//! The cost of a request, and the reason why it may be unknown.
 
 use cantrip_canon::Money;
 use cantrip_crystal::{Cause, Charge, Failure, Price};
