@@ -136,6 +136,6 @@ fn a_row_that_lacks_a_crate_or_has_other_lines_is_found() {
     let right = expected(&[], &rooms);
     assert_eq!(expected(&right, &rooms), right);
     let far = Row { lines: right[0].lines * 2 + 1000, ..right[0].clone() };
-    assert_ne!(expected(&[far.clone()], &rooms)[0], far);
+    assert_ne!(expected(std::slice::from_ref(&far), &rooms)[0], far);
     assert_eq!(Row::parse(right[0].render().trim()).as_ref(), Some(&right[0]));
 }

@@ -98,7 +98,7 @@ fn with_a_key_for_one_provider_doctor_says_whether_it_is_taken_and_never_shows_i
     assert!(said.contains("key in OPENAI_API_KEY") && said.contains("4 models: a, b, c and 1 more"), "{said}");
     assert_eq!(of(&found, "anthropic")["verdict"], "absent");
     let crystal = of(&found, "crystal")["said"].as_str().expect("a text").to_owned();
-    assert!(crystal.contains("asks openai/"), "{crystal}");
+    assert!(crystal.contains("uses openai/"), "{crystal}");
     let wrong = "key-that-is-wrong-0123456789";
     let refused = findings(&folder, "", &set(wrong));
     let openai = of(&refused, "openai");

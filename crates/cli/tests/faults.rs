@@ -134,7 +134,7 @@ fn a_folder_that_cannot_be_written_to_is_said_and_what_is_there_can_be_used_agai
         command.stdin(std::process::Stdio::null()).output().expect("it runs")
     };
     let output = unprivileged(&arguments);
-    refused(&output, codes::STORE_FAILED.any(), "can be written to");
+    refused(&output, codes::STORE_FAILED.any(), "is writable");
     // The existing records can still be read.
     for look in ["loom ls", "loom tree", "loom thread", "run ls", "run show", "run diff", "loom verify"] {
         let words: Vec<&str> = look.split(' ').chain(["--json", "--store", STORE]).collect();

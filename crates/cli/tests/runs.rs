@@ -87,7 +87,7 @@ fn runs_whose_process_was_killed_are_told_and_all_go_on_at_once() {
         let doctor = folder.envelope(&["doctor", "--store", &store], codes::OK.any());
         let findings = doctor["data"]["findings"].as_array().expect("findings");
         let of_runs = findings.iter().find(|finding| finding["check"] == "runs").expect("one about runs");
-        assert_eq!(of_runs["said"], "0 worked on, 2 whose process is gone, 0 waiting");
+        assert_eq!(of_runs["said"], "0 running, 2 orphaned, 0 waiting");
         // The leases have not expired, but the resume need not wait for that.
         let resumed = folder.run(&["run", "resume", "--all", "--json", "--store", &store]);
         let answers: Vec<Value> =

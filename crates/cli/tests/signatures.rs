@@ -56,7 +56,7 @@ fn a_newcomer_lists_shows_checks_and_publishes_signatures() {
         let text = stdout(&listed);
         assert!(text.contains("@cantrip/text/Classify.v1") && text.contains("builtin"), "{text}");
         assert!(text.contains("@me/text/Shout.v1") && text.contains("not published yet"), "{text}");
-        assert!(stdout(&folder.run(&["sig", "check"])).contains("@me/text/Shout.v1 is sound"));
+        assert!(stdout(&folder.run(&["sig", "check"])).contains("@me/text/Shout.v1 is valid"));
         let added =
             folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::CREATED.any());
         assert_eq!(
@@ -197,7 +197,7 @@ fn a_batch_answers_line_by_line_and_in_order() {
     assert_eq!(lines[2]["error"]["code"], codes::INPUT_SCHEMA.any().as_str());
     assert!(lines.iter().all(|line| line["error"].is_null() != line["output"].is_null()), "{lines:?}");
     assert_eq!(ran.status.code(), Some(2), "the worst of them");
-    assert!(stderr(&ran).contains("4 of 4 asked, 1 failed"), "{ran:?}");
+    assert!(stderr(&ran).contains("4 of 4 done, 1 failed"), "{ran:?}");
     let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
     assert_eq!(verified["data"]["value"]["receipts"], 3);
 }

@@ -31,7 +31,7 @@ fn each_line_is_an_intent_and_leaving_says_how_to_come_back() {
     let folder = Folder::new().with_adder();
     let mut terminal = Terminal::run(&folder, &["summon", "adder.toml"]);
     terminal.wait_for("adder · scripted/adder.yaml · javascript · jsonl:kept");
-    terminal.wait_for("hears you");
+    terminal.wait_for("is ready");
     terminal.wait_for("adder> ");
     terminal.line("add two");
     terminal.wait_for("turn 1");

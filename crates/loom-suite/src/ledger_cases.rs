@@ -69,7 +69,7 @@ async fn pay<J: Journal>(
     episode: &Episode,
     money: Operation,
 ) -> AppendOutcome {
-    append(store, weaver.step(&episode).money(money)).await
+    append(store, weaver.step(episode).money(money)).await
 }
 
 pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {

@@ -714,7 +714,7 @@ impl Plan {
     fn new<J: Journal>(weaver: &mut LoomWriter<'_, J>, episode: &Episode, opened: cantrip_loom::TurnOpened) -> Self {
         let holder = opened.turn_id;
         let call = |n| CallId::of_turn(holder, n);
-        let hold = |weaver: &mut LoomWriter<'_, J>| weaver.step(&episode);
+        let hold = |weaver: &mut LoomWriter<'_, J>| weaver.step(episode);
         let mut steps = Vec::new();
         let step =
             hold(weaver).record(weaver.draft(opened)).record(weaver.draft(started(call(1), CallWork::Gate, None)));

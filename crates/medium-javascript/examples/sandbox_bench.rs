@@ -183,7 +183,7 @@ async fn overshoot(given: Vec<String>) -> Result<(), Box<dyn std::error::Error>>
     let programs = if given.is_empty() { NATIVE.iter().map(|code| (*code).to_owned()).collect() } else { given };
     for code in programs {
         let host = host(1)?;
-        let sandbox = host.sandbox(spec(limits.clone()));
+        let sandbox = host.sandbox(spec(limits));
         let start = Instant::now();
         let run = tokio::spawn(sandbox.run(program(&code)?));
         match tokio::time::timeout(Duration::from_secs(30), run).await {

@@ -126,7 +126,7 @@ impl Session {
         if !source.is_empty() {
             self.core.fed += 1;
         }
-        let meter = Meter::new(self.core.id, self.cancelled.clone(), self.core.spec.limits.clone());
+        let meter = Meter::new(self.core.id, self.cancelled.clone(), self.core.spec.limits);
         let mut running = Running { meter, now_ms, shown, name, unbegun: true };
         let slice = memory::slice(&mut self.held, self.hard_bytes);
         running.meter.begin_slice();

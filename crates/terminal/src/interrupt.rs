@@ -10,7 +10,7 @@ use crate::present::{DIM, say};
 pub struct Presses(Option<Signal>);
 
 impl Presses {
-    pub fn new() -> Self {
+    pub fn listen() -> Self {
         Self(signal(SignalKind::interrupt()).ok())
     }
 
@@ -28,7 +28,7 @@ impl Presses {
 
 /// Waits until the process is asked to end, by Ctrl-C or SIGTERM.
 pub async fn wait_for_end_signal() {
-    let mut presses = Presses::new();
+    let mut presses = Presses::listen();
     let mut terminated = Presses(signal(SignalKind::terminate()).ok());
     tokio::select! {
         () = presses.next() => {}
@@ -38,7 +38,7 @@ pub async fn wait_for_end_signal() {
 
 /// Runs the work and handles Ctrl-C: the first press parks the run, the second cancels it.
 pub async fn with_interrupt<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
-    let mut presses = Presses::new();
+    let mut presses = Presses::listen();
     let mut pressed = 0_u32;
     tokio::pin!(work);
     loop {

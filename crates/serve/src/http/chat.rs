@@ -75,12 +75,14 @@ struct Completion {
     /// The conversation. The last message is the task and must be the user's.
     messages: Vec<Message>,
     /// Whether the answer is streamed as server-sent events; false by default.
+    #[serde(default)]
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct StreamOptions {
+    #[serde(default)]
     include_usage: Option<bool>,
 }
 

@@ -42,7 +42,7 @@ impl Input {
     }
 
     pub(super) fn piped() -> Self {
-        Self::Piped(Presses::new())
+        Self::Piped(Presses::listen())
     }
 
     /// Waits for the next entry that is not empty.
