@@ -7,7 +7,7 @@ use cantrip_circle::AnyGate;
 use cantrip_circle::gate::builtin::{Endpoint, OnError};
 use serde_json::{Map, Value, json};
 
-use crate::gates::{duration, line_of, size};
+use crate::gates::{duration, fails_on_error, line_of, size, text_pairs};
 use crate::toml_tree::{Issues, Table};
 
 /// The keys of an endpoint.
@@ -31,21 +31,8 @@ impl EndpointSpell {
     pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Option<Self> {
         let url = table.text("url", "\"https://example.com/v1/{city}\"", issues)?.to_owned();
         let method = table.text("method", "\"GET\"", issues).unwrap_or("GET").to_owned();
-        let mut headers = Vec::new();
-        if let Some(written) = table.table("headers", issues) {
-            for (key, _) in written.entries() {
-                let value = written.text(&key.text, "\"Bearer ${NAME}\"", issues).unwrap_or_default();
-                headers.push((key.text.clone(), value.to_owned()));
-            }
-        }
-        let fails = match table.text("on_error", "\"report\"", issues) {
-            None | Some("report") => false,
-            Some("error") => true,
-            Some(_) => {
-                issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
-                false
-            }
-        };
+        let headers = text_pairs(table, "headers", "\"Bearer ${NAME}\"", issues);
+        let fails = fails_on_error(table, issues);
         if let Err(fault) = Endpoint::new("endpoint", "", &method, &url) {
             issues.note(line_of(table, "url"), table.key("url"), fault.to_string());
         }

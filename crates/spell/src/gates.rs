@@ -277,6 +277,32 @@ fn predict(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     Some(GateKind::Predict { signatures })
 }
 
+/// Reads a table of texts, such as headers or variables, in the order in which they are written.
+pub(super) fn text_pairs(
+    table: &Table<'_>,
+    key: &str,
+    example: &'static str,
+    issues: &mut Issues,
+) -> Vec<(String, String)> {
+    let Some(written) = table.table(key, issues) else { return Vec::new() };
+    let pair = |name: &str, issues: &mut Issues| {
+        (name.to_owned(), written.text(name, example, issues).unwrap_or_default().to_owned())
+    };
+    written.entries().map(|(name, _)| pair(&name.text, issues)).collect()
+}
+
+/// Reads `on_error`: true if a failure ends the call with an Error, false if it is reported as data.
+pub(super) fn fails_on_error(table: &Table<'_>, issues: &mut Issues) -> bool {
+    match table.text("on_error", "\"report\"", issues) {
+        None | Some("report") => false,
+        Some("error") => true,
+        Some(_) => {
+            issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
+            false
+        }
+    }
+}
+
 fn command(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let command = table.texts("command", "[\"./check.sh\", \"--json\"]", issues)?;
     if command.first().is_none_or(|program| program.trim().is_empty()) {
@@ -287,21 +313,8 @@ fn command(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
         );
         return None;
     }
-    let mut environment = Vec::new();
-    if let Some(variables) = table.table("environment", issues) {
-        for (key, _) in variables.entries() {
-            let value = variables.text(&key.text, "\"value\"", issues).unwrap_or_default();
-            environment.push((key.text.clone(), value.to_owned()));
-        }
-    }
-    let fails = match table.text("on_error", "\"report\"", issues) {
-        None | Some("report") => false,
-        Some("error") => true,
-        Some(_) => {
-            issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
-            false
-        }
-    };
+    let environment = text_pairs(table, "environment", "\"value\"", issues);
+    let fails = fails_on_error(table, issues);
     let (timeout, output) = (duration(table, "timeout", issues), size(table, "output", issues));
     Some(GateKind::Command { command, environment, timeout, output, fails })
 }
