@@ -411,14 +411,8 @@ pub enum ContractRow {
 impl ContractRow {
     /// Returns true if the row belongs to no run.
     pub fn is_outside_runs(&self) -> bool {
-        match self {
-            Self::Signature(_) | Self::Retire { .. } | Self::Artifact(_) | Self::Origin(_) | Self::Pointer(_) => true,
-            Self::Predict(_)
-            | Self::PredictEnded { .. }
-            | Self::Receipt(_)
-            | Self::Trace(_)
-            | Self::TraceMoved { .. } => false,
-        }
+        use ContractRow::{Artifact, Origin, Pointer, Retire, Signature};
+        matches!(self, Signature(_) | Retire { .. } | Artifact(_) | Origin(_) | Pointer(_))
     }
 
     /// Returns true if the row may be written beside a run, without its lease.
@@ -428,48 +422,43 @@ impl ContractRow {
 
     /// The rows that must be loaded before this row can be checked.
     pub fn dependencies(&self) -> Vec<ContractDependency> {
+        use ContractDependency as Need;
         match self {
-            Self::Signature(row) => vec![ContractDependency::Signature(row.signature_id.clone())],
-            Self::Retire { signature_id, .. } => vec![ContractDependency::Signature(signature_id.clone())],
+            Self::Signature(row) => vec![Need::Signature(row.signature_id.clone())],
+            Self::Retire { signature_id, .. } => vec![Need::Signature(signature_id.clone())],
             Self::Artifact(row) => {
-                vec![
-                    ContractDependency::Signature(row.signature_id.clone()),
-                    ContractDependency::Artifact(row.compiled_id.clone()),
-                ]
+                vec![Need::Signature(row.signature_id.clone()), Need::Artifact(row.compiled_id.clone())]
             }
             Self::Origin(row) => {
                 let named = [Some(&row.compiled_id), row.parent_compiled_id.as_ref()];
-                let artifacts = named.into_iter().flatten().cloned().map(ContractDependency::Artifact);
-                artifacts.chain([ContractDependency::Origin(row.id())]).collect()
+                let artifacts = named.into_iter().flatten().cloned().map(Need::Artifact);
+                artifacts.chain([Need::Origin(row.id())]).collect()
             }
             Self::Predict(row) => {
                 let mut needs = vec![
-                    ContractDependency::Signature(row.signature_id.clone()),
-                    ContractDependency::Artifact(row.compiled_id.clone()),
-                    ContractDependency::Predict(row.predict_id),
+                    Need::Signature(row.signature_id.clone()),
+                    Need::Artifact(row.compiled_id.clone()),
+                    Need::Predict(row.predict_id),
                 ];
-                needs.extend(row.key().map(ContractDependency::Key));
+                needs.extend(row.key().map(Need::Key));
                 needs
             }
-            Self::PredictEnded { predict_id, .. } => vec![ContractDependency::Predict(*predict_id)],
+            Self::PredictEnded { predict_id, .. } => vec![Need::Predict(*predict_id)],
             Self::Receipt(draft) => {
-                let predict = draft.predict().map(ContractDependency::Predict);
-                [ContractDependency::LastReceipt(draft.run())].into_iter().chain(predict).collect()
+                let predict = draft.predict().map(Need::Predict);
+                [Need::LastReceipt(draft.run())].into_iter().chain(predict).collect()
             }
             Self::Trace(row) => {
-                vec![ContractDependency::Predict(row.predict_id), ContractDependency::Trace(row.trace_ref.clone())]
+                vec![Need::Predict(row.predict_id), Need::Trace(row.trace_ref.clone())]
             }
-            Self::TraceMoved { trace_ref, .. } => vec![ContractDependency::Trace(trace_ref.clone())],
+            Self::TraceMoved { trace_ref, .. } => vec![Need::Trace(trace_ref.clone())],
             Self::Pointer(asked) => {
                 let id = asked.signature_id.clone();
-                let mut needs = vec![
-                    ContractDependency::Signature(id.clone()),
-                    ContractDependency::Pointer(id.clone()),
-                    ContractDependency::Audit(asked.by.audit_id),
-                ];
-                needs.extend(asked.change.artifact().cloned().map(ContractDependency::Artifact));
+                let mut needs =
+                    vec![Need::Signature(id.clone()), Need::Pointer(id.clone()), Need::Audit(asked.by.audit_id)];
+                needs.extend(asked.change.artifact().cloned().map(Need::Artifact));
                 if let PointerOperation::Rollback { .. } = asked.change {
-                    needs.push(ContractDependency::Audits(id));
+                    needs.push(Need::Audits(id));
                 }
                 needs
             }

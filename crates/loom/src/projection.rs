@@ -21,7 +21,7 @@ pub use nodes::Phase;
 pub use parts::{CastPart, Dependency, EntityPart, FoldPart, RecordedEvent, RootPart, RunPart, TurnPart};
 pub use resolve::IdPrefix;
 
-use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
+use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, TurnNode};
 
 /// The tree of all records that have been applied.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Projection {
     looms: BTreeMap<LoomId, LoomNode>,
     loom_order: Vec<LoomId>,
     roots: BTreeMap<(LoomId, CantripId), RootNode>,
-    runs: BTreeMap<RunId, RunNode>,
+    runs: BTreeMap<RunId, RunPart>,
     run_order: Vec<RunId>,
     entities: BTreeMap<EntityId, EntityNode>,
     /// The live run that holds each entity.
@@ -126,7 +126,7 @@ impl Projection {
     fn open_run(&mut self, head: &Head<'_>, opening: RunOpening) {
         let loom = opening.loom_id;
         self.loom(loom);
-        let run = RunNode::opened(head.record, opening);
+        let run = RunPart::opened(head.record, opening);
         if let (Some(entity), true) = (run.opening.entity_id, run.is_live()) {
             self.live_run_by_entity.insert(entity, head.record.run);
         }
@@ -163,7 +163,7 @@ impl Projection {
 
     /// Returns true if a run has ended, so that only annotations may follow; none if the run is unknown.
     pub fn has_ended(&self, run: RunId) -> Option<bool> {
-        self.runs.get(&run).map(RunNode::has_ended)
+        self.runs.get(&run).map(RunPart::has_ended)
     }
 
     /// Returns the live run that holds an entity.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cantrip_canon::{ApprovalId, CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
 
+use super::RunPart;
 use crate::{
     Actor, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, GateCallRequest, Record, Root, RunKind, RunOpening,
     RunState, Seq, TurnClosed, TurnOpened,
@@ -145,20 +146,6 @@ pub enum Phase {
     Ended(RunState),
 }
 
-#[derive(Debug)]
-pub(super) struct RunNode {
-    pub opening: RunOpening,
-    pub created_at: Timestamp,
-    pub newest: Seq,
-    pub epoch: Epoch,
-    pub phase: Phase,
-    pub ended_at: Option<Timestamp>,
-    pub parked: bool,
-    /// Approvals that nobody has decided.
-    pub approvals: BTreeSet<ApprovalId>,
-    pub copied: bool,
-}
-
 impl TurnNode {
     /// Makes an open turn without content.
     pub(super) fn open(of: TurnOf, parent: Option<TurnId>) -> Self {
@@ -192,13 +179,14 @@ pub(super) struct TurnOf {
     pub holder: TurnId,
 }
 
-impl RunNode {
+impl RunPart {
     pub(super) fn opened(record: &Record, opening: RunOpening) -> Self {
         let (phase, ended_at) = match opening.kind {
             RunKind::Summon => (Phase::Ended(RunState::Terminated), Some(record.at)),
             RunKind::Cast | RunKind::Predict | RunKind::Job => (Phase::Live, None),
         };
         Self {
+            run_id: record.run,
             opening,
             created_at: record.at,
             newest: record.seq,

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
 
 use super::nodes::{
-    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, Phase, RewardNode, RootNode, RunNode, StartedCall,
-    TurnNode, TurnOf,
+    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, Phase, RewardNode, RootNode, StartedCall, TurnNode, TurnOf,
 };
 use super::{Head, Projection};
 use crate::{
@@ -248,36 +247,15 @@ impl Projection {
             self.live_run_by_entity.insert(entity, part.run_id);
         }
         self.loom(part.opening.loom_id);
-        let node = RunNode {
-            opening: part.opening,
-            created_at: part.created_at,
-            newest: part.newest,
-            epoch: part.epoch,
-            phase: part.phase,
-            ended_at: part.ended_at,
-            parked: part.parked,
-            approvals: part.approvals,
-            copied: part.copied,
-        };
-        if self.runs.insert(part.run_id, node).is_none() {
-            self.run_order.push(part.run_id);
+        let id = part.run_id;
+        if self.runs.insert(id, part).is_none() {
+            self.run_order.push(id);
         }
     }
 
     /// Returns the state of a run, computed from its records.
     pub fn run_part(&self, run: RunId) -> Option<RunPart> {
-        self.runs.get(&run).map(|node| RunPart {
-            run_id: run,
-            opening: node.opening.clone(),
-            created_at: node.created_at,
-            newest: node.newest,
-            epoch: node.epoch,
-            phase: node.phase,
-            ended_at: node.ended_at,
-            parked: node.parked,
-            approvals: node.approvals.clone(),
-            copied: node.copied,
-        })
+        self.runs.get(&run).cloned()
     }
 
     /// Records that a live run holds this entity.

@@ -1,4 +1,6 @@
 //! The views of the tree: turns assembled from their records, paths, threads, lists.
+//!
+//! One file, although long: the views build on each other, a thread on its path and a path on its turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
