@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cantrip_canon::{EntityId, Money, RunId, known_secrets};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
-    Body, CancelledIntent, Cast, Content, Entity as Made, Event, Intent, Journal, Loom, Origin, RecordValue, RunKind,
-    RunOpening, Step, StepId,
+    Body, CancelledIntent, Cast, Content, Entity as Made, Event, IntentRecord, Journal, Loom, Origin, RecordValue,
+    RunKind, RunOpening, Step, StepId,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use serde_json::Value;
@@ -202,7 +202,7 @@ impl Runtime {
         let circle = cantrip.circle().with_wards(&further);
         let first = (|| {
             let made = entity_record(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
-            let intent_record = Intent::New(RecordValue::new(intent.clone(), &mut bodies)?);
+            let intent_record = IntentRecord::New(RecordValue::new(intent.clone(), &mut bodies)?);
             let root = cantrip.root(&mut bodies)?;
             let mut cast = cast_record(&circle, entity, self.ids().next(now), intent_record);
             cast.budget = further.max_cost.first().copied();
@@ -341,7 +341,7 @@ pub(crate) fn cast_record(
     circle: &Circle,
     entity_id: EntityId,
     cast_id: cantrip_canon::CastId,
-    intent: Intent,
+    intent: IntentRecord,
 ) -> Cast {
     let wards = circle.wards();
     Cast {
@@ -407,7 +407,7 @@ enum State {
 pub(crate) struct SendOptions {
     pub name: &'static str,
     pub intent: Content,
-    pub intent_record: Intent,
+    pub intent_record: IntentRecord,
     pub bodies: Vec<Body>,
     /// The wards of this cast alone.
     pub further: Wards,
@@ -496,7 +496,7 @@ impl Entity {
             return self.0.runtime.refuse("send", refusal).await;
         }
         let intent_record = match RecordValue::new(intent.clone(), &mut bodies) {
-            Ok(held) => Intent::New(held),
+            Ok(held) => IntentRecord::New(held),
             Err(error) => return self.0.runtime.refuse("send", store_refusal(&error)).await,
         };
         let further = Wards::default();

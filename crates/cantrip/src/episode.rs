@@ -10,8 +10,8 @@ use cantrip_canon::{CastId, EntityId, LoomId, RunId};
 use cantrip_circle::Circle;
 use cantrip_crystal::Crystal;
 use cantrip_loom::{
-    Body, CastParked, Content, Ending, Environment, Event, Intent, Lease, Loom, Outcome, ParkReason, RecordedError,
-    RunFailed, RunKind, RunOpening, TruncationReason,
+    Body, CastParked, Content, Ending, Environment, Event, IntentRecord, Lease, Loom, Outcome, ParkReason,
+    RecordedError, RunFailed, RunKind, RunOpening, TruncationReason,
 };
 use cantrip_reply::{AnyCode, Call, GuardedReply, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
@@ -215,7 +215,7 @@ pub(crate) struct Episode {
     pub entity: EntityId,
     pub cast: CastId,
     pub intent: Content,
-    pub intent_record: Intent,
+    pub intent_record: IntentRecord,
     pub environment: Option<Environment>,
     /// The earlier intents that were cancelled before an answer.
     pub cancelled: Vec<UnansweredIntent>,

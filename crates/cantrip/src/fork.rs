@@ -2,7 +2,9 @@
 
 use cantrip_canon::{CastId, EntityId, Money, RunId, TurnId};
 use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
-use cantrip_loom::{Content, Environment, Finish, Fork, Intent, Loom, Origin, RecordValue, RunState, Turn, render};
+use cantrip_loom::{
+    Content, Environment, Finish, Fork, IntentRecord, Loom, Origin, RecordValue, RunState, Turn, render,
+};
 use cantrip_reply::{Refusal, codes};
 
 use crate::cantrip::Cantrip;
@@ -122,9 +124,9 @@ impl Runtime {
         let mut bodies = Vec::new();
         let (intent, intent_record) = match intent {
             Some(intent) if intent.is_blank() => return Err(missing_intent().into()),
-            Some(intent) => (intent.clone(), Intent::New(RecordValue::new(intent, &mut bodies)?)),
+            Some(intent) => (intent.clone(), IntentRecord::New(RecordValue::new(intent, &mut bodies)?)),
             None if turn.is_terminated() => return Err(missing_intent().into()),
-            None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
+            None => (self.loom().cast(turn.cast_id).await?.intent, IntentRecord::Of(turn.cast_id)),
         };
         let mut environment = fork_environment(cantrip.circle().medium(), turn.sequence, fresh)?;
         let keeps = cantrip.circle().gates().any(|gate| gate.spec().keeps_state);
@@ -211,7 +213,7 @@ impl Runtime {
         &self,
         cantrip: &Cantrip,
         run: RunId,
-    ) -> Result<(crate::Entity, Content, Intent), RuntimeError> {
+    ) -> Result<(crate::Entity, Content, IntentRecord), RuntimeError> {
         let view = self.loom().run(run).await?;
         let wrong = |state: &str| {
             let wanted = "the last run of its entity, truncated";
@@ -230,7 +232,7 @@ impl Runtime {
         match casts.last() {
             Some(last) if last.run_id == run => {
                 let entity = self.try_entity(cantrip, entity).await?;
-                Ok((entity, last.intent.clone(), Intent::Of(last.cast.cast_id)))
+                Ok((entity, last.intent.clone(), IntentRecord::Of(last.cast.cast_id)))
             }
             Some(_) | None => Err(wrong("followed by another")),
         }
@@ -242,10 +244,10 @@ impl Runtime {
     /// not finish under the same intent. The text is empty if the cast has a new intent.
     pub(crate) async fn text_cut_before(
         &self,
-        intent_record: &Intent,
+        intent_record: &IntentRecord,
         at: Option<TurnId>,
     ) -> Result<String, cantrip_loom::Error> {
-        let Intent::Of(earlier) = intent_record else { return Ok(String::new()) };
+        let IntentRecord::Of(earlier) = intent_record else { return Ok(String::new()) };
         let first = self.first_cast_under(*earlier).await?;
         let mut pieces = Vec::new();
         let (mut next, mut known) = (at, *earlier);
@@ -273,8 +275,8 @@ impl Runtime {
         let mut cast = cast;
         loop {
             match self.loom().cast(cast).await?.cast.intent {
-                Intent::New(_) => return Ok(cast),
-                Intent::Of(earlier) => cast = earlier,
+                IntentRecord::New(_) => return Ok(cast),
+                IntentRecord::Of(earlier) => cast = earlier,
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, FoldId, Timestamp, TurnId};
-use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
+use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, IntentRecord, Origin, Record};
 
 use crate::driver::EntityLog;
 
@@ -183,8 +183,8 @@ pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
     match event {
         Event::Cast(cast) => {
             let own = match &cast.intent {
-                Intent::New(held) => held.reference(),
-                Intent::Of(_) => None,
+                IntentRecord::New(held) => held.reference(),
+                IntentRecord::Of(_) => None,
             };
             own.into_iter().chain(cast.cancelled.iter().filter_map(|told| told.intent.reference())).collect()
         }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use cantrip_loom::{
     Actor, AppendOutcome, Body, Call, CallId, CallSettled, CallStarted, CallWork, Cantrip, CantripId, Cast, Closing,
-    Content, End, EndedBy, Ending, Entity, Event, Finish, GateCall, GateCallRequest, Intent, Journal, Lease, Origin,
-    RecordDraft, RecordValue, Root, RunKind, RunOpening, Seq, Step, StepId, ToolMode, TruncationReason, TurnClosed,
-    TurnOpened, Usage, Utterance, WorkerId,
+    Content, End, EndedBy, Ending, Entity, Event, Finish, GateCall, GateCallRequest, IntentRecord, Journal, Lease,
+    Origin, RecordDraft, RecordValue, Root, RunKind, RunOpening, Seq, Step, StepId, ToolMode, TruncationReason,
+    TurnClosed, TurnOpened, Usage, Utterance, WorkerId,
 };
 
 /// Returns the time `millis` after the start of the suite's clock.
@@ -158,7 +158,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         }
     }
 
-    pub fn cast_of(&mut self, entity_id: EntityId, intent: Intent) -> Cast {
+    pub fn cast_of(&mut self, entity_id: EntityId, intent: IntentRecord) -> Cast {
         let cast_id = self.id();
         let wards = json!({"max_turns": 10});
         Cast {
@@ -173,8 +173,8 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         }
     }
 
-    pub fn intent(&self, text: &str) -> Intent {
-        Intent::New(RecordValue::new(Content::from(text), &mut Vec::new()).expect("it is short"))
+    pub fn intent(&self, text: &str) -> IntentRecord {
+        IntentRecord::New(RecordValue::new(Content::from(text), &mut Vec::new()).expect("it is short"))
     }
 
     pub fn lease(&self, run: RunId) -> Lease {
@@ -182,7 +182,13 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
     }
 
     /// Returns the step that opens a run with a new entity, and the episode that it begins.
-    pub fn open(&mut self, origin: Origin, intent: Intent, leaf: Option<TurnId>, sequence: u64) -> (Step, Episode) {
+    pub fn open(
+        &mut self,
+        origin: Origin,
+        intent: IntentRecord,
+        leaf: Option<TurnId>,
+        sequence: u64,
+    ) -> (Step, Episode) {
         let (run, entity) = (self.id(), self.id());
         let lease = self.lease(run);
         let now = self.now();
@@ -204,7 +210,7 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
     }
 
     /// Casts a known entity again.
-    pub async fn send(&mut self, of: &Episode, intent: Intent) -> Episode {
+    pub async fn send(&mut self, of: &Episode, intent: IntentRecord) -> Episode {
         let run = self.id();
         let lease = self.lease(run);
         let cast = self.cast_of(of.entity, intent);

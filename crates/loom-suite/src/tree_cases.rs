@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::{Episode, LoomWriter, Subject, closed, settled, started, utterance};
 use cantrip_loom::{
     Actor, AnyId, CallId, CallWork, CastParked, ChildRecord, Closing, Content, EndedBy, Ending, Environment, Error,
-    Event, Fold, Fork, Intent, Journal, Loom, Origin, PageRequest, ParkReason, RecordDraft, RecordValue, RecordedError,
-    Reward, RunFailed, RunKind, RunState, Settlement, Spawn, Step, Strategy, ThreadState, TruncationReason,
+    Event, Fold, Fork, IntentRecord, Journal, Loom, Origin, PageRequest, ParkReason, RecordDraft, RecordValue,
+    RecordedError, Reward, RunFailed, RunKind, RunState, Settlement, Spawn, Step, Strategy, ThreadState,
+    TruncationReason,
 };
 
 async fn leaves<L: Loom>(store: &L, loom: cantrip_canon::LoomId) -> Vec<TurnId> {
@@ -411,7 +412,7 @@ pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject
     let mut episode = weaver.cast("count").await;
     weaver.plain(&mut episode).await;
     weaver.truncate(&episode, TruncationReason::MaxTurns).await;
-    let mut more = weaver.send(&episode, Intent::Of(episode.cast)).await;
+    let mut more = weaver.send(&episode, IntentRecord::Of(episode.cast)).await;
     let turn = weaver.done(&mut more, json!(1)).await;
     assert_eq!(store.turn(turn).await.expect("closed").intent, None);
     let cast = store.cast(more.cast).await.expect("known");
@@ -636,7 +637,7 @@ pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: 
     astray.parent_id = None;
     let unknown: TurnId = weaver.id();
     let reward = Reward { turn_id: unknown, reward: 1.0, by: Actor::new("user:1").expect("a name"), note: None };
-    let cast = weaver.cast_of(episode.entity, Intent::Of(episode.cast));
+    let cast = weaver.cast_of(episode.entity, IntentRecord::Of(episode.cast));
     let wrong: Vec<Event> = vec![
         late.into(),
         astray.into(),

@@ -134,10 +134,10 @@ pub struct Entity {
     pub labels: Vec<String>,
 }
 
-/// The intent of a cast.
+/// The intent of a cast, as its record has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Intent {
+pub enum IntentRecord {
     New(RecordValue<Content>),
     /// The cast continues under the intent of an earlier cast, which is not repeated.
     Of(CastId),
@@ -156,7 +156,7 @@ pub struct CancelledIntent {
 pub struct Cast {
     pub cast_id: CastId,
     pub entity_id: EntityId,
-    pub intent: Intent,
+    pub intent: IntentRecord,
     /// The effective wards.
     pub wards: Value,
     /// The time that the cast may take.

@@ -45,7 +45,7 @@ pub use cost_total::CostTotal;
 pub use error::{Cause, Damage, Error};
 pub use event::{
     ApprovalChoice, ApprovalDecided, ApprovalRequested, Attempt, Call, CallSettled, CallStarted, CallWork,
-    CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event, Fold, GateCallRequest, Intent, Kind, Origin,
+    CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event, Fold, GateCallRequest, IntentRecord, Kind, Origin,
     ParkReason, PolicyApproval, PolicyDecision, PolicyFacts, PredictCaller, PredictClosed, PredictOpened,
     ReconcileRequired, Reward, Root, RunFailed, RunKind, RunOpening, SettledState, SpendOverage, SpendReserved,
     SpendSettled, Strategy, ToolMode, TurnClosed, TurnOpened,

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::limits::RESULT_SHOWN_BYTES_MAX;
 use crate::{
-    CastView, Content, Entity, Environment, Finish, GateRecord, Intent, Message, OutputRecord, Settlement, Thread,
-    Turn, Utterance,
+    CastView, Content, Entity, Environment, Finish, GateRecord, IntentRecord, Message, OutputRecord, Settlement,
+    Thread, Turn, Utterance,
 };
 
 pub use group::{Group, GroupEnd, results_bytes_max};
@@ -193,8 +193,8 @@ impl<'a> Intents<'a> {
         }
         let view = self.casts.iter().find(|view| view.cast.cast_id == turn.cast_id)?;
         let told = match view.cast.intent {
-            Intent::New(_) => false,
-            Intent::Of(earlier) => self.begun.contains(&earlier) || self.last == Some(&view.intent),
+            IntentRecord::New(_) => false,
+            IntentRecord::Of(earlier) => self.begun.contains(&earlier) || self.last == Some(&view.intent),
         };
         self.begun.push(turn.cast_id);
         if told {

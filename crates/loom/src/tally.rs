@@ -12,7 +12,7 @@ use cantrip_contract::{
 use cantrip_reply::codes;
 use cantrip_spend::{PolicyOutcome, ReservationId};
 
-use crate::{CallWork, Caller, End, Ending, Event, Intent, RecordValue, TruncationReason};
+use crate::{CallWork, Caller, End, Ending, Event, IntentRecord, RecordValue, TruncationReason};
 
 /// The counts of one cast so far.
 #[derive(Debug, Clone)]
@@ -125,8 +125,8 @@ impl Tallies {
     pub fn record_event(&mut self, at: Timestamp, event: &Event) {
         if let Event::Cast(cast) = event {
             let intent_hash = match &cast.intent {
-                Intent::New(intent) => record_value_hash(intent),
-                Intent::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
+                IntentRecord::New(intent) => record_value_hash(intent),
+                IntentRecord::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
             };
             let tally = Tally {
                 entity: cast.entity_id,

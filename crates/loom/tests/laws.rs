@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use cantrip_canon::TurnId;
 use cantrip_loom::{
-    Actor, Closing, Environment, Fork, Intent, Journal, Jsonl, Loom, MemoryLoom, Origin, PageRequest, Projection,
+    Actor, Closing, Environment, Fork, IntentRecord, Journal, Jsonl, Loom, MemoryLoom, Origin, PageRequest, Projection,
     Record, Reward, Step, TruncationReason, Turn,
 };
 use cantrip_loom_suite::{Episode, LoomWriter};
@@ -137,7 +137,7 @@ async fn play<S: Journal + Loom>(store: &S, acts: Vec<Act>) -> (Model, Vec<(Turn
                     continue;
                 }
                 let episode = cut.swap_remove(n % cut.len());
-                live.push(weaver.send(&episode, Intent::Of(episode.cast)).await);
+                live.push(weaver.send(&episode, IntentRecord::Of(episode.cast)).await);
             }
             Act::Reward(n, reward) => {
                 if model.order.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, Hash, LoomId, Timestamp, TurnId, bytes_hash};
 use cantrip_loom::{
-    Bodies, CantripId, CastPart, Dependency, EntityPart, Error, Event, FoldPart, Intent, Projection, Record,
+    Bodies, CantripId, CastPart, Dependency, EntityPart, Error, Event, FoldPart, IntentRecord, Projection, Record,
     RecordedEvent, Reward, RootPart, TurnPart,
 };
 
@@ -238,7 +238,7 @@ impl PartialTree {
                 let RecordedEvent { at, event: Event::Cast(cast), .. } = self.read_event(record)? else {
                     return Err(wrong_record_kind(record.run, record.seq).into());
                 };
-                if let Intent::Of(earlier) = &cast.intent {
+                if let IntentRecord::Of(earlier) = &cast.intent {
                     asked.push(*earlier);
                 }
                 let end = ends.remove(&cast.cast_id);

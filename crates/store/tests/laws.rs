@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use cantrip_canon::TurnId;
 use cantrip_loom::{
-    Actor, CallId, CallWork, CastParked, Closing, EndedBy, Ending, Environment, Error, Fold, Fork, Intent, Journal,
-    ListPage, Loom, MemoryLoom, Origin, PageRequest, ParkReason, Record, RecordDraft, RecordValue, Reward, RunState,
-    Spawn, Step, Strategy as Folding, TruncationReason, WorkerId,
+    Actor, CallId, CallWork, CastParked, Closing, EndedBy, Ending, Environment, Error, Fold, Fork, IntentRecord,
+    Journal, ListPage, Loom, MemoryLoom, Origin, PageRequest, ParkReason, Record, RecordDraft, RecordValue, Reward,
+    RunState, Spawn, Step, Strategy as Folding, TruncationReason, WorkerId,
 };
 use cantrip_loom_suite::{Episode, LoomWriter, at, closed, settled, started, utterance};
 use cantrip_store::Store;
@@ -236,7 +236,7 @@ async fn happen(both: &mut Both, act: Act) {
             let before = both.over.remove(at);
             let after = both
                 .on_both(async |weaver| {
-                    let intent = if n % 3 == 0 { Intent::Of(before.cast) } else { weaver.intent("and now?") };
+                    let intent = if n % 3 == 0 { IntentRecord::Of(before.cast) } else { weaver.intent("and now?") };
                     weaver.send(&before, intent).await
                 })
                 .await;

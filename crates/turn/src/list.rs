@@ -9,12 +9,12 @@
 //! ```
 //! # use cantrip_turn::list::{CastStart, Frame, MessageList};
 //! # use cantrip_canon::IdSource;
-//! # use cantrip_loom::{Content, RecordValue, Intent};
+//! # use cantrip_loom::{Content, IntentRecord, RecordValue};
 //! let mut list = MessageList::new(Frame::new("scripted/count.yaml", "conversation").prompted("You count."));
 //! let intent = Content::from("how many words?");
 //! list.begin(CastStart {
 //!     cast: IdSource::seeded(1).next(cantrip_canon::Timestamp::EPOCH),
-//!     intent_record: &Intent::New(RecordValue::Inline { inline: intent.clone() }),
+//!     intent_record: &IntentRecord::New(RecordValue::Inline { inline: intent.clone() }),
 //!     intent: &intent,
 //!     environment: None,
 //!     cancelled: &[],
@@ -37,8 +37,8 @@ use cantrip_canon::{CastId, Hash, TurnId};
 use cantrip_crystal::{MessageLog, Messages};
 use cantrip_loom::render::{self, FRESH, GroupEnd, NUDGE};
 use cantrip_loom::{
-    CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, OutputRecord, Settlement, Thread,
-    Turn, Utterance,
+    CastView, Closing, Content, Environment, FoldView, GateRecord, IntentRecord, Message, OutputRecord, Settlement,
+    Thread, Turn, Utterance,
 };
 
 pub use cantrip_loom::GateCallCount;
@@ -57,7 +57,7 @@ use stats::ListStats;
 pub struct CastStart<'a> {
     pub cast: CastId,
     /// The intent as recorded: new, or the intent of an earlier cast.
-    pub intent_record: &'a Intent,
+    pub intent_record: &'a IntentRecord,
     /// The content of the intent, also if an earlier cast brought it.
     pub intent: &'a Content,
     /// How the environment of a fork was made, if the fork has no turn yet.
@@ -285,10 +285,10 @@ impl MessageList {
         }
         self.finish_open(GroupEnd::Forked);
         let known = match intent_record {
-            Intent::New(_) => None,
+            IntentRecord::New(_) => None,
             // A cast without a turn is on no path, so a cast that continues it may refer to an unknown cast. Then the
             // content identifies the intent.
-            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(intent)),
+            IntentRecord::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(intent)),
         };
         if known.is_none()
             && let Some(mark) = self.nudged.take()
@@ -332,15 +332,15 @@ impl MessageList {
 
     /// Removes the messages of a cast without a group, unless the next cast continues it: then the current cast is
     /// returned.
-    fn leave_current(&mut self, next: &Intent) -> Option<CurrentCast> {
+    fn leave_current(&mut self, next: &IntentRecord) -> Option<CurrentCast> {
         let current = self.current.take()?;
         let Some(mark) = &current.began else { return None };
         // An intent that was only repeated is removed even so: without a turn, no record shows that it was repeated.
         let again =
             current.own && current.told_from > 0 && self.intents[current.intent] == self.intents[current.told_from - 1];
         match next {
-            Intent::Of(earlier) if *earlier == current.cast && !again => return Some(current),
-            Intent::Of(_) | Intent::New(_) => {}
+            IntentRecord::Of(earlier) if *earlier == current.cast && !again => return Some(current),
+            IntentRecord::Of(_) | IntentRecord::New(_) => {}
         }
         let mark = mark.clone();
         self.go_back(&mark);

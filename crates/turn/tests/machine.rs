@@ -9,7 +9,7 @@ use cantrip_circle::Circle;
 use cantrip_circle::gate::{Call, Gate, GateSpec, builtin};
 use cantrip_circle::medium::Conversation;
 use cantrip_crystal::{Answer, Price, Profile, RetryPolicy};
-use cantrip_loom::{Content, Event, Finish, GateCall, Intent, RecordValue, RecordedError, ReplyMark, Utterance};
+use cantrip_loom::{Content, Event, Finish, GateCall, IntentRecord, RecordValue, RecordedError, ReplyMark, Utterance};
 use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
 use serde_json::{Map, Value, json};
 
@@ -111,7 +111,7 @@ fn policy_is_asked_about_every_call_before_anything_starts() {
         medium: CastMedium(Arc::new(Conversation)),
         parks: false,
         askable: false,
-        intent_record: Intent::New(RecordValue::Inline { inline: content.clone() }),
+        intent_record: IntentRecord::New(RecordValue::Inline { inline: content.clone() }),
         intent: content,
         environment: None,
         cancelled: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cantrip_circle::Labels;
 use cantrip_crystal::Crystal;
-use cantrip_loom::{Ending, Intent, ReplyMark};
+use cantrip_loom::{Ending, IntentRecord, ReplyMark};
 use cantrip_reply::codes;
 use tokio::task::JoinSet;
 
@@ -95,7 +95,7 @@ impl EntityDriver {
         let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
         let intent_record = match recorded {
             Some(cast) => cast.intent.clone(),
-            None => Intent::New(cantrip_loom::RecordValue::Inline { inline: child.intent.clone() }),
+            None => IntentRecord::New(cantrip_loom::RecordValue::Inline { inline: child.intent.clone() }),
         };
         let kind = child.circle.medium();
         let medium = cantrip.medium(kind).ok_or(RunError::Unserved(kind.as_str()))?;

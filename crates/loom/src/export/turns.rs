@@ -16,9 +16,9 @@ use super::import::{Imported, refuse};
 use crate::{
     Actor, AppendOutcome, Body, Call, CallId, CallSettled, CallStarted, CallWork, Cantrip, CantripId, Cast,
     ChildRecord, Closing, Content, End, EndedBy, Ending, Entity, Environment, Error, Event, Finish, Fork,
-    GateCallRequest, Intent, Journal, Origin, OutputRecord, RecordDraft, RecordValue, RecordedError, ReplyMark, Reward,
-    Root, RunKind, RunOpening, Seq, Spawn, Step, StepId, ToolMode, TruncationReason, TurnClosed, TurnOpened, Usage,
-    Utterance,
+    GateCallRequest, IntentRecord, Journal, Origin, OutputRecord, RecordDraft, RecordValue, RecordedError, ReplyMark,
+    Reward, Root, RunKind, RunOpening, Seq, Spawn, Step, StepId, ToolMode, TruncationReason, TurnClosed, TurnOpened,
+    Usage, Utterance,
 };
 
 #[derive(Deserialize)]
@@ -225,7 +225,7 @@ impl<J: Journal> Import<'_, J> {
         let cast: CastId = line.x.cast_id.unwrap_or_else(|| id_of(&format!("{} {casts}", line.entity_id), now));
         let run: RunId = id_of(&format!("{} {casts}", line.entity_id), now);
         let intent = line.x.intent.clone().unwrap_or_else(|| "(imported)".into());
-        let intent = Intent::New(RecordValue::new(intent, bodies)?);
+        let intent = IntentRecord::New(RecordValue::new(intent, bodies)?);
         let begun = Cast {
             cast_id: cast,
             entity_id: id,

@@ -18,7 +18,7 @@ use super::nodes::{
 use super::{Head, Projection};
 use crate::{
     CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch, Error,
-    Event, Fold, Intent, Origin, Record, RecordValue, Reward, Root, RunOpening, Seq,
+    Event, Fold, IntentRecord, Origin, Record, RecordValue, Reward, Root, RunOpening, Seq,
 };
 
 /// The event of a record, with its position and time.
@@ -148,8 +148,8 @@ impl Event {
             }
             Self::Cast(cast) => {
                 let earlier = match cast.intent {
-                    Intent::New(_) => None,
-                    Intent::Of(earlier) => Some(Dependency::Cast(earlier)),
+                    IntentRecord::New(_) => None,
+                    IntentRecord::Of(earlier) => Some(Dependency::Cast(earlier)),
                 };
                 [Dependency::Entity(cast.entity_id)].into_iter().chain(earlier).collect()
             }
@@ -186,8 +186,8 @@ impl Event {
             Self::Root(root) => vec![of(&root.cantrip)],
             Self::Cast(cast) => {
                 let own = match &cast.intent {
-                    Intent::New(content) => of(content),
-                    Intent::Of(_) => None,
+                    IntentRecord::New(content) => of(content),
+                    IntentRecord::Of(_) => None,
                 };
                 [own].into_iter().chain(cast.cancelled.iter().map(|told| of(&told.intent))).collect()
             }

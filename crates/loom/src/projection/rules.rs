@@ -12,7 +12,7 @@ use super::nodes::{
 use super::{Head, Projection};
 use crate::{
     CallId, CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, End, Ending, Entity, Error, Event,
-    Fold, Intent, Origin, Reward, Root, RunState, TurnClosed, TurnOpened,
+    Fold, IntentRecord, Origin, Reward, Root, RunState, TurnClosed, TurnOpened,
 };
 
 impl Projection {
@@ -125,7 +125,7 @@ impl Projection {
         if self.casts.contains_key(&cast.cast_id) {
             return Err(head.refuse("the cast is there already"));
         }
-        if let Intent::Of(earlier) = &cast.intent
+        if let IntentRecord::Of(earlier) = &cast.intent
             && !self.casts.contains_key(earlier)
         {
             return Err(head.refuse("the cast whose intent it goes on under is not there"));

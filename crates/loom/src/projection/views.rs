@@ -11,8 +11,8 @@ use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
     Bodies, CallId, Cantrip, CastView, Closing, Content, CostTotal, Ending, EntityView, Error, Extent, FoldView,
-    GateRecord, Intent, ListPage, Metadata, Origin, Outcome, PageRequest, RewardView, RootView, RunView, SettledCall,
-    Settlement, Thread, ThreadState, Turn, Utterance,
+    GateRecord, IntentRecord, ListPage, Metadata, Origin, Outcome, PageRequest, RewardView, RootView, RunView,
+    SettledCall, Settlement, Thread, ThreadState, Turn, Utterance,
 };
 
 fn missing(kind: &'static str, id: impl ToString) -> Error {
@@ -132,8 +132,8 @@ impl Projection {
         let mut node = self.cast_node(cast)?;
         loop {
             match &node.cast.intent {
-                Intent::New(content) => return content.load(bodies),
-                Intent::Of(earlier) => node = self.cast_node(*earlier)?,
+                IntentRecord::New(content) => return content.load(bodies),
+                IntentRecord::Of(earlier) => node = self.cast_node(*earlier)?,
             }
         }
     }
@@ -459,8 +459,8 @@ fn fold_view(node: &FoldNode, bodies: &dyn Bodies) -> Result<FoldView, Error> {
 
 fn own_intent(cast: &CastNode) -> bool {
     match cast.cast.intent {
-        Intent::New(_) => true,
-        Intent::Of(_) => false,
+        IntentRecord::New(_) => true,
+        IntentRecord::Of(_) => false,
     }
 }
 

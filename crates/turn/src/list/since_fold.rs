@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cantrip_canon::CastId;
-use cantrip_loom::{CastView, Environment, FoldSum, FoldView, Intent, Message, Turn};
+use cantrip_loom::{CastView, Environment, FoldSum, FoldView, IntentRecord, Message, Turn};
 
 use super::{CloseFault, CurrentCast, FRESH, FoldTotals, Frame, MessageList};
 
@@ -67,8 +67,8 @@ impl MessageList {
     fn add_casts(&mut self, casts: &[CastView], until: CastId) -> Option<usize> {
         for cast in casts {
             let known = match &cast.cast.intent {
-                Intent::New(_) => None,
-                Intent::Of(earlier) => {
+                IntentRecord::New(_) => None,
+                IntentRecord::Of(earlier) => {
                     self.casts.get(earlier).copied().or_else(|| self.matching_last_intent(&cast.intent))
                 }
             };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, TurnId, bytes_hash};
 use cantrip_circle::{Child, Labels};
-use cantrip_loom::{Body, CallId, Cast, Entity, Error, Event, Intent, Origin, RecordValue, Spawn};
+use cantrip_loom::{Body, CallId, Cast, Entity, Error, Event, IntentRecord, Origin, RecordValue, Spawn};
 
 use crate::definition::Definition;
 use crate::fault::CantripFaults;
@@ -65,7 +65,7 @@ impl ChildSpec {
         let cast = Cast {
             cast_id: cast,
             entity_id: self.entity,
-            intent: Intent::New(RecordValue::new(intent.clone(), bodies)?),
+            intent: IntentRecord::New(RecordValue::new(intent.clone(), bodies)?),
             wards: wards.to_value(),
             deadline_ms: wards.timeout.map(super::millis),
             budget_scope: Some(scope),

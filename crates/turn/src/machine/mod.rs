@@ -32,7 +32,7 @@ use cantrip_canon::{CastId, EntityId, Instant, RunId, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Finish, FoldView, Intent, Part,
+    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Finish, FoldView, IntentRecord, Part,
     RecordedError, ToolMode, TruncationReason, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
@@ -78,7 +78,7 @@ pub struct CastFacts {
     /// The content of the intent, also if an earlier cast brought it.
     pub intent: Content,
     /// The intent as recorded: new, or the intent of an earlier cast.
-    pub intent_record: Intent,
+    pub intent_record: IntentRecord,
     /// The environment of the first cast of a fork.
     pub environment: Option<Environment>,
     /// The intents before this cast that were cancelled before an answer.
@@ -125,19 +125,19 @@ pub struct UnansweredIntent {
 
 impl UnansweredIntent {
     /// Builds the entry for a cast that was cancelled without a turn: the intent, under the cast that brought it.
-    pub fn from_cast(cast: CastId, intent_record: &Intent, intent: &Content) -> Self {
+    pub fn from_cast(cast: CastId, intent_record: &IntentRecord, intent: &Content) -> Self {
         let cast = match intent_record {
-            Intent::New(_) => cast,
-            Intent::Of(earlier) => *earlier,
+            IntentRecord::New(_) => cast,
+            IntentRecord::Of(earlier) => *earlier,
         };
         Self { cast, intent: intent.clone() }
     }
 
     /// Returns the intents that the next cast adds to its list: the newest ones, without the intent that it continues.
-    pub fn for_next_cast(all: Vec<Self>, next: &Intent) -> Vec<Self> {
+    pub fn for_next_cast(all: Vec<Self>, next: &IntentRecord) -> Vec<Self> {
         let goes_on = |told: &Self| match next {
-            Intent::New(_) => false,
-            Intent::Of(earlier) => told.cast == *earlier,
+            IntentRecord::New(_) => false,
+            IntentRecord::Of(earlier) => told.cast == *earlier,
         };
         let mut told: Vec<Self> = all.into_iter().filter(|told| !goes_on(told)).collect();
         let more = told.len().saturating_sub(CANCELLED_INTENTS_MAX);

@@ -5,7 +5,7 @@ use cantrip_canon::{CastId, EntityId, IdSource, Kind, LoomId, Timestamp, TurnId,
 use cantrip_crystal::Messages;
 use cantrip_loom::{
     CallId, CancelledIntent, CantripId, Cast, CastView, Closing, Content, EndedBy, Entity, EntityView, Environment,
-    Finish, Fold, FoldSum, FoldView, Fork, GateCall, GateRecord, Intent, Message, Metadata, Origin, OutputRecord,
+    Finish, Fold, FoldSum, FoldView, Fork, GateCall, GateRecord, IntentRecord, Message, Metadata, Origin, OutputRecord,
     RecordValue, ReplyMark, SettledCall, Settlement, Spawn, Strategy, Thread, ThreadState, ToolMode, TruncationReason,
     Turn, Utterance,
 };
@@ -186,21 +186,21 @@ impl Woven {
 
     pub fn cast(&mut self, intent: &str) -> CastId {
         let content = Content::from(intent);
-        self.begin(Intent::New(RecordValue::Inline { inline: content.clone() }), content)
+        self.begin(IntentRecord::New(RecordValue::Inline { inline: content.clone() }), content)
     }
 
     /// Adds a cast that continues under the intent of the last one.
     pub fn go_on(&mut self) -> CastId {
         let last = self.casts.last().expect("a cast to go on with");
         let (earlier, content) = (last.cast.cast_id, last.intent.clone());
-        self.begin(Intent::Of(earlier), content)
+        self.begin(IntentRecord::Of(earlier), content)
     }
 
-    fn begin(&mut self, intent: Intent, content: Content) -> CastId {
+    fn begin(&mut self, intent: IntentRecord, content: Content) -> CastId {
         let cast_id = self.id();
         let environment = self.branch.map(|fork| fork.environment);
         let told: Vec<(CastId, Content)> =
-            self.cancelled.iter().filter(|(cast, _)| intent != Intent::Of(*cast)).cloned().collect();
+            self.cancelled.iter().filter(|(cast, _)| intent != IntentRecord::Of(*cast)).cloned().collect();
         let cancelled: Vec<Content> = told.iter().map(|(_, content)| content.clone()).collect();
         self.live.begin(CastStart {
             cast: cast_id,
@@ -209,7 +209,7 @@ impl Woven {
             environment,
             cancelled: &cancelled,
         });
-        let own_intent = matches!(intent, Intent::New(_));
+        let own_intent = matches!(intent, IntentRecord::New(_));
         let cast = Cast {
             cast_id,
             entity_id: self.entity,
@@ -233,8 +233,8 @@ impl Woven {
     pub fn cancel(&mut self) {
         let last = self.casts.last().expect("a cast to cancel");
         let brought = match last.cast.intent {
-            Intent::New(_) => last.cast.cast_id,
-            Intent::Of(earlier) => earlier,
+            IntentRecord::New(_) => last.cast.cast_id,
+            IntentRecord::Of(earlier) => earlier,
         };
         self.cancelled.retain(|(cast, _)| *cast != brought);
         self.cancelled.push((brought, last.intent.clone()));
