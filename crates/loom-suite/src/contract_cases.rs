@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::fixtures::{append, budget, odd};
-use super::{Episode, LoomWriter, Subject, at, reserve};
+use super::{Episode, LoomWriter, Store, Subject, at, reserve};
 use cantrip_loom::{AppendOutcome, Conflict, Contracts, Error, Journal, PageRequest, ReceiptFilter, Seq, Step};
 
 /// Makes a signature with these instructions.
@@ -154,9 +154,7 @@ pub(super) async fn contracts_are_never_dropped<S: Subject>(subject: S) {
     assert!(matches!(store.signature(sort.id().clone()).await, Err(Error::NotFound { .. })));
 }
 
-pub(super) async fn a_published_signature_never_changes<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_published_signature_never_changes<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
     publish(&mut weaver, store, &sort).await;
@@ -185,9 +183,7 @@ pub(super) async fn a_published_signature_never_changes<S: Subject>(subject: S) 
     assert_eq!(store.signature(sort.id().clone()).await.expect("it is there").retired_at, Some(at));
 }
 
-pub(super) async fn an_artifact_is_kept_once_with_all_its_origins<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_artifact_is_kept_once_with_all_its_origins<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     let artifact = sort.base_artifact().with_instructions("Sort it well.");
     let row = || ContractRow::Artifact(Box::new(ArtifactRow::new(&artifact, at(9))));
@@ -236,9 +232,7 @@ fn set(artifact: &CompiledId) -> PointerOperation {
     PointerOperation::Set { artifact: artifact.clone(), seed: None, metadata: None }
 }
 
-pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_pointer_changes_with_its_audit<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     let (id, base) = (sort.id().clone(), publish(&mut weaver, store, &sort).await);
     let (one, two) =
@@ -298,9 +292,7 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
     assert_eq!(store.pointers().await.expect("pointers"), [now]);
 }
 
-pub(super) async fn of_writers_with_one_version_one_wins<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn of_writers_with_one_version_one_wins<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     let id = sort.id().clone();
     publish(&mut weaver, store, &sort).await;
@@ -324,9 +316,7 @@ pub(super) async fn of_writers_with_one_version_one_wins<S: Subject>(subject: S)
     }
 }
 
-pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
     let episode = weaver.cast("count").await;
@@ -369,9 +359,10 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     assert_eq!(fault(append(store, step).await), ContractFault::PredictEnded(id));
 }
 
-pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let funds = weaver.authorize(budget(100_000)).await;
     let episode = weaver.cast("count").await;
     let mut ids = Vec::new();
@@ -425,9 +416,10 @@ pub(super) async fn receipts_of_a_run_are_a_chain_and_hold_its_sums<S: Subject>(
     assert_eq!((next.items, next.next), (vec![kept[1].clone(), kept[0].clone()], None));
 }
 
-pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
     let funds = weaver.authorize(budget(10)).await;
@@ -463,9 +455,7 @@ pub(super) async fn a_refused_reserve_leaves_the_receipt_that_says_so<S: Subject
     );
 }
 
-pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_trace_goes_from_its_row_to_its_object<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let sort = signature("Sort", 1, "Sort it.");
     publish(&mut weaver, store, &sort).await;
     let episode = weaver.cast("count").await;

@@ -261,6 +261,15 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         self.turn(episode, "echo", json!({"echo": n}), Closing::Open).await
     }
 
+    /// Writes several turns after which the cast continues.
+    pub async fn plain_turns(&mut self, episode: &mut Episode, count: usize) -> Vec<TurnId> {
+        let mut turns = Vec::new();
+        for _ in 0..count {
+            turns.push(self.plain(episode).await);
+        }
+        turns
+    }
+
     /// Writes a turn that calls `done`, and the end of the cast.
     pub async fn done(&mut self, episode: &mut Episode, answer: Value) -> TurnId {
         let closing = Closing::Terminated { ended_by: EndedBy::Done };

@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::json;
 
 use super::fixtures::{append, committed, odd};
-use super::{LoomWriter, Subject, utterance};
+use super::{LoomWriter, Store, Subject, utterance};
 use cantrip_loom::{
     Actor, AppendOutcome, Body, Closing, Conflict, Epoch, Error, Journal, Loom, Origin, PageRequest, Record,
     RecordDraft, RecordValue, Reward, RunState, Seq, Step, StepTarget, TruncationReason,
@@ -20,9 +20,7 @@ async fn everything<J: Journal>(store: &J) -> Vec<Record> {
     store.scan().try_collect().await.expect("the store is readable")
 }
 
-pub(super) async fn a_run_reads_back_in_the_order_it_was_written<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_run_reads_back_in_the_order_it_was_written<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     for _ in 0..3 {
         weaver.plain(&mut episode).await;
@@ -39,9 +37,7 @@ pub(super) async fn a_run_reads_back_in_the_order_it_was_written<S: Subject>(sub
     assert_eq!(none, []);
 }
 
-pub(super) async fn every_record_is_chained_to_the_one_before_it<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn every_record_is_chained_to_the_one_before_it<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     weaver.done(&mut episode, json!(3)).await;
     let mut previous = None;
@@ -51,9 +47,7 @@ pub(super) async fn every_record_is_chained_to_the_one_before_it<S: Subject>(sub
     }
 }
 
-pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn appends_at_once_leave_no_gap<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let steps: Vec<Step> = (0..20).map(|n| weaver.step_with(&episode, odd(n))).collect();
     let answers = futures_util::future::join_all(steps.into_iter().map(|step| store.append(step))).await;
@@ -63,9 +57,7 @@ pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
     assert_eq!(all(store, episode.run).await.len(), 23);
 }
 
-pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_refused_step_harms_no_other<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut steps = Vec::new();
     let mut expected = Vec::new();
     for n in 0..8 {
@@ -92,9 +84,7 @@ pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
     }
 }
 
-pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_step_is_written_whole_or_not_at_all<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
     let turn = opened.turn_id;
@@ -110,9 +100,7 @@ pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S
     weaver.plain(&mut episode).await;
 }
 
-pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_step_asked_for_again_is_written_once<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let intent = weaver.intent("count");
     let (opens, episode) = weaver.open(Origin::Root, intent, None, 0);
     for _ in 0..3 {
@@ -127,9 +115,7 @@ pub(super) async fn a_step_asked_for_again_is_written_once<S: Subject>(subject: 
     assert_eq!(all(store, episode.run).await.len(), 5);
 }
 
-pub(super) async fn a_step_id_with_other_content_is_a_conflict<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_step_id_with_other_content_is_a_conflict<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let id = weaver.step_id();
     let first = Step::for_lease(id.clone(), episode.lease.clone()).record(weaver.draft(odd(1)));
@@ -155,9 +141,7 @@ pub(super) async fn money_is_never_dropped<S: Subject>(subject: S) {
     assert_eq!(all(store, episode.run).await.len(), 3);
 }
 
-pub(super) async fn a_run_is_opened_once<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_run_is_opened_once<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let intent = weaver.intent("count again");
     let (mut second, _) = weaver.open(Origin::Root, intent, None, 0);
@@ -166,9 +150,7 @@ pub(super) async fn a_run_is_opened_once<S: Subject>(subject: S) {
     assert_eq!(answer, AppendOutcome::Conflict(Conflict::RunExists { run: episode.run }));
 }
 
-pub(super) async fn an_entity_has_one_live_run<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_entity_has_one_live_run<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let run = weaver.id();
     let intent = weaver.intent("and now?");
@@ -187,9 +169,7 @@ fn reward(turn: cantrip_canon::TurnId, reward: f64) -> Reward {
     Reward { turn_id: turn, reward, by: Actor::new("user:42").expect("a name"), note: None }
 }
 
-pub(super) async fn an_ended_run_takes_annotations_only<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_ended_run_takes_annotations_only<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let end = weaver.end_of(
@@ -205,9 +185,7 @@ pub(super) async fn an_ended_run_takes_annotations_only<S: Subject>(subject: S) 
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Truncated);
 }
 
-pub(super) async fn without_a_lease_only_annotations_are_written<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn without_a_lease_only_annotations_are_written<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
@@ -220,9 +198,7 @@ pub(super) async fn without_a_lease_only_annotations_are_written<S: Subject>(sub
     assert_eq!((last.kind.as_str(), last.epoch), ("reward", Epoch::NONE));
 }
 
-pub(super) async fn an_unknown_run_is_not_found<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_unknown_run_is_not_found<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let run: RunId = weaver.id();
     let read: Result<Vec<Record>, Error> = store.read(run, Seq::START).try_collect().await;
     assert!(matches!(read, Err(Error::NotFound { kind: "run", .. })), "{read:?}");
@@ -234,9 +210,7 @@ pub(super) async fn an_unknown_run_is_not_found<S: Subject>(subject: S) {
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
 }
 
-pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_reader_is_woken_by_the_next_record<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     assert_eq!(store.wait_for_growth(episode.run, Seq::START).await.expect("known"), Seq::new(3));
     let step = weaver.step_with(&episode, odd(1));
@@ -251,9 +225,7 @@ pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S)
     assert_eq!(woken.expect("known"), Seq::new(4));
 }
 
-pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_follower_gets_every_record_once<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let mut following = std::pin::pin!(store.follow(episode.run, Seq::new(1)));
     let mut got = Vec::new();
@@ -276,9 +248,7 @@ pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
     assert!(matches!(lost, Err(Error::NotFound { .. })), "{lost:?}");
 }
 
-pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_unknown_kind_passes_through_unchanged<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     weaver.write(&episode, odd(1)).await;
     let record = all(store, episode.run).await.pop().expect("records");
@@ -286,9 +256,7 @@ pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject
     assert_eq!(record.event().expect("readable"), odd(1));
 }
 
-pub(super) async fn a_long_value_is_a_body_and_reads_back<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_long_value_is_a_body_and_reads_back<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let long = json!({"text": "lang ".repeat(10_000)});
     let turns = [
@@ -310,9 +278,7 @@ pub(super) async fn a_long_value_is_a_body_and_reads_back<S: Subject>(subject: S
     assert_eq!(store.body(hash).await.expect("stored"), bodies[0]);
 }
 
-pub(super) async fn a_record_cannot_name_a_body_that_is_not_there<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_record_cannot_name_a_body_that_is_not_there<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let long = "lang ".repeat(10_000);
     let opened = weaver.opened(&episode, utterance(Some(&long), &[]), &mut Vec::new());
@@ -333,9 +299,7 @@ pub(super) async fn a_missing_body_is_an_error<S: Subject>(subject: S) {
     assert!(matches!(answer, Err(Error::BodyAltered(missing)) if missing == hash), "{answer:?}");
 }
 
-pub(super) async fn a_dropped_append_is_wholly_in_or_out<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_dropped_append_is_wholly_in_or_out<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let body = Body::new(vec![7_u8; 9_000]).expect("a small body");
     let step = weaver.step_with(&episode, odd(1)).record(weaver.draft(odd(2))).bodies([body.clone()]);
@@ -345,9 +309,7 @@ pub(super) async fn a_dropped_append_is_wholly_in_or_out<S: Subject>(subject: S)
     assert_eq!(store.body(body.hash()).await.expect("stored"), body);
 }
 
-pub(super) async fn a_scan_gives_every_run_in_the_order_of_writing<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_scan_gives_every_run_in_the_order_of_writing<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut one = weaver.cast("one").await;
     let mut two = weaver.cast("two").await;
     weaver.plain(&mut one).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cantrip_canon::RunId;
 use serde_json::json;
 
-use super::{LoomWriter, Subject, at, utterance};
+use super::{LoomWriter, Store, Subject, at, utterance};
 use cantrip_loom::{
     AppendOutcome, CastParked, Closing, Epoch, Error, Journal, Lease, PageRequest, ParkReason, WorkerId,
 };
@@ -16,9 +16,7 @@ fn owner(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")
 }
 
-pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut zombie = weaver.cast("count").await;
     let expired = zombie.lease.expires_at;
     let taken = store.acquire(zombie.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
@@ -35,9 +33,7 @@ pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(sub
     weaver.turn(&mut zombie, "echo", json!(1), Closing::Open).await;
 }
 
-pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn the_first_acquire_has_one_winner<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (mut step, episode) = {
         let intent = weaver.intent("count");
         weaver.open(cantrip_loom::Origin::Root, intent, None, 0)
@@ -55,9 +51,8 @@ pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
     assert_eq!(lost.count(), 7);
 }
 
-pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<S: Subject>(subject: S) {
-    let store = subject.store();
-    let episode = LoomWriter::new(store).cast("count").await;
+pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
+    let episode = weaver.cast("count").await;
     let expired = episode.lease.expires_at;
     let answer = store.renew(&episode.lease, expired, LASTS).await;
     assert!(matches!(answer, Err(Error::LeaseExpired { .. })), "{answer:?}");
@@ -66,9 +61,8 @@ pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<S: Subject>(s
     assert_eq!(again.expires_at, expired.after(LASTS));
 }
 
-pub(super) async fn a_live_lease_is_held_until_it_expires<S: Subject>(subject: S) {
-    let store = subject.store();
-    let episode = LoomWriter::new(store).cast("count").await;
+pub(super) async fn a_live_lease_is_held_until_it_expires<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
+    let episode = weaver.cast("count").await;
     let renewed = store.renew(&episode.lease, at(10_000), LASTS).await.expect("it is live");
     assert_eq!((renewed.epoch, renewed.expires_at), (episode.lease.epoch, at(40_000)));
     let early = store.acquire(episode.run, owner("process-2"), at(39_999), LASTS).await;
@@ -78,9 +72,7 @@ pub(super) async fn a_live_lease_is_held_until_it_expires<S: Subject>(subject: S
     assert!(store.acquire(episode.run, owner("process-2"), at(40_000), LASTS).await.is_ok());
 }
 
-pub(super) async fn a_returned_lease_is_free_at_once<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_returned_lease_is_free_at_once<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     store.release(&episode.lease).await.expect("it is held");
     assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
@@ -92,9 +84,10 @@ pub(super) async fn a_returned_lease_is_free_at_once<S: Subject>(subject: S) {
     assert_eq!(lease.epoch, Epoch::FIRST.next());
 }
 
-pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let mut episode = weaver.cast("count").await;
     let lease = store.renew(&episode.lease, at(1), Duration::from_millis(1)).await.expect("it is live");
     assert_eq!(lease.expires_at, at(2));
@@ -119,9 +112,7 @@ pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
     assert_eq!(lease.epoch, Epoch::new(5));
 }
 
-pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn orphans_are_live_runs_that_nobody_holds<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let listed = async |now| -> Vec<RunId> {
         let listed = store.orphans(now, PageRequest::FIRST).await.expect("readable");
         assert_eq!(listed.next, None);
@@ -163,9 +154,10 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     assert_eq!(listed(expired).await, [queued.run, returned.run]);
 }
 
-pub(super) async fn owners_are_listed_with_the_leases_of_their_live_runs<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn owners_are_listed_with_the_leases_of_their_live_runs<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(weaver.cast("held").await);

@@ -15,10 +15,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::fixtures::{append, budget, odd};
-use super::{Episode, LoomWriter, Subject, at, reserve};
+use super::{Episode, LoomWriter, Store, Subject, at, reserve};
 use cantrip_loom::{
-    AppendOutcome, Conflict, EndedBy, Ending, Event, Journal, Ledger, Loom, PageRequest, RecordDraft,
-    ReservationFilter, RunState, Seq, Step, StepId, WorkerId,
+    AppendOutcome, Conflict, EndedBy, Ending, Event, Journal, Ledger, PageRequest, RecordDraft, ReservationFilter,
+    RunState, Seq, Step, StepId, WorkerId,
 };
 
 fn usd(micros: i64) -> Money {
@@ -72,9 +72,7 @@ async fn pay<J: Journal>(
     append(store, weaver.step(episode).money(money)).await
 }
 
-pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn money_moves_with_its_records<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
@@ -111,9 +109,10 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
     adds_up(store).await;
 }
 
-pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let funds = weaver.authorize(budget(10)).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
@@ -137,9 +136,10 @@ pub(super) async fn a_refused_reserve_writes_what_stands_for_it_instead<S: Subje
     adds_up(store).await;
 }
 
-pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20_000);
@@ -163,9 +163,7 @@ pub(super) async fn a_step_with_money_asked_for_again_is_booked_once<S: Subject>
     adds_up(store).await;
 }
 
-pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
@@ -194,9 +192,7 @@ pub(super) async fn only_one_of_two_executors_gets_a_fresh_hold<S: Subject>(subj
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20));
 }
 
-pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let again = reserve(&mut weaver, &episode, turn, 2, 20);
@@ -213,9 +209,7 @@ pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subjec
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 0), "what was refused holds nothing");
 }
 
-pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn operations_of_a_step_see_the_ones_before<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
@@ -237,9 +231,7 @@ pub(super) async fn operations_of_a_step_see_the_ones_before<S: Subject>(subject
     adds_up(store).await;
 }
 
-pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn holds_of_the_same_tree_are_waited_for<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let funds = weaver.authorize(budget(100)).await;
     let (episode, stranger) = (weaver.cast("count").await, weaver.cast("count").await);
     let (one, two, three) = (weaver.id(), weaver.id(), weaver.id());
@@ -263,9 +255,7 @@ pub(super) async fn holds_of_the_same_tree_are_waited_for<S: Subject>(subject: S
     adds_up(store).await;
 }
 
-pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn holds_at_once_never_pass_the_budget<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let funds = weaver.authorize(budget(10 * 1_000 + 999)).await;
     let mut steps = Vec::new();
     for _ in 0..64 {
@@ -282,9 +272,7 @@ pub(super) async fn holds_at_once_never_pass_the_budget<S: Subject>(subject: S) 
     adds_up(store).await;
 }
 
-pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn caps_bind_a_tree_of_holds<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let local = AuthorizationRef::Local;
     let episode = weaver.cast("count").await;
     let cap = |scope: &str, parent: Option<&str>, micros| {
@@ -298,7 +286,7 @@ pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
     ));
     assert!(matches!(append(store, step).await, AppendOutcome::Committed(_)));
     let turns: [TurnId; 4] = std::array::from_fn(|_| weaver.id());
-    let below = |weaver: &mut LoomWriter<'_, S::Store>, turn, scope: &str, micros| {
+    let below = |weaver: &mut LoomWriter<'_, J>, turn, scope: &str, micros| {
         let mut held = reserve(weaver, &episode, turn, 1, micros);
         held.hold.scope = scope.to_owned();
         held
@@ -318,9 +306,10 @@ pub(super) async fn caps_bind_a_tree_of_holds<S: Subject>(subject: S) {
     adds_up(store).await;
 }
 
-pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
@@ -338,16 +327,17 @@ pub(super) async fn an_overage_is_booked_in_full_and_denies_what_follows<S: Subj
     adds_up(store).await;
 }
 
-pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_authorization_is_given_changed_and_taken_back<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let local = store.authorization(AuthorizationRef::Local).await.expect("every store has it");
     assert_eq!(*local.terms(), Terms::local());
     let funds = weaver.authorize(budget(100)).await;
     let listed = store.authorizations(PageRequest::FIRST).await.expect("a list");
     let ids: Vec<AuthorizationRef> = listed.items.iter().map(|row| row.id).collect();
     assert_eq!((ids, listed.next), (vec![AuthorizationRef::Local, funds], None));
-    let change = |weaver: &mut LoomWriter<'_, S::Store>, operation: Operation| {
+    let change = |weaver: &mut LoomWriter<'_, J>, operation: Operation| {
         append(store, Step::outside_runs(weaver.step_id()).money(operation))
     };
     let revise = |expected_revision, total| {
@@ -403,9 +393,10 @@ pub(super) async fn an_authorization_is_given_changed_and_taken_back<S: Subject>
     adds_up(store).await;
 }
 
-pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let episode = weaver.cast("count").await;
     let asking = reserve(&mut weaver, &episode, TurnId::from_parts(at(0), [0; 10]), 1, 1).question.principal;
     let principal = Principal { autopilot_id: Some("analyst".into()), ..asking };
@@ -430,9 +421,7 @@ pub(super) async fn the_authorization_of_a_run_is_the_most_specific_one<S: Subje
     assert_eq!(found(guest).await, None, "auth_local is for nobody else");
 }
 
-pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn each_limit_is_held_where_money_is_reserved<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let run = episode.run.to_string();
     type Change<'a> = &'a dyn Fn(&mut Terms, &mut Reserve);
@@ -482,9 +471,10 @@ pub(super) async fn each_limit_is_held_where_money_is_reserved<S: Subject>(subje
     adds_up(store).await;
 }
 
-pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let call = reserve(&mut weaver, &episode, one, 1, 20);
@@ -537,9 +527,7 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
     adds_up(store).await;
 }
 
-pub(super) async fn an_old_epoch_cannot_spend<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_old_epoch_cannot_spend<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let (one, two) = (weaver.id(), weaver.id());
     let held = reserve(&mut weaver, &episode, one, 1, 20);
@@ -554,9 +542,7 @@ pub(super) async fn an_old_epoch_cannot_spend<S: Subject>(subject: S) {
     assert_eq!(totals(store, AuthorizationRef::Local).await, (0, 20));
 }
 
-pub(super) async fn recovery_takes_only_what_no_live_owner_holds<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn recovery_takes_only_what_no_live_owner_holds<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
@@ -582,9 +568,7 @@ pub(super) async fn recovery_takes_only_what_no_live_owner_holds<S: Subject>(sub
     adds_up(store).await;
 }
 
-pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
     let held = reserve(&mut weaver, &episode, turn, 1, 20);
@@ -603,9 +587,7 @@ pub(super) async fn a_hold_is_adopted_by_the_lease_that_follows<S: Subject>(subj
     adds_up(store).await;
 }
 
-pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_approval_is_asked_for_decided_and_used_up<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let funds = weaver.authorize(Terms { mode: AuthorizationMode::Interactive, max_total: None, ..budget(0) }).await;
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
@@ -665,9 +647,10 @@ pub(super) async fn an_approval_is_asked_for_decided_and_used_up<S: Subject>(sub
     adds_up(store).await;
 }
 
-pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn decisions_are_kept_with_what_they_were_made_from<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let funds = weaver.authorize(budget(100)).await;
     let episode = weaver.cast("count").await;
     for micros in [60, 41, 101] {

@@ -22,9 +22,14 @@ use cantrip_loom::{Contracts, Journal, Ledger, Loom};
 
 pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
+/// All that a store can be asked for.
+pub trait Store: Journal + Loom + Ledger + Contracts {}
+
+impl<S: Journal + Loom + Ledger + Contracts> Store for S {}
+
 /// A store under test, new and empty.
 pub trait Subject: Sized + Send + Sync {
-    type Store: Journal + Loom + Ledger + Contracts;
+    type Store: Store;
 
     fn store(&self) -> &Self::Store;
 
@@ -53,7 +58,7 @@ impl<S> Ephemeral<S> {
     }
 }
 
-impl<S: Journal + Loom + Ledger + Contracts> Subject for Ephemeral<S> {
+impl<S: Store> Subject for Ephemeral<S> {
     type Store = S;
 
     fn store(&self) -> &S {
@@ -83,9 +88,19 @@ fn with_contracts(subject: &impl Subject) -> bool {
     subject.keeps_contracts()
 }
 
-/// The cases of each module, with the stores for which they apply.
+/// Runs a case on a store and a writer for it, or on the subject if the case reopens it or asks what it keeps.
+macro_rules! run_on {
+    (store, $subject:ident, $case:path) => {
+        $case($subject.store(), super::LoomWriter::new($subject.store())).await
+    };
+    (subject, $subject:ident, $case:path) => {
+        $case($subject).await
+    };
+}
+
+/// The cases of each module, with the stores for which they apply and the arguments that they take.
 macro_rules! cases {
-    ($dollar:tt $($module:ident if $applies:ident { $($case:ident),+ $(,)? })+) => {
+    ($dollar:tt $($module:ident if $applies:ident on $given:ident { $($case:ident),+ $(,)? })+) => {
         /// The names of all cases.
         pub const CASES: &[&str] = &[$($(stringify!($case)),+),+];
 
@@ -94,7 +109,7 @@ macro_rules! cases {
         pub mod cases {
             $($(pub async fn $case<S: super::Subject>(subject: S) {
                 if super::$applies(&subject) {
-                    super::$module::$case(subject).await;
+                    run_on!($given, subject, super::$module::$case);
                 }
             })+)+
         }
@@ -125,7 +140,7 @@ macro_rules! cases {
 }
 
 cases! { $
-    journal_cases if always {
+    journal_cases if always on store {
         a_run_reads_back_in_the_order_it_was_written,
         every_record_is_chained_to_the_one_before_it,
         appends_at_once_leave_no_gap,
@@ -133,7 +148,6 @@ cases! { $
         a_step_is_written_whole_or_not_at_all,
         a_step_asked_for_again_is_written_once,
         a_step_id_with_other_content_is_a_conflict,
-        money_is_never_dropped,
         a_run_is_opened_once,
         an_entity_has_one_live_run,
         an_ended_run_takes_annotations_only,
@@ -144,24 +158,29 @@ cases! { $
         an_unknown_kind_passes_through_unchanged,
         a_long_value_is_a_body_and_reads_back,
         a_record_cannot_name_a_body_that_is_not_there,
-        a_missing_body_is_an_error,
         a_dropped_append_is_wholly_in_or_out,
         a_scan_gives_every_run_in_the_order_of_writing,
+    }
+    journal_cases if always on subject {
+        money_is_never_dropped,
+        a_missing_body_is_an_error,
         copies_keep_place_time_and_epoch,
         what_was_committed_survives_reopening,
     }
-    leases_cases if always {
+    leases_cases if always on store {
         an_old_epoch_writes_nothing_after_a_takeover,
         the_first_acquire_has_one_winner,
         an_expired_lease_is_taken_over_and_not_renewed,
         a_live_lease_is_held_until_it_expires,
         a_returned_lease_is_free_at_once,
         an_expired_lease_still_writes_until_someone_takes_over,
-        epochs_survive_reopening,
         orphans_are_live_runs_that_nobody_holds,
         owners_are_listed_with_the_leases_of_their_live_runs,
     }
-    ledger_cases if with_ledger {
+    leases_cases if always on subject {
+        epochs_survive_reopening,
+    }
+    ledger_cases if with_ledger on store {
         money_moves_with_its_records,
         a_refused_reserve_writes_what_stands_for_it_instead,
         a_step_with_money_asked_for_again_is_booked_once,
@@ -181,12 +200,14 @@ cases! { $
         a_hold_is_adopted_by_the_lease_that_follows,
         an_approval_is_asked_for_decided_and_used_up,
         decisions_are_kept_with_what_they_were_made_from,
+    }
+    ledger_cases if with_ledger on subject {
         the_ledger_survives_reopening,
     }
-    contract_cases if always {
+    contract_cases if always on subject {
         contracts_are_never_dropped,
     }
-    contract_cases if with_contracts {
+    contract_cases if with_contracts on store {
         a_published_signature_never_changes,
         an_artifact_is_kept_once_with_all_its_origins,
         a_pointer_changes_with_its_audit,
@@ -195,9 +216,11 @@ cases! { $
         receipts_of_a_run_are_a_chain_and_hold_its_sums,
         a_refused_reserve_leaves_the_receipt_that_says_so,
         a_trace_goes_from_its_row_to_its_object,
+    }
+    contract_cases if with_contracts on subject {
         contracts_survive_reopening,
     }
-    tree_cases if always {
+    tree_cases if always on store {
         a_turn_reads_back_as_it_was_written,
         an_open_turn_is_not_in_the_tree,
         a_path_leads_from_the_root_to_its_turn,
@@ -222,6 +245,8 @@ cases! { $
         an_extent_is_what_the_lists_hold,
         settled_calls_read_in_call_order,
         records_that_do_not_follow_are_refused,
+    }
+    tree_cases if always on subject {
         what_was_open_goes_on_after_reopening,
     }
 }

@@ -6,7 +6,7 @@ use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
-use super::{Episode, LoomWriter, Subject, closed, settled, started, utterance};
+use super::{Episode, LoomWriter, Store, Subject, closed, settled, started, utterance};
 use cantrip_loom::{
     Actor, AnyId, CallId, CallWork, CastParked, ChildRecord, Closing, Content, EndedBy, Ending, Environment, Error,
     Event, Fold, Fork, IntentRecord, Journal, Loom, Origin, PageRequest, ParkReason, RecordDraft, RecordValue,
@@ -22,9 +22,7 @@ async fn ids<L: Loom>(store: &L, turn: TurnId) -> Vec<TurnId> {
     store.path(turn).await.expect("readable").iter().map(|turn| turn.id).collect()
 }
 
-pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_turn_reads_back_as_it_was_written<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count to two").await;
     let first = weaver.plain(&mut episode).await;
     let second = weaver.done(&mut episode, json!({"sum": 3})).await;
@@ -55,9 +53,7 @@ pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) 
     assert_eq!((root.cantrip_id, &root.cantrip), (weaver.cantrip, &super::sample_cantrip()));
 }
 
-pub(super) async fn an_open_turn_is_not_in_the_tree<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_open_turn_is_not_in_the_tree<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I think"), &[]), &mut Vec::new());
@@ -70,14 +66,9 @@ pub(super) async fn an_open_turn_is_not_in_the_tree<S: Subject>(subject: S) {
     assert_eq!(store.turn(open).await.expect("closed").utterance_text(), "I think");
 }
 
-pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_path_leads_from_the_root_to_its_turn<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
-    let mut turns = Vec::new();
-    for _ in 0..6 {
-        turns.push(weaver.plain(&mut episode).await);
-    }
+    let turns = weaver.plain_turns(&mut episode, 6).await;
     for (at, turn) in turns.iter().enumerate() {
         assert_eq!(ids(store, *turn).await, turns[..=at]);
     }
@@ -85,9 +76,7 @@ pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: 
     assert_eq!(store.children(turns[2]).await.expect("known"), [turns[3]]);
 }
 
-pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_tail_is_the_end_of_a_path<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (turns, children, mut parent) = delegating(&mut weaver, 2).await;
     let last = weaver.plain(&mut parent).await;
     let mut branch = fork(&mut weaver, turns[1], 2).await;
@@ -159,9 +148,10 @@ async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -
     (turns, child_turns, parent)
 }
 
-pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let (turns, children, parent) = delegating(&mut weaver, 1).await;
     let sealed = store.turn(turns[0]).await.expect("closed");
     assert!(sealed.is_sealed());
@@ -181,9 +171,7 @@ pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<S: Sub
     assert_eq!(ids(store, children[0]).await, [turns[0], children[0]]);
 }
 
-pub(super) async fn a_sealed_group_reads_as_five_turns<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_sealed_group_reads_as_five_turns<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (turns, children, mut parent) = delegating(&mut weaver, 4).await;
     assert_eq!(ids(store, turns[4]).await, turns);
     let sequences: Vec<u64> = store.path(turns[4]).await.expect("readable").iter().map(|turn| turn.sequence).collect();
@@ -210,14 +198,12 @@ async fn fork<J: Journal>(weaver: &mut LoomWriter<'_, J>, turn: TurnId, sequence
     episode
 }
 
-pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let mut episode = weaver.cast("count").await;
-    let mut turns = Vec::new();
-    for _ in 0..4 {
-        turns.push(weaver.plain(&mut episode).await);
-    }
+    let turns = weaver.plain_turns(&mut episode, 4).await;
     let original = store.thread(turns[3]).await.expect("a path");
     let mut branch = fork(&mut weaver, turns[1], 2).await;
     let new = weaver.plain(&mut branch).await;
@@ -233,9 +219,7 @@ pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<S: Subje
     assert_eq!(store.turn(second).await.expect("closed").forked_from, None);
 }
 
-pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (mut turns, _, mut parent) = delegating(&mut weaver, 2).await;
     turns.push(weaver.plain(&mut parent).await);
     turns.push(weaver.done(&mut parent, json!(1)).await);
@@ -249,9 +233,7 @@ pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<S: Subject>(subject: S)
     }
 }
 
-pub(super) async fn leaves_are_the_turns_without_children<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn leaves_are_the_turns_without_children<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (_, _, mut parent) = delegating(&mut weaver, 2).await;
     let turn = weaver.plain(&mut parent).await;
     fork(&mut weaver, turn, parent.sequence).await;
@@ -267,9 +249,7 @@ pub(super) async fn leaves_are_the_turns_without_children<S: Subject>(subject: S
     assert_eq!(leaves(store, weaver.loom).await, expected);
 }
 
-pub(super) async fn the_latest_reward_counts_and_all_are_kept<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn the_latest_reward_counts_and_all_are_kept<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.done(&mut episode, json!(1)).await;
     assert_eq!(store.turn(turn).await.expect("closed").reward, None);
@@ -285,14 +265,9 @@ pub(super) async fn the_latest_reward_counts_and_all_are_kept<S: Subject>(subjec
     assert!(rewards.is_sorted_by_key(|reward| reward.at));
 }
 
-pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
-    let mut turns = Vec::new();
-    for _ in 0..3 {
-        turns.push(weaver.plain(&mut episode).await);
-    }
+    let mut turns = weaver.plain_turns(&mut episode, 3).await;
     let fold = folded(weaver.id(), episode.entity, turns[2]);
     weaver.write(&episode, fold.clone()).await;
     turns.push(weaver.plain(&mut episode).await);
@@ -338,15 +313,12 @@ fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
     }
 }
 
-pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<J: Store>(
+    store: &J,
+    mut weaver: LoomWriter<'_, J>,
+) {
     let mut episode = weaver.cast("count").await;
-    let mut last = None;
-    for _ in 0..3 {
-        last = Some(weaver.plain(&mut episode).await);
-    }
-    let at = last.expect("three turns");
+    let at = weaver.plain_turns(&mut episode, 3).await[2];
     let mut before = fork(&mut weaver, at, 3).await;
     let fold = folded(weaver.id(), episode.entity, at);
     weaver.write(&episode, fold).await;
@@ -359,9 +331,7 @@ pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S:
     assert_eq!(store.folds(at).await.expect("known").len(), 1);
 }
 
-pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let error = RecordedError::new(codes::UNREACHABLE.any(), "the provider is down");
@@ -379,9 +349,7 @@ pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subj
     assert_eq!(cast.outcome.expect("it has ended").leaf, None);
 }
 
-pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_send_extends_the_thread_of_its_entity<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     // A summoned entity: its run is over at once.
     let (mut step, mut episode) = {
         let intent = weaver.intent("unused");
@@ -406,9 +374,7 @@ pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject:
     assert_eq!(store.entity(episode.entity).await.expect("known").leaf, Some(turns[1]));
 }
 
-pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     weaver.plain(&mut episode).await;
     weaver.truncate(&episode, TruncationReason::MaxTurns).await;
@@ -419,9 +385,7 @@ pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject
     assert_eq!((cast.intent, cast.own_intent), (Content::from("count"), false));
 }
 
-pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn runs_say_where_they_stand<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let state = async |run| store.run(run).await.expect("known").state;
     let intent = weaver.intent("later");
     let (mut step, queued) = weaver.open(Origin::Root, intent, None, 0);
@@ -453,9 +417,7 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     assert_eq!(listed.iter().map(|run| run.run_id).collect::<Vec<_>>(), [queued.run, episode.run]);
 }
 
-pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn runs_are_listed_by_where_they_stand<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     for n in 0..5 {
         let mut episode = weaver.cast("count").await;
         match n {
@@ -500,9 +462,7 @@ pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) 
     assert_eq!(store.last_run().await.expect("readable"), all.last().cloned());
 }
 
-pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn a_failed_run_is_reopened_by_its_next_record<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let error = RecordedError::new(codes::CRASH.any(), "unexpected failure");
     weaver.write(&episode, RunFailed { error }).await;
@@ -513,9 +473,7 @@ pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subj
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
 }
 
-pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
@@ -532,9 +490,7 @@ pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(sub
     assert!(matches!(answer, Err(Error::Incoherent { .. })), "{answer:?}");
 }
 
-pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_unambiguous_beginning_names_its_thing<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     weaver.plain(&mut episode).await;
@@ -550,14 +506,9 @@ pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject
     }
 }
 
-pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn lists_come_in_pages<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
-    let mut turns = Vec::new();
-    for _ in 0..5 {
-        turns.push(weaver.plain(&mut episode).await);
-    }
+    let turns = weaver.plain_turns(&mut episode, 5).await;
     for turn in turns.clone() {
         let mut branch =
             fork(&mut weaver, turn, turns.iter().position(|known| *known == turn).expect("one of them") as u64 + 1)
@@ -584,9 +535,7 @@ pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
     assert_eq!((beyond.items.len(), beyond.next), (0, None));
 }
 
-pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn an_extent_is_what_the_lists_hold<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let (_, _, mut parent) = delegating(&mut weaver, 2).await;
     let turn = weaver.plain(&mut parent).await;
     // An entity without a closed turn counts too, and it is the newest one.
@@ -603,9 +552,7 @@ pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
     assert!(matches!(store.extent(elsewhere).await, Err(Error::NotFound { kind: "loom", .. })));
 }
 
-pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn settled_calls_read_in_call_order<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let episode = weaver.cast("look").await;
     let calls: Vec<(&str, Value)> = (0..4).map(|n| ("read", json!({"path": n}))).collect();
     let opened = weaver.opened(&episode, utterance(None, &calls), &mut Vec::new());
@@ -626,9 +573,7 @@ pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
     assert_eq!(turn.gate_calls[2].args, json!({"path": 2}));
 }
 
-pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: S) {
-    let store = subject.store();
-    let mut weaver = LoomWriter::new(store);
+pub(super) async fn records_that_do_not_follow_are_refused<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
     let mut late = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
