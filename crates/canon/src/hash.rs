@@ -124,11 +124,7 @@ impl fmt::Display for Hash {
     }
 }
 
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+crate::debug_as_text!(Hash);
 
 impl FromStr for Hash {
     type Err = HashFault;

@@ -14,6 +14,7 @@ pub mod json;
 pub mod limits;
 mod money;
 mod redact;
+mod text_form;
 
 pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};
 pub use hash::{Hash, HashFault, bytes_hash, linked_hash, stable_hash, stable_hash_of};

@@ -54,24 +54,8 @@ impl fmt::Display for Currency {
     }
 }
 
-impl fmt::Debug for Currency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl TryFrom<String> for Currency {
-    type Error = MoneyFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Currency> for String {
-    fn from(currency: Currency) -> Self {
-        currency.as_str().to_owned()
-    }
-}
+crate::string_conversions!(Currency);
+crate::debug_as_text!(Currency);
 
 /// An amount: `micros` millionths of the unit of `currency`, from 0 to 2^53 - 1.
 ///

@@ -61,12 +61,9 @@ pub struct CompiledId(String);
 pub struct CompiledIdFault(String);
 
 impl CompiledId {
-    const PREFIX: &'static str = "art_";
-    const DIGITS: usize = 32;
-
     /// The id of the artifact with this content.
     pub fn of(content: Hash) -> Self {
-        Self(format!("{}{}", Self::PREFIX, content.hex(Self::DIGITS)))
+        Self(format!("art_{}", content.hex(32)))
     }
 
     pub fn as_str(&self) -> &str {
@@ -74,36 +71,7 @@ impl CompiledId {
     }
 }
 
-impl fmt::Display for CompiledId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for CompiledId {
-    type Err = CompiledIdFault;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        match text.strip_prefix(Self::PREFIX) {
-            Some(digits) if digits.len() == Self::DIGITS && digits.bytes().all(digit) => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(CompiledIdFault(text.chars().take(80).collect())),
-        }
-    }
-}
-
-impl TryFrom<String> for CompiledId {
-    type Error = CompiledIdFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<CompiledId> for String {
-    fn from(id: CompiledId) -> Self {
-        id.0
-    }
-}
+cantrip_canon::hash_id!(CompiledId = "art_", CompiledIdFault(80));
 
 /// An artifact. Two artifacts with the same content are the same artifact.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,9 +4,6 @@
 //! Receipts of a run form a chain: each has the hash of the previous one. An unknown field is null, never absent and
 //! never invented.
 
-use std::fmt;
-use std::str::FromStr;
-
 use cantrip_canon::json::to_value;
 use cantrip_canon::{
     ApprovalId, Currency, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId, bytes_hash, stable_hash,
@@ -317,44 +314,12 @@ pub struct ReceiptId(String);
 pub struct ReceiptIdFault(String);
 
 impl ReceiptId {
-    const PREFIX: &'static str = "rcpt_";
-    const DIGITS: usize = 32;
-
     pub fn of(hash: Hash) -> Self {
-        Self(format!("{}{}", Self::PREFIX, hash.hex(Self::DIGITS)))
+        Self(format!("rcpt_{}", hash.hex(32)))
     }
 }
 
-impl fmt::Display for ReceiptId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for ReceiptId {
-    type Err = ReceiptIdFault;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        match text.strip_prefix(Self::PREFIX) {
-            Some(digits) if digits.len() == Self::DIGITS && digits.bytes().all(digit) => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(ReceiptIdFault(text.chars().take(80).collect())),
-        }
-    }
-}
-
-impl TryFrom<String> for ReceiptId {
-    type Error = ReceiptIdFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ReceiptId> for String {
-    fn from(id: ReceiptId) -> Self {
-        id.0
-    }
-}
+cantrip_canon::hash_id!(ReceiptId = "rcpt_", ReceiptIdFault(80));
 
 /// The fault of a chain of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -289,10 +289,6 @@ impl ParsedExport {
     }
 }
 
-fn missing(kind: &'static str, id: impl ToString) -> Error {
-    Error::NotFound { kind, id: id.to_string() }
-}
-
 impl Evidence for ParsedExport {
     async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
         let narrowed = ReceiptFilter { run: None, ..wanted.clone() };
@@ -315,7 +311,7 @@ impl Evidence for ParsedExport {
 
     fn records(&self, run: RunId) -> BoxStream<'_, Result<Record, Error>> {
         let Some(records) = self.records.get(&run) else {
-            return stream::iter([Err(missing("run", run))]).boxed();
+            return stream::iter([Err(Error::not_found("run", run))]).boxed();
         };
         let mut before = None;
         stream::iter(records.iter().zip(1_u64..).map(move |(record, place)| {
@@ -334,11 +330,11 @@ impl Evidence for ParsedExport {
     }
 
     async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
-        self.artifacts.get(&id).cloned().ok_or_else(|| missing("artifact", id))
+        self.artifacts.get(&id).cloned().ok_or_else(|| Error::not_found("artifact", id))
     }
 
     async fn trace(&self, name: String) -> Result<TraceRow, Error> {
-        self.traces.get(&name).cloned().ok_or_else(|| missing("trace", name))
+        self.traces.get(&name).cloned().ok_or_else(|| Error::not_found("trace", name))
     }
 
     async fn object(&self, row: &TraceRow) -> Option<Vec<u8>> {
@@ -349,11 +345,11 @@ impl Evidence for ParsedExport {
     }
 
     async fn check_entity(&self, id: EntityId) -> Result<(), Error> {
-        if self.entities.contains(&id) { Ok(()) } else { Err(missing("entity", id)) }
+        if self.entities.contains(&id) { Ok(()) } else { Err(Error::not_found("entity", id)) }
     }
 
     async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
-        self.reservations.get(&id).cloned().ok_or_else(|| missing("reservation", id))
+        self.reservations.get(&id).cloned().ok_or_else(|| Error::not_found("reservation", id))
     }
 
     async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {

@@ -46,15 +46,14 @@ impl ReceiptFilter {
 ///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
 ///
 /// Reading changes nothing, and every future may be dropped at any time.
+#[expect(unused_variables, reason = "the default methods, of stores without contracts, need no argument")]
 pub trait Contracts: Send + Sync {
     /// Lists all signatures, also retired ones.
     fn signatures(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<SignatureRow>, Error>> + Send {
-        let _ = page;
         none()
     }
 
     fn signature(&self, id: SignatureId) -> impl Future<Output = Result<SignatureRow, Error>> + Send {
-        let _ = id;
         none()
     }
 
@@ -64,29 +63,24 @@ pub trait Contracts: Send + Sync {
         of: Option<SignatureId>,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ArtifactRow>, Error>> + Send {
-        let _ = (of, page);
         none()
     }
 
     fn artifact(&self, id: CompiledId) -> impl Future<Output = Result<ArtifactRow, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Lists the origins of an artifact, oldest first.
     fn artifact_origins(&self, id: CompiledId) -> impl Future<Output = Result<Vec<OriginRow>, Error>> + Send {
-        let _ = id;
         none()
     }
 
     fn predict(&self, id: PredictId) -> impl Future<Output = Result<PredictRow, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Returns the predict of an idempotency key; none if the key is unused.
     fn predict_of_key(&self, key: PredictKey) -> impl Future<Output = Result<Option<PredictRow>, Error>> + Send {
-        let _ = key;
         none()
     }
 
@@ -95,23 +89,19 @@ pub trait Contracts: Send + Sync {
         wanted: ReceiptFilter,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ReceiptRow>, Error>> + Send {
-        let _ = (wanted, page);
         none()
     }
 
     fn receipt(&self, id: ReceiptId) -> impl Future<Output = Result<ReceiptRow, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Returns the receipt of a predict; none while the predict is open.
     fn receipt_of(&self, predict: PredictId) -> impl Future<Output = Result<Option<ReceiptRow>, Error>> + Send {
-        let _ = predict;
         none()
     }
 
     fn trace(&self, trace_ref: String) -> impl Future<Output = Result<TraceRow, Error>> + Send {
-        let _ = trace_ref;
         none()
     }
 
@@ -120,7 +110,6 @@ pub trait Contracts: Send + Sync {
         state: TraceState,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<TraceRow>, Error>> + Send {
-        let _ = (state, page);
         none()
     }
 
@@ -131,7 +120,6 @@ pub trait Contracts: Send + Sync {
 
     /// Returns the pointer of a signature; none if it has none yet.
     fn pointer(&self, signature: SignatureId) -> impl Future<Output = Result<Option<Pointer>, Error>> + Send {
-        let _ = signature;
         none()
     }
 
@@ -141,7 +129,6 @@ pub trait Contracts: Send + Sync {
         signature: SignatureId,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<PointerAudit>, Error>> + Send {
-        let _ = (signature, page);
         none()
     }
 }
@@ -282,10 +269,6 @@ pub(crate) struct MemoryContracts {
     audits: Vec<PointerAudit>,
 }
 
-fn unknown(kind: &'static str, id: impl ToString) -> Error {
-    Error::NotFound { kind, id: id.to_string() }
-}
-
 /// Replaces the row that `same` matches, or adds the row.
 fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T) -> bool) {
     match rows.iter_mut().find(|kept| same(kept)) {
@@ -368,15 +351,23 @@ impl MemoryContracts {
     }
 
     fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {
-        self.signatures.iter().find(|row| row.signature_id == *id).cloned().ok_or_else(|| unknown("signature", id))
+        self.signatures
+            .iter()
+            .find(|row| row.signature_id == *id)
+            .cloned()
+            .ok_or_else(|| Error::not_found("signature", id))
     }
 
     fn artifact(&self, id: &CompiledId) -> Result<ArtifactRow, Error> {
-        self.artifacts.iter().find(|row| row.compiled_id == *id).cloned().ok_or_else(|| unknown("artifact", id))
+        self.artifacts
+            .iter()
+            .find(|row| row.compiled_id == *id)
+            .cloned()
+            .ok_or_else(|| Error::not_found("artifact", id))
     }
 
     fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
-        self.predicts.get(&id).cloned().ok_or_else(|| unknown("predict", id))
+        self.predicts.get(&id).cloned().ok_or_else(|| Error::not_found("predict", id))
     }
 
     fn predict_of_key(&self, key: &PredictKey) -> Option<PredictRow> {
@@ -388,7 +379,7 @@ impl MemoryContracts {
     }
 
     fn trace(&self, name: &str) -> Result<TraceRow, Error> {
-        self.traces.iter().find(|row| row.trace_ref == name).cloned().ok_or_else(|| unknown("trace", name))
+        self.traces.iter().find(|row| row.trace_ref == name).cloned().ok_or_else(|| Error::not_found("trace", name))
     }
 }
 
@@ -436,7 +427,7 @@ impl Contracts for MemoryLoom {
 
     async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
         self.with_contracts(|kept| {
-            kept.find_receipt(|_, row| row.receipt_id == id).ok_or_else(|| unknown("receipt", &id))
+            kept.find_receipt(|_, row| row.receipt_id == id).ok_or_else(|| Error::not_found("receipt", &id))
         })
     }
 

@@ -106,6 +106,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error for an id that names nothing of this kind.
+    pub fn not_found(kind: &'static str, id: impl ToString) -> Self {
+        Self::NotFound { kind, id: id.to_string() }
+    }
+
     /// Returns the reply code for surfaces.
     pub fn code(&self) -> AnyCode {
         match self {

@@ -9,64 +9,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// A position in the journal of a run: 1 is the first record, [`Seq::START`] the position before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Seq(u64);
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(u64);
+
+        impl $name {
+            pub const fn new(count: u64) -> Self {
+                Self(count)
+            }
+
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )+};
+}
+
+counters! {
+    /// A position in the journal of a run: 1 is the first record, [`Seq::START`] the position before it.
+    Seq;
+    /// The number of owners that a run has had. A writer with an older epoch is no longer the owner and is fenced out.
+    Epoch;
+}
 
 impl Seq {
     /// The position before the first record.
     pub const START: Self = Self(0);
-
-    pub const fn new(place: u64) -> Self {
-        Self(place)
-    }
-
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
 }
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The number of owners that a run has had. A writer with an older epoch is no longer the owner and is fenced out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Epoch(u64);
 
 impl Epoch {
     /// The epoch of records that were written without a lease.
     pub const NONE: Self = Self(0);
     /// The epoch of the first owner of a run.
     pub const FIRST: Self = Self(1);
-
-    pub const fn new(epoch: u64) -> Self {
-        Self(epoch)
-    }
-
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// The reason why a text is not a valid id of this crate.
@@ -160,12 +149,6 @@ impl fmt::Display for CallId {
     }
 }
 
-impl fmt::Debug for CallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl FromStr for CallId {
     type Err = NameFault;
 
@@ -179,19 +162,6 @@ impl FromStr for CallId {
         let parsed: u32 = number.parse().map_err(|_| fault())?;
         // A number has exactly one valid form: no sign, no leading zero.
         if parsed.to_string() == number { Ok(Self { caller, number: parsed }) } else { Err(fault()) }
-    }
-}
-
-impl TryFrom<String> for CallId {
-    type Error = NameFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<CallId> for String {
-    fn from(id: CallId) -> Self {
-        id.to_string()
     }
 }
 
@@ -215,12 +185,6 @@ impl fmt::Display for CantripId {
     }
 }
 
-impl fmt::Debug for CantripId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl FromStr for CantripId {
     type Err = NameFault;
 
@@ -235,18 +199,8 @@ impl FromStr for CantripId {
     }
 }
 
-impl TryFrom<String> for CantripId {
-    type Error = NameFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<CantripId> for String {
-    fn from(id: CantripId) -> Self {
-        id.to_string()
-    }
-}
+cantrip_canon::string_conversions!(CallId, CantripId);
+cantrip_canon::debug_as_text!(CallId, CantripId);
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $noun:literal;)+) => {$(

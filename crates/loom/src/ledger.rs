@@ -37,27 +37,24 @@ impl ReservationFilter {
 /// * **No ledger.** A store that keeps no ledger leaves the default methods, which return [`Error::NoLedger`].
 ///
 /// Reading changes nothing, and every future may be dropped at any time.
+#[expect(unused_variables, reason = "the default methods, of stores without a ledger, need no argument")]
 pub trait Ledger: Send + Sync {
     fn authorizations(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Authorization>, Error>> + Send {
-        let _ = page;
         none()
     }
 
     /// Returns the current state of an authorization; an unknown id is [`Error::NotFound`].
     fn authorization(&self, id: AuthorizationRef) -> impl Future<Output = Result<Authorization, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Lists every revision of the terms of an authorization, oldest first.
     fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Returns the authorization that pays for a run of this principal: see [`cantrip_spend::resolve_authorization`].
     fn payer(&self, principal: Principal) -> impl Future<Output = Result<Option<Authorization>, Error>> + Send {
-        let _ = principal;
         none()
     }
 
@@ -66,18 +63,15 @@ pub trait Ledger: Send + Sync {
         wanted: ReservationFilter,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
-        let _ = (wanted, page);
         none()
     }
 
     fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<ReservationRow, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Lists the entries of a reservation, oldest first.
     fn entries(&self, id: ReservationId) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send {
-        let _ = id;
         none()
     }
 
@@ -89,18 +83,15 @@ pub trait Ledger: Send + Sync {
         now: Timestamp,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
-        let _ = (now, page);
         none()
     }
 
     fn approval(&self, id: ApprovalId) -> impl Future<Output = Result<Approval, Error>> + Send {
-        let _ = id;
         none()
     }
 
     /// Lists the decisions about the money of a run with all their inputs, oldest first.
     fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send {
-        let _ = run;
         none()
     }
 
@@ -114,7 +105,6 @@ pub trait Ledger: Send + Sync {
         &self,
         authorizations: Vec<AuthorizationRef>,
     ) -> impl Future<Output = Result<AuditReport, Error>> + Send {
-        let _ = authorizations;
         none()
     }
 }
@@ -191,8 +181,7 @@ impl MemoryLedger {
     }
 
     fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
-        let unknown = || Error::NotFound { kind: "authorization", id: id.to_string() };
-        self.book.authorization(id).cloned().ok_or_else(unknown)
+        self.book.authorization(id).cloned().ok_or_else(|| Error::not_found("authorization", id))
     }
 
     fn rows(&self) -> impl Iterator<Item = &ReservationRow> {
@@ -200,8 +189,7 @@ impl MemoryLedger {
     }
 
     fn reservation(&self, id: &ReservationId) -> Result<ReservationRow, Error> {
-        let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
-        self.book.reservation(id).cloned().ok_or_else(unknown)
+        self.book.reservation(id).cloned().ok_or_else(|| Error::not_found("reservation", id))
     }
 
     fn audit(&self, mut audit: LedgerAudit) -> AuditReport {
@@ -297,8 +285,7 @@ impl Ledger for MemoryLoom {
     }
 
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
-        let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
-        self.with_ledger(|_, kept| kept.book.approval(id).cloned().ok_or_else(unknown))
+        self.with_ledger(|_, kept| kept.book.approval(id).cloned().ok_or_else(|| Error::not_found("approval", id)))
     }
 
     async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {

@@ -99,13 +99,13 @@ impl State {
     }
 
     pub(crate) fn records_of(&self, run: RunId, after: Seq) -> Result<Vec<Record>, Error> {
-        let log = self.runs.get(&run).ok_or_else(|| unknown(run))?;
+        let log = self.runs.get(&run).ok_or_else(|| Error::not_found("run", run))?;
         let from = usize::try_from(after.get()).unwrap_or(usize::MAX).min(log.places.len());
         Ok(log.places[from..].iter().map(|place| self.log[*place].record.clone()).collect())
     }
 
     pub(crate) fn newest(&self, run: RunId) -> Result<Seq, Error> {
-        self.runs.get(&run).map(|log| Seq::new(log.places.len() as u64)).ok_or_else(|| unknown(run))
+        self.runs.get(&run).map(|log| Seq::new(log.places.len() as u64)).ok_or_else(|| Error::not_found("run", run))
     }
 
     /// Returns the hash of the newest record of a run.
@@ -398,8 +398,4 @@ impl State {
         view.epoch = self.epoch(run);
         Ok(view)
     }
-}
-
-fn unknown(run: RunId) -> Error {
-    Error::NotFound { kind: "run", id: run.to_string() }
 }

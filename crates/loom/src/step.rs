@@ -353,11 +353,10 @@ impl Step {
     ) -> Result<Option<AppendOutcome>, Error> {
         let Some(run) = self.run() else { return Ok(None) };
         let conflict = |conflict| Ok(Some(AppendOutcome::Conflict(conflict)));
-        let unknown = || Error::NotFound { kind: "run", id: run.to_string() };
         match (&self.target, standing) {
             (StepTarget::OpenRun { .. }, None) => {}
             (StepTarget::OpenRun { .. }, Some(_)) => return conflict(Conflict::RunExists { run }),
-            (StepTarget::OwnedRun(_) | StepTarget::Annotation(_), None) => return Err(unknown()),
+            (StepTarget::OwnedRun(_) | StepTarget::Annotation(_), None) => return Err(Error::not_found("run", run)),
             (StepTarget::OwnedRun(lease), Some(standing)) => {
                 if !standing.holder.is_some_and(|holder| holder.same(lease)) {
                     return Ok(Some(AppendOutcome::Fenced { held: lease.epoch, now: standing.epoch }));

@@ -53,18 +53,7 @@ impl FromStr for Payer {
     }
 }
 
-impl TryFrom<String> for Payer {
-    type Error = TermsFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Payer> for String {
-    fn from(owner: Payer) -> Self {
-        owner.0
-    }
-}
+cantrip_canon::string_conversions!(Payer);
 
 /// The scope of an authorization. Null matches any value. The ids are plain values: deleting the named object can never
 /// widen a grant.

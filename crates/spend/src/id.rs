@@ -36,18 +36,7 @@ impl FromStr for AuthorizationRef {
     }
 }
 
-impl TryFrom<String> for AuthorizationRef {
-    type Error = IdFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<AuthorizationRef> for String {
-    fn from(authorization: AuthorizationRef) -> Self {
-        authorization.to_string()
-    }
-}
+cantrip_canon::string_conversions!(AuthorizationRef);
 
 /// The name of the call that is paid for, as its owner writes it. This crate does not know what a call is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,10 +105,8 @@ pub struct ReservationId(String);
 
 /// The reason why a text is not the id of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReservationIdFault {
-    #[error("{0:?} is not the id of a reservation: rsv_ and 32 digits of 0-9 and a-f")]
-    Form(String),
-}
+#[error("{0:?} is not the id of a reservation: rsv_ and 32 digits of 0-9 and a-f")]
+pub struct ReservationIdFault(String);
 
 impl ReservationId {
     pub fn of(authorization: AuthorizationRef, run: RunId, call: &CallKey, attempt: u32) -> Self {
@@ -131,44 +118,8 @@ impl ReservationId {
     }
 }
 
-impl FromStr for ReservationId {
-    type Err = ReservationIdFault;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = |digits: &str| {
-            digits.len() == CUT && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-        };
-        match text.strip_prefix("rsv_") {
-            Some(rest) if digits(rest) => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(ReservationIdFault::Form(text.chars().take(64).collect())),
-        }
-    }
-}
-
-impl TryFrom<String> for ReservationId {
-    type Error = ReservationIdFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ReservationId> for String {
-    fn from(id: ReservationId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for ReservationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ReservationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+cantrip_canon::hash_id!(ReservationId = "rsv_", ReservationIdFault(64));
+cantrip_canon::debug_as_text!(ReservationId);
 
 /// The idempotency key for a provider that accepts one: derived like the reservation's id, never supplied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -408,7 +408,7 @@ impl CommitCache {
             Err(error) => return Ok(StepDecision::Refused(error)),
         }
         let Some(loom) = self.loom_of(step, run) else {
-            return Ok(StepDecision::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
+            return Ok(StepDecision::Refused(Error::not_found("run", run)));
         };
         let (drafts, changes, refused) = match self.apply_money(link, step, run).await? {
             Ok(MoneyOutcome::Moved { changes, told }) => {

@@ -17,7 +17,7 @@ use crate::limits::READ_STEPS_MAX;
 use crate::rows;
 use crate::store::view;
 use crate::value::{Row, values};
-use crate::writer::{WriteRequest, WriteResponse, run_not_found};
+use crate::writer::{WriteRequest, WriteResponse};
 use crate::{Store, views};
 
 /// Returns the error for a response that does not fit its request, which never happens.
@@ -69,7 +69,7 @@ impl Journal for Store {
         let anchor = self.prune(&order, run, newest).await?;
         let found =
             self.read_view(move |link| Box::pin(async move { crate::prune::removal(link, run, anchor.seq).await }));
-        found.await?.ok_or_else(|| run_not_found(run))
+        found.await?.ok_or_else(|| Error::not_found("run", run))
     }
 
     async fn removals(&self, page: PageRequest) -> Result<ListPage<Removal>, Error> {
@@ -98,7 +98,7 @@ impl Journal for Store {
     }
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
-        view!(self, |link| Ok(rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?.lease.holder))
+        view!(self, |link| Ok(rows::run(link, run).await?.ok_or_else(|| Error::not_found("run", run))?.lease.holder))
     }
 
     async fn orphans(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<RunView>, Error> {
@@ -223,10 +223,18 @@ async fn page_of_run(link: &mut DbConnection, run: RunId, after: Seq, end: Optio
     let (key, end) = match end {
         Some(end) => {
             let found = link.query("SELECT run_key FROM runs WHERE run_id = ?1", values![run]).await?;
-            (found.into_iter().next().map(|mut row| row.int()).transpose()?.ok_or_else(|| run_not_found(run))?, end)
+            (
+                found
+                    .into_iter()
+                    .next()
+                    .map(|mut row| row.int())
+                    .transpose()?
+                    .ok_or_else(|| Error::not_found("run", run))?,
+                end,
+            )
         }
         None => {
-            let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
+            let row = rows::run(link, run).await?.ok_or_else(|| Error::not_found("run", run))?;
             let sql = "SELECT max(seq) FROM run_anchors WHERE run_key = ?1";
             let found = link.query(sql, values![row.key]).await?.into_iter().next();
             let anchor = found.map(|mut row| row.count_or_null()).transpose()?.flatten().unwrap_or(0);

@@ -404,7 +404,7 @@ impl PartialTree {
         let mut next = turn;
         loop {
             let Some(at) = entity_at(link, next).await? else {
-                return Err(Error::NotFound { kind: "turn", id: next.to_string() }.into());
+                return Err(Error::not_found("turn", next).into());
             };
             // A fold that an entity made after another entity branched off from it is not valid for that other entity.
             let sql = format!(

@@ -19,7 +19,6 @@ use crate::events;
 use crate::failure::StoreFault;
 use crate::rows::{self, parse_kind};
 use crate::value::{Row, values};
-use crate::writer::run_not_found;
 
 /// The point from which the records of a pruned run continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub(crate) async fn prune(
     through: Seq,
 ) -> Result<Result<Anchor, Error>, StoreFault> {
     let refused = |fault| Ok(Err(Error::InvalidStep { run: Some(run), fault }));
-    let Some(row) = rows::run(link, run).await? else { return Ok(Err(run_not_found(run))) };
+    let Some(row) = rows::run(link, run).await? else { return Ok(Err(Error::not_found("run", run))) };
     let (kind, owner) = (row.part.opening.kind, row.part.opening.owner.clone());
     let ended_at = row.part.ended_at;
     let mut tree = Projection::new();

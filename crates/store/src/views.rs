@@ -14,7 +14,6 @@ use crate::partial_tree::PartialTree;
 use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::store::view;
 use crate::value::{Value, values};
-use crate::writer::run_not_found;
 
 /// A condition on `entities n`: the record that made the entity was not removed by a retention. Lists leave out
 /// removed entities.
@@ -23,10 +22,6 @@ const ENTITY_IS_KEPT: &str =
 /// The same condition on `turns t`, by the beginning of the cast.
 const TURN_IS_KEPT: &str = "NOT EXISTS (SELECT 1 FROM casts c JOIN run_anchors a ON a.run_key = c.run_key \
      WHERE c.cast_key = t.cast_key AND a.seq >= c.step_seq)";
-
-fn missing(kind: &'static str, id: impl ToString) -> Error {
-    Error::NotFound { kind, id: id.to_string() }
-}
 
 /// Returns the key after which a page begins, and the number of its rows. A query reads one more row to detect the
 /// last page.
@@ -47,7 +42,7 @@ pub(crate) fn to_page<T>(mut rows: Vec<(i64, T)>, most: usize) -> ListPage<T> {
 async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
     let found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
     let key = found.into_iter().next().map(|mut row| row.int()).transpose()?;
-    Ok(key.ok_or_else(|| missing("loom", loom))?)
+    Ok(key.ok_or_else(|| Error::not_found("loom", loom))?)
 }
 
 /// Returns a page of ids. The last two parameters of the query are the start of the page and its length.
@@ -122,7 +117,7 @@ async fn path(
     turn: TurnId,
     most: usize,
 ) -> Result<(Vec<TurnId>, Vec<rows::PathSegment>), StoreFault> {
-    let stretches = rows::path(link, turn, most).await?.ok_or_else(|| missing("turn", turn))?;
+    let stretches = rows::path(link, turn, most).await?.ok_or_else(|| Error::not_found("turn", turn))?;
     let turns: Vec<TurnId> = stretches.iter().flat_map(|stretch| &stretch.turns).rev().copied().collect();
     gathered.turns(link, &turns).await?;
     Ok((turns, stretches))
@@ -167,7 +162,9 @@ impl Loom for Store {
             for mut row in link.query(&sql, values![key]).await? {
                 counted.push((row.count()?, row.time_or_null()?));
             }
-            let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
+            let [(entities, made), (turns, closed)] = counted[..] else {
+                return Err(Error::not_found("loom", loom).into());
+            };
             Ok(Extent { entities, turns, last_activity: made.max(closed) })
         })
     }
@@ -296,7 +293,7 @@ impl Loom for Store {
         view!(self, |link| {
             let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
             let found = link.query(sql, values![turn]).await?.into_iter().next();
-            let mut row = found.ok_or_else(|| missing("turn", turn))?;
+            let mut row = found.ok_or_else(|| Error::not_found("turn", turn))?;
             let (entity, next) = (row.int()?, row.int()? + 1);
             // The next turn of the same entity, and the first turn of each entity that began here.
             let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence = ?2 \
@@ -314,7 +311,7 @@ impl Loom for Store {
         view!(self, |link| {
             let known = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
             if known.is_empty() {
-                return Err(missing("turn", turn).into());
+                return Err(Error::not_found("turn", turn).into());
             }
             let mut found = PartialTree::default().rewards(link, [turn].into_iter()).await?;
             let given = found.remove(&turn).unwrap_or_default().into_iter();
@@ -331,7 +328,7 @@ impl Loom for Store {
 
     async fn folds(&self, turn: TurnId) -> Result<Vec<FoldView>, Error> {
         view!(self, |link| {
-            let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
+            let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| Error::not_found("turn", turn))?;
             let mut gathered = PartialTree::default();
             let folds = gathered.folds(link, &stretches).await?;
             let shown = |_: &Projection, bodies: &dyn Bodies| {
@@ -382,7 +379,7 @@ impl Loom for Store {
 
     async fn run(&self, run: RunId) -> Result<RunView, Error> {
         view!(self, |link| {
-            let row = rows::run(link, run).await?.ok_or_else(|| run_not_found(run))?;
+            let row = rows::run(link, run).await?.ok_or_else(|| Error::not_found("run", run))?;
             Ok(row.view(|_| true)?)
         })
     }

@@ -225,7 +225,7 @@ impl Writer {
             WriteRequest::Append(step) => Ok(self.cache.append(link, step, care).await?.map(WriteResponse::Answer)),
             WriteRequest::Acquire { run, owner, now, lasts } => {
                 let Some((key, mut tenure)) = self.cache.lease_state(link, *run).await? else {
-                    return Ok(Err(run_not_found(*run)));
+                    return Ok(Err(Error::not_found("run", *run)));
                 };
                 let acquired = tenure.acquire(*run, owner.clone(), *now, *lasts);
                 if acquired.is_ok() {
@@ -235,7 +235,7 @@ impl Writer {
             }
             WriteRequest::Renew { lease, now, lasts } => {
                 let Some((key, mut tenure)) = self.cache.lease_state(link, lease.run).await? else {
-                    return Ok(Err(run_not_found(lease.run)));
+                    return Ok(Err(Error::not_found("run", lease.run)));
                 };
                 let renewed = tenure.renew(lease, *now, *lasts);
                 if renewed.is_ok() {
@@ -259,8 +259,4 @@ impl Writer {
             }
         }
     }
-}
-
-pub(crate) fn run_not_found(run: RunId) -> Error {
-    Error::NotFound { kind: "run", id: run.to_string() }
 }

@@ -464,7 +464,7 @@ impl Run {
     /// moment.
     async fn policy_refusal(&self, decision: Decision) -> Result<PolicyRefusal, RunError> {
         let loom = self.runtime.loom();
-        let unknown = || Error::NotFound { kind: "decision", id: decision.evaluation_hash.to_string() };
+        let unknown = || Error::not_found("decision", decision.evaluation_hash);
         let made = loom.decisions(self.id).await?.into_iter().rev().find(|made| made.decision == decision);
         let decided = made.ok_or_else(unknown)?;
         let named = decided.input.authorization.as_ref();

@@ -103,15 +103,4 @@ impl FromStr for SignatureId {
     }
 }
 
-impl TryFrom<String> for SignatureId {
-    type Error = SignatureIdFault;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<SignatureId> for String {
-    fn from(id: SignatureId) -> Self {
-        id.to_string()
-    }
-}
+cantrip_canon::string_conversions!(SignatureId);

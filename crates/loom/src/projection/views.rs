@@ -15,10 +15,6 @@ use crate::{
     SettledCall, Settlement, Thread, ThreadState, Turn, Utterance,
 };
 
-fn missing(kind: &'static str, id: impl ToString) -> Error {
-    Error::NotFound { kind, id: id.to_string() }
-}
-
 /// Returns the part of a list that a page selects.
 fn page<T: Copy>(all: &[T], page: PageRequest) -> ListPage<T> {
     let start = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX).min(all.len());
@@ -38,13 +34,13 @@ impl Projection {
     }
 
     fn loom_node(&self, loom: LoomId) -> Result<&super::LoomNode, Error> {
-        self.looms.get(&loom).ok_or_else(|| missing("loom", loom))
+        self.looms.get(&loom).ok_or_else(|| Error::not_found("loom", loom))
     }
 
     pub fn roots(&self, loom: LoomId, bodies: &dyn Bodies) -> Result<Vec<RootView>, Error> {
         let ids = self.loom_node(loom)?.roots.iter();
         ids.map(|id| {
-            let node = self.roots.get(&(loom, *id)).ok_or_else(|| missing("cantrip", id))?;
+            let node = self.roots.get(&(loom, *id)).ok_or_else(|| Error::not_found("cantrip", id))?;
             let cantrip: Cantrip = node.root.cantrip.load(bodies)?;
             Ok(RootView { cantrip_id: *id, loom_id: loom, at: node.at, cantrip })
         })
@@ -68,7 +64,7 @@ impl Projection {
     }
 
     fn entity_node(&self, entity: EntityId) -> Result<&EntityNode, Error> {
-        self.entities.get(&entity).ok_or_else(|| missing("entity", entity))
+        self.entities.get(&entity).ok_or_else(|| Error::not_found("entity", entity))
     }
 
     pub fn entity(&self, entity: EntityId) -> Result<EntityView, Error> {
@@ -88,7 +84,7 @@ impl Projection {
     }
 
     fn cast_node(&self, cast: CastId) -> Result<&CastNode, Error> {
-        self.casts.get(&cast).ok_or_else(|| missing("cast", cast))
+        self.casts.get(&cast).ok_or_else(|| Error::not_found("cast", cast))
     }
 
     pub fn cast(&self, cast: CastId, bodies: &dyn Bodies) -> Result<CastView, Error> {
@@ -143,8 +139,8 @@ impl Projection {
     }
 
     fn closed_turn(&self, turn: TurnId) -> Result<(&TurnNode, &Closed), Error> {
-        let node = self.turns.get(&turn).ok_or_else(|| missing("turn", turn))?;
-        let closed = node.closed.as_ref().ok_or_else(|| missing("turn", turn))?;
+        let node = self.turns.get(&turn).ok_or_else(|| Error::not_found("turn", turn))?;
+        let closed = node.closed.as_ref().ok_or_else(|| Error::not_found("turn", turn))?;
         Ok((node, closed))
     }
 
@@ -273,7 +269,7 @@ impl Projection {
             }
             forks.extend(turn.forked_from);
         }
-        let last = turns.last().ok_or_else(|| missing("turn", leaf))?;
+        let last = turns.last().ok_or_else(|| Error::not_found("turn", leaf))?;
         let state = match last.closing {
             Closing::Open | Closing::Sealed { .. } => ThreadState::Active,
             Closing::Terminated { .. } => ThreadState::Terminated,
@@ -435,7 +431,7 @@ impl Projection {
     }
 
     pub fn run(&self, run: RunId, held: bool) -> Result<RunView, Error> {
-        let node = self.runs.get(&run).ok_or_else(|| missing("run", run))?;
+        let node = self.runs.get(&run).ok_or_else(|| Error::not_found("run", run))?;
         Ok(RunView {
             run_id: run,
             kind: node.opening.kind,
@@ -489,7 +485,7 @@ fn gate_record(
         Some(asked) => (asked.gate.clone(), asked.args.load(bodies)?, asked.tool_call_id.clone()),
         None => {
             let place = usize::try_from(call.number).unwrap_or(usize::MAX).wrapping_sub(1);
-            let asked = said.and_then(|said| said.calls.get(place)).ok_or_else(|| missing("call", call_id))?;
+            let asked = said.and_then(|said| said.calls.get(place)).ok_or_else(|| Error::not_found("call", call_id))?;
             (asked.gate.clone(), asked.args.clone(), Some(asked.tool_call_id.clone()))
         }
     };

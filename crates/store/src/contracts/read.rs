@@ -16,7 +16,7 @@ use crate::store::view;
 use crate::value::{Row, Value, values};
 
 fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
-    Error::NotFound { kind, id: id.to_string() }.into()
+    Error::not_found(kind, id).into()
 }
 
 /// Returns a page of a list. `said` makes the query from its conditions, whose parameters start at `?3`.

@@ -71,8 +71,7 @@ impl Ledger for Store {
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
         view!(self, |link| {
             let found = link.query(rows::APPROVAL, values![id]).await?.into_iter().next();
-            let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
-            Ok(rows::approval(&mut found.ok_or_else(unknown)?)?)
+            Ok(rows::approval(&mut found.ok_or_else(|| Error::not_found("approval", id))?)?)
         })
     }
 
@@ -93,8 +92,7 @@ impl Ledger for Store {
 }
 
 async fn find_authorization(link: &mut DbConnection, id: AuthorizationRef) -> Result<Authorization, StoreFault> {
-    let unknown = || Error::NotFound { kind: "authorization", id: id.to_string() };
-    Ok(rows::authorization(link, id).await?.ok_or_else(unknown)?)
+    Ok(rows::authorization(link, id).await?.ok_or_else(|| Error::not_found("authorization", id))?)
 }
 
 async fn authorizations(link: &mut DbConnection, page: PageRequest) -> Result<ListPage<Authorization>, StoreFault> {
@@ -183,8 +181,7 @@ async fn reservations(
 
 async fn reservation(link: &mut DbConnection, id: &ReservationId) -> Result<ReservationRow, StoreFault> {
     let found = link.query(rows::RESERVATION, values![id.to_string()]).await?.into_iter().next();
-    let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
-    Ok(rows::reservation(&mut found.ok_or_else(unknown)?)?)
+    Ok(rows::reservation(&mut found.ok_or_else(|| Error::not_found("reservation", id))?)?)
 }
 
 /// Returns the entries of these reservations, in order for each reservation.
