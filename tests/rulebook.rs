@@ -31,15 +31,8 @@ pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
     ("PROD", &[1..=9]),
 ];
 
-/// The number of acceptance cases of the loop, from A1 on.
-pub const ACCEPTANCE_CASES: u32 = 56;
-/// The acceptance cases of money and permission: D13 to D27.
-pub const MONEY_CASES: std::ops::RangeInclusive<u32> = 13..=27;
-/// The acceptance cases of signatures, receipts, pointers and traces.
-pub const CONTRACT_CASES: [u32; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 28, 29, 30, 31];
-
 /// The features that a part of an acceptance case may wait for.
-pub const AWAITED: &[&str] = &["database", "ledger", "loop", "policy", "server", "python", "shell", "test"];
+pub const AWAITED: &[&str] = &["compile", "evaluations", "pages", "test", "upcasters"];
 
 /// The name of every rule, in order.
 pub fn rule_ids() -> Vec<String> {
@@ -77,7 +70,34 @@ pub struct Held {
 }
 
 /// `acceptance.toml`, parsed.
-pub type Acceptance = BTreeMap<String, AcceptanceCase>;
+#[derive(Debug, Default, Deserialize)]
+pub struct Acceptance {
+    /// The pages of the specification that list acceptance cases, by the letter that their cases begin with.
+    #[serde(rename = "page")]
+    pub pages: BTreeMap<String, Page>,
+    #[serde(flatten)]
+    pub cases: BTreeMap<String, AcceptanceCase>,
+}
+
+/// A page of the specification that lists acceptance cases, numbered from 1.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// The name of the page's file, without its ending.
+    pub document: String,
+    pub cases: u32,
+    /// Why cases of this page may be absent: what they describe is not built.
+    pub not_built: Option<String>,
+}
+
+/// The long form of a case: more samples, longer threads, more processes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongForm {
+    pub command: String,
+    /// The day of the last run that passed, as `2026-11-17`, or `never`.
+    pub last_run: String,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,6 +110,8 @@ pub struct AcceptanceCase {
     /// The parts of the case that no test covers yet, by the feature that they wait for.
     #[serde(default)]
     pub not_yet: BTreeMap<String, String>,
+    /// The long form of the case, if it has one. Without it, `./test.sh` shows the case as it is meant.
+    pub long: Option<LongForm>,
 }
 
 /// The files that the rules are compared with.
@@ -110,6 +132,10 @@ static TEST: LazyLock<Regex> = LazyLock::new(|| {
 });
 static SUITE_CASES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?ms)^(?:cases|on_both)! \{(?P<cases>.*?)^\}").expect("a fixed pattern"));
+static DAY: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d{4}-\d{2}-\d{2}$").expect("a fixed pattern"));
+static LISTED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^(?:(?P<number>\d+)\. |- \*\*[A-Z](?P<named>\d+)\*\* )").expect("a fixed pattern")
+});
 static CASE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^- (?:rule: (?P<rule>[A-Z]+-[0-9]+)$)?").expect("a fixed pattern"));
 static ITEM: LazyLock<Regex> = LazyLock::new(|| {
@@ -232,7 +258,7 @@ fn rule_violations(
     }
     let mut holds = usize::from(held.cases && said.contains(rule));
     for name in &held.acceptance {
-        if !acceptance.contains_key(name) {
+        if !acceptance.cases.contains_key(name) {
             book.fault(rule, format!("there is no acceptance case {name}"));
         }
         holds += usize::from(tested.contains(name.as_str()));
@@ -246,15 +272,30 @@ fn rule_violations(
 
 /// Checks the acceptance cases and returns those that have tests.
 fn acceptance_violations<'a>(acceptance: &'a Acceptance, book: &mut Book<'_>) -> BTreeSet<&'a str> {
-    let money = MONEY_CASES.chain(CONTRACT_CASES).map(|number| format!("D{number}"));
-    let known: BTreeSet<String> = (1..=ACCEPTANCE_CASES).map(|number| format!("A{number}")).chain(money).collect();
-    for name in known.iter().filter(|name| !acceptance.contains_key(*name)) {
-        book.fault(name, "nothing is said about it");
+    let mut known = BTreeSet::new();
+    for (letter, page) in &acceptance.pages {
+        if page.not_built.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+            book.fault(letter, "it does not say why its cases are absent");
+        }
+        for name in (1..=page.cases).map(|number| format!("{letter}{number}")) {
+            if !acceptance.cases.contains_key(&name) && page.not_built.is_none() {
+                book.fault(&name, "nothing is said about it");
+            }
+            known.insert(name);
+        }
     }
     let mut tested = BTreeSet::new();
-    for (name, case) in acceptance {
+    for (name, case) in &acceptance.cases {
         if !known.contains(name) {
             book.fault(name, "there is no such acceptance case");
+        }
+        if case.long.is_none() && case.says.contains("long form") {
+            book.fault(name, "it speaks of a long form and names none");
+        }
+        if let Some(long) = &case.long
+            && !(long.last_run == "never" || DAY.is_match(&long.last_run))
+        {
+            book.fault(name, format!("{:?} is neither a day nor \"never\"", long.last_run));
         }
         if case.says.trim().is_empty() {
             book.fault(name, "it does not say what it is about");
@@ -321,4 +362,28 @@ pub fn unnamed(rulebook: &Rulebook, page: &str) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Returns the number of acceptance cases that a page of the specification lists, or a fault if their numbers have a gap.
+pub fn cases_listed(page: &str) -> Result<u32, String> {
+    let mut sections = page.split("\n## ").filter(|section| section.lines().next().is_some_and(is_acceptance_heading));
+    let (Some(section), None) = (sections.next(), sections.next()) else {
+        return Err("the page does not have exactly one section of acceptance cases".to_owned());
+    };
+    let (_, section) = section.split_once('\n').unwrap_or_default();
+    let mut count = 0;
+    for found in LISTED.captures_iter(section) {
+        let number = found.name("number").or(found.name("named")).map_or("", |number| number.as_str());
+        count += 1;
+        if number != count.to_string() {
+            return Err(format!("case {number} stands where {count} is expected"));
+        }
+    }
+    Ok(count)
+}
+
+fn is_acceptance_heading(line: &str) -> bool {
+    line.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.')
+        .to_lowercase()
+        .contains("acceptance")
 }

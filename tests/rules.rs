@@ -1,12 +1,13 @@
 //! Every rule and every acceptance case has existing tests, and each kind of fault is found.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
+use cantrip_tests::peer::Peer;
 use cantrip_tests::rulebook::{
-    Acceptance, AcceptanceCase, CONTRACT_CASES, Evidence, Held, Rulebook, rule_ids, unnamed, violations,
+    Acceptance, AcceptanceCase, Evidence, Held, LongForm, Page, Rulebook, cases_listed, rule_ids, unnamed, violations,
 };
-use cantrip_tests::{Source, Violation, files_below, root};
+use cantrip_tests::{Source, Violation, files_below};
 
 fn rulebook() -> Rulebook {
     toml::from_str(include_str!("rules.toml")).expect("rules.toml reads")
@@ -36,12 +37,6 @@ fn every_rule_and_every_acceptance_case_is_held_by_tests_that_are_there() {
     assert_none(&violations(&rulebook(), &acceptance(), &evidence));
 }
 
-/// The documents that the project implements, if they are in a folder beside it.
-fn documents() -> Option<PathBuf> {
-    let given = env::var_os("CANTRIP_DOCUMENTS").map(PathBuf::from);
-    given.or_else(|| root().ancestors().map(|above| above.join("shared")).find(|path| path.join("spec").is_dir()))
-}
-
 fn ids_in(text: &str, opening: &str, closing: &str) -> Vec<String> {
     let mut found: Vec<String> = text
         .split(opening)
@@ -61,8 +56,8 @@ fn is_rule(chapter: &str, number: &str) -> bool {
 }
 
 #[test]
-fn the_rules_are_those_of_the_specification_where_it_is_given() {
-    let Some(documents) = documents() else { return };
+fn the_rules_are_those_of_the_specification() {
+    let Some(documents) = Peer::Documents.find_path() else { return };
     let specification = text_of(&documents.join("seeds"), "001");
     let of_the_seed = ids_in(&specification, "- **", "**");
     assert_eq!(of_the_seed.len(), 59);
@@ -85,6 +80,15 @@ fn the_rules_are_those_of_the_specification_where_it_is_given() {
     ours.sort();
     assert_eq!(on_the_page, ours);
     assert_none(&unnamed(&rulebook(), page));
+}
+
+#[test]
+fn the_acceptance_cases_are_as_many_as_the_pages_of_the_specification_list() {
+    let Some(documents) = Peer::Documents.find_path() else { return };
+    for (letter, page) in acceptance().pages {
+        let text = text_of(&documents.join("spec"), &page.document);
+        assert_eq!(cases_listed(&text), Ok(page.cases), "page.{letter}");
+    }
 }
 
 fn text_of(folder: &Path, begins: &str) -> String {
@@ -117,11 +121,10 @@ impl Small {
         rulebook.rules.insert("LOOP-1".to_owned(), Held { cases: true, ..Held::default() });
         Self {
             rulebook,
-            acceptance: (1..=56)
-                .map(|number| format!("A{number}"))
-                .chain((13..=27).chain(CONTRACT_CASES).map(|number| format!("D{number}")))
-                .map(|name| (name, case()))
-                .collect(),
+            acceptance: Acceptance {
+                pages: [("A".to_owned(), Page { document: "loop".to_owned(), cases: 20, not_built: None })].into(),
+                cases: (1..=20).map(|number| (format!("A{number}"), case())).collect(),
+            },
             evidence: Evidence {
                 suite: vec![source("tests/conformance/x.yaml", "# Cases.\n\n- rule: LOOP-1\n  name: a case\n")],
                 sources: vec![source("crates/x/tests/x.rs", "#[test]\nfn it_holds() {}\n")],
@@ -134,7 +137,7 @@ impl Small {
     }
 
     fn case(&mut self, name: &str) -> &mut AcceptanceCase {
-        self.acceptance.get_mut(name).expect("a case")
+        self.acceptance.cases.get_mut(name).expect("a case")
     }
 
     /// Returns the faults after a change, as `place: fault`.
@@ -162,7 +165,7 @@ fn a_rule_that_nothing_holds_is_found() {
     // An acceptance case that still waits covers nothing.
     let found = Small::after(|small| {
         small.case("A20").tests.clear();
-        small.case("A20").not_yet.insert("ledger".to_owned(), "all of it".to_owned());
+        small.case("A20").not_yet.insert("compile".to_owned(), "all of it".to_owned());
         *small.rule("COMP-9") = Held { acceptance: vec!["A20".to_owned()], ..Held::default() };
     });
     assert_eq!(found, ["COMP-9: nothing holds it"]);
@@ -256,11 +259,11 @@ fn an_exemption_has_a_reason_and_ends_when_something_holds_the_rule() {
 
 #[test]
 fn an_acceptance_case_has_tests_or_waits_for_something_that_is_named() {
-    assert_eq!(Small::after(|small| drop(small.acceptance.remove("A7"))), ["A7: nothing is said about it"]);
+    assert_eq!(Small::after(|small| drop(small.acceptance.cases.remove("A7"))), ["A7: nothing is said about it"]);
     assert_eq!(Small::after(|small| small.case("A7").says.clear()), ["A7: it does not say what it is about"]);
     assert_eq!(Small::after(|small| small.case("A7").tests.clear()), ["A7: it has no test, and waits for nothing"]);
     let found = Small::after(|small| {
-        small.acceptance.insert(
+        small.acceptance.cases.insert(
             "A57".to_owned(),
             AcceptanceCase { says: "more".to_owned(), tests: vec![TEST.to_owned()], ..AcceptanceCase::default() },
         );
@@ -269,13 +272,50 @@ fn an_acceptance_case_has_tests_or_waits_for_something_that_is_named() {
     let waits = |what: &str, part: &str| {
         Small::after(|small| drop(small.case("A7").not_yet.insert(what.to_owned(), part.to_owned())))
     };
-    assert_eq!(waits("python", "in Python"), Vec::<String>::new());
-    assert_eq!(waits("python", ""), ["A7: it does not say what of it waits for python"]);
+    assert_eq!(waits("pages", "the pages"), Vec::<String>::new());
+    assert_eq!(waits("pages", ""), ["A7: it does not say what of it waits for pages"]);
     assert!(
         waits("better weather", "all of it")[0].starts_with("A7: better weather is nothing that can be waited for")
     );
     let found = Small::after(|small| small.rule("COMP-9").acceptance.push("A99".to_owned()));
     assert_eq!(found, ["COMP-9: there is no acceptance case A99"]);
+}
+
+#[test]
+fn each_page_of_the_specification_extends_the_list_of_cases() {
+    let page = |cases, not_built: Option<&str>| Page {
+        document: "improve".to_owned(),
+        cases,
+        not_built: not_built.map(str::to_owned),
+    };
+    let with = |page| Small::after(|small| drop(small.acceptance.pages.insert("I".to_owned(), page)));
+    assert_eq!(with(page(2, None)), ["I1: nothing is said about it", "I2: nothing is said about it"]);
+    assert_eq!(with(page(2, Some("it does not exist yet"))), Vec::<String>::new());
+    assert_eq!(with(page(2, Some(" "))), ["I: it does not say why its cases are absent"]);
+    assert_eq!(Small::after(|small| small.acceptance.pages.clear()).len(), 20, "cases without a page are not known");
+}
+
+#[test]
+fn a_long_form_names_the_day_of_its_last_run() {
+    let with = |last_run: &str| {
+        let long = LongForm { command: "./test.sh --long".to_owned(), last_run: last_run.to_owned() };
+        Small::after(|small| small.case("A7").long = Some(long))
+    };
+    assert_eq!(with("never"), Vec::<String>::new());
+    assert_eq!(with("2026-11-17"), Vec::<String>::new());
+    assert_eq!(with("lately"), ["A7: \"lately\" is neither a day nor \"never\""]);
+    let found = Small::after(|small| small.case("A7").says = "many (more in the long form)".to_owned());
+    assert_eq!(found, ["A7: it speaks of a long form and names none"]);
+}
+
+#[test]
+fn the_cases_of_a_page_are_counted_in_its_section_of_acceptance() {
+    let page = "# Page\n1. not this\n\n## 9. Other\n1. nor this\n\n## 10. Further acceptance cases\n- **A1** one\n- **A2** two\n";
+    assert_eq!(cases_listed(page), Ok(2));
+    assert_eq!(cases_listed("\n## Acceptance\n1. one\n2. two\n3. three\n"), Ok(3));
+    let gap = cases_listed("\n## Acceptance\n1. one\n3. three\n");
+    assert_eq!(gap, Err("case 3 stands where 2 is expected".to_owned()));
+    assert!(cases_listed("\n## Other\n1. one\n").is_err_and(|fault| fault.contains("exactly one section")));
 }
 
 #[test]
@@ -297,4 +337,19 @@ fn what_the_page_asks_for_and_the_rulebook_does_not_name_is_found() {
         "LOOM-6: the page holds it by something",
     ];
     assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_test_fails_without_its_peer_unless_it_is_left_out_by_name() {
+    let place = || Some("postgres://there".to_owned());
+    let with = |value: Option<String>, without: &str| Peer::Postgres.place_or_left_out(value, without);
+    assert_eq!(with(place(), ""), Ok(place()));
+    assert_eq!(with(None, "model, postgres"), Ok(None));
+    assert_eq!(with(place(), "postgres"), Ok(None));
+    for absent in [None, Some(String::new())] {
+        let fault = with(absent, "model").unwrap_err();
+        assert!(fault.contains("CANTRIP_TEST_POSTGRES") && fault.contains("CANTRIP_TEST_WITHOUT=postgres"), "{fault}");
+    }
+    let fault = with(place(), "postgress").unwrap_err();
+    assert!(fault.contains("names postgress") && fault.contains("documents"), "{fault}");
 }

@@ -137,15 +137,20 @@ async fn without_parking_a_provider_that_stays_down_ends_the_cast() {
 #[tokio::test(start_paused = true)]
 async fn a_required_call_is_demanded_inside_the_turn_and_then_missed() {
     let runtime = memory();
-    let crystal = script([Response::text("no"), done(1)]);
+    let crystal = script([Response::text("not this time"), call("echo", json!({"text": 1})), done(1)]);
     let required = Call::new().tool_choice(ToolChoice::Required);
     let cantrip = talking(&crystal).call(required.clone()).build().unwrap();
     let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!(1)));
-    let asked: Vec<_> =
-        crystal.requests().iter().map(|input| (input.messages.list_length(), input.messages.len())).collect();
-    assert_eq!(asked, [(1, 1), (1, 3)]);
-    assert_eq!(cast.outcome.unwrap().turns, 1);
+    let requests = crystal.requests();
+    let asked: Vec<_> = requests.iter().map(|input| (input.messages.list_length(), input.messages.len())).collect();
+    // The second request has the refused text and the demand; the next turn's has the intent, the call and its result.
+    assert_eq!(asked, [(1, 1), (1, 3), (3, 3)]);
+    let says = |at: usize| format!("{:?}", requests[at].messages.iter().collect::<Vec<_>>());
+    assert!(says(1).contains("not this time") && !says(2).contains("not this time"), "{}", says(2));
+    let Message::User { content: demand } = requests[1].messages.get(2).unwrap() else { panic!("{}", says(1)) };
+    assert!(!says(2).contains(&demand.text()), "{}", says(2));
+    assert_eq!(cast.outcome.unwrap().turns, 2);
 
     let crystal = script((0..5).map(|_| Response::text("no")));
     let cantrip = talking(&crystal).call(required).build().unwrap();

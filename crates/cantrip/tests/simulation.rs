@@ -9,7 +9,6 @@
 
 use crate::support;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cantrip::{Cantrip, CastOptions};
@@ -18,6 +17,7 @@ use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Answer as Said, Crystal, EventSink, Failure, Request, Response, Script, ScriptedCrystal};
 use cantrip_loom::{AnyLoom, Jsonl, Loom, MemoryLoom, Message, PageRequest};
 use cantrip_store::Store;
+use cantrip_tests::peer::{Peer, new_postgres_store};
 use serde_json::{Value, json};
 use support::{Count, Dying, counting, house_of, woven};
 
@@ -157,12 +157,7 @@ impl Lasting {
     }
 
     fn in_postgres() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let url = std::env::var("CANTRIP_TEST_POSTGRES").unwrap();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-        let sign = if url.contains('?') { '&' } else { '?' };
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::Server(format!("{url}{sign}schema=s{}_{now}_{next}", std::process::id()))
+        Self::Server(new_postgres_store().unwrap())
     }
 
     /// Opens the store as a newly started process does.
@@ -239,7 +234,7 @@ async fn the_same_holds_for_a_database_that_another_process_opens_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_holds_for_a_server_that_another_process_connects_to() {
-    if std::env::var("CANTRIP_TEST_POSTGRES").is_ok_and(|url| !url.is_empty()) {
+    if Peer::Postgres.find().is_some() {
         killed_between_any_two_appends(1, Lasting::in_postgres).await;
     }
 }

@@ -4,7 +4,6 @@
 use crate::support;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -19,9 +18,9 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts the peer; None if it is not installed.
+    /// Starts the peer; None if the tests are to run without it.
     fn start(folder: &Folder) -> Option<Self> {
-        let installed = std::env::var_os("CANTRIP_TEST_AIMOCK").filter(|path| !path.is_empty()).map(PathBuf::from)?;
+        let installed = cantrip_tests::peer::Peer::Aimock.find_path()?;
         // The peer calls a gate, and after the result it calls the gate that ends the cast.
         let call = |name: &str, arguments: Value| json!({"toolCalls": [{"name": name, "arguments": arguments}]});
         let fixtures = json!({"fixtures": [

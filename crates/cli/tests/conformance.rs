@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::support::own_postgres;
+use cantrip_tests::peer::Peer;
 
 /// Our cases that fail, each with the reason; a case that passes again has to be removed from this list.
 const NOT_YET: &[(&str, &str)] = &[];
@@ -47,15 +48,6 @@ fn suite() -> Vec<String> {
         .collect();
     files.sort();
     files
-}
-
-/// Returns the public file: the one that the variable names, or the one beside the repository.
-fn public() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("CANTRIP_CONFORMANCE") {
-        return Some(given.into());
-    }
-    let root = root();
-    root.ancestors().map(|above| above.join("shared/conformance/tests.yaml")).find(|path| path.is_file())
 }
 
 /// Runs files and returns the verdict of each case from the envelope.
@@ -114,14 +106,15 @@ fn our_own_cases_hold_in_sqlite() {
 }
 
 #[test]
-fn our_own_cases_hold_in_postgres_where_one_is_given() {
+fn our_own_cases_hold_in_postgres() {
     let Some(store) = own_postgres() else { return };
     assert_only_known_failures(&judged(&suite(), &["--store", &store]));
 }
 
 #[test]
-fn the_public_cases_hold_where_they_are_given() {
-    let Some(file) = public() else { return };
+fn the_public_cases_hold() {
+    let Some(documents) = Peer::Documents.find_path() else { return };
+    let file = documents.join("conformance/tests.yaml");
     let file = vec![file.to_str().expect("UTF-8").to_owned()];
     let folder = tempfile::tempdir().expect("a folder");
     let lines = format!("jsonl:{}", folder.path().display());

@@ -10,30 +10,40 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
 
-/// The arguments of an example, its answer and its number of entities.
+/// How an example ends when it is cast as in the guide.
+enum Ending {
+    Answer(Value),
+    /// A call waits for a person. Once it is approved, the run is resumed and has this answer.
+    Approval(Value),
+    /// The loop detector stops it.
+    Stopped,
+}
+
+/// The arguments of an example, its ending and its number of entities.
 struct Example {
     spell: &'static str,
     intent: &'static str,
     context: Option<&'static str>,
-    answer: Value,
+    ending: Ending,
     entities: usize,
 }
 
-/// Examples that give no answer by themselves, or that change existing files; the guide shows their results, and its
-/// test runs them.
-const UNANSWERED: [&str; 3] = ["careful", "round", "scribe"];
-
-fn examples() -> [Example; 7] {
-    let example = |spell, intent, context, answer, entities| Example { spell, intent, context, answer, entities };
+fn examples() -> [Example; 10] {
+    let ends = |spell, intent, context, ending, entities| Example { spell, intent, context, ending, entities };
+    let example =
+        |spell, intent, context, answer, entities| ends(spell, intent, context, Ending::Answer(answer), entities);
     let lines = Some("two-lines.txt");
     [
         example("adder", "add 2", None, json!(2), 1),
+        ends("careful", "note it", None, Ending::Approval(json!("noted")), 1),
         example("counter", "count the letters of each line", lines, json!(11), 3),
         example("leak", "send it away", None, json!("I may not send it."), 1),
         example("orders", "what does not add up?", Some("orders.json"), json!({"wrong": ["a-2"], "off": 1}), 1),
         example("patient", "who is it?", None, json!("the one who cut the thread"), 1),
         example("questions", "find the questions", lines, json!({"lines": 2, "questions": ["four"]}), 3),
         example("report", "write about looms", None, json!({"title": "Looms", "sources": ["the attic"]}), 1),
+        ends("round", "look around", None, Ending::Stopped, 1),
+        example("scribe", "add tea", None, json!("added"), 1),
     ]
 }
 
@@ -41,14 +51,30 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// A separate home and store.
+/// A separate home and store, with a copy of the examples, so that those which write files can.
 struct House(tempfile::TempDir);
 
 impl House {
+    fn new() -> Self {
+        let runtime = Self(tempfile::tempdir().expect("a folder"));
+        fs::create_dir(runtime.examples()).expect("a folder");
+        for entry in fs::read_dir(folder()).expect("examples").map(|entry| entry.expect("an entry")) {
+            if entry.file_type().expect("a type").is_file() {
+                fs::copy(entry.path(), runtime.examples().join(entry.file_name())).expect("a copy");
+            }
+        }
+        fs::write(runtime.examples().join("list.txt"), "milk\nbread\n").expect("a list");
+        runtime
+    }
+
+    fn examples(&self) -> PathBuf {
+        self.0.path().join("examples")
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         let store = format!("jsonl:{}", self.0.path().join("kept").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_cantrip"));
-        command.args(arguments).args(["--store", &store]).current_dir(folder()).env("HOME", self.0.path());
+        command.args(arguments).args(["--store", &store]).current_dir(self.examples()).env("HOME", self.0.path());
         command.env_remove("XDG_DATA_HOME").env_remove("CANTRIP_STORE").env_remove("CANTRIP_CRYSTAL");
         command.stdin(Stdio::null()).output().expect("the binary runs")
     }
@@ -67,11 +93,25 @@ impl House {
         let spell = format!("{}.toml", example.spell);
         let context = example.context.map(|context| ["--context", context]);
         let cast = ["cast", &spell, example.intent, "--quiet"];
-        let cast = self.run(&[&cast[..], context.as_ref().map_or(&[], |context| &context[..])].concat());
-        assert!(cast.status.success(), "{spell}: {cast:?}");
-        let said = String::from_utf8(cast.stdout).expect("UTF-8");
-        let answer = serde_json::from_str(&said).unwrap_or_else(|_| json!(said.trim_end()));
-        assert_eq!(answer, example.answer, "{spell}");
+        let mut cast = self.run(&[&cast[..], context.as_ref().map_or(&[], |context| &context[..])].concat());
+        if matches!(example.ending, Ending::Approval(_)) {
+            assert_eq!(cast.status.code(), Some(5), "{spell}: {cast:?}");
+            let approved = self.run(&["run", "approve"]);
+            assert!(approved.status.success() && approved.stdout.starts_with(b"approved"), "{spell}: {approved:?}");
+            cast = self.run(&["run", "resume", "--quiet"]);
+        }
+        let said = String::from_utf8(cast.stdout.clone()).expect("UTF-8");
+        match &example.ending {
+            Ending::Answer(wanted) | Ending::Approval(wanted) => {
+                assert!(cast.status.success(), "{spell}: {cast:?}");
+                let answer = serde_json::from_str(&said).unwrap_or_else(|_| json!(said.trim_end()));
+                assert_eq!(answer, *wanted, "{spell}");
+            }
+            Ending::Stopped => {
+                assert_eq!((cast.status.code(), said.as_str()), (Some(1), ""), "{spell}: {cast:?}");
+                assert!(String::from_utf8_lossy(&cast.stderr).contains("loop_detected"), "{spell}: {cast:?}");
+            }
+        }
         let tree = self.envelope(&["loom", "tree"], codes::READ.any());
         tree["data"]["value"]["turns"].as_array().expect("turns").clone()
     }
@@ -92,14 +132,13 @@ fn no_spell_is_forgotten() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
         .collect();
-    let answered = examples().into_iter().map(|example| example.spell);
-    assert_eq!(spells, answered.chain(UNANSWERED).map(str::to_owned).collect());
+    assert_eq!(spells, examples().into_iter().map(|example| example.spell.to_owned()).collect());
 }
 
 #[test]
 fn every_thread_of_every_example_replays_identically() {
     for example in examples() {
-        let runtime = House(tempfile::tempdir().expect("a folder"));
+        let runtime = House::new();
         let turns = runtime.cast(&example);
         // The last turn of an entity names its thread.
         let mut threads = BTreeMap::new();
@@ -133,7 +172,7 @@ fn every_turn_of_every_example_is_a_line_with_the_fields_of_the_specification() 
         "x",
     ];
     for example in examples() {
-        let runtime = House(tempfile::tempdir().expect("a folder"));
+        let runtime = House::new();
         let turns = runtime.cast(&example);
         let export = runtime.run(&["loom", "export"]);
         let lines = String::from_utf8(export.stdout).expect("UTF-8");

@@ -231,3 +231,30 @@ fn a_spell_names_who_is_asked_where_its_crystal_stays_down() {
     let told = folder.envelope(&["cast", "bad.toml", "x"], codes::CONFIG_INVALID.any());
     assert!(told["message"].as_str().is_some_and(|message| message.contains("nobody")), "{told}");
 }
+
+/// The folder has a copy of the binary and a script, the environment has nothing, and no file of the sources is near.
+#[test]
+fn the_binary_alone_in_an_empty_folder_predicts_and_explains_policies_and_codes() {
+    let folder = Folder::new();
+    let binary = folder.path().join("cantrip");
+    fs::copy(env!("CARGO_BIN_EXE_cantrip"), &binary).expect("the binary can be copied");
+    let answer = json!({"answer": {"label": "complaint", "confidence": 0.97}});
+    let response = json!({"tool_calls": [{"id": "c1", "gate": "done", "args": answer}]});
+    folder.write("model.yaml", &json!({"responses": [response]}).to_string());
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(arguments).arg("--json").current_dir(folder.path()).env_clear().env("HOME", folder.path());
+        envelope(&command.stdin(Stdio::null()).output().expect("the binary runs"))
+    };
+    let store = ["--store", "sqlite:kept.db"];
+    let input = ["--field", "text=The parcel never came.", "--field", "labels=[\"praise\",\"complaint\"]"];
+    let predicted = run(&[&["predict", "Classify", "--crystal", "scripted/model.yaml"], &input[..], &store].concat());
+    assert_envelope(&predicted, codes::PREDICTED.any());
+    assert_eq!(predicted["data"]["output"]["label"], "complaint", "{predicted}");
+    let run_id = predicted["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{predicted}")).to_owned();
+    let replayed = run(&[&["policy", "replay", &run_id], &store[..]].concat());
+    assert_envelope(&replayed, codes::VERIFIED.any());
+    let listed = run(&["codes"]);
+    assert_envelope(&listed, codes::OK.any());
+    assert!(listed["data"]["codes"].as_array().is_some_and(|all| all.len() > 80), "{listed}");
+}

@@ -1,7 +1,6 @@
 //! The MCP server, driven over the pipes of the real binary by common clients: rmcp's, and the TypeScript client of the
 //! protocol's own project.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
@@ -269,19 +268,9 @@ console.log(JSON.stringify({ tools: tools.map((tool) => tool.name), cast, wrong,
 await client.close();
 "#;
 
-/// Returns the folder of the packages that have the client.
-fn packages() -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("CANTRIP_TEST_MCP").map(PathBuf::from).filter(|folder| !folder.as_os_str().is_empty());
-    if folder.is_none() {
-        eprintln!("CANTRIP_TEST_MCP names no folder of packages: the official client is not asked");
-    }
-    folder
-}
-
 #[test]
 fn the_official_client_lists_and_calls_the_tools() {
-    let Some(packages) = packages() else { return };
+    let Some(packages) = cantrip_tests::peer::Peer::Mcp.find_path() else { return };
     let folder = folder(&[ECHO, DONE]);
     folder.write("official.mjs", OFFICIAL);
     std::os::unix::fs::symlink(packages, folder.path().join("node_modules")).expect("a link");

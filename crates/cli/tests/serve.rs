@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
+use cantrip_tests::peer::Peer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -267,11 +268,6 @@ fn beyond_loopback_nobody_is_served_without_a_token() {
     assert_envelope(&envelope, codes::UNAUTHENTICATED.any());
 }
 
-/// The Python that has the clients: `test.sh` installs it and names it in `CANTRIP_TEST_PYTHON`.
-fn python() -> Option<PathBuf> {
-    std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
 const CHAT: &str = r#"
 import sys
 from openai import OpenAI, NotFoundError
@@ -298,7 +294,7 @@ print("talked")
 
 #[test]
 fn the_openai_client_talks_to_a_spell() {
-    let Some(python) = python() else { return };
+    let Some(python) = Peer::Python.find_path() else { return };
     let folder = folder();
     folder.write("chat.py", CHAT);
     let server = Server::start(&folder, &["--store", "memory:"]);
@@ -312,7 +308,7 @@ fn the_openai_client_talks_to_a_spell() {
 
 #[test]
 fn what_openapi_says_is_what_the_server_does() {
-    let Some(python) = python() else { return };
+    let Some(python) = Peer::Python.find_path() else { return };
     let folder = folder();
     let server = Server::start(&folder, &["--store", "memory:"]);
     let schema = format!("http://{}/openapi.json", server.address);
@@ -426,7 +422,7 @@ fn every_operation_has_a_name_that_a_generated_client_can_use() {
 
 #[test]
 fn the_page_is_valid_openapi() {
-    let Some(python) = python() else { return };
+    let Some(python) = Peer::Python.find_path() else { return };
     let folder = folder();
     openapi(&folder);
     let validated = Command::new(python)
@@ -440,7 +436,7 @@ fn the_page_is_valid_openapi() {
 
 #[test]
 fn a_linter_finds_nothing_wrong_with_the_page() {
-    let Some(packages) = std::env::var_os("CANTRIP_TEST_REDOCLY").filter(|path| !path.is_empty()) else { return };
+    let Some(packages) = Peer::Redocly.find() else { return };
     let folder = folder();
     openapi(&folder);
     // The feeds, the metrics and the health route have no special error responses; the license has an identifier.

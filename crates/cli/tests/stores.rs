@@ -78,7 +78,7 @@ fn looking_at_a_store_that_is_not_there_makes_none() {
 }
 
 #[test]
-fn a_cast_in_postgres_is_read_from_other_processes_where_one_is_given() {
+fn a_cast_in_postgres_is_read_from_other_processes() {
     let Some(url) = own_postgres() else { return };
     let folder = folder();
     folder.envelope(&["cast", "hello.toml", "say hello", "--store", &url], codes::TERMINATED.any());

@@ -2,9 +2,9 @@
 //! none does, and the fold of a long thread before its server refuses it.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use cantrip_tests::peer::Peer;
 use serde_json::{Value, json};
 
 use crate::support::keyed::{Asked, Keyed, Says};
@@ -17,11 +17,10 @@ pub(crate) struct Llama {
 }
 
 impl Llama {
-    /// Starts the server; None if it is not installed.
+    /// Starts the server; None if the tests are to run without it.
     pub(crate) fn start(window: u64, key: Option<&str>) -> Option<Self> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let installed = set("CANTRIP_TEST_MODEL").map(PathBuf::from)?;
-        let python = set("CANTRIP_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+        let installed = Peer::Model.find_path()?;
+        let python = Peer::Python.find()?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama_server.py");
         let mut command = Command::new(python);
         command.arg(script).arg(installed).arg(window.to_string()).args(key);

@@ -615,7 +615,7 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
 /// Every kind of request, against the types of the providers' own libraries: `test.sh` names a Python that has them.
 #[tokio::test]
 async fn every_body_fits_the_request_types_of_its_providers_own_library() {
-    let Some(python) = std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()) else { return };
+    let Some(python) = cantrip_tests::peer::Peer::Python.find() else { return };
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]});
     let format = Some(Arc::new(OutputFormat { name: "count".into(), schema }));
     let effort = Thinking { effort: Some(Effort::High), tokens: None };

@@ -1,7 +1,6 @@
 //! The helpers of these tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip::canon::{IdSource, Money, Redactor, Timestamp};
 use cantrip::crystal::{
@@ -14,6 +13,7 @@ use cantrip::{MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{NoFiles, Signature};
 use cantrip_ds::{Predictor, TraceArchive};
 use cantrip_store::Store;
+use cantrip_tests::peer::{Peer, new_schema};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -48,19 +48,13 @@ pub(crate) fn shout() -> Signature {
     Signature::parse(SHOUT, &NoFiles).unwrap()
 }
 
-/// Returns every store that keeps contracts: in memory, in a file, and on a server if there is one.
+/// Returns every store that keeps contracts: in memory, in a file, and on a server.
 pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let file = Store::sqlite(folder.path().join("loom.db")).unwrap();
     let mut all = vec![(AnyLoom::new(MemoryLoom::new()), None), (AnyLoom::new(file), Some(folder))];
-    if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
-        && !url.is_empty()
-    {
-        // A name that is unique across tests and processes.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-        let schema = format!("d{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        all.push((AnyLoom::new(Store::postgres_in(&url, &schema).unwrap()), None));
+    if let Some(url) = Peer::Postgres.find() {
+        all.push((AnyLoom::new(Store::postgres_in(&url, &new_schema()).unwrap()), None));
     }
     all
 }

@@ -19,9 +19,9 @@ use gates::{call, circle, execute, value};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// The program of a package; none where it was not installed.
+/// The program of a package; None if the tests are to run without the packages.
 fn installed(package: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("CANTRIP_TEST_MCP").filter(|path| !path.is_empty()).map(PathBuf::from)?;
+    let folder = cantrip_tests::peer::Peer::Mcp.find_path()?;
     Some(folder.join("@modelcontextprotocol").join(package).join("dist/index.js"))
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use cantrip_canon::LoomId;
 use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal, import_turns};
 use cantrip_loom::{
     Actor, CallId, CallWork, Closing, EndedBy, Ending, Environment, Error, Fork, Journal, Jsonl, Loom, MemoryLoom,
@@ -281,26 +282,46 @@ async fn trajectories_of_one_beginning_share_its_nodes() {
     }
 }
 
+const FORMATS: [Format; 4] = [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories];
+const FOLDER: &str = "CANTRIP_LOOM_TEST_FOLDER";
+const LOOM: &str = "CANTRIP_LOOM_TEST_ID";
+
+async fn exported(loom: &Jsonl, id: LoomId) -> Vec<String> {
+    let mut all = Vec::new();
+    for format in FORMATS {
+        all.extend(export(loom, id, format, Redaction::Off).try_collect::<Vec<_>>().await.unwrap());
+    }
+    all
+}
+
 #[tokio::test]
-async fn a_loom_opened_again_exports_what_it_exported_before() {
+#[ignore = "the other process of the test below, which starts it"]
+async fn a_process_that_exports_a_loom() {
+    let folder = std::path::PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    let id = std::env::var(LOOM).unwrap().parse().unwrap();
+    let all = exported(&Jsonl::open(&folder).unwrap(), id).await;
+    std::fs::write(folder.join("exported"), all.join("\n")).unwrap();
+}
+
+#[tokio::test]
+async fn a_loom_that_another_process_opens_exports_what_it_exported_before() {
     let folder = tempfile::tempdir().unwrap();
     let (before, id) = {
         let loom = Jsonl::open(folder.path()).unwrap();
         let mut weaver = LoomWriter::new(&loom);
         weave(&mut weaver).await;
-        let mut all = Vec::new();
-        for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
-            all.extend(lines(&loom, &weaver, format, Redaction::Off).await);
-        }
-        (all, weaver.loom)
+        (exported(&loom, weaver.loom).await, weaver.loom)
     };
-    for loom in [Jsonl::open_to_read(folder.path()).unwrap(), Jsonl::open(folder.path()).unwrap()] {
-        let mut all: Vec<String> = Vec::new();
-        for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
-            all.extend(export(&loom, id, format, Redaction::Off).try_collect::<Vec<_>>().await.unwrap());
-        }
-        assert_eq!(all, before);
-    }
+    assert_eq!(exported(&Jsonl::open_to_read(folder.path()).unwrap(), id).await, before);
+    let other = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_exports_a_loom", "--ignored", "--nocapture"])
+        .env(FOLDER, folder.path())
+        .env(LOOM, id.to_string())
+        .output()
+        .unwrap();
+    assert!(other.status.success(), "{other:?}");
+    let after = std::fs::read_to_string(folder.path().join("exported")).unwrap();
+    assert_eq!(after, before.join("\n"));
 }
 
 /// Removes the fields of a line that an import cannot know: those of the cantrip.

@@ -13,7 +13,7 @@ use cantrip_loom::{AppendOutcome, Contracts, Journal, PageRequest, Seq, Step, St
 use cantrip_loom_suite::{LoomWriter, at};
 use cantrip_store::Store;
 use futures_util::future::join_all;
-use support::Kit;
+use support::{Kit, RefusedBy, assert_refused};
 
 on_both! {
     what_the_contracts_wrote_stays,
@@ -51,24 +51,26 @@ async fn what_the_contracts_wrote_stays<K: Kit>(kit: K) {
     publish(store).await;
     let mut weaver = LoomWriter::new(store);
     assert_eq!(store.append(serves(0, "default", weaver.id())).await.unwrap(), AppendOutcome::Committed(Seq::START));
-    for sql in [
-        "UPDATE ds_signatures SET body = '{}'",
-        "UPDATE ds_signatures SET schema_hash = prompt_hash",
-        "DELETE FROM ds_signatures",
-        "UPDATE ds_artifacts SET body = '{}'",
-        "DELETE FROM ds_artifacts",
-        "UPDATE ds_artifact_origins SET actor = 'bob'",
-        "DELETE FROM ds_artifact_origins",
-        "UPDATE ds_pointer_audits SET actor = 'bob'",
-        "DELETE FROM ds_pointer_audits",
-        "DELETE FROM ds_artifact_pointers",
-        "INSERT INTO ds_artifact_pointers (signature_id, primary_artifact, canary_percent, rollout_seed, metadata, \
-         version, updated_at, updated_by) VALUES ('@cantrip/eval/Judge.v1', 'art_nothing', 0, 'default', '{}', 1, 0, 'x')",
-        "UPDATE ds_artifact_pointers SET canary_percent = 10",
-        "UPDATE ds_artifact_pointers SET canary_percent = 101",
+    for (sql, by) in [
+        ("UPDATE ds_signatures SET body = '{}'", RefusedBy::WrittenOnce),
+        ("UPDATE ds_signatures SET schema_hash = prompt_hash", RefusedBy::WrittenOnce),
+        ("DELETE FROM ds_signatures", RefusedBy::Kept),
+        ("UPDATE ds_artifacts SET body = '{}'", RefusedBy::WrittenOnce),
+        ("DELETE FROM ds_artifacts", RefusedBy::Kept),
+        ("UPDATE ds_artifact_origins SET actor = 'bob'", RefusedBy::WrittenOnce),
+        ("DELETE FROM ds_artifact_origins", RefusedBy::Kept),
+        ("UPDATE ds_pointer_audits SET actor = 'bob'", RefusedBy::WrittenOnce),
+        ("DELETE FROM ds_pointer_audits", RefusedBy::Kept),
+        ("DELETE FROM ds_artifact_pointers", RefusedBy::Kept),
+        (
+            "INSERT INTO ds_artifact_pointers (signature_id, primary_artifact, canary_percent, rollout_seed, metadata, \
+             version, updated_at, updated_by) VALUES ('@cantrip/eval/Judge.v1', 'art_nothing', 0, 'default', '{}', 1, 0, 'x')",
+            RefusedBy::ForeignKey,
+        ),
+        ("UPDATE ds_artifact_pointers SET canary_percent = 10", RefusedBy::Check),
+        ("UPDATE ds_artifact_pointers SET canary_percent = 101", RefusedBy::Check),
     ] {
-        let refused = kit.by_hand(sql);
-        assert!(refused.is_err(), "{sql}");
+        assert_refused(&kit, sql, by);
     }
     kit.by_hand("UPDATE ds_signatures SET description = 'For people.'").unwrap();
     let rows = store.signatures(PageRequest::FIRST).await.unwrap().items;

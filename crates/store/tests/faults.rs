@@ -16,9 +16,9 @@ use cantrip_reply::codes;
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use serde_json::json;
-use support::{InFile, Kit, fresh_schema, in_postgres, postgres_url};
+use support::{InFile, Kit, RefusedBy, assert_refused, fresh_schema, in_postgres, postgres_url};
 
-on_both!(
+on_both! {
     an_edited_payload_is_named_and_nothing_behind_it_is_read,
     an_edited_link_is_named,
     a_missing_step_is_named,
@@ -30,7 +30,7 @@ on_both!(
     a_retention_removes_what_nothing_newer_builds_on_and_records_it,
     a_fork_is_a_few_rows_and_a_body_is_stored_once,
     the_end_of_a_long_thread_is_read_without_its_beginning,
-);
+}
 
 async fn read(store: &Store, run: RunId) -> (Vec<Record>, Option<Error>) {
     let mut records = Vec::new();
@@ -166,23 +166,26 @@ async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
     let mut long = weaver.cast("read").await;
     weaver.turn(&mut long, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
     store.prune(&asked_for(&one), one.run, Seq::new(5)).await.unwrap();
-    for refused in [
-        "UPDATE run_events SET epoch = 9",
-        "DELETE FROM run_events",
-        "UPDATE bodies SET bytes = body_hash",
-        "DELETE FROM bodies",
-        "UPDATE run_anchors SET at = 1",
-        "UPDATE retention_removals SET reason = 'another'",
-        "DELETE FROM retention_removals",
+    for (refused, by) in [
+        ("UPDATE run_events SET epoch = 9", RefusedBy::WrittenOnce),
+        ("DELETE FROM run_events", RefusedBy::Kept),
+        ("UPDATE bodies SET bytes = body_hash", RefusedBy::WrittenOnce),
+        ("DELETE FROM bodies", RefusedBy::Kept),
+        ("UPDATE run_anchors SET at = 1", RefusedBy::WrittenOnce),
+        ("UPDATE retention_removals SET reason = 'another'", RefusedBy::WrittenOnce),
+        ("DELETE FROM retention_removals", RefusedBy::Kept),
         // Not even up to an anchor, if no removal was recorded.
-        "INSERT INTO run_anchors (run_key, seq, event_hash, at) SELECT run_key, 16, event_hash, 1 FROM run_anchors; \
-         DELETE FROM run_events WHERE run_key = (SELECT min(run_key) FROM run_anchors)",
-        "DELETE FROM run_anchors",
-        "DELETE FROM runs",
-        "DELETE FROM run_leases WHERE false; DELETE FROM entities",
-        "DELETE FROM turns; DELETE FROM casts; DELETE FROM looms",
+        (
+            "INSERT INTO run_anchors (run_key, seq, event_hash, at) SELECT run_key, 16, event_hash, 1 FROM run_anchors; \
+             DELETE FROM run_events WHERE run_key = (SELECT min(run_key) FROM run_anchors)",
+            RefusedBy::Kept,
+        ),
+        ("DELETE FROM run_anchors", RefusedBy::Kept),
+        ("DELETE FROM runs", RefusedBy::ForeignKey),
+        ("DELETE FROM run_leases WHERE false; DELETE FROM entities", RefusedBy::ForeignKey),
+        ("DELETE FROM turns; DELETE FROM casts; DELETE FROM looms", RefusedBy::ForeignKey),
     ] {
-        assert!(kit.by_hand(&format!("BEGIN; {refused}; ROLLBACK")).is_err(), "{refused}");
+        assert_refused(&kit, &format!("BEGIN; {refused}; ROLLBACK"), by);
     }
     assert_eq!(store.verify().await.unwrap().runs, 3);
 }
@@ -312,7 +315,8 @@ async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) 
     kit.by_hand("DELETE FROM run_events WHERE seq > 3 AND seq < 3 + 4 * 70").unwrap();
     let tail = store.tail(leaf, 49).await.unwrap();
     assert_eq!(tail, whole[120 - 49..]);
-    assert!(store.path(leaf).await.is_err());
+    let broken = store.path(leaf).await.unwrap_err();
+    assert_eq!(broken.code(), codes::STORE_FAILED.any(), "{broken:?}");
 }
 
 #[test]
@@ -458,7 +462,9 @@ fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
         // Another file at the same path is refused.
         std::fs::create_dir(&kept).unwrap();
         std::fs::write(kept.join("loom.db"), "").unwrap();
-        assert!(store.append(step.clone()).await.is_err());
+        let other = store.append(step.clone()).await.unwrap_err();
+        assert_eq!(other.code(), codes::STORE_FAILED.any());
+        assert!(format!("{other:?}").contains("moved"), "{other:?}");
         std::fs::remove_dir_all(&kept).unwrap();
         std::fs::rename(&away, &kept).unwrap();
         assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::new(8)));

@@ -13,7 +13,7 @@ use cantrip_loom_suite::{Episode, LoomWriter, at, reserve, run};
 use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Operation, Reserve, Terms};
 use cantrip_store::Store;
 use futures_util::future::{join, join_all};
-use support::{Kit, fresh_schema, postgres_url};
+use support::{Kit, RefusedBy, assert_refused, fresh_schema, postgres_url};
 
 on_both! {
     two_stores_share_one_budget,
@@ -211,24 +211,26 @@ async fn what_the_ledger_wrote_stays<K: Kit>(kit: K) {
     let store = kit.store();
     authorize(store, FITS * EACH).await;
     assert_eq!(let_in(store, rivals(store, 1, 2).await).await, 2);
-    for statement in [
-        "UPDATE spend_terms SET max_total = 1",
-        "UPDATE spend_entries SET d_spent = 1",
-        "UPDATE policy_decisions SET reason_code = 'policy_allowed.default', decision = 'allowed'",
-        "UPDATE spend_authorizations SET owner = 'user:1'",
-        "UPDATE spend_authorizations SET run_id = NULL",
-        "DELETE FROM spend_terms",
-        "DELETE FROM spend_entries",
-        "DELETE FROM policy_decisions",
-        "DELETE FROM spend_authorizations",
-        "DELETE FROM spend_reservations",
-        "DELETE FROM spend_days",
-        "DELETE FROM runs",
+    for (statement, by) in [
+        ("UPDATE spend_terms SET max_total = 1", RefusedBy::WrittenOnce),
+        ("UPDATE spend_entries SET d_spent = 1", RefusedBy::WrittenOnce),
+        (
+            "UPDATE policy_decisions SET reason_code = 'policy_allowed.default', decision = 'allowed'",
+            RefusedBy::WrittenOnce,
+        ),
+        ("UPDATE spend_authorizations SET owner = 'user:1'", RefusedBy::WrittenOnce),
+        ("UPDATE spend_authorizations SET run_id = NULL", RefusedBy::WrittenOnce),
+        ("DELETE FROM spend_terms", RefusedBy::Kept),
+        ("DELETE FROM spend_entries", RefusedBy::Kept),
+        ("DELETE FROM policy_decisions", RefusedBy::Kept),
+        ("DELETE FROM spend_authorizations", RefusedBy::Kept),
+        ("DELETE FROM spend_reservations", RefusedBy::Kept),
+        ("DELETE FROM spend_days", RefusedBy::Kept),
+        ("DELETE FROM runs", RefusedBy::ForeignKey),
+        ("UPDATE spend_authorizations SET reserved = -1", RefusedBy::Check),
     ] {
-        assert!(kit.by_hand(statement).is_err(), "{statement}");
+        assert_refused(&kit, statement, by);
     }
-    let negative = "UPDATE spend_authorizations SET reserved = -1";
-    assert!(kit.by_hand(negative).is_err(), "{negative}");
     let findings = store.audit().await.unwrap();
     assert!(findings.is_balanced(), "{findings:#?}");
 }

@@ -2,20 +2,17 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use cantrip_tests::peer::Peer;
 use serde_json::{Value, json};
 
-/// The Python that has the libraries: `test.sh` installs it and names it in `CANTRIP_TEST_PYTHON`.
-fn python() -> Option<PathBuf> {
-    std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
-/// Returns the faults of these bodies, one per line; None without a Python that has the libraries.
+/// Returns the faults of these bodies, one per line; None if the tests are to run without the Python that has
+/// the libraries.
 fn faults(bodies: &[(&str, Value)]) -> Option<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/request_types.py");
-    let mut command = Command::new(python()?);
+    let mut command = Command::new(Peer::Python.find()?);
     command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("python runs");
     let lines: String =

@@ -171,15 +171,7 @@ impl Folder {
     }
 }
 
-/// Returns a new store in the Postgres of the environment; None if there is no Postgres.
-pub fn own_postgres() -> Option<String> {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let url = std::env::var("CANTRIP_TEST_POSTGRES").ok().filter(|url| !url.is_empty())?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_micros();
-    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let sign = if url.contains('?') { '&' } else { '?' };
-    Some(format!("{url}{sign}schema=c{}_{now}_{next}", std::process::id()))
-}
+pub use cantrip_tests::peer::new_postgres_store as own_postgres;
 
 /// Returns the envelope that a command with `--json` printed. The exit status has to match the envelope.
 #[track_caller]

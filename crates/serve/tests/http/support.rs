@@ -1,8 +1,7 @@
 //! A server with a few spells, and a client.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use cantrip_reply::AnyCode;
 use cantrip_reply::testing::assert_envelope;
@@ -17,6 +16,7 @@ use cantrip_service::cantrip::{Cantrip, Runtime};
 use cantrip_service::contracts::{Predictor, TraceArchive};
 use cantrip_service::{Service, SpellCatalog, SpellSummary};
 use cantrip_store::Store;
+use cantrip_tests::peer::{Peer, new_schema};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -141,15 +141,7 @@ pub(super) fn places() -> Vec<Place> {
 /// Returns the kinds of storage that several processes share.
 pub(super) fn durable() -> Vec<Place> {
     let mut all = vec![Place::File(tempfile::tempdir().unwrap())];
-    if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
-        && !url.is_empty()
-    {
-        // A name that is unique across tests and processes.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-        let name = format!("s{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        all.push(Place::Schema { url, name });
-    }
+    all.extend(Peer::Postgres.find().map(|url| Place::Schema { url, name: new_schema() }));
     all
 }
 

@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::RunId;
 use cantrip_loom::{Error, Journal, Record, Seq};
@@ -85,6 +84,29 @@ pub(crate) async fn unpacked<K: Kit>(kit: &K, runs: &[RunId]) {
     }
     sql += "DROP TABLE run_events; ALTER TABLE old_events RENAME TO run_events;";
     kit.by_hand(&sql).unwrap();
+}
+
+/// The rule of the schema by which a database refuses a statement, in the words of each dialect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RefusedBy {
+    /// The trigger of a table whose rows never change.
+    WrittenOnce,
+    /// The trigger of a table whose rows are never deleted.
+    Kept,
+    ForeignKey,
+    Check,
+}
+
+#[track_caller]
+pub(crate) fn assert_refused<K: Kit>(kit: &K, sql: &str, by: RefusedBy) {
+    let words: &[&str] = match by {
+        RefusedBy::WrittenOnce => &["are written once"],
+        RefusedBy::Kept => &["are kept"],
+        RefusedBy::ForeignKey => &["FOREIGN KEY constraint failed", "violates foreign key constraint"],
+        RefusedBy::Check => &["CHECK constraint failed", "violates check constraint"],
+    };
+    let refusal = kit.by_hand(sql).expect_err(sql);
+    assert!(words.iter().any(|words| refusal.contains(words)), "{sql}: {by:?} does not say {refusal:?}");
 }
 
 /// Makes one test with this name on SQLite and one on Postgres.
@@ -255,12 +277,7 @@ impl Kit for InPostgres {
     }
 }
 
-/// Returns a name that no other test uses, in this process or another.
-pub(crate) fn fresh_schema() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
-    format!("t{}_{started}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
+pub(crate) use cantrip_tests::peer::new_schema as fresh_schema;
 
 /// Returns the server for tests: `CANTRIP_TEST_POSTGRES`, else a server that is started here and stopped when the
 /// tests have ended. Without either the tests that need a server fail, because a skipped check looks like a passed
