@@ -36,15 +36,21 @@ pub(crate) enum TableFault {
 }
 
 /// Returns the first fault of a table, if it has one.
-pub(crate) const fn first_fault(table: &[Entry]) -> Option<TableFault> {
+pub(crate) const fn first_fault<const ROWS: usize>(table: &[Entry; ROWS]) -> Option<TableFault> {
+    // The compiler runs this for every build, so each code is parsed once and not once for every other row.
+    let mut places = [0; ROWS];
     let mut at = 0;
     while at < table.len() {
-        let fault = match row_fault(&table[at]) {
-            Some(fault) => Some(fault),
-            None => among_fault(table, at),
-        };
-        if fault.is_some() {
-            return fault;
+        if let Some(fault) = row_fault(&table[at]) {
+            return Some(fault);
+        }
+        places[at] = place(&table[at]);
+        at += 1;
+    }
+    at = 0;
+    while at < table.len() {
+        if let Some(fault) = among_fault(table, &places, at) {
+            return Some(fault);
         }
         at += 1;
     }
@@ -79,13 +85,13 @@ const fn row_fault(entry: &Entry) -> Option<TableFault> {
 
 /// Returns the fault of a row that is valid by itself: its code or key is used twice, or the number before its own
 /// does not exist.
-const fn among_fault(table: &[Entry], at: usize) -> Option<TableFault> {
-    let own = place(&table[at]);
+const fn among_fault(table: &[Entry], places: &[u32], at: usize) -> Option<TableFault> {
+    let own = places[at];
     let mut has_predecessor = own % NUMBERS == 1;
     let mut other = 0;
     while other < table.len() {
         if other != at {
-            let theirs = place(&table[other]);
+            let theirs = places[other];
             if theirs == own {
                 return Some(TableFault::CodeTwice);
             }

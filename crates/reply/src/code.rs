@@ -200,18 +200,6 @@ impl AnyCode {
         }
     }
 
-    /// The row of this code. For constants only, where a missing row does not build.
-    pub(crate) const fn registered(code: &str) -> Self {
-        let mut at = 0;
-        while at < ROWS.len() {
-            if same(ROWS[at].code.as_bytes(), code.as_bytes()) {
-                return Self { row: &ROWS[at] };
-            }
-            at += 1;
-        }
-        panic!("the code has no row in the registry");
-    }
-
     /// All codes, in the order of the registry.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         ROWS.iter().map(|row| Self { row })
@@ -295,9 +283,9 @@ pub struct Code<T> {
 }
 
 impl<T: Outcome> Code<T> {
-    /// For the constants of the registry only: a row of another type does not build.
-    pub(crate) const fn registered(code: &str) -> Self {
-        let any = AnyCode::registered(code);
+    /// For the constants of the registry only, by the place of their row: a row of another type does not build.
+    pub(crate) const fn at(place: usize) -> Self {
+        let any = AnyCode { row: &ROWS[place] };
         assert!(any.row.reply_type as u8 == T::TYPE as u8, "the constant's type is not the code's");
         Self { any, outcome: PhantomData }
     }

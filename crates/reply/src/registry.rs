@@ -102,7 +102,7 @@ macro_rules! registry {
             $message:literal
             $when:literal;
     )+) => {
-        const ENTRIES: &[Entry] = &[$(Entry {
+        const ENTRIES: &[Entry; [$($code),+].len()] = &[$(Entry {
             code: $code,
             reply_type: ReplyType::$outcome,
             constant: stringify!($constant),
@@ -112,6 +112,12 @@ macro_rules! registry {
             message: $message,
             when: $when,
         }),+];
+
+        /// The place of each code in the table.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the constants of the codes")]
+        enum Place {
+            $($constant),+
+        }
 
         /// The codes: for each code a constant, and a function that fills its message.
         ///
@@ -144,7 +150,7 @@ macro_rules! registry {
 
             $(
                 #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
-                pub const $constant: Code<$outcome> = Code::registered($code);
+                pub const $constant: Code<$outcome> = Code::at(super::Place::$constant as usize);
 
                 #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
                 pub fn $key($($field: impl Serialize),*) -> ReplyDraft<$outcome> {
