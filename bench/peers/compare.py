@@ -340,4 +340,5 @@ def main() -> None:
         given.out.write_text(text)
 
 
-main()
+if __name__ == "__main__":
+    main()
