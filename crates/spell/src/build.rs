@@ -45,7 +45,7 @@ impl Spell {
             for name in &delegates.crystals {
                 if offered.insert(name.clone()) {
                     let parsed: ModelName =
-                        name.parse().map_err(|fault: NameFault| gate_issue(gate, "crystals", fault.to_string()))?;
+                        name.parse().map_err(|fault: NameFault| gate.fault("crystals", fault.to_string()))?;
                     builder = builder.child_crystal(name, self.open_crystal(&parsed, None, around)?);
                 }
             }
@@ -114,22 +114,21 @@ impl Spell {
                 Ok(AnyCrystal::new(ScriptedCrystal::new(name.to_string(), chosen)))
             }
             ModelName::Program { file } => Ok(AnyCrystal::new(ProgramCrystal::new(name.to_string(), text(file)?))),
-            ModelName::Local { model, url } => match &around.crystals {
-                Some(crystals) => crystals(name, base).map_err(Fault::Refused),
-                None => {
-                    let made = Hosted::compatible(model, url, None);
-                    Ok(AnyCrystal::new(made.map_err(|fault| issue("crystal", &name.to_string(), fault.to_string()))?))
+            ModelName::Local { .. }
+            | ModelName::Hosted { .. }
+            | ModelName::Endpoint { .. }
+            | ModelName::Replay { .. }
+            | ModelName::Human => {
+                if let Some(crystals) = &around.crystals {
+                    return crystals(name, base).map_err(Fault::Refused);
                 }
-            },
-            ModelName::Hosted { .. } | ModelName::Endpoint { .. } | ModelName::Replay { .. } | ModelName::Human => {
-                match &around.crystals {
-                    Some(crystals) => crystals(name, base).map_err(Fault::Refused),
-                    None => {
-                        let rule =
-                            "nothing here can reach it; name a script, a program or local/<model>@<url>".to_owned();
-                        Err(issue("crystal", &name.to_string(), rule))
-                    }
-                }
+                let unreachable = |rule: String| issue("crystal", &name.to_string(), rule);
+                let ModelName::Local { model, url } = name else {
+                    let rule = "nothing here can reach it; name a script, a program or local/<model>@<url>";
+                    return Err(unreachable(rule.to_owned()));
+                };
+                let made = Hosted::compatible(model, url, None);
+                Ok(AnyCrystal::new(made.map_err(|fault| unreachable(fault.to_string()))?))
             }
         }
     }
@@ -146,10 +145,6 @@ fn with_loom(around: &BuildContext) -> BuildContext {
 
 fn issue(key: &str, what: &str, rule: String) -> Fault {
     Fault::Issues(vec![Issue { line: 0, key: key.to_owned(), rule: format!("{what}: {rule}") }])
-}
-
-fn gate_issue(gate: &GateSpell, key: &str, rule: String) -> Fault {
-    Fault::Issues(vec![Issue { line: gate.line, key: format!("gates.{}.{key}", gate.name), rule }])
 }
 
 /// Returns a spell in the format of its file, with all defaults that the loader fills in.
@@ -221,13 +216,21 @@ fn crystal(spell: &Spell) -> Value {
     ])
 }
 
-fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
+/// Returns a table of these entries, without those that are null.
+pub(super) fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
     let there = entries.into_iter().filter(|(_, value)| !value.is_null());
     Value::Object(there.map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-fn list<T: serde::Serialize>(items: &[T]) -> Value {
+/// Returns a list of these items; null if there is none.
+pub(super) fn list<T: serde::Serialize>(items: &[T]) -> Value {
     if items.is_empty() { Value::Null } else { json!(items) }
+}
+
+/// Returns a table of headers or variables, with the values as they are shown; null if there is none.
+pub(super) fn named_values(pairs: &[(String, String)], shown: fn(&str) -> &str) -> Value {
+    let written: Map<_, _> = pairs.iter().map(|(name, value)| (name.clone(), json!(shown(value)))).collect();
+    if written.is_empty() { Value::Null } else { written.into() }
 }
 
 fn inline_or_path(written: &InlineOrFile) -> Value {
@@ -237,7 +240,7 @@ fn inline_or_path(written: &InlineOrFile) -> Value {
     }
 }
 
-fn time(duration: Option<Duration>) -> Value {
+pub(super) fn time(duration: Option<Duration>) -> Value {
     duration.map_or(Value::Null, |duration| json!(format!("{}ms", duration.as_millis())))
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use cantrip_canon::{remember_if_secret, remember_secret};
 use cantrip_circle::AnyGate;
 use cantrip_circle::gate::builtin::{Endpoint, OnError};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::gates::{duration, fails_on_error, line_of, size, text_pairs};
+use crate::build::{list, named_values, table, time};
+use crate::gates::{duration, fails_on_error, size, text_pairs};
 use crate::toml_tree::{Issues, Table};
 
 /// The keys of an endpoint.
@@ -31,10 +32,10 @@ impl EndpointSpell {
     pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Option<Self> {
         let url = table.text("url", "\"https://example.com/v1/{city}\"", issues)?.to_owned();
         let method = table.text("method", "\"GET\"", issues).unwrap_or("GET").to_owned();
-        let headers = text_pairs(table, "headers", "\"Bearer ${NAME}\"", issues);
+        let headers = text_pairs(table, "headers", "\"Bearer ${NAME}\"", issues).unwrap_or_default();
         let fails = fails_on_error(table, issues);
         if let Err(fault) = Endpoint::new("endpoint", "", &method, &url) {
-            issues.note(line_of(table, "url"), table.key("url"), fault.to_string());
+            table.fault("url", fault.to_string(), issues);
         }
         Some(Self {
             url,
@@ -67,20 +68,15 @@ impl EndpointSpell {
     }
 
     pub(super) fn resolved(&self) -> Value {
-        let list = |items: &[String]| if items.is_empty() { Value::Null } else { json!(items) };
-        let headers: Map<String, Value> =
-            self.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let entries = [
+        table([
             ("url", json!(self.url)),
             ("method", json!(self.method)),
-            ("headers", if headers.is_empty() { Value::Null } else { Value::Object(headers) }),
+            ("headers", named_values(&self.headers, |written| written)),
             ("allow_hosts", list(&self.allow_hosts)),
             ("bytes", json!(self.bytes)),
-            ("timeout", self.timeout.map_or(Value::Null, |time| json!(format!("{}ms", time.as_millis())))),
+            ("timeout", time(self.timeout)),
             ("on_error", json!(if self.fails { "error" } else { "report" })),
-        ];
-        let said = entries.into_iter().filter(|(_, value)| !value.is_null());
-        Value::Object(said.map(|(key, value)| (key.to_owned(), value)).collect())
+        ])
     }
 }
 

@@ -56,16 +56,28 @@ pub struct GateSpell {
 impl GateSpell {
     /// Returns true if the gate is an external one whose table has no labels, so that it counts as having all three.
     pub fn is_unlabelled(&self) -> bool {
-        let outside = match &self.kind {
-            GateKind::Command { .. } | GateKind::Endpoint(_) | GateKind::Server(_) => true,
-            GateKind::Plain
-            | GateKind::Delegation { .. }
-            | GateKind::Predict { .. }
-            | GateKind::Files { .. }
-            | GateKind::Fetch { .. }
-            | GateKind::Shell(_) => false,
-        };
+        let outside = matches!(self.kind, GateKind::Command { .. } | GateKind::Endpoint(_) | GateKind::Server(_));
         outside && self.labels.is_none()
+    }
+
+    /// Returns a built-in gate without settings.
+    pub(super) fn plain(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            line: 0,
+            kind: GateKind::Plain,
+            labels: None,
+            ephemeral: false,
+            description: None,
+            parameters: None,
+            settlement: None,
+        }
+    }
+
+    /// Returns a fault of this key; of the whole table if the key is empty.
+    pub(super) fn fault(&self, key: &str, rule: impl Into<String>) -> Fault {
+        let key = if key.is_empty() { format!("gates.{}", self.name) } else { format!("gates.{}.{key}", self.name) };
+        Fault::Issues(vec![Issue { line: self.line, key, rule: rule.into() }])
     }
 }
 
@@ -115,22 +127,6 @@ pub enum GateKind {
     Shell(ShellSpell),
 }
 
-impl GateSpell {
-    /// Returns a built-in gate without settings.
-    pub(super) fn plain(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            line: 0,
-            kind: GateKind::Plain,
-            labels: None,
-            ephemeral: false,
-            description: None,
-            parameters: None,
-            settlement: None,
-        }
-    }
-}
-
 /// Reads `[gates]`.
 pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
     let mut gates = Vec::new();
@@ -173,10 +169,7 @@ fn labels(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<Label>> {
     for text in &texts {
         match text.parse::<Label>() {
             Ok(label) => labels.push(label),
-            Err(fault) => {
-                let line = table.get("labels").map_or(table.line, |node| node.line);
-                issues.note(line, table.key("labels"), fault.to_string());
-            }
+            Err(fault) => table.fault("labels", fault.to_string(), issues),
         }
     }
     Some(labels)
@@ -257,7 +250,7 @@ fn delegation(table: &Table<'_>, issues: &mut Issues) -> GateKind {
             Ok(medium) => {
                 mediums.insert(medium);
             }
-            Err(fault) => issues.note(line_of(table, "mediums"), table.key("mediums"), fault.to_string()),
+            Err(fault) => table.fault("mediums", fault.to_string(), issues),
         }
     }
     GateKind::Delegation {
@@ -271,24 +264,25 @@ fn predict(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let signatures = table.texts("signatures", "[\"Classify\"]", issues).unwrap_or_default();
     if signatures.is_empty() || signatures.iter().any(|name| name.trim().is_empty()) {
         let rule = "no signature is listed: name the allowed ones, as in signatures = [\"Classify\"]";
-        issues.note(line_of(table, "signatures"), table.key("signatures"), rule);
+        table.fault("signatures", rule, issues);
         return None;
     }
     Some(GateKind::Predict { signatures })
 }
 
-/// Reads a table of texts, such as headers or variables, in the order in which they are written.
+/// Reads a table of texts, such as headers or variables, in the order in which they are written; none if the table is
+/// missing.
 pub(super) fn text_pairs(
     table: &Table<'_>,
     key: &str,
     example: &'static str,
     issues: &mut Issues,
-) -> Vec<(String, String)> {
-    let Some(written) = table.table(key, issues) else { return Vec::new() };
+) -> Option<Vec<(String, String)>> {
+    let written = table.table(key, issues)?;
     let pair = |name: &str, issues: &mut Issues| {
         (name.to_owned(), written.text(name, example, issues).unwrap_or_default().to_owned())
     };
-    written.entries().map(|(name, _)| pair(&name.text, issues)).collect()
+    Some(written.entries().map(|(name, _)| pair(&name.text, issues)).collect())
 }
 
 /// Reads `on_error`: true if a failure ends the call with an Error, false if it is reported as data.
@@ -297,7 +291,7 @@ pub(super) fn fails_on_error(table: &Table<'_>, issues: &mut Issues) -> bool {
         None | Some("report") => false,
         Some("error") => true,
         Some(_) => {
-            issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
+            table.fault("on_error", "this is \"report\" or \"error\"", issues);
             false
         }
     }
@@ -306,21 +300,13 @@ pub(super) fn fails_on_error(table: &Table<'_>, issues: &mut Issues) -> bool {
 fn command(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let command = table.texts("command", "[\"./check.sh\", \"--json\"]", issues)?;
     if command.first().is_none_or(|program| program.trim().is_empty()) {
-        issues.note(
-            line_of(table, "command"),
-            table.key("command"),
-            "it names no program, as in command = [\"./check.sh\"]",
-        );
+        table.fault("command", "it names no program, as in command = [\"./check.sh\"]", issues);
         return None;
     }
-    let environment = text_pairs(table, "environment", "\"value\"", issues);
+    let environment = text_pairs(table, "environment", "\"value\"", issues).unwrap_or_default();
     let fails = fails_on_error(table, issues);
     let (timeout, output) = (duration(table, "timeout", issues), size(table, "output", issues));
     Some(GateKind::Command { command, environment, timeout, output, fails })
-}
-
-pub(super) fn line_of(table: &Table<'_>, name: &str) -> usize {
-    table.get(name).map_or(table.line, |node| node.line)
 }
 
 /// Reads a time or a size. They are written as for wards, and parsed by the same code.
@@ -329,10 +315,8 @@ fn warded(table: &Table<'_>, name: &str, ward: &str, issues: &mut Issues) -> Opt
     match Wards::parse(&json!({ ward: node.to_value() })) {
         Ok(wards) => Some(wards),
         Err(faults) => {
-            let rule = faults
-                .first()
-                .map_or_else(String::new, |fault| fault.to_string().replacen(&format!("ward {ward}"), "this", 1));
-            issues.note(node.line, table.key(name), rule);
+            let fault = faults.first().map(ToString::to_string).unwrap_or_default();
+            table.fault(name, fault.replacen(&format!("ward {ward}"), "this", 1), issues);
             None
         }
     }
@@ -353,21 +337,16 @@ impl Spell {
         gate: &GateSpell,
         around: &BuildContext,
     ) -> Result<(Vec<AnyGate>, DelegationGrants), Fault> {
-        let issue = |key: &str, rule: String| {
-            let key =
-                if key.is_empty() { format!("gates.{}", gate.name) } else { format!("gates.{}.{key}", gate.name) };
-            Fault::Issues(vec![Issue { line: gate.line, key, rule }])
-        };
         let mut delegates = DelegationGrants::default();
         let mut made = match &gate.kind {
             GateKind::Plain => match gate.name.as_str() {
                 "done" => builtin::done(),
                 "echo" => builtin::echo(),
                 "ask_human" => around.ask_human.clone().ok_or_else(|| {
-                    issue("", "no person can be asked here: remove ask_human, or cast at a terminal".to_owned())
+                    gate.fault("", "no person can be asked here: remove ask_human, or cast at a terminal")
                 })?,
                 _ => around.loom.clone().ok_or_else(|| {
-                    issue("", "the own thread cannot be read here: leave loom out, or cast with a store".to_owned())
+                    gate.fault("", "the own thread cannot be read here: leave loom out, or cast with a store")
                 })?,
             },
             GateKind::Delegation { by_level, crystals, mediums } => {
@@ -386,7 +365,7 @@ impl Spell {
             }
             GateKind::Files { root, gitignore, read_only } => {
                 let root = root.as_deref().map(|root| self.root(root, *gitignore, *read_only)).transpose();
-                let root = root.map_err(|rule| issue("root", rule))?;
+                let root = root.map_err(|rule| gate.fault("root", rule))?;
                 match gate.name.as_str() {
                     "read" => builtin::read(root),
                     "list" => builtin::list(root),
@@ -400,7 +379,7 @@ impl Spell {
                 if !methods.is_empty() {
                     let methods = methods.iter().map(|method| method.to_ascii_uppercase().parse());
                     let methods = methods.collect::<Result<Vec<_>, _>>();
-                    fetch = fetch.methods(methods.map_err(|_| issue("methods", "not an HTTP method".to_owned()))?);
+                    fetch = fetch.methods(methods.map_err(|_| gate.fault("methods", "not an HTTP method"))?);
                 }
                 if let Some(bytes) = bytes {
                     fetch = fetch.bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));
@@ -412,8 +391,7 @@ impl Spell {
             }
             GateKind::Command { command, environment, timeout, output, fails } => {
                 let description = gate.description.clone().unwrap_or_else(|| format!("Runs {}.", gate.name));
-                let (program, arguments) =
-                    command.split_first().ok_or_else(|| issue("command", "it is empty".to_owned()))?;
+                let (program, arguments) = command.split_first().ok_or_else(|| gate.fault("command", "it is empty"))?;
                 let mut made = Command::new(&gate.name, description, self.program(program))
                     .arguments(arguments)
                     .folder(&self.folder)
@@ -431,7 +409,7 @@ impl Spell {
                 made.gate()
             }
             GateKind::Endpoint(endpoint) => {
-                endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| issue(key, rule))?
+                endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| gate.fault(key, rule))?
             }
             GateKind::Server(server) => return Ok((self.tools(gate, server)?, delegates)),
             GateKind::Shell(shell) => shell.gate(&self.folder, self.spell_files()).map_err(Fault::Refused)?,
@@ -448,7 +426,8 @@ impl Spell {
             None => {}
             Some(InlineOrFile::Here(schema)) => made = made.parameters(schema.clone()),
             Some(InlineOrFile::File(file)) => {
-                made = made.parameters(read_json(&self.folder.join(file)).map_err(|rule| issue("parameters", rule))?);
+                made =
+                    made.parameters(read_json(&self.folder.join(file)).map_err(|rule| gate.fault("parameters", rule))?);
             }
         }
         if gate.ephemeral {

@@ -210,18 +210,13 @@ pub struct VerifySpell {
 impl Spell {
     /// Returns the mediums that the cantrip and its children may act in.
     pub fn mediums(&self) -> BTreeSet<MediumKind> {
-        let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
-            GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
-            GateKind::Plain
-            | GateKind::Predict { .. }
-            | GateKind::Files { .. }
-            | GateKind::Fetch { .. }
-            | GateKind::Command { .. }
-            | GateKind::Endpoint(_)
-            | GateKind::Server(_)
-            | GateKind::Shell(_) => Vec::new(),
-        });
-        of_children.chain([self.medium]).collect()
+        let mut all = BTreeSet::from([self.medium]);
+        for gate in &self.gates {
+            if let GateKind::Delegation { mediums, .. } = &gate.kind {
+                all.extend(mediums);
+            }
+        }
+        all
     }
 
     /// Returns the gates that count as risky because their tables have no labels; none if the spell allows the three

@@ -18,13 +18,8 @@ impl Spell {
         let mut files = vec![PathBuf::from(&self.file)];
         let mut named = self.prompt_files.clone();
         for crystal in [&self.crystal].into_iter().chain(&self.fallback).chain(&self.folding_crystal) {
-            match crystal {
-                ModelName::Scripted { file, .. } | ModelName::Program { file } => named.push(file.clone()),
-                ModelName::Hosted { .. }
-                | ModelName::Local { .. }
-                | ModelName::Endpoint { .. }
-                | ModelName::Replay { .. }
-                | ModelName::Human => {}
+            if let ModelName::Scripted { file, .. } | ModelName::Program { file } = crystal {
+                named.push(file.clone());
             }
         }
         if let Some(InlineOrFile::File(file)) = &self.answer_schema {

@@ -10,7 +10,7 @@ use cantrip_medium_shell::SHELL;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::gates::{GateKind, GateSpell, duration, gates, line_of, read_inline_or_file};
+use crate::gates::{GateKind, GateSpell, duration, gates, read_inline_or_file};
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
 use crate::toml_tree::{Issues, Table, suggestion};
 use crate::{ShellSpell, Spell, VerifySpell};
@@ -59,7 +59,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let CrystalSettings { name: crystal, fallback, base_url, profile } = crystal?;
     if crystal.needs_code() && !medium.is_code() {
         let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
-        issues.note(line_of(table, "crystal"), "crystal", rule);
+        table.fault("crystal", rule, issues);
     }
     if !gates.iter().any(|gate| gate.name == "done") {
         gates.insert(0, GateSpell::plain("done"));
@@ -101,7 +101,7 @@ fn name(table: &Table<'_>, file: &str, issues: &mut Issues) -> String {
     let stem = || file.rsplit('/').next().unwrap_or(file).trim_end_matches(".toml").to_owned();
     let name = table.text("name", "\"analyst\"", issues).map_or_else(stem, str::to_owned);
     if let Some(rule) = name_fault(&name) {
-        issues.note(line_of(table, "name"), "name", rule);
+        table.fault("name", rule, issues);
     }
     name
 }
@@ -130,35 +130,29 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<CrystalSettings> {
         issues.note(1, "crystal", format!("a spell needs one: write crystal = {CRYSTAL}"));
         return None;
     };
-    match &node.shape {
-        NodeValue::Map(_) => {
-            let inner = table.table("crystal", issues)?;
-            let own = ["model", "fallback", "base_url", "window", "output_tokens", "tools", "bytes_per_token"];
-            inner.only(&own, issues);
-            let profile = profile(&inner, issues);
-            let base_url = inner.text("base_url", BASE_URL, issues).map(|text| base_url(text, &inner, issues));
-            let fallback = fallback(&inner, issues);
-            if inner.get("model").is_none() {
-                issues.note(inner.line, inner.key("model"), format!("it is missing: write model = {CRYSTAL}"));
-            }
-            let name = model_name(inner.text("model", CRYSTAL, issues)?, line_of(&inner, "model"), "crystal", issues)?;
-            if base_url.is_some() && !matches!(name, ModelName::Hosted { .. }) {
-                let rule = format!("{name} has no other address: only a provider's model has");
-                issues.note(line_of(&inner, "base_url"), inner.key("base_url"), rule);
-            }
-            Some(CrystalSettings { name, fallback, base_url: base_url.flatten(), profile })
-        }
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
-            let name = model_name(table.text("crystal", CRYSTAL, issues)?, node.line, "crystal", issues)?;
-            Some(CrystalSettings { name, fallback: Vec::new(), base_url: None, profile: ProfileRow::default() })
-        }
+    if !matches!(node.shape, NodeValue::Map(_)) {
+        let name = model_name(table.text("crystal", CRYSTAL, issues)?, node.line, "crystal", issues)?;
+        return Some(CrystalSettings { name, fallback: Vec::new(), base_url: None, profile: ProfileRow::default() });
     }
+    let inner = table.table("crystal", issues)?;
+    inner.only(&["model", "fallback", "base_url", "window", "output_tokens", "tools", "bytes_per_token"], issues);
+    let profile = profile(&inner, issues);
+    let base_url = inner.text("base_url", BASE_URL, issues).map(|text| base_url(text, &inner, issues));
+    let fallback = fallback(&inner, issues);
+    if inner.get("model").is_none() {
+        inner.fault("model", format!("it is missing: write model = {CRYSTAL}"), issues);
+    }
+    let name = model_name(inner.text("model", CRYSTAL, issues)?, inner.line_of("model"), "crystal", issues)?;
+    if base_url.is_some() && !matches!(name, ModelName::Hosted { .. }) {
+        inner.fault("base_url", format!("{name} has no other address: only a provider's model has"), issues);
+    }
+    Some(CrystalSettings { name, fallback, base_url: base_url.flatten(), profile })
 }
 
 /// Reads the crystals that are tried while the first one stays unavailable, in this order.
 fn fallback(table: &Table<'_>, issues: &mut Issues) -> Vec<ModelName> {
     let names = table.texts("fallback", "[\"openai/gpt-5.5\"]", issues).unwrap_or_default();
-    let line = line_of(table, "fallback");
+    let line = table.line_of("fallback");
     names.iter().filter_map(|name| model_name(name, line, &table.key("fallback"), issues)).collect()
 }
 
@@ -173,7 +167,7 @@ fn base_url(text: &str, table: &Table<'_>, issues: &mut Issues) -> Option<Url> {
         Ok(url) => return Some(url),
         Err(fault) => format!("not a valid address: {fault}; write base_url = {BASE_URL}"),
     };
-    issues.note(line_of(table, "base_url"), table.key("base_url"), rule);
+    table.fault("base_url", rule, issues);
     None
 }
 
@@ -204,21 +198,20 @@ fn profile(table: &Table<'_>, issues: &mut Issues) -> ProfileRow {
     };
     if row.window.is_some_and(|window| window < WINDOW_TOKENS_MIN) {
         let rule = format!("a window of less than {WINDOW_TOKENS_MIN} tokens has no room for a task and its answer");
-        issues.note(line_of(table, "window"), table.key("window"), rule);
+        table.fault("window", rule, issues);
     }
     if row.output_tokens_max == Some(0) {
-        issues.note(line_of(table, "output_tokens"), table.key("output_tokens"), "no answer has no tokens");
+        table.fault("output_tokens", "no answer has no tokens", issues);
     }
     if row.bytes_per_token.is_some_and(|bytes| !(1.0..=f64::from(BYTES_PER_TOKEN_MAX)).contains(&bytes)) {
         let rule = format!("bytes_per_token is out of range: write a number from 1 to {BYTES_PER_TOKEN_MAX}");
-        issues.note(line_of(table, "bytes_per_token"), table.key("bytes_per_token"), rule);
+        table.fault("bytes_per_token", rule, issues);
     }
     row
 }
 
 fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
     let Some(written) = table.text("medium", "\"javascript\"", issues) else { return MediumKind::default() };
-    let line = line_of(table, "medium");
     match written.parse() {
         Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python | MediumKind::Shell)) => {
             medium
@@ -228,12 +221,12 @@ fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
                 "the medium {medium} is not in this version; write \"conversation\", \"javascript\", \"python\" or \
                  \"shell\""
             );
-            issues.note(line, "medium", rule);
+            table.fault("medium", rule, issues);
             medium
         }
         Err(_) => {
             let known = MediumKind::ALL.map(MediumKind::as_str);
-            issues.note(line, "medium", format!("unknown medium{}", suggestion(written, &known)));
+            table.fault("medium", format!("unknown medium{}", suggestion(written, &known)), issues);
             MediumKind::default()
         }
     }
@@ -265,51 +258,51 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
     if let Some(prompt) = table.text("system_prompt", "\"You count words.\"", issues) {
         call = call.system_prompt(prompt);
     }
-    if let Some(tokens) = table.whole("max_tokens", "4096", issues) {
-        match u32::try_from(tokens) {
-            Ok(tokens) if tokens > 0 => call = call.max_tokens(tokens),
-            Ok(_) | Err(_) => {
-                issues.note(
-                    line_of(table, "max_tokens"),
-                    table.key("max_tokens"),
-                    "write a number of tokens from 1 to 4294967295",
-                );
-            }
-        }
+    if let Some(tokens) = tokens(table, "max_tokens", issues) {
+        call = call.max_tokens(tokens);
     }
-    match table.text("effort", "\"medium\"", issues) {
-        None => {}
-        Some("low") => call = call.effort(Effort::Low),
-        Some("medium") => call = call.effort(Effort::Medium),
-        Some("high") => call = call.effort(Effort::High),
-        Some(other) => {
-            let rule = format!("unknown effort{}", suggestion(other, &["low", "medium", "high"]));
-            issues.note(line_of(table, "effort"), table.key("effort"), rule);
-        }
+    let efforts = [("low", Effort::Low), ("medium", Effort::Medium), ("high", Effort::High)];
+    if let Some(effort) = one_of(table, "effort", "effort", efforts, "\"medium\"", issues) {
+        call = call.effort(effort);
     }
-    if let Some(tokens) = table.whole("thinking_tokens", "4096", issues) {
-        match u32::try_from(tokens) {
-            Ok(tokens) if tokens > 0 => call = call.thinking_tokens(tokens),
-            Ok(_) | Err(_) => {
-                let (line, key) = (line_of(table, "thinking_tokens"), table.key("thinking_tokens"));
-                issues.note(line, key, "write a number of tokens from 1 to 4294967295");
-            }
-        }
+    if let Some(tokens) = tokens(table, "thinking_tokens", issues) {
+        call = call.thinking_tokens(tokens);
     }
-    match table.text("tool_choice", "\"auto\"", issues) {
-        None => {}
-        Some("auto") => call = call.tool_choice(ToolChoice::Auto),
-        Some("required") => call = call.tool_choice(ToolChoice::Required),
-        Some("none") => call = call.tool_choice(ToolChoice::None),
-        Some(other) => {
-            let rule = format!("unknown choice{}", suggestion(other, &["auto", "required", "none"]));
-            issues.note(line_of(table, "tool_choice"), table.key("tool_choice"), rule);
-        }
+    let choices = [("auto", ToolChoice::Auto), ("required", ToolChoice::Required), ("none", ToolChoice::None)];
+    if let Some(choice) = one_of(table, "tool_choice", "choice", choices, "\"auto\"", issues) {
+        call = call.tool_choice(choice);
     }
     if table.flag("require_done_tool", issues).unwrap_or(false) {
         call = call.require_done_tool();
     }
     (call, table.texts("system_prompt_files", "[\"AGENTS.md\"]", issues).unwrap_or_default())
+}
+
+/// Reads a number of tokens, which cannot be 0.
+fn tokens(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<u32> {
+    let tokens = u32::try_from(table.whole(name, "4096", issues)?).ok().filter(|tokens| *tokens > 0);
+    if tokens.is_none() {
+        table.fault(name, "write a number of tokens from 1 to 4294967295", issues);
+    }
+    tokens
+}
+
+/// Reads one of these words. `what` is the noun for them in a message.
+fn one_of<T, const N: usize>(
+    table: &Table<'_>,
+    name: &str,
+    what: &str,
+    known: [(&str, T); N],
+    example: &'static str,
+    issues: &mut Issues,
+) -> Option<T> {
+    let written = table.text(name, example, issues)?;
+    let words = known.each_ref().map(|(word, _)| *word);
+    let found = known.into_iter().find(|(word, _)| *word == written);
+    if found.is_none() {
+        table.fault(name, format!("unknown {what}{}", suggestion(written, &words)), issues);
+    }
+    found.map(|(_, value)| value)
 }
 
 /// Reads the wards as they are written, and adds a limit of turns if there is none.
@@ -328,7 +321,7 @@ fn wards(table: &Table<'_>, issues: &mut Issues) -> Value {
         Err(faults) => {
             for fault in faults {
                 let key = fault.path.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned();
-                issues.note(line_of(&inner, &key), inner.key(&key), fault.to_string());
+                inner.fault(&key, fault.to_string(), issues);
             }
         }
     }
@@ -337,23 +330,16 @@ fn wards(table: &Table<'_>, issues: &mut Issues) -> Value {
 
 fn folding(table: &Table<'_>, issues: &mut Issues) -> (FoldOptions, Option<ModelName>) {
     table.only(&["strategy", "trigger_after_turns", "window_share", "crystal"], issues);
-    let strategy = match table.text("strategy", "\"window\"", issues) {
-        None | Some("window") => Strategy::Window,
-        Some("summary") => Strategy::Summary,
-        Some("selective") => Strategy::Selective,
-        Some(other) => {
-            let rule = format!("unknown strategy{}", suggestion(other, &["window", "summary", "selective"]));
-            issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
-            Strategy::Window
-        }
-    };
-    let written = table.text("crystal", CRYSTAL, issues).map(|written| (written, line_of(table, "crystal")));
-    let crystal = match (written, strategy) {
+    let strategies = [("window", Strategy::Window), ("summary", Strategy::Summary), ("selective", Strategy::Selective)];
+    let strategy = one_of(table, "strategy", "strategy", strategies, "\"window\"", issues).unwrap_or(Strategy::Window);
+    let crystal = match (table.text("crystal", CRYSTAL, issues), strategy) {
         (None, _) => None,
-        (Some((written, line)), Strategy::Summary) => model_name(written, line, &table.key("crystal"), issues),
-        (Some((_, line)), Strategy::Window | Strategy::Selective) => {
+        (Some(written), Strategy::Summary) => {
+            model_name(written, table.line_of("crystal"), &table.key("crystal"), issues)
+        }
+        (Some(_), Strategy::Window | Strategy::Selective) => {
             let rule = "only folding by summary asks a crystal: write strategy = \"summary\", or leave it out";
-            issues.note(line, table.key("crystal"), rule);
+            table.fault("crystal", rule, issues);
             None
         }
     };

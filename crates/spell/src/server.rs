@@ -6,11 +6,12 @@ use std::time::Duration;
 use cantrip_circle::{AnyGate, Label, Labels};
 use cantrip_crystal::tree::NodeValue;
 use cantrip_gate_mcp::{Connection, Server};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use url::Url;
 
+use crate::build::{named_values, table, time};
 use crate::endpoint::{Secrets, fill_secrets};
-use crate::gates::{BUILT_IN, duration, line_of};
+use crate::gates::{BUILT_IN, duration, text_pairs};
 use crate::toml_tree::{Issues, Table};
 use crate::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
 
@@ -41,29 +42,27 @@ pub enum ServerLocation {
 
 impl ServerSpell {
     pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Option<Self> {
-        let (headers, environment) = (pairs(table, "headers", issues), pairs(table, "environment", issues));
-        let unfit = |key: &str, rule: &str, issues: &mut Issues| {
-            issues.note(line_of(table, key), table.key(key), rule.to_owned());
-        };
+        let mut pairs = |key: &str| text_pairs(table, key, "\"${NAME}\"", issues);
+        let (headers, environment) = (pairs("headers"), pairs("environment"));
         let at = if table.get("mcp").is_some_and(|node| matches!(node.shape, NodeValue::Text(_))) {
             let url = table.text("mcp", "\"https://example.com/mcp\"", issues)?.to_owned();
             let usable = Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
             if !usable {
                 let rule =
                     "not a valid address; a program is written as a list, as in mcp = [\"docs-mcp\", \"--stdio\"]";
-                unfit("mcp", rule, issues);
+                table.fault("mcp", rule, issues);
             }
             if environment.is_some() {
-                unfit("environment", "a server at an address is given headers, not an environment", issues);
+                table.fault("environment", "a server at an address is given headers, not an environment", issues);
             }
             ServerLocation::Address { url, headers: headers.unwrap_or_default() }
         } else {
             let command = table.texts("mcp", "[\"docs-mcp\", \"--stdio\"]", issues)?;
             if command.first().is_none_or(|program| program.trim().is_empty()) {
-                unfit("mcp", "it names no program, as in mcp = [\"docs-mcp\", \"--stdio\"]", issues);
+                table.fault("mcp", "it names no program, as in mcp = [\"docs-mcp\", \"--stdio\"]", issues);
             }
             if headers.is_some() {
-                unfit("headers", "a program is given an environment, not headers", issues);
+                table.fault("headers", "a program is given an environment, not headers", issues);
             }
             ServerLocation::Program { command, environment: environment.unwrap_or_default() }
         };
@@ -73,64 +72,33 @@ impl ServerSpell {
     }
 
     pub(super) fn resolved(&self) -> Value {
-        let mut written = Map::new();
-        let pairs = |pairs: &[(String, String)], shown: fn(&str) -> &str| -> Value {
-            pairs.iter().map(|(name, value)| (name.clone(), json!(shown(value)))).collect::<Map<_, _>>().into()
-        };
-        match &self.at {
+        let (mcp, environment, headers) = match &self.at {
+            // Names only: the values may be secrets.
             ServerLocation::Program { command, environment } => {
-                written.insert("mcp".to_owned(), json!(command));
-                if !environment.is_empty() {
-                    // Names only: the values may be secrets.
-                    written.insert("environment".to_owned(), pairs(environment, |_| "..."));
-                }
+                (json!(command), named_values(environment, |_| "..."), Value::Null)
             }
             ServerLocation::Address { url, headers } => {
-                written.insert("mcp".to_owned(), json!(url));
-                if !headers.is_empty() {
-                    written.insert("headers".to_owned(), pairs(headers, |written| written));
-                }
+                (json!(url), Value::Null, named_values(headers, |written| written))
             }
-        }
-        if let Some(tools) = &self.tools {
-            written.insert("tools".to_owned(), json!(tools));
-        }
-        for (key, time) in [("timeout", self.timeout), ("start_timeout", self.start_timeout)] {
-            if let Some(time) = time {
-                written.insert(key.to_owned(), json!(format!("{}ms", time.as_millis())));
-            }
-        }
-        Value::Object(written)
+        };
+        table([
+            ("mcp", mcp),
+            ("environment", environment),
+            ("headers", headers),
+            ("tools", json!(self.tools)),
+            ("timeout", time(self.timeout)),
+            ("start_timeout", time(self.start_timeout)),
+        ])
     }
-}
-
-fn pairs(table: &Table<'_>, key: &str, issues: &mut Issues) -> Option<Vec<(String, String)>> {
-    let written = table.table(key, issues)?;
-    let mut pairs = Vec::new();
-    for (name, _) in written.entries() {
-        let value = written.text(&name.text, "\"${NAME}\"", issues).unwrap_or_default();
-        pairs.push((name.text.clone(), value.to_owned()));
-    }
-    Some(pairs)
 }
 
 impl Spell {
     /// Connects to the MCP servers of the spell and returns each connection with the name of its gate table.
     pub fn servers(&self) -> Vec<(&str, Result<Connection, SpellFault>)> {
-        let servers = self.gates.iter().filter_map(|gate| match &gate.kind {
-            GateKind::Server(server) => Some((gate, server)),
-            GateKind::Plain
-            | GateKind::Delegation { .. }
-            | GateKind::Predict { .. }
-            | GateKind::Files { .. }
-            | GateKind::Fetch { .. }
-            | GateKind::Command { .. }
-            | GateKind::Endpoint(_)
-            | GateKind::Shell(_) => None,
-        });
-        let asked = servers.map(|(gate, server)| {
+        let asked = self.gates.iter().filter_map(|gate| {
+            let GateKind::Server(server) = &gate.kind else { return None };
             let connected = self.connect(gate, server);
-            (gate.name.as_str(), connected.map_err(|fault| SpellFault { file: self.file.clone(), fault }))
+            Some((gate.name.as_str(), connected.map_err(|fault| SpellFault { file: self.file.clone(), fault })))
         });
         asked.collect()
     }
@@ -138,14 +106,13 @@ impl Spell {
     fn connect(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Connection, Fault> {
         let mut asked = match &server.at {
             ServerLocation::Program { command, environment } => {
-                let (program, arguments) =
-                    command.split_first().ok_or_else(|| issue(gate, "mcp", "it is empty".to_owned()))?;
+                let (program, arguments) = command.split_first().ok_or_else(|| gate.fault("mcp", "it is empty"))?;
                 let mut asked = Server::program(&gate.name, self.program(program))
                     .arguments(arguments)
                     .folder(self.absolute_folder()?);
                 for (name, written) in environment {
                     let value =
-                        fill_secrets(written, Secrets::Named(name)).map_err(|rule| issue(gate, "environment", rule))?;
+                        fill_secrets(written, Secrets::Named(name)).map_err(|rule| gate.fault("environment", rule))?;
                     asked = asked.variable(name, value);
                 }
                 asked
@@ -153,7 +120,7 @@ impl Spell {
             ServerLocation::Address { url, headers } => {
                 let mut asked = Server::address(&gate.name, url);
                 for (name, written) in headers {
-                    let value = fill_secrets(written, Secrets::All).map_err(|rule| issue(gate, "headers", rule))?;
+                    let value = fill_secrets(written, Secrets::All).map_err(|rule| gate.fault("headers", rule))?;
                     asked = asked.header(name, value);
                 }
                 asked
@@ -182,19 +149,15 @@ impl Spell {
         let connected = self.connect(gate, server)?;
         let labels = gate.labels.as_ref().map_or_else(|| Labels::of(Label::ALL), |own| Labels::of(own.iter().copied()));
         let made = connected.gates(server.tools.as_deref(), &labels);
-        let made = made.map_err(|rule| issue(gate, "tools", rule))?;
+        let made = made.map_err(|rule| gate.fault("tools", rule))?;
         if let Some(ours) =
             made.iter().find(|made| BUILT_IN.contains(&cantrip_circle::gate::canonical_name(made.name())))
         {
             let rule =
                 format!("one of its tools would be called {}, which is a gate of ours; rename this table", ours.name());
-            return Err(issue(gate, "mcp", rule));
+            return Err(gate.fault("mcp", rule));
         }
         let marked = |made: AnyGate| if gate.is_unlabelled() { made.without_labels_in(&gate.name) } else { made };
         Ok(made.into_iter().map(|made| marked(made).ephemeral(gate.ephemeral)).collect())
     }
-}
-
-fn issue(gate: &GateSpell, key: &str, rule: String) -> Fault {
-    Fault::Issues(vec![Issue { line: gate.line, key: format!("gates.{}.{key}", gate.name), rule }])
 }

@@ -4,7 +4,6 @@ use cantrip_canon::Money;
 use cantrip_circle::gate::{CORRELATION, Settlement};
 use serde_json::{Value, json};
 
-use crate::gates::line_of;
 use crate::toml_tree::{Issues, Table};
 
 /// The keys of a settlement.
@@ -31,11 +30,7 @@ impl SettlementSpell {
         let most: Option<Money> = match table.text("most", "\"0.50 USD\"", issues).map(str::parse) {
             Some(Ok(most)) => Some(most),
             Some(Err(_)) => {
-                issues.note(
-                    line_of(&table, "most"),
-                    table.key("most"),
-                    "not an amount of money; write it as in \"0.50 USD\"",
-                );
+                table.fault("most", "not an amount of money; write it as in \"0.50 USD\"", issues);
                 None
             }
             None => {
@@ -48,7 +43,7 @@ impl SettlementSpell {
             let text = table.text(name, "\"/order/id\"", issues)?.to_owned();
             if !text.starts_with('/') {
                 let rule = "this is a JSON Pointer into the result, as in \"/order/id\"";
-                issues.note(line_of(&table, name), table.key(name), rule);
+                table.fault(name, rule, issues);
             }
             Some(text)
         };
@@ -58,7 +53,7 @@ impl SettlementSpell {
             Some("safe_retry") => true,
             Some(_) => {
                 let rule = "this is \"dedupe_reconcile_required\" or \"safe_retry\"";
-                issues.note(line_of(&table, "retry"), table.key("retry"), rule);
+                table.fault("retry", rule, issues);
                 false
             }
         };

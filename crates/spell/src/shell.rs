@@ -7,9 +7,10 @@ use cantrip_circle::AnyGate;
 use cantrip_circle::ward::ShellBounds;
 use cantrip_medium_shell::Shell;
 use cantrip_reply::Refusal;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::gates::{duration, line_of, size};
+use crate::build::{list, named_values, table, time};
+use crate::gates::{duration, size, text_pairs};
 use crate::toml_tree::{Issues, Table};
 
 /// The keys of a shell.
@@ -68,20 +69,10 @@ impl Default for ShellSpell {
 
 impl ShellSpell {
     pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Self {
-        let mut environment = Vec::new();
-        if let Some(variables) = table.table("environment", issues) {
-            for (key, _) in variables.entries() {
-                let value = variables.text(&key.text, "\"value\"", issues).unwrap_or_default();
-                environment.push((key.text.clone(), value.to_owned()));
-            }
-        }
+        let environment = text_pairs(table, "environment", "\"value\"", issues).unwrap_or_default();
         let processes = table.whole("processes", "256", issues);
         if processes == Some(0) {
-            issues.note(
-                line_of(table, "processes"),
-                table.key("processes"),
-                "a shell needs at least one process: write processes = 1 or more",
-            );
+            table.fault("processes", "a shell needs at least one process: write processes = 1 or more", issues);
         }
         Self {
             root: table.text("root", "\".\"", issues).unwrap_or(".").to_owned(),
@@ -128,17 +119,13 @@ impl ShellSpell {
     }
 
     pub(super) fn resolved(&self) -> Value {
-        let list = |items: &[String]| if items.is_empty() { Value::Null } else { json!(items) };
-        let time = |time: Option<Duration>| time.map_or(Value::Null, |time| json!(format!("{}ms", time.as_millis())));
-        let names = self.environment.iter().map(|(name, _)| (name.clone(), json!("...")));
-        let names: Map<String, Value> = names.collect();
-        let entries = [
+        table([
             ("root", json!(self.root)),
             ("read_only", json!(self.read_only)),
             ("network", json!(self.network)),
             ("readable", list(&self.readable)),
             // Names only: the values may be secrets.
-            ("environment", if names.is_empty() { Value::Null } else { Value::Object(names) }),
+            ("environment", named_values(&self.environment, |_| "...")),
             ("memory", json!(self.memory)),
             ("cpu", time(self.cpu)),
             ("wall", time(self.wall)),
@@ -146,8 +133,6 @@ impl ShellSpell {
             ("processes", json!(self.processes)),
             ("file_size", json!(self.file_size)),
             ("disk", json!(self.disk)),
-        ];
-        let said = entries.into_iter().filter(|(_, value)| !value.is_null());
-        Value::Object(said.map(|(key, value)| (key.to_owned(), value)).collect())
+        ])
     }
 }

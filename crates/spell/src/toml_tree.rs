@@ -104,22 +104,15 @@ impl Issues {
     }
 }
 
-/// The expected type of a key, and an example of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct KeyFormat(pub(super) &'static str, pub(super) &'static str);
-
 impl<'a> Table<'a> {
     pub(super) fn of(path: impl Into<String>, node: &'a Node, issues: &mut Issues) -> Option<Self> {
         let path = path.into();
-        match &node.shape {
-            NodeValue::Map(entries) => Some(Self { path, line: node.line, entries }),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
-                let rule =
-                    format!("this is {}, but a table is expected: write [{path}] and its keys below", node.noun());
-                issues.note(node.line, path, rule);
-                None
-            }
-        }
+        let NodeValue::Map(entries) = &node.shape else {
+            let rule = format!("this is {}, but a table is expected: write [{path}] and its keys below", node.noun());
+            issues.note(node.line, path, rule);
+            return None;
+        };
+        Some(Self { path, line: node.line, entries })
     }
 
     pub(super) fn key(&self, name: &str) -> String {
@@ -134,6 +127,15 @@ impl<'a> Table<'a> {
         self.entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
     }
 
+    /// Reports a fault of this key, at its line; the line is that of the table if the key is missing.
+    pub(super) fn fault(&self, name: &str, rule: impl Into<String>, issues: &mut Issues) {
+        issues.note(self.line_of(name), self.key(name), rule);
+    }
+
+    pub(super) fn line_of(&self, name: &str) -> usize {
+        self.get(name).map_or(self.line, |node| node.line)
+    }
+
     /// Reports every key that is not one of these.
     pub(super) fn only(&self, known: &[&str], issues: &mut Issues) {
         for (key, _) in self.entries {
@@ -144,8 +146,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn misfit<T>(&self, name: &str, node: &Node, takes: KeyFormat, issues: &mut Issues) -> Option<T> {
-        let KeyFormat(wanted, example) = takes;
+    /// Reports a value of the wrong type; `example` is a value of the wanted one.
+    fn misfit<T>(&self, name: &str, node: &Node, wanted: &str, example: &str, issues: &mut Issues) -> Option<T> {
         let rule = format!("this is {}, but {wanted} is expected, as in {name} = {example}", noun(node));
         issues.note(node.line, self.key(name), rule);
         None
@@ -153,40 +155,26 @@ impl<'a> Table<'a> {
 
     pub(super) fn text(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<&'a str> {
         let node = self.get(name)?;
-        match &node.shape {
-            NodeValue::Text(text) => Some(text),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => {
-                self.misfit(name, node, KeyFormat("a text", example), issues)
-            }
-        }
+        let NodeValue::Text(text) = &node.shape else { return self.misfit(name, node, "a text", example, issues) };
+        Some(text)
     }
 
     pub(super) fn flag(&self, name: &str, issues: &mut Issues) -> Option<bool> {
         let node = self.get(name)?;
-        match node.shape {
-            NodeValue::Bool(flag) => Some(flag),
-            NodeValue::Null | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => {
-                self.misfit(name, node, KeyFormat("true or false", "true"), issues)
-            }
-        }
+        let NodeValue::Bool(flag) = node.shape else { return self.misfit(name, node, "true or false", "true", issues) };
+        Some(flag)
     }
 
     pub(super) fn number(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<f64> {
         let node = self.get(name)?;
-        let number = match &node.shape {
-            NodeValue::Number(number) => number.as_f64(),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
-        };
-        number.or_else(|| self.misfit(name, node, KeyFormat("a number", example), issues))
+        let number = number_of(node).and_then(Number::as_f64);
+        number.or_else(|| self.misfit(name, node, "a number", example, issues))
     }
 
     pub(super) fn whole(&self, name: &str, example: &'static str, issues: &mut Issues) -> Option<u64> {
         let node = self.get(name)?;
-        let number = match &node.shape {
-            NodeValue::Number(number) => number.as_u64(),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
-        };
-        number.or_else(|| self.misfit(name, node, KeyFormat("a whole number from 0 on", example), issues))
+        let number = number_of(node).and_then(Number::as_u64);
+        number.or_else(|| self.misfit(name, node, "a whole number from 0 on", example, issues))
     }
 
     /// Reads one text, or a list of texts.
@@ -197,7 +185,7 @@ impl<'a> Table<'a> {
             NodeValue::List(items) => items.iter().map(text_of).collect(),
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Map(_) => None,
         };
-        texts.or_else(|| self.misfit(name, node, KeyFormat("a list of texts", example), issues))
+        texts.or_else(|| self.misfit(name, node, "a list of texts", example, issues))
     }
 
     pub(super) fn table(&self, name: &str, issues: &mut Issues) -> Option<Table<'a>> {
@@ -206,20 +194,16 @@ impl<'a> Table<'a> {
 }
 
 fn text_of(node: &Node) -> Option<String> {
-    match &node.shape {
-        NodeValue::Text(text) => Some(text.clone()),
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
-    }
+    if let NodeValue::Text(text) = &node.shape { Some(text.clone()) } else { None }
+}
+
+fn number_of(node: &Node) -> Option<&Number> {
+    if let NodeValue::Number(number) = &node.shape { Some(number) } else { None }
 }
 
 /// Returns the type of a node in TOML's words.
 fn noun(node: &Node) -> &'static str {
-    match node.shape {
-        NodeValue::Map(_) => "a table",
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
-            node.noun()
-        }
-    }
+    if let NodeValue::Map(_) = node.shape { "a table" } else { node.noun() }
 }
 
 /// Returns `; did you mean x?` if a known word is similar enough.
