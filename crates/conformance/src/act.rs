@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cantrip::CastReply;
 use cantrip_canon::{EntityId, Hash, bytes_hash};
 use cantrip_loom::export::{Format, Redaction};
-use cantrip_loom::{Actor, Content, Ending, Error, ListPage, Loom, Outcome, PageRequest, Thread, Turn};
+use cantrip_loom::{Actor, AnyLoom, Content, Ending, Error, ListPage, Loom, Outcome, PageRequest, Thread, Turn};
 use cantrip_reply::{GuardedReply, ReplyType};
 use cantrip_service::{CastRequest, ForkRequest, RewardRequest};
 
@@ -77,7 +77,11 @@ impl CaseEnvironment<'_> {
     /// Runs one step. An error is a fault of the case or of the machine, never an answer of the product.
     pub(crate) async fn step(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
         let before = if step.is_after() { Some(self.digest().await?) } else { None };
-        let taken = self.take(step, seen).await?;
+        let taken = match self.take(step, seen).await {
+            Ok(taken) => taken,
+            Err(BuildError::Faults(faults)) => StepResult::refused(faults.to_string()),
+            Err(BuildError::Setup(fault)) => return Err(fault),
+        };
         if let (Some(before), Some(refusal)) = (before, &taken.refused)
             && self.digest().await? != before
         {
@@ -87,87 +91,74 @@ impl CaseEnvironment<'_> {
         Ok(taken)
     }
 
-    async fn take(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, String> {
-        match step {
-            Step::Construct => match self.cantrip(None) {
-                Ok(_) => Ok(StepResult::default()),
-                Err(unbuilt) => unbuilt.into_step_result(),
-            },
-            Step::Cast { intent, crystal } => match self.cantrip(crystal.as_deref()) {
-                Ok(cantrip) => {
-                    let ask = CastRequest { intent: intent.clone().map(Content::Text), ..CastRequest::default() };
-                    let cast = self.service.cast(&cantrip, ask).await;
-                    Ok(seen.cast(cast))
+    async fn take(&mut self, step: &Step, seen: &mut CaseResults) -> Result<StepResult, BuildError> {
+        let intended = |intent: &Option<String>| intent.clone().map(Content::Text);
+        Ok(match step {
+            Step::Construct => {
+                self.cantrip(None)?;
+                StepResult::default()
+            }
+            Step::Cast { intent, crystal } => {
+                let cantrip = self.cantrip(crystal.as_deref())?;
+                let ask = CastRequest { intent: intended(intent), ..CastRequest::default() };
+                seen.cast(self.service.cast(&cantrip, ask).await)
+            }
+            Step::Summon { name, crystal } => {
+                let cantrip = self.cantrip(crystal.as_deref())?;
+                let guarded = self.service.summon(&cantrip, None).await;
+                let taken = StepResult::from_reply(&guarded);
+                if taken.refused.is_none() {
+                    let id = guarded.reply.data()["entity_id"].as_str().and_then(|id| id.parse().ok());
+                    let id = id.ok_or_else(|| "the reply to a summoning names no entity".to_owned())?;
+                    self.summoned.insert(name.clone(), id);
                 }
-                Err(unbuilt) => unbuilt.into_step_result(),
-            },
-            Step::Summon { name, crystal } => match self.cantrip(crystal.as_deref()) {
-                Ok(cantrip) => {
-                    let guarded = self.service.summon(&cantrip, None).await;
-                    let taken = StepResult::from_reply(&guarded);
-                    if taken.refused.is_none() {
-                        let id = guarded.reply.data()["entity_id"].as_str().and_then(|id| id.parse().ok());
-                        let id = id.ok_or("the reply to a summoning names no entity")?;
-                        self.summoned.insert(name.clone(), id);
-                    }
-                    Ok(taken)
-                }
-                Err(unbuilt) => unbuilt.into_step_result(),
-            },
+                taken
+            }
             Step::Send { to, intent } => {
                 let entity = *self.summoned.get(to).ok_or_else(|| format!("{to:?} was not summoned"))?;
-                let ask = CastRequest { intent: intent.clone().map(Content::Text), ..CastRequest::default() };
-                let cast = self.service.send(entity, ask).await;
-                Ok(seen.cast(cast))
+                let ask = CastRequest { intent: intended(intent), ..CastRequest::default() };
+                seen.cast(self.service.send(entity, ask).await)
             }
             Step::Fork { from, crystal, intent } => {
                 let thread = self.last_thread(seen).await?;
                 let turn = thread.as_ref().and_then(|thread| thread.turns.get(*from - 1));
                 let turn = turn.ok_or_else(|| format!("the thread has no turn {from} to fork from"))?.id;
-                match self.cantrip(crystal.as_deref()) {
-                    Ok(cantrip) => {
-                        let branch =
-                            ForkRequest { intent: intent.clone().map(Content::Text), ..ForkRequest::default() };
-                        let cast = self.service.fork(&cantrip, turn, branch).await;
-                        Ok(seen.cast(cast))
-                    }
-                    Err(unbuilt) => unbuilt.into_step_result(),
-                }
+                let cantrip = self.cantrip(crystal.as_deref())?;
+                let branch = ForkRequest { intent: intended(intent), ..ForkRequest::default() };
+                seen.cast(self.service.fork(&cantrip, turn, branch).await)
             }
-            Step::MutateCall(changes) => match self.cantrip(None) {
-                Ok(cantrip) => Ok(StepResult::from_reply(&self.service.amend_call(cantrip.id(), changes).await)),
-                Err(unbuilt) => unbuilt.into_step_result(),
-            },
+            Step::MutateCall(changes) => {
+                let cantrip = self.cantrip(None)?;
+                StepResult::from_reply(&self.service.amend_call(cantrip.id(), changes).await)
+            }
             Step::DeleteTurn(at) => {
                 let turn = self.turn_at(*at).await?.id;
-                Ok(StepResult::from_reply(&self.service.delete_turn(turn).await))
+                StepResult::from_reply(&self.service.delete_turn(turn).await)
             }
             Step::Reward { turn, reward } => {
                 let turn = self.turn_at(*turn).await?.id;
                 let by = Actor::new("conformance").map_err(|fault| fault.to_string())?;
                 let rewarding = RewardRequest { turn, reward: *reward, by, note: None };
-                Ok(StepResult::from_reply(&self.service.reward(rewarding).await))
+                StepResult::from_reply(&self.service.reward(rewarding).await)
             }
             Step::ExtractThread(at) => {
                 let leaves = self.leaves().await?;
                 let leaf = leaves.get(*at).ok_or_else(|| format!("the loom has no thread {at}"))?;
                 seen.extracted = Some(self.service.runtime().loom().thread(*leaf).await.map_err(unread)?);
-                Ok(StepResult::default())
+                StepResult::default()
             }
             Step::Export { format, redacted } => {
                 let redaction = if *redacted { Redaction::default() } else { Redaction::Off };
                 let (text, guarded) = self.export(*format, redaction).await;
                 seen.exported = Some(text);
-                Ok(StepResult::from_reply(&guarded))
+                StepResult::from_reply(&guarded)
             }
-            Step::Acp(requests) => match self.cantrip(None) {
-                Ok(cantrip) => {
-                    self.exchange(cantrip, requests, seen).await?;
-                    Ok(StepResult::default())
-                }
-                Err(unbuilt) => unbuilt.into_step_result(),
-            },
-        }
+            Step::Acp(requests) => {
+                let cantrip = self.cantrip(None)?;
+                self.exchange(cantrip, requests, seen).await?;
+                StepResult::default()
+            }
+        })
     }
 
     async fn export(&self, format: Format, redaction: Redaction) -> (String, GuardedReply) {
@@ -183,11 +174,9 @@ impl CaseEnvironment<'_> {
     /// Returns a hash over every record of the loom.
     async fn digest(&self) -> Result<Hash, String> {
         let (text, guarded) = self.export(Format::Journal, Redaction::Off).await;
-        match guarded.reply.reply_type() {
-            ReplyType::Success => Ok(bytes_hash(text.as_bytes())),
-            ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => {
-                Err(format!("the loom cannot be read: {}", guarded.reply.message()))
-            }
+        match StepResult::from_reply(&guarded).refused {
+            None => Ok(bytes_hash(text.as_bytes())),
+            Some(refusal) => Err(format!("the loom cannot be read: {refusal}")),
         }
     }
 
@@ -198,27 +187,34 @@ impl CaseEnvironment<'_> {
 
     /// Returns all turns of the loom, in the order of writing.
     pub(crate) async fn turns(&self) -> Result<Vec<Turn>, String> {
-        if !self.has_records().await? {
-            return Ok(Vec::new());
-        }
-        let loom = self.service.runtime().loom();
-        all_pages(async |page| loom.turns(self.loom(), page).await).await
+        self.all_pages(async |loom, page| loom.turns(self.loom(), page).await).await
     }
 
     pub(crate) async fn leaves(&self) -> Result<Vec<cantrip_canon::TurnId>, String> {
-        if !self.has_records().await? {
-            return Ok(Vec::new());
-        }
-        let loom = self.service.runtime().loom();
-        all_pages(async |page| loom.leaves(self.loom(), page).await).await
+        self.all_pages(async |loom, page| loom.leaves(self.loom(), page).await).await
     }
 
     pub(crate) async fn entities(&self) -> Result<Vec<cantrip_loom::EntityView>, String> {
+        self.all_pages(async |loom, page| loom.entities(self.loom(), page).await).await
+    }
+
+    /// Reads every page of a list of the loom; empty if the loom has no record.
+    async fn all_pages<T>(
+        &self,
+        page: impl AsyncFn(&AnyLoom, PageRequest) -> Result<ListPage<T>, Error>,
+    ) -> Result<Vec<T>, String> {
+        let (mut all, mut next) = (Vec::new(), PageRequest::FIRST);
         if !self.has_records().await? {
-            return Ok(Vec::new());
+            return Ok(all);
         }
-        let loom = self.service.runtime().loom();
-        all_pages(async |page| loom.entities(self.loom(), page).await).await
+        loop {
+            let ListPage { items, next: after } = page(self.service.runtime().loom(), next).await.map_err(unread)?;
+            all.extend(items);
+            match after {
+                Some(after) => next = PageRequest { after: Some(after), ..PageRequest::FIRST },
+                None => return Ok(all),
+            }
+        }
     }
 
     async fn turn_at(&self, at: usize) -> Result<Turn, String> {
@@ -235,30 +231,8 @@ impl CaseEnvironment<'_> {
     }
 }
 
-impl BuildError {
-    fn into_step_result(self) -> Result<StepResult, String> {
-        match self {
-            Self::Faults(faults) => Ok(StepResult::refused(faults.to_string())),
-            Self::Setup(fault) => Err(fault),
-        }
-    }
-}
-
 pub(crate) fn unread(error: Error) -> String {
     format!("the loom cannot be read: {error}")
-}
-
-/// Reads every page of a list.
-async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> Result<ListPage<T>, Error>) -> Result<Vec<T>, String> {
-    let (mut all, mut next) = (Vec::new(), PageRequest::FIRST);
-    loop {
-        let ListPage { items, next: after } = page(next).await.map_err(unread)?;
-        all.extend(items);
-        match after {
-            Some(after) => next = PageRequest { after: Some(after), ..PageRequest::FIRST },
-            None => return Ok(all),
-        }
-    }
 }
 
 /// A buffer of everything that is logged, as text.

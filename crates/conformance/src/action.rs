@@ -73,17 +73,13 @@ const THEN_KEYS: &[&str] = &["mutate_call", "delete_turn", "annotate_reward", "f
 
 pub(crate) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
     let mut steps = Vec::new();
-    match &node.shape {
-        NodeValue::List(items) => {
-            for item in items {
-                entries(item, setup, issues, &mut steps);
-            }
-        }
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
-            entries(node, setup, issues, &mut steps);
-        }
-    }
+    one_or_many(node).iter().for_each(|item| entries(item, setup, issues, &mut steps));
     (!steps.is_empty()).then_some(Action { steps })
+}
+
+/// Returns the items of a list; any other node is its only item.
+fn one_or_many(node: &Node) -> &[Node] {
+    if let NodeValue::List(items) = &node.shape { items } else { std::slice::from_ref(node) }
 }
 
 fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step>) {
@@ -111,16 +107,7 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
                 if !steps.iter().any(|step| matches!(step, Step::Cast { .. } | Step::Send { .. })) {
                     issues.push(key.line, "`then` comes after a cast");
                 }
-                match &value.shape {
-                    NodeValue::List(items) => items.iter().for_each(|item| then(item, setup, issues, steps)),
-                    NodeValue::Null
-                    | NodeValue::Bool(_)
-                    | NodeValue::Number(_)
-                    | NodeValue::Text(_)
-                    | NodeValue::Map(_) => {
-                        then(value, setup, issues, steps);
-                    }
-                }
+                one_or_many(value).iter().for_each(|item| then(item, setup, issues, steps));
             }
             _ => {
                 let requests = issues.list(value, "a list of requests").iter();
@@ -216,13 +203,10 @@ fn reward(node: &Node, issues: &mut Issues) -> Option<Step> {
             reward = issues.number(value);
         }
     }
-    match (turn, reward) {
-        (Some(turn), Some(reward)) => Some(Step::Reward { turn, reward }),
-        (None, _) | (_, None) => {
-            issues.push(node.line, "a reward needs `turn` and `reward`");
-            None
-        }
+    if turn.is_none() || reward.is_none() {
+        issues.push(node.line, "a reward needs `turn` and `reward`");
     }
+    Some(Step::Reward { turn: turn?, reward: reward? })
 }
 
 fn fork(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {

@@ -1,6 +1,6 @@
 //! Do the results of a case match its expectations?
 
-use cantrip_canon::{EntityId, TurnId};
+use cantrip_canon::EntityId;
 use cantrip_loom::{Ending, EntityView, Loom, Origin, Outcome, Settlement, Thread, Turn, TurnSide, render};
 use serde_json::{Value, json};
 
@@ -163,10 +163,7 @@ impl<'a> Checker<'a> {
 
     fn ended(&self, key: &str, wanted: bool) -> Option<String> {
         let Some(outcome) = self.outcome() else { return Some(format!("{key}: no cast has ended{}", self.instead())) };
-        let terminated = match outcome.ending {
-            Ending::Terminated { .. } => true,
-            Ending::Truncated { .. } => false,
-        };
+        let terminated = matches!(outcome.ending, Ending::Terminated { .. });
         equal(key, wanted, terminated == (key == "terminated"))
     }
 
@@ -204,12 +201,9 @@ impl<'a> Checker<'a> {
     fn settled(&self) -> impl Iterator<Item = (&Turn, usize)> {
         let cast = self.outcome().map(|outcome| outcome.cast_id);
         let turns = self.thread_turns().iter().filter(move |turn| Some(turn.cast_id) == cast);
-        turns.flat_map(|turn| (0..turn.gate_calls.len()).map(move |at| (turn, at))).filter(|(turn, at)| {
-            match turn.gate_calls[*at].settlement {
-                Settlement::Settled(_) => true,
-                Settlement::Delegated => false,
-            }
-        })
+        turns
+            .flat_map(|turn| (0..turn.gate_calls.len()).map(move |at| (turn, at)))
+            .filter(|(turn, at)| matches!(turn.gate_calls[*at].settlement, Settlement::Settled(_)))
     }
 
     fn observation(
@@ -294,14 +288,8 @@ impl<'a> Checker<'a> {
     /// Returns true if this entity is a child of the last cast's entity.
     fn is_child(&self, entity: EntityId) -> bool {
         let Some(view) = self.entities.iter().find(|view| view.entity.entity_id == entity) else { return false };
-        match view.entity.origin {
-            Origin::Child { parent, .. } => self.entity_of(parent).is_some_and(|parent| self.is_parent(parent)),
-            Origin::Root | Origin::Fork(_) => false,
-        }
-    }
-
-    fn entity_of(&self, turn: TurnId) -> Option<EntityId> {
-        self.turns.iter().find(|known| known.id == turn).map(|turn| turn.entity_id)
+        let Origin::Child { parent, .. } = view.entity.origin else { return false };
+        self.turns.iter().any(|turn| turn.id == parent && self.is_parent(turn.entity_id))
     }
 
     async fn thread_at(
@@ -350,10 +338,7 @@ impl<'a> Checker<'a> {
 
     /// Returns the first child entity of the loom.
     fn child(&self) -> Option<&EntityView> {
-        self.entities.iter().find(|view| match view.entity.origin {
-            Origin::Child { .. } => true,
-            Origin::Root | Origin::Fork(_) => false,
-        })
+        self.entities.iter().find(|view| matches!(view.entity.origin, Origin::Child { .. }))
     }
 
     fn turns_of(&self, entity: EntityId) -> u64 {

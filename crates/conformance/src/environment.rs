@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{fs, io};
 
-use cantrip::CantripFaults;
 use cantrip::fold::FoldOptions;
-use cantrip::{Call, Cantrip, Runtime, loom_id_for};
+use cantrip::{Call, Cantrip, CantripFaults, Runtime, loom_id_for};
 use cantrip_canon::{EntityId, LoomId};
 use cantrip_circle::gate::builtin::Root;
 use cantrip_circle::gate::canonical_name;
@@ -49,6 +48,12 @@ pub(crate) enum BuildError {
     Faults(CantripFaults),
     /// The case could not be set up, which is not an answer of the product.
     Setup(String),
+}
+
+impl From<String> for BuildError {
+    fn from(fault: String) -> Self {
+        Self::Setup(fault)
+    }
 }
 
 impl<'a> CaseEnvironment<'a> {
@@ -193,7 +198,7 @@ impl<'a> CaseEnvironment<'a> {
                 built = built.medium(*medium);
             }
             for gate in &circle.gates {
-                let made = self.gate(gate).map_err(BuildError::Setup)?;
+                let made = self.gate(gate)?;
                 built = match canonical_name(&gate.name) {
                     "call_agent" | "call_agent_batch" => built.delegation_gate(made, self.delegates.clone()),
                     _ => built.gate(made),
@@ -224,11 +229,8 @@ impl<'a> CaseEnvironment<'a> {
         let usual = RetryPolicy::default();
         builder = builder.retry(RetryPolicy {
             max_retries: retry.max_retries.unwrap_or(usual.max_retries),
-            retryable_status_codes: retry
-                .retryable_status_codes
-                .clone()
-                .unwrap_or(usual.retryable_status_codes.clone()),
-            ..usual
+            retryable_status_codes: retry.retryable_status_codes.clone().unwrap_or(usual.retryable_status_codes),
+            ..RetryPolicy::default()
         });
         builder.build().map_err(BuildError::Faults)
     }

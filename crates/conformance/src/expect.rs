@@ -1,6 +1,6 @@
 //! The expectations of a case.
 
-use cantrip_crystal::tree::{Node, NodeValue};
+use cantrip_crystal::tree::{Key, Node, NodeValue};
 use serde_json::Value;
 
 use crate::issues::Issues;
@@ -86,31 +86,6 @@ pub(crate) struct ExpectedTurn {
     pub(crate) observation_contains: Vec<String>,
 }
 
-const TURN_KEYS: &[&str] = &[
-    "id",
-    "parent_id",
-    "cantrip_id",
-    "entity_id",
-    "sequence",
-    "utterance",
-    "observation",
-    "gate_calls",
-    "metadata",
-    "reward",
-    "terminated",
-    "truncated",
-    "loom_id",
-    "cast_id",
-    "intent",
-    "sealed",
-    "continuation_of",
-    "forked_from",
-    "spawned_by",
-    "ended_by",
-    "truncation_reason",
-    "error",
-    "observation_contains",
-];
 const METADATA_KEYS: &[&str] = &[
     "tokens_prompt",
     "tokens_completion",
@@ -126,45 +101,6 @@ const USAGE_KEYS: &[&str] =
 const MESSAGE_KEYS: &[&str] = &["role", "content", "calls", "gate"];
 const CALL_KEYS: &[&str] =
     &["system_prompt", "temperature", "top_p", "seed", "stop", "tool_choice", "require_done_tool", "max_tokens"];
-const INVOCATION_KEYS: &[&str] = &[
-    "messages",
-    "message_count",
-    "first_message",
-    "messages_include",
-    "messages_exclude",
-    "message_count_includes",
-    "message_count_excludes",
-];
-const KEYS: &[&str] = &[
-    "result",
-    "result_contains",
-    "results",
-    "terminated",
-    "truncated",
-    "turns",
-    "usage",
-    "cumulative_usage",
-    "entities",
-    "entity_ids_unique",
-    "error",
-    "gate_calls_executed",
-    "gate_call_order",
-    "gate_results",
-    "crystal_invocations",
-    "fork_crystal_invocations",
-    "crystal_received_tools",
-    "crystal_received_tool_choice",
-    "loom",
-    "threads",
-    "thread",
-    "child_turns",
-    "child_truncated",
-    "acp_responses",
-    "logs_exclude",
-    "loom_export_exclude",
-    "gate_executions",
-];
-
 fn observed_turn(key: &str) -> Option<usize> {
     key.strip_prefix("turn_")?.strip_suffix("_observation")?.parse().ok().filter(|turn| *turn > 0)
 }
@@ -174,19 +110,18 @@ fn thread_at(key: &str) -> Option<usize> {
 }
 
 pub(crate) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Expectation> {
-    let known = |key: &str| KEYS.contains(&key) || observed_turn(key).is_some() || thread_at(key).is_some();
-    let entries = issues.map_where(node, "expect", known);
-    entries.into_iter().filter_map(|(key, value)| read_expectation(&key.text, value, issues)).collect()
+    let entries = issues.entries(node, "expect");
+    entries.into_iter().filter_map(|(key, value)| read_expectation(key, value, issues)).collect()
 }
 
-fn read_expectation(key: &str, node: &Node, issues: &mut Issues) -> Option<Expectation> {
-    if let Some(turn) = observed_turn(key) {
+fn read_expectation(key: &Key, node: &Node, issues: &mut Issues) -> Option<Expectation> {
+    if let Some(turn) = observed_turn(&key.text) {
         return Some(observation(turn, node, issues));
     }
-    if let Some(at) = thread_at(key) {
+    if let Some(at) = thread_at(&key.text) {
         return Some(thread(at, node, issues));
     }
-    Some(match key {
+    Some(match &*key.text {
         "result" => Expectation::Result(node.to_value()),
         "result_contains" => Expectation::ResultContains(issues.text(node)?),
         "results" => Expectation::Results(values(node, issues)),
@@ -220,12 +155,15 @@ fn read_expectation(key: &str, node: &Node, issues: &mut Issues) -> Option<Expec
         "loom_export_exclude" => Expectation::ExportExclude(issues.texts(node)),
         "gate_executions" => {
             let mut counts = Vec::new();
-            for (key, value) in issues.map_where(node, "a mapping from gates to numbers", |_| true) {
+            for (key, value) in issues.entries(node, "a mapping from gates to numbers") {
                 counts.extend(issues.count(value).map(|count| (key.text.clone(), count)));
             }
             Expectation::GateExecutions(counts)
         }
-        _ => return None,
+        _ => {
+            issues.unknown(key, "expect");
+            return None;
+        }
     })
 }
 
@@ -277,24 +215,24 @@ fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Expectation {
 }
 
 fn invocations(key: &'static str, crystal: &'static str, node: &Node, issues: &mut Issues) -> Expectation {
-    let wanted = match &node.shape {
-        NodeValue::List(items) => Invocations::Each(items.iter().map(|item| invocation(item, issues)).collect()),
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
-            Invocations::Count(issues.count(node).unwrap_or(0))
-        }
+    let wanted = if let NodeValue::List(items) = &node.shape {
+        Invocations::Each(items.iter().map(|item| invocation(item, issues)).collect())
+    } else {
+        Invocations::Count(issues.count(node).unwrap_or(0))
     };
     Expectation::Invocations { key, crystal, wanted }
 }
 
 fn invocation(node: &Node, issues: &mut Issues) -> Invocation {
     let mut wanted = Invocation::default();
-    for (key, value) in issues.map(node, "an invocation", INVOCATION_KEYS) {
+    for (key, value) in issues.entries(node, "an invocation") {
         match &*key.text {
             "messages" => wanted.messages = Some(each(value, "a message", MESSAGE_KEYS, issues)),
             "message_count" => wanted.message_count = issues.count(value),
             "first_message" => wanted.first_message = Some(fields(value, "a message", MESSAGE_KEYS, issues)),
             "messages_include" | "message_count_includes" => wanted.include.extend(issues.texts(value)),
-            _ => wanted.exclude.extend(issues.texts(value)),
+            "messages_exclude" | "message_count_excludes" => wanted.exclude.extend(issues.texts(value)),
+            _ => issues.unknown(key, "an invocation"),
         }
     }
     wanted
@@ -302,14 +240,20 @@ fn invocation(node: &Node, issues: &mut Issues) -> Invocation {
 
 fn turn(node: &Node, issues: &mut Issues) -> ExpectedTurn {
     let mut wanted = ExpectedTurn::default();
-    for (key, value) in issues.map(node, "a turn", TURN_KEYS) {
+    for (key, value) in issues.entries(node, "a turn") {
         match &*key.text {
             "observation_contains" => wanted.observation_contains = issues.texts(value),
             "metadata" if matches!(value.shape, NodeValue::Map(_)) => {
                 let metadata = fields(value, "metadata", METADATA_KEYS, issues);
                 wanted.fields.push((key.text.clone(), Pattern::Has(metadata)));
             }
-            name => wanted.fields.push((name.to_owned(), Pattern::read(value))),
+            "id" | "parent_id" | "cantrip_id" | "entity_id" | "sequence" | "utterance" | "observation"
+            | "gate_calls" | "metadata" | "reward" | "terminated" | "truncated" | "loom_id" | "cast_id" | "intent"
+            | "sealed" | "continuation_of" | "forked_from" | "spawned_by" | "ended_by" | "truncation_reason"
+            | "error" => {
+                wanted.fields.push((key.text.clone(), Pattern::read(value)));
+            }
+            _ => issues.unknown(key, "a turn"),
         }
     }
     wanted

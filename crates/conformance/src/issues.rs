@@ -20,43 +20,39 @@ impl Issues {
 
     /// Returns the entries whose keys are known; every other key is reported.
     pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Vec<Entry<'a>> {
-        self.map_where(node, what, |key| known.contains(&key))
+        let (found, unknown): (Vec<_>, Vec<_>) =
+            self.entries(node, what).into_iter().partition(|(key, _)| known.contains(&key.text.as_str()));
+        unknown.into_iter().for_each(|(key, _)| self.unknown(key, what));
+        found
     }
 
-    pub(crate) fn map_where<'a>(&mut self, node: &'a Node, what: &str, known: impl Fn(&str) -> bool) -> Vec<Entry<'a>> {
+    /// Returns all entries, for a reader that reports the keys it does not know.
+    pub(crate) fn entries<'a>(&mut self, node: &'a Node, what: &str) -> Vec<Entry<'a>> {
         let NodeValue::Map(entries) = &node.shape else {
             self.wanted(node, what);
             return Vec::new();
         };
-        let mut found = Vec::with_capacity(entries.len());
-        for (key, value) in entries {
-            if known(&key.text) {
-                found.push((key, value));
-            } else {
-                self.push(key.line, format!("unknown key {:?} in {what}", key.text));
-            }
-        }
-        found
+        entries.iter().map(|(key, value)| (key, value)).collect()
+    }
+
+    pub(crate) fn unknown(&mut self, key: &Key, what: &str) {
+        self.push(key.line, format!("unknown key {:?} in {what}", key.text));
     }
 
     pub(crate) fn list<'a>(&mut self, node: &'a Node, what: &str) -> &'a [Node] {
-        match &node.shape {
-            NodeValue::List(items) => items,
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::Map(_) => {
-                self.wanted(node, what);
-                &[]
-            }
+        if let NodeValue::List(items) = &node.shape {
+            return items;
         }
+        self.wanted(node, what);
+        &[]
     }
 
     pub(crate) fn text(&mut self, node: &Node) -> Option<String> {
-        match &node.shape {
-            NodeValue::Text(text) => Some(text.clone()),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::List(_) | NodeValue::Map(_) => {
-                self.wanted(node, "a text");
-                None
-            }
+        if let NodeValue::Text(text) = &node.shape {
+            return Some(text.clone());
         }
+        self.wanted(node, "a text");
+        None
     }
 
     /// Reads one text, or a list of texts.
@@ -72,20 +68,15 @@ impl Issues {
     }
 
     pub(crate) fn flag(&mut self, node: &Node) -> Option<bool> {
-        match node.shape {
-            NodeValue::Bool(flag) => Some(flag),
-            NodeValue::Null | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => {
-                self.wanted(node, "true or false");
-                None
-            }
+        if let NodeValue::Bool(flag) = node.shape {
+            return Some(flag);
         }
+        self.wanted(node, "true or false");
+        None
     }
 
     pub(crate) fn count(&mut self, node: &Node) -> Option<u64> {
-        let count = match &node.shape {
-            NodeValue::Number(number) => number.as_u64(),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
-        };
+        let count = if let NodeValue::Number(number) = &node.shape { number.as_u64() } else { None };
         if count.is_none() {
             self.wanted(node, "a whole number");
         }
@@ -97,10 +88,7 @@ impl Issues {
     }
 
     pub(crate) fn number(&mut self, node: &Node) -> Option<f64> {
-        let number = match &node.shape {
-            NodeValue::Number(number) => number.as_f64(),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::List(_) | NodeValue::Map(_) => None,
-        };
+        let number = if let NodeValue::Number(number) = &node.shape { number.as_f64() } else { None };
         if number.is_none() {
             self.wanted(node, "a number");
         }

@@ -94,15 +94,11 @@ impl MediumSelector<'_> {
 }
 
 fn entry<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
-    match &node.shape {
-        NodeValue::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value),
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => None,
-    }
+    let NodeValue::Map(entries) = &node.shape else { return None };
+    entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value)
 }
 
 fn entry_mut<'a>(node: &'a mut Node, name: &str) -> Option<&'a mut Node> {
-    match &mut node.shape {
-        NodeValue::Map(entries) => entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value),
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => None,
-    }
+    let NodeValue::Map(entries) = &mut node.shape else { return None };
+    entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value)
 }

@@ -101,8 +101,6 @@ pub(crate) const BUILT_IN: &[&str] = &[
     "loom",
 ];
 
-const SETUP_KEYS: &[&str] =
-    &["crystal", "child_crystal", "fork_crystal", "circle", "call", "folding", "retry", "filesystem"];
 const CRYSTAL_KEYS: &[&str] =
     &["responses", "usage", "name", "type", "record_inputs", "stateless", "retry_behavior", "provider", "raw_response"];
 const RESPONSE_KEYS: &[&str] = &["content", "tool_calls", "code", "usage", "error"];
@@ -120,8 +118,7 @@ fn is_crystal_key(key: &str) -> bool {
 pub(crate) fn read_setup(node: &Node, issues: &mut Issues) -> Setup {
     let mut setup = Setup::default();
     let mut levels: BTreeMap<usize, CrystalSetup> = BTreeMap::new();
-    let known = |key: &str| SETUP_KEYS.contains(&key) || level(key).is_some() || is_crystal_key(key);
-    for (key, value) in issues.map_where(node, "setup", known) {
+    for (key, value) in issues.entries(node, "setup") {
         let name = key.text.as_str();
         match (name, level(name)) {
             ("crystal", _) => setup.crystal = crystal(value, issues),
@@ -137,11 +134,12 @@ pub(crate) fn read_setup(node: &Node, issues: &mut Issues) -> Setup {
             }
             ("retry", _) => setup.retry = retry(value, issues),
             ("filesystem", _) => setup.files = files(value, issues),
-            _ => {
+            _ if name == "fork_crystal" || is_crystal_key(name) => {
                 if let Some(crystal) = crystal(value, issues) {
                     setup.named.insert(name.to_owned(), crystal);
                 }
             }
+            _ => issues.unknown(key, "setup"),
         }
     }
     for (expected, (at, found)) in (1..).zip(&levels) {
@@ -367,7 +365,7 @@ fn retry(node: &Node, issues: &mut Issues) -> RetrySetup {
 
 fn files(node: &Node, issues: &mut Issues) -> Vec<(String, String)> {
     let mut files = Vec::new();
-    for (key, value) in issues.map_where(node, "a mapping from paths to texts", |_| true) {
+    for (key, value) in issues.entries(node, "a mapping from paths to texts") {
         let text = issues.text(value);
         if absolute(&key.text, key.line, issues)
             && let Some(text) = text
