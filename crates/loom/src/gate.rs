@@ -6,7 +6,7 @@ use cantrip_spend::PolicyOutcome;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{BodyRef, CallId, TruncationReason};
+use crate::{Bodies, BodyRef, CallId, CallSettled, Error, TruncationReason};
 
 /// The type and the code of a reply, as records keep them.
 ///
@@ -109,6 +109,23 @@ pub struct SettledCall {
     pub cost: Option<Money>,
     /// None for a call that was refused before policy was asked.
     pub decision: Option<PolicyOutcome>,
+}
+
+impl SettledCall {
+    /// Loads the result from the record of the call.
+    pub fn load(settled: &CallSettled, bodies: &dyn Bodies) -> Result<Self, Error> {
+        Ok(Self {
+            result: settled.result.load(bodies)?,
+            reply: settled.reply.clone(),
+            data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
+            children: settled.children.clone(),
+            changes: settled.changes.clone(),
+            clock_ms: settled.clock_ms,
+            duration_ms: settled.duration_ms,
+            cost: settled.cost,
+            decision: settled.decision.clone(),
+        })
+    }
 }
 
 /// One gate call of a turn.

@@ -269,6 +269,13 @@ pub enum Ending<V = Value> {
     },
 }
 
+impl<V> Ending<V> {
+    /// Returns the answer, if the cast terminated with one.
+    pub fn result(&self) -> Option<&V> {
+        if let Self::Terminated { result, .. } = self { Some(result) } else { None }
+    }
+}
+
 /// The end of a cast, with the turns, the tokens and the money that it used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {

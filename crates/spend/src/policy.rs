@@ -3,7 +3,7 @@
 //! The input is stored unchanged, so that anyone can evaluate it again. Its ids are texts: the inputs of a decision are
 //! kept as they were given, even if this version could not make such an id.
 
-use cantrip_canon::{Currency, Hash, Timestamp, stable_hash_of};
+use cantrip_canon::{Currency, EntityId, Hash, RunId, Timestamp, stable_hash_of};
 use serde::{Deserialize, Serialize};
 
 use crate::reason::{self, Reason};
@@ -88,6 +88,13 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// Returns the principal of a run without a parent: its owner, its root entity and the name of its agent.
+    pub fn of_run(owner: Payer, run: RunId, thread: EntityId, agent: Option<&str>) -> Self {
+        let run_id = Some(run.to_string());
+        let (thread_id, autopilot_id) = (Some(thread.to_string()), agent.map(str::to_owned));
+        Self { owner, root_run_id: run_id.clone(), run_id, thread_id, autopilot_id }
+    }
+
     /// Returns true if an authorization with these terms covers this principal.
     pub fn is_covered_by(&self, terms: &Terms) -> bool {
         let run = |scope: &String| self.run_id.as_ref() == Some(scope) || self.root_run_id.as_ref() == Some(scope);

@@ -211,10 +211,9 @@ impl Definition {
     /// Returns whether an answer of the crystal at this index must contain a call: as the call says, or as the medium
     /// needs it.
     pub fn choice_at(&self, place: usize) -> ToolChoice {
-        match self.mode() {
+        if self.mode() == ToolMode::Fenced {
             // There are no tools to call.
-            ToolMode::Fenced => return ToolChoice::Auto,
-            ToolMode::Tool => {}
+            return ToolChoice::Auto;
         }
         let forced = self.circle().medium().is_code() && self.requires_done_tool();
         let forced = forced && self.crystal_at(place).profile.forces_calls;
@@ -235,10 +234,7 @@ impl Definition {
     /// Returns the first part of the message list. `capabilities` describe the circle in words; they are shown only in
     /// fenced mode.
     pub fn frame(&self, capabilities: Option<String>) -> Frame {
-        let capabilities = match self.mode() {
-            ToolMode::Tool => None,
-            ToolMode::Fenced => capabilities,
-        };
+        let capabilities = capabilities.filter(|_| self.mode() == ToolMode::Fenced);
         let frame = Frame::of(&self.record, self.circle().medium().as_str());
         let frame = frame.falling_back_on(self.settings.others.fallback.iter().map(|crystal| crystal.name.as_str()));
         Frame { capabilities, measure: self.measure(), binds_thoughts: self.profile().binds_thoughts, ..frame }

@@ -80,18 +80,11 @@ impl CantripFaults {
     /// Returns the reply: the first fault in its message, all of them in its data.
     pub fn filled(&self) -> ReplyDraft<Invalid> {
         let all: Vec<String> = self.0.iter().map(CantripFault::to_string).collect();
-        let filled = match self.first() {
-            CantripFault::NeedsCode { crystal } => {
-                codes::config_invalid(crystal.as_str(), "medium", self.first().to_string())
-            }
-            CantripFault::NoCrystal
-            | CantripFault::NoCircle
-            | CantripFault::Circle(_)
-            | CantripFault::Unpriced { .. }
-            | CantripFault::CannotStandIn { .. }
-            | CantripFault::FoldsTooSoon { .. }
-            | CantripFault::WindowShare(_)
-            | CantripFault::Unrecordable(_) => codes::contract_invalid(self.first().to_string()),
+        let first = self.first().to_string();
+        let filled = if let CantripFault::NeedsCode { crystal } = self.first() {
+            codes::config_invalid(crystal.as_str(), "medium", first)
+        } else {
+            codes::contract_invalid(first)
         };
         filled.data(json!({ "faults": all }))
     }

@@ -20,6 +20,7 @@ use crate::limits::{FOLD_HEAD_ROOM_TOKENS, SHRUNK_GROUPS_MAX};
 use crate::list::MessageList;
 
 pub(crate) use summary::SummaryReader;
+pub(crate) use text::describe_calls;
 pub use text::{RecallOptions, window_text};
 
 /// The share of the window that kept groups may fill after a fold.

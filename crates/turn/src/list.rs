@@ -33,24 +33,22 @@ mod token_estimate;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_canon::{CastId, Hash, TurnId};
+use cantrip_canon::{CastId, TurnId};
 use cantrip_crystal::{MessageLog, Messages};
 use cantrip_loom::render::{self, FRESH, GroupEnd, NUDGE};
-use cantrip_loom::{
-    CastView, Closing, Content, Environment, FoldView, GateRecord, IntentRecord, Message, OutputRecord, Settlement,
-    Thread, Turn, Utterance,
-};
+use cantrip_loom::{CastView, Content, Environment, FoldView, IntentRecord, Message, Thread, Turn};
 
 pub use cantrip_loom::GateCallCount;
 pub use folded::{FoldTotals, HiddenIntents};
 pub use frame::Frame;
-pub use group::CloseFault;
+pub use group::{CloseFault, ClosedTurn, Group};
 pub use pairing::{PairingCheck, PairingFault};
 pub use since_fold::ThreadSinceFold;
 pub use token_estimate::TokenEstimator;
 
 use group::GroupParts;
-use stats::ListStats;
+pub(crate) use stats::digest_of;
+use stats::{Anchor, ListStats};
 
 /// The beginning of a cast.
 #[derive(Debug, Clone, Copy)]
@@ -64,65 +62,6 @@ pub struct CastStart<'a> {
     pub environment: Option<Environment>,
     /// The intents before this cast that were cancelled before an answer, oldest first.
     pub cancelled: &'a [Content],
-}
-
-/// The parts of a closed turn that the list needs.
-#[derive(Debug, Clone, Copy)]
-pub struct ClosedTurn<'a> {
-    pub id: TurnId,
-    pub sequence: u64,
-    /// None if the turn continues the utterance of the turn before.
-    pub utterance: Option<&'a Utterance>,
-    pub outputs: &'a [OutputRecord],
-    pub gate_calls: &'a [GateRecord],
-    pub closing: &'a Closing,
-    /// The token counts of the accepted answer; 0 if nobody counted.
-    pub tokens_prompt: u64,
-    pub tokens_completion: u64,
-}
-
-impl<'a> From<&'a Turn> for ClosedTurn<'a> {
-    fn from(turn: &'a Turn) -> Self {
-        Self {
-            id: turn.id,
-            sequence: turn.sequence,
-            utterance: turn.utterance.as_ref(),
-            outputs: &turn.outputs,
-            gate_calls: &turn.gate_calls,
-            closing: &turn.closing,
-            tokens_prompt: turn.metadata.tokens_prompt,
-            tokens_completion: turn.metadata.tokens_completion,
-        }
-    }
-}
-
-/// One closed utterance with its results, as it is in the list.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// The sequence numbers of its first and last turn.
-    pub from: u64,
-    pub to: u64,
-    /// The last turn of the group.
-    pub last: TurnId,
-    /// The gate calls of the group, counted by gate.
-    pub deeds: Vec<GateCallCount>,
-    /// The beginning of the utterance's text, if it has any.
-    pub said: Option<String>,
-    /// The estimated tokens of its messages, without the correction by `ratio`.
-    pub tokens: f64,
-    /// True if a fold shortened its results.
-    pub shrunk: bool,
-    /// The follow-up message if the cast continues and nothing answered the group.
-    said_after: &'static str,
-    /// The index of the intent that the group works on.
-    intent: usize,
-    /// The range of its messages. Messages between two groups, such as intents, are between the two ranges.
-    start: usize,
-    end: usize,
-    /// The number of result messages behind the first message.
-    results: usize,
-    /// The short text of each shortened result, by its position behind the first message.
-    shortened: Vec<(usize, String)>,
 }
 
 /// A position in the list that the list can be reset to.
@@ -144,14 +83,6 @@ struct CurrentCast {
     began: Option<ListMark>,
     /// True if the cast brought its own intent.
     own: bool,
-}
-
-/// The last answer with token counts from the provider.
-#[derive(Debug, Clone, Copy)]
-struct Anchor {
-    tokens: u64,
-    /// The estimate up to and including that answer.
-    estimated: f64,
 }
 
 /// The message list of one entity.
@@ -301,9 +232,8 @@ impl MessageList {
             self.nudge();
         }
         self.nudge_due = false;
-        match environment {
-            Some(Environment::Fresh) => self.push(Message::User { content: FRESH.into() }.into()),
-            Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
+        if environment == Some(Environment::Fresh) {
+            self.push(Message::User { content: FRESH.into() }.into());
         }
         let told_from = self.intents.len();
         let index = known.unwrap_or_else(|| {
@@ -338,9 +268,8 @@ impl MessageList {
         // An intent that was only repeated is removed even so: without a turn, no record shows that it was repeated.
         let again =
             current.own && current.told_from > 0 && self.intents[current.intent] == self.intents[current.told_from - 1];
-        match next {
-            IntentRecord::Of(earlier) if *earlier == current.cast && !again => return Some(current),
-            IntentRecord::Of(_) | IntentRecord::New(_) => {}
+        if *next == IntentRecord::Of(current.cast) && !again {
+            return Some(current);
         }
         let mark = mark.clone();
         self.go_back(&mark);
@@ -399,13 +328,10 @@ impl MessageList {
 
     fn finish_open(&mut self, ended: GroupEnd) {
         let Some(parts) = self.open.take() else { return };
-        let intent = parts.intent;
         let start = self.list.len();
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
         let former = parts.former_messages(&self.frame, ended).unwrap_or_default();
-        // The utterance has no results.
-        let silent = told.len() == 1;
         let results = told.len() - 1;
         for (at, message) in told.into_iter().enumerate() {
             self.push_instead_of(Arc::new(message), former.get(at));
@@ -413,7 +339,7 @@ impl MessageList {
                 self.counted_by(&parts, before);
             }
         }
-        self.nudge_due = silent;
+        self.nudge_due = results == 0;
         self.groups.push(Group {
             from: parts.from,
             to: parts.to,
@@ -423,24 +349,12 @@ impl MessageList {
             tokens: self.tally.tokens - before,
             shrunk: false,
             said_after: parts.said_after(),
-            intent,
+            intent: parts.intent,
             start,
             end: self.list.len(),
             results,
             shortened: Vec::new(),
         });
-    }
-
-    /// Stores the tokens that a provider counted for a request and its answer; `estimated` is our estimate of the
-    /// request.
-    fn counted_by(&mut self, parts: &GroupParts, estimated: f64) {
-        if parts.tokens_prompt == 0 {
-            return;
-        }
-        let tokens = parts.tokens_prompt.saturating_add(parts.tokens_completion);
-        self.anchor = Some(Anchor { tokens, estimated: self.tally.tokens });
-        self.counted.0 += parts.tokens_prompt as f64;
-        self.counted.1 += estimated + self.frame.tokens();
     }
 
     /// Adds the follow-up message once, behind a text that did not end the cast.
@@ -491,27 +405,6 @@ impl MessageList {
         self.list.push(message);
     }
 
-    /// Returns the running hash over the list: equal lists have equal hashes.
-    pub fn digest(&self) -> Hash {
-        self.tally.digest
-    }
-
-    /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
-    pub fn former_digest(&self) -> Option<Hash> {
-        self.tally.former
-    }
-
-    /// Returns the size of the messages as canonical JSON, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.tally.bytes
-    }
-
-    /// Returns the number of messages that were hashed and measured so far: the messages that were added, and after
-    /// each fold the messages that stayed. Its growth per turn shows the cost of a turn.
-    pub fn measured_messages(&self) -> u64 {
-        self.measured_messages
-    }
-
     /// Returns the number of messages, without those that the next request may add.
     pub fn len(&self) -> usize {
         self.list.len()
@@ -539,31 +432,6 @@ impl MessageList {
     pub fn shrunk(&self) -> usize {
         self.groups.partition_point(|group| group.shrunk)
     }
-
-    /// Returns the expected number of tokens of the next request: the count of the last counted answer plus an estimate
-    /// of the messages since. If no answer was counted, all of it is an estimate, corrected by the error of the
-    /// estimates so far.
-    pub fn estimate(&self) -> u64 {
-        let (counted, estimated) = match self.anchor {
-            Some(anchor) => (anchor.tokens as f64, self.tally.tokens - anchor.estimated),
-            None => (0.0, (self.tally.tokens + self.frame.tokens()) * self.ratio()),
-        };
-        (counted + estimated).ceil() as u64
-    }
-
-    /// Returns the ratio of counted to estimated tokens in this thread. It is bounded, because a provider that counts
-    /// in another way must not make every list look full or empty.
-    pub(crate) fn ratio(&self) -> f64 {
-        let (counted, estimated) = self.counted;
-        if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
-    }
-}
-
-/// Returns the running hash of a list of these messages.
-pub(crate) fn digest_of<'a>(messages: impl Iterator<Item = &'a Message>) -> Hash {
-    let mut tally = ListStats::default();
-    messages.for_each(|message| tally.take(message, &TokenEstimator::default()));
-    tally.digest
 }
 
 fn copied(list: &MessageLog, length: usize) -> MessageLog {
@@ -581,13 +449,5 @@ fn content_of(message: &Message) -> Content {
     match message {
         Message::User { content } | Message::System { content } | Message::Tool { content, .. } => content.clone(),
         Message::Assistant { content, .. } => content.clone().unwrap_or_else(|| Content::Text(String::new())),
-    }
-}
-
-/// Returns true if a record is a delegation that has not settled.
-fn is_delegated(record: &GateRecord) -> bool {
-    match record.settlement {
-        Settlement::Delegated => true,
-        Settlement::Settled(_) => false,
     }
 }

@@ -27,13 +27,7 @@ pub fn free_call(
 ) -> PolicyInput {
     let mut subject = Subject::gate_call(gate, args, judged.labels.clone());
     subject.approval_ward = judged.approval_ward;
-    let principal = Principal {
-        owner: judged.owner.clone(),
-        run_id: Some(run.to_string()),
-        root_run_id: Some(run.to_string()),
-        thread_id: Some(entity.to_string()),
-        autopilot_id: judged.agent.clone(),
-    };
+    let principal = Principal::of_run(judged.owner.clone(), run, entity, judged.agent.as_deref());
     PolicyInput {
         authorization: Some(named),
         request: Request { amount: 0, currency: Some(currency), priced: true },

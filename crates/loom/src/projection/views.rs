@@ -491,20 +491,7 @@ fn gate_record(
     };
     let (ephemeral, settlement) = match &call.settled {
         None => (false, Settlement::Delegated),
-        Some(settled) => (
-            settled.ephemeral,
-            Settlement::Settled(Box::new(SettledCall {
-                result: settled.result.load(bodies)?,
-                reply: settled.reply.clone(),
-                data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
-                children: settled.children.clone(),
-                changes: settled.changes.clone(),
-                clock_ms: settled.clock_ms,
-                duration_ms: settled.duration_ms,
-                cost: settled.cost,
-                decision: settled.decision.clone(),
-            })),
-        ),
+        Some(settled) => (settled.ephemeral, Settlement::Settled(Box::new(SettledCall::load(settled, bodies)?))),
     };
     Ok(GateRecord { call_id, tool_call_id, gate, args, ephemeral, settlement })
 }

@@ -60,11 +60,7 @@ fn describe_work(view: &MessageList, gone: &[Group]) -> String {
     let mut deeds = view.folded().deeds.clone();
     gone.iter().for_each(|group| GateCallCount::add_all(&mut deeds, &group.deeds));
     let said = gone.iter().rev().find_map(|group| group.said.as_deref()).or(view.folded().said.as_deref());
-    let gates = if deeds.is_empty() {
-        String::new()
-    } else {
-        format!(" Gates: {}.", deeds.iter().map(describe_deed).collect::<Vec<_>>().join(", "))
-    };
+    let gates = if deeds.is_empty() { String::new() } else { describe_calls(&deeds) };
     let said = said.map(|said| format!(" Last said: {}", quote(said))).unwrap_or_default();
     gates + &said
 }
@@ -84,11 +80,13 @@ fn intents(view: &MessageList, groups: usize) -> String {
     format!(" Earlier intents{more}: {}.", quotations.join(", "))
 }
 
-fn describe_deed(deed: &GateCallCount) -> String {
-    match deed.failed {
-        0 => format!("{} x{}", deed.gate, deed.calls),
-        failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),
-    }
+/// Describes how often each gate was called.
+pub(crate) fn describe_calls(counts: &[GateCallCount]) -> String {
+    let gates = counts.iter().map(|count| match count.failed {
+        0 => format!("{} x{}", count.gate, count.calls),
+        failed => format!("{} x{} ({failed} failed)", count.gate, count.calls),
+    });
+    format!(" Gates: {}.", gates.collect::<Vec<_>>().join(", "))
 }
 
 fn quoted(intent: &Content, bytes: usize) -> String {

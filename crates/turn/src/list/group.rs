@@ -2,9 +2,9 @@
 
 use cantrip_canon::{CastId, TurnId};
 use cantrip_loom::render::{self, GroupEnd};
-use cantrip_loom::{GateCall, GateCallCount, GateRecord, Message, OutputRecord, Utterance};
+use cantrip_loom::{Closing, GateCall, GateCallCount, GateRecord, Message, OutputRecord, Settlement, Turn, Utterance};
 
-use super::{ClosedTurn, Frame, is_delegated};
+use super::Frame;
 use crate::limits::SAID_BYTES_MAX;
 
 /// The reason why a turn cannot be added to a list.
@@ -16,6 +16,65 @@ pub enum CloseFault {
     NoCast { turn: TurnId },
     #[error("cast {cast} is not among the casts of its thread")]
     CastUnknown { cast: CastId },
+}
+
+/// The parts of a closed turn that the list needs.
+#[derive(Debug, Clone, Copy)]
+pub struct ClosedTurn<'a> {
+    pub id: TurnId,
+    pub sequence: u64,
+    /// None if the turn continues the utterance of the turn before.
+    pub utterance: Option<&'a Utterance>,
+    pub outputs: &'a [OutputRecord],
+    pub gate_calls: &'a [GateRecord],
+    pub closing: &'a Closing,
+    /// The token counts of the accepted answer; 0 if nobody counted.
+    pub tokens_prompt: u64,
+    pub tokens_completion: u64,
+}
+
+impl<'a> From<&'a Turn> for ClosedTurn<'a> {
+    fn from(turn: &'a Turn) -> Self {
+        Self {
+            id: turn.id,
+            sequence: turn.sequence,
+            utterance: turn.utterance.as_ref(),
+            outputs: &turn.outputs,
+            gate_calls: &turn.gate_calls,
+            closing: &turn.closing,
+            tokens_prompt: turn.metadata.tokens_prompt,
+            tokens_completion: turn.metadata.tokens_completion,
+        }
+    }
+}
+
+/// One closed utterance with its results, as it is in the list.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// The sequence numbers of its first and last turn.
+    pub from: u64,
+    pub to: u64,
+    /// The last turn of the group.
+    pub last: TurnId,
+    /// The gate calls of the group, counted by gate.
+    pub deeds: Vec<GateCallCount>,
+    /// The beginning of the utterance's text, if it has any.
+    pub said: Option<String>,
+    /// The estimated tokens of its messages, without the correction by `ratio`.
+    pub tokens: f64,
+    /// True if a fold shortened its results.
+    pub shrunk: bool,
+    /// The follow-up message if the cast continues and nothing answered the group.
+    pub(super) said_after: &'static str,
+    /// The index of the intent that the group works on.
+    pub(super) intent: usize,
+    /// The range of its messages. Messages between two groups, such as intents, are between the two ranges.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// The number of result messages behind the first message.
+    pub(super) results: usize,
+    /// The short text of each shortened result, by its position behind the first message.
+    pub(super) shortened: Vec<(usize, String)>,
 }
 
 /// The turns of a group, collected as they are closed.
@@ -59,7 +118,7 @@ impl GroupParts {
     /// Returns the settled calls by gate. A delegated call is counted where it settled.
     pub(super) fn deeds(&self) -> Vec<GateCallCount> {
         let mut deeds = Vec::new();
-        for record in self.records.iter().filter(|record| !is_delegated(record)) {
+        for record in self.records.iter().filter(|record| matches!(record.settlement, Settlement::Settled(_))) {
             let deed = GateCallCount { gate: record.gate.clone(), calls: 1, failed: u64::from(record.is_error()) };
             GateCallCount::add_all(&mut deeds, &[deed]);
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cantrip_canon::CastId;
-use cantrip_loom::{CastView, Environment, FoldSum, FoldView, IntentRecord, Message, Turn};
+use cantrip_loom::{CastView, Environment, FoldSum, FoldView, IntentRecord, Message, Strategy, Turn};
 
 use super::{CloseFault, CurrentCast, FRESH, FoldTotals, Frame, MessageList};
 
@@ -48,9 +48,8 @@ impl MessageList {
         view.push(told);
         view.fold_at = Some(view.list.len());
         view.push(Message::User { content: fold.text.as_str().into() }.into());
-        match first.forked_from.map(|fork| fork.environment) {
-            Some(Environment::Fresh) => view.push(Message::User { content: FRESH.into() }.into()),
-            Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
+        if first.forked_from.is_some_and(|fork| fork.environment == Environment::Fresh) {
+            view.push(Message::User { content: FRESH.into() }.into());
         }
         view.current = Some(CurrentCast { cast: first.cast_id, intent, told_from: intent, began: None, own: false });
         let by_id: HashMap<CastId, &CastView> = casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
@@ -90,9 +89,8 @@ impl MessageList {
     /// Restores the state at the fold: the counts are those of its record, and from here on everything is estimated
     /// again.
     fn restore_fold(&mut self, fold: &FoldView, sum: &FoldSum) {
-        match fold.fold.strategy {
-            cantrip_loom::Strategy::Selective => self.fold(fold.fold.strategy, fold.fold.to, &fold.text),
-            cantrip_loom::Strategy::Window | cantrip_loom::Strategy::Summary => {}
+        if fold.fold.strategy == Strategy::Selective {
+            self.fold(fold.fold.strategy, fold.fold.to, &fold.text);
         }
         self.anchor = None;
         self.counted = (sum.counted, sum.estimated);

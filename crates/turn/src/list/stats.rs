@@ -4,7 +4,8 @@
 use cantrip_canon::{Hash, bytes_hash, json, linked_hash};
 use cantrip_loom::Message;
 
-use super::{PairingCheck, TokenEstimator};
+use super::group::GroupParts;
+use super::{MessageList, PairingCheck, TokenEstimator};
 
 #[derive(Debug, Clone)]
 pub(super) struct ListStats {
@@ -49,4 +50,72 @@ impl ListStats {
 /// is serialized, because a list that cannot be hashed is still sent.
 fn with_written<R>(message: &Message, read: impl Fn(&str) -> R) -> R {
     json::with_canonical(message, &read).unwrap_or_else(|_| read(&serde_json::to_string(message).unwrap_or_default()))
+}
+
+/// The last answer with token counts from the provider.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Anchor {
+    tokens: u64,
+    /// The estimate up to and including that answer.
+    estimated: f64,
+}
+
+impl MessageList {
+    /// Stores the tokens that a provider counted for a request and its answer; `estimated` is our estimate of the
+    /// request.
+    pub(super) fn counted_by(&mut self, parts: &GroupParts, estimated: f64) {
+        if parts.tokens_prompt == 0 {
+            return;
+        }
+        let tokens = parts.tokens_prompt.saturating_add(parts.tokens_completion);
+        self.anchor = Some(Anchor { tokens, estimated: self.tally.tokens });
+        self.counted.0 += parts.tokens_prompt as f64;
+        self.counted.1 += estimated + self.frame.tokens();
+    }
+
+    /// Returns the running hash over the list: equal lists have equal hashes.
+    pub fn digest(&self) -> Hash {
+        self.tally.digest
+    }
+
+    /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
+    pub fn former_digest(&self) -> Option<Hash> {
+        self.tally.former
+    }
+
+    /// Returns the size of the messages as canonical JSON, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.tally.bytes
+    }
+
+    /// Returns the number of messages that were hashed and measured so far: the messages that were added, and after
+    /// each fold the messages that stayed. Its growth per turn shows the cost of a turn.
+    pub fn measured_messages(&self) -> u64 {
+        self.measured_messages
+    }
+
+    /// Returns the expected number of tokens of the next request: the count of the last counted answer plus an estimate
+    /// of the messages since. If no answer was counted, all of it is an estimate, corrected by the error of the
+    /// estimates so far.
+    pub fn estimate(&self) -> u64 {
+        let (counted, estimated) = match self.anchor {
+            Some(anchor) => (anchor.tokens as f64, self.tally.tokens - anchor.estimated),
+            None => (0.0, (self.tally.tokens + self.frame.tokens()) * self.ratio()),
+        };
+        (counted + estimated).ceil() as u64
+    }
+
+    /// Returns the ratio of counted to estimated tokens in this thread. It is bounded, because a provider that counts
+    /// in another way must not make every list look full or empty.
+    pub(crate) fn ratio(&self) -> f64 {
+        let (counted, estimated) = self.counted;
+        if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
+    }
+}
+
+/// Returns the running hash of a list of these messages.
+pub(crate) fn digest_of<'a>(messages: impl Iterator<Item = &'a Message>) -> Hash {
+    let mut tally = ListStats::default();
+    messages.for_each(|message| tally.take(message, &TokenEstimator::default()));
+    tally.digest
 }

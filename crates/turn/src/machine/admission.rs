@@ -11,15 +11,18 @@ use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
 use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit, trifecta_denial};
 use cantrip_loom::{CallId, Error, PolicyDecision, PolicyFacts, SpendReserved};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{ApprovalKind, DecisionRecord, Operation, PolicyOutcome, ReasonCode, Ruling, Subject, Terms};
+use cantrip_spend::{
+    ApprovalKind, DecisionRecord, ExplicitDenial, Operation, PolicyOutcome, RetryClass, Ruling, Subject, Terms,
+    Trifecta,
+};
 use serde_json::{Value, json};
 
 use super::approval::{APPROVAL_SECONDS, ApprovalNeeded, ApprovalResult as Verdict};
 use super::calls::PendingCall;
-use super::money::UnpaidReason;
+use super::money::{HoldDraft, UnpaidReason, hold_expiry};
+use super::predict::PredictOrigin;
 use super::{AuthorizeKind, AuthorizeRequest, Effect, FreeCall, Machine, Phase, PolicyAnswer, StepContext};
 use crate::denial::policy_denial;
-use crate::funds::Funds;
 
 /// The calls of the open group on their way to a start.
 #[derive(Debug, Default)]
@@ -110,14 +113,7 @@ impl AdmissionEntry {
     }
 
     fn is_refused(&self) -> bool {
-        match self.way {
-            CallPath::Refused(_) => true,
-            CallPath::Enter(_) | CallPath::Done(_) | CallPath::Delegate(_) => false,
-        }
-    }
-
-    fn cost(&self) -> Option<Money> {
-        self.way.cost()
+        matches!(self.way, CallPath::Refused(_))
     }
 
     /// Returns the gate, the arguments and the labels that are sent to policy.
@@ -133,10 +129,6 @@ impl AdmissionEntry {
                 (delegation.gate.clone(), Value::Object(delegation.arguments.clone()), Labels::none())
             }
         }
-    }
-
-    fn trifecta(&self) -> Option<(&Labels, &str, &str)> {
-        trifecta(&self.reasons)
     }
 }
 
@@ -199,7 +191,7 @@ impl Machine {
                 for entry in entering.entries.iter().filter(|entry| !entry.is_refused()) {
                     let call = self.open_group()?.call_id(entry.asks.number);
                     self.expire(call, world)?;
-                    let kind = match entry.cost() {
+                    let kind = match entry.way.cost() {
                         Some(_) => AuthorizeKind::Paid(Box::new(self.subject(entry))),
                         None => AuthorizeKind::Free(Box::new(self.free_call(entry))),
                     };
@@ -217,7 +209,7 @@ impl Machine {
 
     /// Returns true if a ward requires an approval and a person can give it.
     fn approval_ward(&self, entry: &AdmissionEntry) -> bool {
-        !entry.reasons.is_empty() && (self.facts.askable || entry.trifecta().is_none())
+        !entry.reasons.is_empty() && (self.facts.askable || trifecta(&entry.reasons).is_none())
     }
 
     fn subject(&self, entry: &AdmissionEntry) -> Subject {
@@ -303,14 +295,10 @@ impl Machine {
         world: &StepContext<'_>,
     ) -> Result<(), Error> {
         let (gate, ..) = entry.policy_fields();
-        let terms = world.payer().map(|payer| &*payer.terms);
-        let refusal = self.denial_refusal(
-            entry.asks.number,
-            &gate,
-            &entry.reasons,
-            &decided,
-            terms.filter(|_| is_named(&decided)),
-        );
+        // Without a resolved authorization there are no terms.
+        let payer = world.payer().filter(|_| decided.input.authorization.is_some());
+        let terms = payer.map(|payer| &*payer.terms);
+        let refusal = self.denial_refusal(entry.asks.number, &gate, &entry.reasons, &decided, terms);
         entry.decision = Some((decided.outcome(), None));
         entry.way = CallPath::Refused(refusal);
         self.record_decision(decided, world)
@@ -350,7 +338,7 @@ impl Machine {
     /// Starts the calls, which are now allowed.
     fn start_calls(&mut self, entering: CallAdmission, world: &StepContext<'_>) -> Result<Effect, Error> {
         // If the payment of this call is refused, the records before it must still be appended.
-        let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
+        let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.way.cost().is_some());
         if costs && !self.drafts.is_empty() {
             self.admission.calls = Some(entering);
             return Ok(self.drafts.take());
@@ -368,12 +356,9 @@ impl Machine {
                 CallPath::Enter(permit) => {
                     let before = self.touched.clone();
                     let gate = permit.gate().name().to_owned();
-                    let (work_hold, paying) = match hold {
-                        Some((held, amount, subject)) => (Some(held), Some((amount, subject))),
-                        None => (None, None),
-                    };
-                    let work = self.enter(&asks, permit, work_hold, world)?;
-                    self.admission.payment = paying.map(|(amount, subject)| CallPayment {
+                    let paying = hold.as_ref().map(|(held, amount)| (held.subject, *amount));
+                    let work = self.enter(&asks, permit, hold.map(|(held, _)| held), world)?;
+                    self.admission.payment = paying.map(|(subject, amount)| CallPayment {
                         asks,
                         reasons,
                         amount,
@@ -385,7 +370,7 @@ impl Machine {
                 }
                 CallPath::Done(answer) => self.handle_done(&asks, answer, world)?,
                 CallPath::Delegate(delegation) if delegation.predict.is_some() => {
-                    return self.prepare(asks, delegation);
+                    return self.prepare(PredictOrigin::Now(asks), delegation);
                 }
                 CallPath::Delegate(delegation) => return self.delegate(&asks, delegation, world),
             });
@@ -415,26 +400,33 @@ impl Machine {
         Ok(Effect::Execute(works))
     }
 
-    /// Returns the hold for a call with its amount and the hash of its subject; none for a free call.
+    /// Returns the hold for a call with its amount; none for a free call.
     fn call_hold(
         &mut self,
         entry: &AdmissionEntry,
         world: &StepContext<'_>,
-    ) -> Result<Option<(super::money::HoldDraft, Money, Hash)>, Error> {
-        let (Some(amount), CallPath::Enter(permit)) = (entry.cost(), &entry.way) else { return Ok(None) };
-        let subject = self.subject(entry);
-        let hash = subject.hash();
+    ) -> Result<Option<(HoldDraft, Money)>, Error> {
+        let (Some(amount), CallPath::Enter(permit)) = (entry.way.cost(), &entry.way) else { return Ok(None) };
         let call = self.open_group()?.call_id(entry.asks.number);
-        let approval = self.approval_id(call);
-        let touched = self.touched_under_ward(entry);
-        let promises = permit.gate().spec().clone();
-        let payer = match world.funds {
-            Funds::NoLedger => return Ok(None),
-            Funds::NoAuthorization => return Err(self.incoherent("started", "nobody pays for it")),
-            Funds::Paid(payer) => payer,
+        let Some(mut reserve) = self.reserve("started", call, amount, self.subject(entry), world)? else {
+            return Ok(None);
         };
-        let held = self.hold_for_gate(payer, call, amount, subject, touched, &promises, approval, entry.barred, world);
-        Ok(held.map(|held| (held, amount, hash)))
+        let promises = permit.gate().spec();
+        let repeatable = match &promises.settlement {
+            Some(settlement) => settlement.is_repeatable(),
+            None => promises.is_idempotent(),
+        };
+        if !repeatable {
+            reserve.hold.retry_class = RetryClass::DedupeReconcileRequired;
+        }
+        if let Some(lasts) = promises.time_max {
+            reserve.hold.expires_at = hold_expiry(reserve.hold.at, lasts);
+        }
+        let reason_code = "policy_denied.reconcile_required".to_owned();
+        reserve.question.guards.explicit = entry.barred.then_some(ExplicitDenial { reason_code });
+        let touched = self.touched_under_ward(entry);
+        reserve.question.trifecta = Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() };
+        Ok(Some((HoldDraft::of(reserve), amount)))
     }
 
     /// Handles a start that was not paid for: the call never started.
@@ -491,14 +483,4 @@ impl Machine {
     pub fn is_paying(&self) -> bool {
         self.admission.payment.is_some()
     }
-}
-
-/// Returns true if an authorization was resolved for this decision.
-fn is_named(decided: &DecisionRecord) -> bool {
-    decided.input.authorization.is_some()
-}
-
-/// Returns the reason for an approval as the record keeps it.
-pub(super) fn reason_code_json(code: &ReasonCode) -> Value {
-    json!({"policy": code})
 }

@@ -193,23 +193,12 @@ impl Machine {
             }
             return Ok(());
         }
-        let result = settled.result.load(bodies)?;
+        let came_to = Box::new(SettledCall::load(settled, bodies)?);
         let known = self.open_group()?.calls.remove(&number);
         let mut call = match known {
             Some(call) => call,
             None => self.call_from_record(number, settled.asked.as_ref(), bodies)?,
         };
-        let came_to = Box::new(SettledCall {
-            result: result.clone(),
-            reply: settled.reply.clone(),
-            data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
-            children: settled.children.clone(),
-            changes: settled.changes.clone(),
-            clock_ms: settled.clock_ms,
-            duration_ms: settled.duration_ms,
-            cost: settled.cost,
-            decision: settled.decision.clone(),
-        });
         let record = GateRecord {
             call_id: settled.call_id,
             tool_call_id: call.tool_call_id.clone(),
@@ -229,7 +218,7 @@ impl Machine {
         let group = self.open_group()?;
         group.count(&record, promises.is_some_and(|promises| promises.polling));
         if call.gate == "done" && settled.reply.is_success() {
-            group.done = Some(result);
+            group.done = Some(came_to.result.clone());
         }
         group.clock = clock.unwrap_or(group.clock).max(group.clock);
         call.state = CallState::Settled(came_to);
@@ -239,10 +228,7 @@ impl Machine {
     }
 
     fn apply_closed(&mut self, closed: &TurnClosed, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
-        let outputs = match &closed.outputs {
-            Some(outputs) => outputs.load(bodies)?,
-            None => Vec::new(),
-        };
+        let outputs = closed.outputs.as_ref().map(|outputs| outputs.load(bodies)).transpose()?.unwrap_or_default();
         let fault = self.incoherent("turn", "another turn is open");
         let group = self.open_group()?;
         if group.turn != closed.turn_id {
@@ -276,11 +262,7 @@ impl Machine {
             tokens_prompt: if first { usage.prompt_tokens } else { 0 },
             tokens_completion: if first { usage.completion_tokens } else { 0 },
         };
-        self.view.close(view).map_err(|_| Error::Incoherent {
-            run: self.facts.run,
-            kind: "turn".to_owned(),
-            fault: "it does not follow in its list",
-        })?;
+        self.view.close(view).map_err(|_| self.incoherent("turn", "it does not follow in its list"))?;
         self.position.close(closed.turn_id, sequence, &closed.closing);
         self.tally.close_turn();
         match &closed.closing {

@@ -103,8 +103,7 @@ impl ApprovalNeeded {
 
 impl Machine {
     pub(super) fn verdict_on(&self, number: u32) -> Option<ApprovalResult> {
-        let Phase::Acting(group) = &self.phase else { return None };
-        self.approvals.get(&group.call_id(number))?.decided.clone()
+        self.approvals.get(&self.acting()?.call_id(number))?.decided.clone()
     }
 
     /// Returns the verdict on a request that was denied because a person refused it or did not answer.
@@ -122,8 +121,7 @@ impl Machine {
 
     /// Returns the approval of a call without cost, as policy sees it.
     pub(super) fn approval_on(&self, number: u32) -> Option<ApprovalSnapshot> {
-        let Phase::Acting(group) = &self.phase else { return None };
-        let asked = self.approvals.get(&group.call_id(number))?;
+        let asked = self.approvals.get(&self.acting()?.call_id(number))?;
         Some(ApprovalSnapshot {
             approval_id: asked.id.to_string(),
             state: match &asked.decided {
@@ -195,7 +193,7 @@ impl Machine {
         let mut reasons: Vec<Value> = waits.reasons.iter().map(reason_to_json).collect();
         let mut policy = None;
         if let (Some(judged), Some(payer)) = (&waits.policy, world.payer()) {
-            reasons.push(super::admission::reason_code_json(&judged.code));
+            reasons.push(json!({"policy": judged.code}));
             let cost = judged.cost.unwrap_or(Money::zero(payer.currency));
             policy = Some(cantrip_loom::PolicyApproval {
                 kind: judged.kind,

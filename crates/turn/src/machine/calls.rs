@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use cantrip_canon::EntityId;
-use cantrip_circle::gate::Identity;
+use cantrip_canon::{EntityId, TurnId};
+use cantrip_circle::gate::{Identity, canonical_name};
 use cantrip_circle::limits::TOGETHER_MAX;
 use cantrip_circle::medium::CallTarget;
 use cantrip_circle::{
     ApprovalReason, CallArguments, CallRequest as Asking, CallerState, Decision, Delegation, Effect as Decided, Labels,
     Permit,
 };
-use cantrip_loom::{CallId, CallStarted, CallWork as Working, Closing, Error, Event, GateCallRequest, TurnClosed};
+use cantrip_loom::{
+    CallId, CallStarted, CallWork as Working, Closing, Error, Event, GateCall, GateCallRequest, TurnClosed,
+};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, Value};
 
 use super::admission::{AdmissionEntry, CallPath, needs_no_record};
 use super::group::RequestedCall;
 use super::money::HoldDraft as Paid;
+use super::predict::PredictOrigin;
 use super::{CallTask, CallTaskKind, ChildSpec, Effect, Machine, SpawnRequest, StepContext};
 
 /// One call that is being checked.
@@ -32,6 +35,17 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
+    /// Returns the call with this number, as its utterance has it.
+    fn of_utterance(number: u32, call: &GateCall) -> Self {
+        Self {
+            number,
+            gate: call.gate.clone(),
+            given: CallArguments::Tool(call.args.clone()),
+            tool_call_id: Some(call.tool_call_id.clone()),
+            spelled: canonical_name(&call.gate) != call.gate,
+        }
+    }
+
     pub(super) fn args(&self) -> Value {
         match &self.given {
             CallArguments::Tool(value) => value.clone(),
@@ -57,12 +71,8 @@ impl CheckedCall {
     /// Returns true if the call only reads, costs nothing and needs no approval: it may run in parallel with its
     /// neighbours.
     fn can_run_in_parallel(&self) -> bool {
-        match &self.way {
-            CallPath::Enter(permit) => {
-                self.reasons.is_empty() && permit.gate().spec().is_read_only() && self.way.cost().is_none()
-            }
-            CallPath::Refused(_) | CallPath::Done(_) | CallPath::Delegate(_) => false,
-        }
+        let reads = matches!(&self.way, CallPath::Enter(permit) if permit.gate().spec().is_read_only());
+        reads && self.reasons.is_empty() && self.way.cost().is_none()
     }
 }
 
@@ -89,10 +99,8 @@ impl Machine {
         if let Some(reason) = halted {
             // Calls that were started by another process must still be settled.
             return match group.first_stale() {
-                Some(number) if !self.delegates(number)? => {
-                    self.refuse_stale_call(number, super::halt_of(reason, facts.circle.wards()).refusal()).map(Some)
-                }
-                Some(number) => self.resume_delegation(number, world).map(Some),
+                Some(number) if group.delegates(number) => self.resume_delegation(number).map(Some),
+                Some(number) => self.refuse_stale_call(number, self.halt_refusal(reason)).map(Some),
                 None => self.close(world),
             };
         }
@@ -117,23 +125,10 @@ impl Machine {
                     group.number += 1;
                     return Ok(None);
                 }
-                let asks = PendingCall {
-                    number,
-                    gate: call.gate,
-                    given: CallArguments::Tool(call.args),
-                    tool_call_id: Some(call.tool_call_id),
-                    spelled: true,
-                };
+                let asks = PendingCall { spelled: true, ..PendingCall::of_utterance(number, &call) };
                 self.refuse(&asks, refusal).map(|work| Some(Effect::Execute(vec![work])))
             }
         }
-    }
-
-    fn delegates(&mut self, number: u32) -> Result<bool, Error> {
-        Ok(match self.open_group()?.stale_call(number) {
-            Some((_, Working::Delegation { .. }, _)) => true,
-            Some((_, Working::Gate | Working::Verifier, _)) | None => false,
-        })
     }
 
     /// Admits the next calls that may run in parallel: neighbours that only read, or one call that does not.
@@ -152,9 +147,9 @@ impl Machine {
                 if !entries.is_empty() || again.len() == TOGETHER_MAX {
                     break;
                 }
-                if self.delegates(number)? {
+                if self.open_group()?.delegates(number) {
                     if again.is_empty() {
-                        return self.resume_delegation(number, world).map(Some);
+                        return self.resume_delegation(number).map(Some);
                     }
                     break;
                 }
@@ -165,7 +160,7 @@ impl Machine {
             if !again.is_empty() || self.open_group()?.is_settled(number) || self.open_group()?.is_cut_call(place) {
                 break;
             }
-            let asks = self.pending_call(number, call);
+            let asks = PendingCall::of_utterance(number, call);
             let examined = self.check_call(&asks, &touched, world);
             if let CallPath::Refused(_) = examined.way {
                 entries.push(AdmissionEntry::new(asks, examined.way, Vec::new(), touched.clone()));
@@ -194,16 +189,6 @@ impl Machine {
             self.admit_calls(entries);
         }
         Ok(None)
-    }
-
-    fn pending_call(&self, number: u32, call: &cantrip_loom::GateCall) -> PendingCall {
-        PendingCall {
-            number,
-            gate: call.gate.clone(),
-            given: CallArguments::Tool(call.args.clone()),
-            tool_call_id: Some(call.tool_call_id.clone()),
-            spelled: cantrip_circle::gate::canonical_name(&call.gate) != call.gate,
-        }
     }
 
     /// Admits one call by itself.
@@ -241,16 +226,14 @@ impl Machine {
         tool_call_id: Option<String>,
         kind: CallTaskKind,
     ) -> Result<CallTask, Error> {
-        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
         let group = self.open_group()?;
-        let (call_id, turn_id) = (group.call_id(number), group.turn);
-        Ok(CallTask {
-            number,
-            gate: gate.to_owned(),
-            identity: Identity { run_id, entity_id, turn_id, call_id, tool_call_id },
-            idempotency_key: None,
-            kind,
-        })
+        let (call, turn) = (group.call_id(number), group.turn);
+        let identity = self.identity(turn, call, tool_call_id);
+        Ok(CallTask { number, gate: gate.to_owned(), identity, idempotency_key: None, kind })
+    }
+
+    pub(super) fn identity(&self, turn_id: TurnId, call_id: CallId, tool_call_id: Option<String>) -> Identity {
+        Identity { run_id: self.facts.run, entity_id: self.facts.entity, turn_id, call_id, tool_call_id }
     }
 
     /// Returns the requested call if the records must contain it.
@@ -271,9 +254,9 @@ impl Machine {
     }
 
     pub(super) fn refuse(&mut self, asks: &PendingCall, refusal: Refusal) -> Result<CallTask, Error> {
-        let gate = cantrip_circle::gate::canonical_name(&asks.gate).to_owned();
-        self.spell(asks, &gate, asks.args())?;
-        self.call_task(asks.number, &gate, asks.tool_call_id.clone(), CallTaskKind::Refuse(refusal))
+        let gate = canonical_name(&asks.gate);
+        self.spell(asks, gate, asks.args())?;
+        self.call_task(asks.number, gate, asks.tool_call_id.clone(), CallTaskKind::Refuse(refusal))
     }
 
     pub(super) fn enter(
@@ -356,13 +339,7 @@ impl Machine {
         let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
         // The outputs of earlier programs belong to the turn that the programs ran in.
         let outputs = group.outputs.clone();
-        let identity = Identity {
-            run_id: self.facts.run,
-            entity_id: self.facts.entity,
-            turn_id: turn,
-            call_id: call,
-            tool_call_id: asks.tool_call_id.clone(),
-        };
+        let identity = self.identity(turn, call, asks.tool_call_id.clone());
         let work = Working::Delegation { children: entities };
         self.draft(CallStarted { call_id: call, work, asked, idempotency_key: None, reservation_id: None }, world)?;
         let sealed = TurnClosed {
@@ -393,30 +370,27 @@ impl Machine {
         let born =
             children.map(|(index, child)| ChildSpec::for_call(call, index, child.clone(), &self.facts.definition));
         let born: Vec<ChildSpec> = born.collect::<Result<_, _>>()?;
-        let unserved = |child: &&ChildSpec| !child.definition.serves(child.child.circle.medium());
-        match born.iter().find(unserved) {
-            Some(child) => {
-                let medium = child.child.circle.medium().as_str();
-                Err(codes::sandbox_unavailable(medium, "nothing serves it here").into())
+        for child in &born {
+            let medium = child.child.circle.medium();
+            if !child.definition.serves(medium) {
+                return Err(codes::sandbox_unavailable(medium.as_str(), "nothing serves it here").into());
             }
-            None => Ok(born),
         }
+        Ok(born)
     }
 
     /// Resumes a delegation that was started before, with its children.
-    pub(super) fn resume_delegation(&mut self, number: u32, _: &StepContext<'_>) -> Result<Effect, Error> {
+    pub(super) fn resume_delegation(&mut self, number: u32) -> Result<Effect, Error> {
         let again = self.decide_again(number, Labels::none())?.map(|(effect, _)| effect);
-        let call = self.open_group()?.call_id(number);
-        let tool_call_id = self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
-        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
-        let parent = self.position.parent();
-        match (again, parent) {
+        let group = self.open_group()?;
+        let (call, tool_call_id) = (group.call_id(number), group.stale_tool_call(number));
+        match (again, self.position.parent()) {
             (Some(Decided::Delegate(delegation)), Some(_)) if delegation.predict.is_some() => {
-                self.prepare_again(number, delegation)
+                self.prepare(PredictOrigin::Before(number), delegation)
             }
             (Some(Decided::Delegate(delegation)), Some(parent)) => match self.child_specs(call, &delegation) {
                 Ok(children) => {
-                    let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
+                    let identity = self.identity(parent, call, tool_call_id);
                     Ok(Effect::Spawn(SpawnRequest { parent, gate: delegation.gate, identity, children }))
                 }
                 Err(refusal) => self.refuse_stale_call(number, refusal),
@@ -433,9 +407,8 @@ impl Machine {
     pub(super) fn repeat_calls(&mut self, numbers: Vec<u32>, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
         let mut entries = Vec::new();
         for number in numbers.iter().copied().filter(|_| world.funds.is_counted()) {
-            let judged =
-                self.open_group()?.decisions.contains_key(&number) || self.open_group()?.reservation(number).is_some();
-            if judged {
+            let group = self.open_group()?;
+            if group.decisions.contains_key(&number) || group.reservation(number).is_some() {
                 continue;
             }
             let touched = self.touched.clone();

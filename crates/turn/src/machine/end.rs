@@ -2,11 +2,14 @@
 
 use cantrip_circle::Wards;
 use cantrip_circle::gate::StopReason;
-use cantrip_loom::{Actor, Body, Closing, EndedBy, Ending, Error, RecordedError, Reward, TruncationReason, TurnClosed};
+use cantrip_loom::{
+    Actor, Body, Closing, EndedBy, Ending, Error, RecordValue, RecordedError, Reward, TruncationReason, TurnClosed,
+};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-use super::{CastFailure, Effect, Machine, Phase, StepContext};
+use super::group::OpenGroup;
+use super::{CastFailure, Effect, Machine, StepContext};
 use crate::limits::CUT_TEXTS_MAX;
 
 impl Machine {
@@ -19,11 +22,7 @@ impl Machine {
         if world.tokens_left == Some(0) {
             return Some(TruncationReason::MaxTokens);
         }
-        let open = match &self.phase {
-            Phase::Acting(group) => group.is_cut_text(),
-            Phase::Asking(_) | Phase::Ended => false,
-        };
-        if self.tally.is_cut_too_often(open) {
+        if self.tally.is_cut_too_often(self.acting().is_some_and(OpenGroup::is_cut_text)) {
             return Some(TruncationReason::MaxTokens);
         }
         if self.detect_loop().is_some() {
@@ -34,11 +33,7 @@ impl Machine {
 
     /// Returns the loop pattern and its number of repetitions, if the ward is set and a loop is found.
     fn detect_loop(&self) -> Option<(&'static str, u64)> {
-        let open = match &self.phase {
-            Phase::Acting(group) => Some(group.loop_mark()),
-            Phase::Asking(_) | Phase::Ended => None,
-        };
-        self.tally.detect_loop(self.facts.circle.wards(), open)
+        self.tally.detect_loop(self.facts.circle.wards(), self.acting().map(OpenGroup::loop_mark))
     }
 
     /// Closes the open turn, and ends the cast if it is over.
@@ -70,31 +65,27 @@ impl Machine {
             self.draft(Reward { turn_id, reward, by, note: None }, world)?;
         }
         match (chosen, reason) {
-            (Some((ended_by, result)), _) => self.record_end(EndChoice::Terminated(ended_by, result), world)?,
-            (None, Some(reason)) => self.record_end(EndChoice::Truncated(reason, error), world)?,
+            (Some((ended_by, result)), _) => {
+                let result = self.drafts.hold(result)?;
+                self.record_end(Ending::Terminated { ended_by, result }, world)?;
+            }
+            (None, Some(reason)) => self.end_alone(reason, error, world)?,
             (None, None) => {}
         }
         Ok(None)
     }
 
-    /// Ends the cast while no turn is open.
+    /// Ends the cast for this reason while no turn is open.
     pub(super) fn end_alone(
         &mut self,
         reason: TruncationReason,
         error: Option<RecordedError>,
         world: &StepContext<'_>,
-    ) -> Result<Option<Effect>, Error> {
-        self.record_end(EndChoice::Truncated(reason, error), world)?;
-        Ok(None)
+    ) -> Result<(), Error> {
+        self.record_end(Ending::Truncated { reason, error, summary: self.tally.summary() }, world)
     }
 
-    fn record_end(&mut self, choice: EndChoice, world: &StepContext<'_>) -> Result<(), Error> {
-        let ending = match choice {
-            EndChoice::Terminated(ended_by, result) => {
-                Ending::Terminated { ended_by, result: self.drafts.hold(result)? }
-            }
-            EndChoice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.tally.summary() },
-        };
+    fn record_end(&mut self, ending: Ending<RecordValue<Value>>, world: &StepContext<'_>) -> Result<(), Error> {
         let end = self.tally.end(&self.facts, &self.position, ending);
         self.draft(end, world)
     }
@@ -112,11 +103,6 @@ impl Machine {
     pub(super) fn halt_refusal(&self, reason: TruncationReason) -> Refusal {
         halt_of(reason, self.facts.circle.wards()).refusal()
     }
-}
-
-enum EndChoice {
-    Terminated(EndedBy, Value),
-    Truncated(TruncationReason, Option<RecordedError>),
 }
 
 /// Returns the reason that stops a call or a cast: a ward with its limit, or an outside actor.

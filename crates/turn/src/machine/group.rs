@@ -170,10 +170,7 @@ impl OpenGroup {
     }
 
     pub(super) fn is_settled(&self, number: u32) -> bool {
-        match self.calls.get(&number) {
-            Some(GroupCall { state: CallState::Settled(_), .. }) => true,
-            Some(GroupCall { state: CallState::Started { .. }, .. }) | None => false,
-        }
+        matches!(self.calls.get(&number), Some(GroupCall { state: CallState::Settled(_), .. }))
     }
 
     /// Returns a call that was started before this machine and has not ended.
@@ -183,6 +180,16 @@ impl OpenGroup {
             CallState::Started { work, key, fresh: false, .. } => Some((call, work, key.as_ref())),
             CallState::Started { fresh: true, .. } | CallState::Settled(_) => None,
         }
+    }
+
+    /// Returns the provider's id of a call that was started before this machine and has not ended.
+    pub(super) fn stale_tool_call(&self, number: u32) -> Option<String> {
+        self.stale_call(number)?.0.tool_call_id.clone()
+    }
+
+    /// Returns true if such a call delegates.
+    pub(super) fn delegates(&self, number: u32) -> bool {
+        matches!(self.stale_call(number), Some((_, Working::Delegation { .. }, _)))
     }
 
     /// Returns the hold for a call that has started and not ended.
@@ -195,10 +202,7 @@ impl OpenGroup {
 
     /// Returns true if this machine started the call.
     pub(super) fn is_fresh(&self, number: u32) -> bool {
-        match self.calls.get(&number).map(|call| &call.state) {
-            Some(CallState::Started { fresh, .. }) => *fresh,
-            Some(CallState::Settled(_)) | None => false,
-        }
+        matches!(self.calls.get(&number), Some(GroupCall { state: CallState::Started { fresh: true, .. }, .. }))
     }
 
     /// Returns the first call that was started before this machine and has not ended.

@@ -14,6 +14,7 @@ mod child;
 mod drafts;
 mod effect;
 mod end;
+mod facts;
 mod group;
 mod money;
 mod position;
@@ -28,12 +29,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, Instant, RunId, TurnId};
-use cantrip_circle::{Circle, Labels};
+use cantrip_canon::{EntityId, Hash, Instant, TurnId};
+use cantrip_circle::Labels;
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Finish, FoldView, IntentRecord, Part,
-    RecordedError, ToolMode, TruncationReason, Utterance,
+    Bodies, Body, BodyRef, CallId, Content, End, Ending, Error, Event, FoldView, RecordedError, TruncationReason,
 };
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::ReservationId;
@@ -46,13 +46,12 @@ pub use effect::{
     SpawnRequest, StepContext, WorstCase,
 };
 pub use end::{halt_of, truncation_refusal};
+pub use facts::{CastFacts, CastMedium, EntityHistory, UnansweredIntent, images_of};
 pub use money::{RunPayer, UnpaidReason, crystal_subject};
 pub use predict::ReadyPredict;
 pub use program::{is_same_json, program_answer, program_name, timestamp_from_millis};
 pub use recorded_refusal::refusal as refusal_of;
 
-use crate::definition::Definition;
-use crate::limits::CANCELLED_INTENTS_MAX;
 use crate::list::{CastStart, MessageList};
 use admission::Admission;
 use drafts::Drafts;
@@ -60,123 +59,6 @@ use group::OpenGroup;
 use position::ThreadPosition;
 use request::RequestInProgress;
 use tally::CastTally;
-
-/// The facts that do not change during a cast.
-#[derive(Debug, Clone)]
-pub struct CastFacts {
-    pub run: RunId,
-    pub entity: EntityId,
-    pub cast: CastId,
-    pub definition: Arc<Definition>,
-    /// The circle, with the gate that reads the entity's context if the entity has one.
-    pub circle: Circle,
-    pub medium: CastMedium,
-    /// True for a root run, which waits while its crystal is unavailable. A child, and a root run that is configured
-    /// so, ends.
-    pub parks: bool,
-    pub askable: bool,
-    /// The content of the intent, also if an earlier cast brought it.
-    pub intent: Content,
-    /// The intent as recorded: new, or the intent of an earlier cast.
-    pub intent_record: IntentRecord,
-    /// The environment of the first cast of a fork.
-    pub environment: Option<Environment>,
-    /// The intents before this cast that were cancelled before an answer.
-    pub cancelled: Vec<UnansweredIntent>,
-    /// The scope that the cast's money is counted in: its own cast, or the nearest cast above with a limit.
-    pub scope: String,
-}
-
-/// The medium that serves the entity's circle.
-#[derive(Clone)]
-pub struct CastMedium(pub Arc<dyn cantrip_circle::Medium>);
-
-impl std::fmt::Debug for CastMedium {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("CastMedium").field(&self.0.kind()).finish()
-    }
-}
-
-impl CastFacts {
-    pub fn crystal(&self) -> &str {
-        &self.definition.record().crystal
-    }
-
-    /// Returns the program in the utterance's text, if programs are written there. If a tool is offered for programs, a
-    /// fenced block is plain text.
-    fn fenced_program(&self, said: &Utterance) -> Option<String> {
-        match self.definition.mode() {
-            // A program that was cut off is not run: it is incomplete.
-            ToolMode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
-                cantrip_circle::fence::extract_program(self.circle.medium(), said.content.as_deref()?)
-            }
-            ToolMode::Fenced | ToolMode::Tool => None,
-        }
-    }
-}
-
-/// An intent that was cancelled before its first turn was closed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UnansweredIntent {
-    /// The cast that brought the intent.
-    pub cast: CastId,
-    pub intent: Content,
-}
-
-impl UnansweredIntent {
-    /// Builds the entry for a cast that was cancelled without a turn: the intent, under the cast that brought it.
-    pub fn from_cast(cast: CastId, intent_record: &IntentRecord, intent: &Content) -> Self {
-        let cast = match intent_record {
-            IntentRecord::New(_) => cast,
-            IntentRecord::Of(earlier) => *earlier,
-        };
-        Self { cast, intent: intent.clone() }
-    }
-
-    /// Returns the intents that the next cast adds to its list: the newest ones, without the intent that it continues.
-    pub fn for_next_cast(all: Vec<Self>, next: &IntentRecord) -> Vec<Self> {
-        let goes_on = |told: &Self| match next {
-            IntentRecord::New(_) => false,
-            IntentRecord::Of(earlier) => told.cast == *earlier,
-        };
-        let mut told: Vec<Self> = all.into_iter().filter(|told| !goes_on(told)).collect();
-        let more = told.len().saturating_sub(CANCELLED_INTENTS_MAX);
-        told.drain(..more);
-        told
-    }
-}
-
-/// The state of the entity when the cast begins.
-#[derive(Debug)]
-pub struct EntityHistory {
-    pub view: MessageList,
-    /// The parent of the next turn.
-    pub parent: Option<TurnId>,
-    /// The entity's last turn, or the turn that the entity branched off from; none before the first turn.
-    pub own: Option<TurnId>,
-    /// The sequence number of the last turn.
-    pub sequence: u64,
-    pub touched: Labels,
-    /// The images in the intents on the entity's path.
-    pub images: Vec<BodyRef>,
-    /// The intents since the entity's last turn that were cancelled before an answer, oldest first.
-    pub cancelled: Vec<UnansweredIntent>,
-}
-
-impl EntityHistory {
-    /// Returns the history of an entity before its first turn, with the beginning of its message list.
-    pub fn empty(view: MessageList) -> Self {
-        Self {
-            view,
-            parent: None,
-            own: None,
-            sequence: 0,
-            touched: Labels::none(),
-            images: Vec::new(),
-            cancelled: Vec::new(),
-        }
-    }
-}
 
 /// The reason why a cast ends without a decision of its entity, in a form that can still be rendered as a refusal.
 #[derive(Debug, Clone)]
@@ -247,7 +129,7 @@ pub struct Machine {
     drafts: Drafts,
     ready: Option<Effect>,
     end: Option<End>,
-    answer: Option<serde_json::Value>,
+    answer: Option<Value>,
     /// The predict that is being prepared or is ready.
     predict: Option<predict::PredictInProgress>,
     /// In replay: the recorded folds, by the sequence number of the turn that they follow.
@@ -318,7 +200,7 @@ impl Machine {
     }
 
     /// Returns the answer, once the cast terminated with one.
-    pub fn answer(&self) -> Option<&serde_json::Value> {
+    pub fn answer(&self) -> Option<&Value> {
         self.answer.as_ref()
     }
 
@@ -357,27 +239,25 @@ impl Machine {
 
     /// Returns the turn that holds the utterance that is being executed.
     pub fn utterance_turn(&self) -> Option<TurnId> {
-        match &self.phase {
-            Phase::Acting(group) => Some(group.holder),
-            Phase::Asking(_) | Phase::Ended => None,
-        }
+        self.acting().map(|group| group.holder)
+    }
+
+    fn acting(&self) -> Option<&OpenGroup> {
+        if let Phase::Acting(group) = &self.phase { Some(group) } else { None }
     }
 
     /// Returns the call that brought the running program; none for a program in the text.
     pub fn program_call(&self) -> Option<String> {
-        match &self.phase {
-            Phase::Acting(group) => group.program.as_ref().and_then(|program| program.tool_call_id.clone()),
-            Phase::Asking(_) | Phase::Ended => None,
-        }
+        self.acting()?.program.as_ref()?.tool_call_id.clone()
     }
 
     /// Returns the running hash over the list.
-    pub fn digest(&self) -> cantrip_canon::Hash {
+    pub fn digest(&self) -> Hash {
         self.view.digest()
     }
 
     /// Returns the digest as it was computed before signed parts were sent back to providers, if it differs.
-    pub fn former_digest(&self) -> Option<cantrip_canon::Hash> {
+    pub fn former_digest(&self) -> Option<Hash> {
         self.view.former_digest()
     }
 
@@ -406,11 +286,8 @@ impl Machine {
             return Vec::new();
         }
         let mut left = self.facts.cancelled.clone();
-        let is_cancelled = self.end.as_ref().is_some_and(|end| match &end.ending {
-            cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
-            cantrip_loom::Ending::Terminated { .. } => false,
-        });
-        if is_cancelled {
+        let ending = self.end.as_ref().map(|end| &end.ending);
+        if let Some(Ending::Truncated { reason: TruncationReason::Cancelled, .. }) = ending {
             left.push(UnansweredIntent::from_cast(self.facts.cast, &self.facts.intent_record, &self.facts.intent));
         }
         left
@@ -500,23 +377,11 @@ impl Machine {
     }
 }
 
-/// Returns the images in a content.
-pub fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_ {
-    let parts = match content {
-        Content::Text(_) => &[][..],
-        Content::Parts(parts) => parts.as_slice(),
-    };
-    parts.iter().filter_map(|part| match part {
-        Part::Image { image, .. } => Some(*image),
-        Part::Text { .. } => None,
-    })
-}
-
 /// The bodies of records that are not yet durable.
 struct DraftBodies<'a>(&'a [Body]);
 
 impl Bodies for DraftBodies<'_> {
-    fn body(&self, hash: &cantrip_canon::Hash) -> Result<Arc<[u8]>, Error> {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
         let found = self.0.iter().find(|body| body.hash() == *hash);
         found.map(|body| Arc::clone(body.bytes())).ok_or(Error::BodyAltered(*hash))
     }

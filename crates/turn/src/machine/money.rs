@@ -8,15 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, CastId, Currency, EntityId, Hash, Money, Timestamp};
-use cantrip_circle::gate::GateSpec;
+use cantrip_canon::{CastId, Currency, EntityId, Hash, Money, Timestamp};
 use cantrip_crystal::limits::WINDOW_TOKENS_ASSUMED;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, ExplicitDenial, Guards, Hold, Operation, Payer, Phase, PolicyQuery, Principal,
-    ProviderKey, ReservationId, Reserve, ResolvedAuthorization, RetryClass, SetCap, Subject, Terms, Trifecta,
-    UnknownOutcome,
+    AuthorizationRef, CallKey, Guards, Hold, Operation, Payer, Phase, PolicyQuery, Principal, ProviderKey,
+    ReservationId, Reserve, ResolvedAuthorization, RetryClass, SetCap, Subject, Terms, Trifecta, UnknownOutcome,
 };
 
 use super::{ChildSpec, Machine, StepContext};
@@ -59,7 +57,7 @@ pub(super) struct HoldDraft {
 }
 
 impl HoldDraft {
-    fn of(reserve: Reserve) -> Self {
+    pub(super) fn of(reserve: Reserve) -> Self {
         Self {
             reservation: reserve.hold.id(),
             provider_key: reserve.hold.provider_key(),
@@ -148,107 +146,58 @@ impl Machine {
         amount: Money,
         world: &StepContext<'_>,
     ) -> Result<Option<HoldDraft>, Error> {
-        match world.funds {
-            Funds::NoLedger => Ok(None),
-            Funds::NoAuthorization => Err(self.incoherent("attempt", "nobody pays for it")),
-            Funds::Paid(payer) => Ok(self.hold(payer, crystal, call, attempt, amount, world)),
-        }
+        let Some(mut reserve) = self.reserve("attempt", call, amount, crystal_subject(crystal), world)? else {
+            return Ok(None);
+        };
+        reserve.hold.attempt = attempt;
+        Ok(Some(HoldDraft::of(reserve)))
     }
 
-    fn hold(
+    /// Returns the reservation for the first attempt of a call that may be repeated; none without a ledger. `kind` is
+    /// the record that begins the call.
+    pub(super) fn reserve(
         &self,
-        payer: &RunPayer,
-        crystal: &str,
+        kind: &str,
         call: CallId,
-        attempt: u32,
         amount: Money,
+        subject: Subject,
         world: &StepContext<'_>,
-    ) -> Option<HoldDraft> {
-        let approval = self.approval_id(call);
-        let call = CallKey::new(call.to_string()).ok()?;
-        let now = world.now.wall;
-        let lasts = self.facts.circle.wards().timeout.unwrap_or_default();
-        let run = self.facts.run;
+    ) -> Result<Option<Reserve>, Error> {
+        let payer = match world.funds {
+            Funds::NoLedger => return Ok(None),
+            Funds::NoAuthorization => return Err(self.incoherent(kind, "nobody pays for it")),
+            Funds::Paid(payer) => payer,
+        };
+        // A call id is short enough for a key.
+        let Ok(key) = CallKey::new(call.to_string()) else { return Ok(None) };
+        let (now, run) = (world.now.wall, self.facts.run);
         let hold = Hold {
             authorization: payer.authorization,
             run,
             root_run: run,
-            call,
-            attempt,
+            call: key,
+            attempt: 1,
             amount,
             retry_class: RetryClass::SafeRetry,
             scope: self.facts.scope.clone(),
             decision: world.ids.next(now),
-            approval,
+            approval: self.approval_id(call),
             at: now,
-            expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
+            expires_at: hold_expiry(now, self.facts.circle.wards().timeout.unwrap_or_default()),
         };
-        let question = PolicyQuery {
-            policy_id: POLICY.to_owned(),
-            phase: Phase::Spend,
-            subject: crystal_subject(crystal),
-            principal: self.principal(payer),
-            guards: Guards::default(),
-            trifecta: Trifecta::default(),
-        };
-        Some(HoldDraft::of(Reserve { hold, question }))
-    }
-
-    /// Returns the hold for a gate call.
-    #[allow(clippy::too_many_arguments, reason = "each of them is another fact about the call")]
-    pub(super) fn hold_for_gate(
-        &self,
-        payer: &RunPayer,
-        call: CallId,
-        amount: Money,
-        subject: Subject,
-        touched: Option<Vec<String>>,
-        promises: &GateSpec,
-        approval: Option<ApprovalId>,
-        barred: bool,
-        world: &StepContext<'_>,
-    ) -> Option<HoldDraft> {
-        let now = world.now.wall;
-        let again = match &promises.settlement {
-            Some(settlement) => settlement.is_repeatable(),
-            None => promises.is_idempotent(),
-        };
-        let lasts = promises.time_max.or(self.facts.circle.wards().timeout).unwrap_or_default();
-        let run = self.facts.run;
-        let hold = Hold {
-            authorization: payer.authorization,
-            run,
-            root_run: run,
-            call: CallKey::new(call.to_string()).ok()?,
-            attempt: 1,
-            amount,
-            retry_class: if again { RetryClass::SafeRetry } else { RetryClass::DedupeReconcileRequired },
-            scope: self.facts.scope.clone(),
-            decision: world.ids.next(now),
-            approval,
-            at: now,
-            expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
-        };
-        let explicit = barred.then(|| ExplicitDenial { reason_code: "policy_denied.reconcile_required".to_owned() });
         let question = PolicyQuery {
             policy_id: POLICY.to_owned(),
             phase: Phase::Spend,
             subject,
             principal: self.principal(payer),
-            guards: Guards { explicit, ..Guards::default() },
-            trifecta: Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() },
+            guards: Guards::default(),
+            trifecta: Trifecta::default(),
         };
-        Some(HoldDraft::of(Reserve { hold, question }))
+        Ok(Some(Reserve { hold, question }))
     }
 
     fn principal(&self, payer: &RunPayer) -> Principal {
-        Principal {
-            owner: payer.owner.clone(),
-            run_id: Some(self.facts.run.to_string()),
-            root_run_id: Some(self.facts.run.to_string()),
-            thread_id: Some(payer.thread.to_string()),
-            autopilot_id: self.facts.definition.name().map(str::to_owned),
-        }
+        Principal::of_run(payer.owner.clone(), self.facts.run, payer.thread, self.facts.definition.name())
     }
 
     /// Settles a hold in the step of the next records.
@@ -288,6 +237,11 @@ impl Machine {
             None => (self.facts.scope.clone(), None),
         }
     }
+}
+
+/// Returns when a hold expires for a call that may last this long.
+pub(super) fn hold_expiry(at: Timestamp, lasts: Duration) -> Timestamp {
+    at.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS)))
 }
 
 /// Returns the policy subject of a request to a crystal.

@@ -43,9 +43,8 @@ impl ThreadPosition {
         self.parent = Some(turn);
         self.leaf = Some(turn);
         self.sequence = sequence;
-        match closing {
-            Closing::Sealed { .. } => {}
-            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => self.sandbox_base = Some(turn),
+        if !matches!(closing, Closing::Sealed { .. }) {
+            self.sandbox_base = Some(turn);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use cantrip_circle::gate::Identity;
 use cantrip_circle::{Child, Delegation, SystemPrompt};
 use cantrip_loom::{CallId, Content, Error, Spawn, TruncationReason};
 use cantrip_reply::{Refusal, codes};
@@ -35,7 +34,7 @@ pub(super) struct PredictInProgress {
 
 /// The origin of the predict's call.
 #[derive(Debug)]
-enum PredictOrigin {
+pub(super) enum PredictOrigin {
     Now(PendingCall),
     /// The call with this number was started before this machine.
     Before(u32),
@@ -54,21 +53,14 @@ enum PredictStage {
 }
 
 impl Machine {
-    /// Prepares a predict that policy allowed.
-    pub(super) fn prepare(&mut self, asks: PendingCall, delegation: Delegation) -> Result<Effect, Error> {
-        let number = asks.number;
-        self.start_preparing(PredictOrigin::Now(asks), number, delegation)
-    }
-
-    /// Prepares a predict whose call was started before.
-    pub(super) fn prepare_again(&mut self, number: u32, delegation: Delegation) -> Result<Effect, Error> {
-        self.start_preparing(PredictOrigin::Before(number), number, delegation)
-    }
-
-    fn start_preparing(&mut self, begins: PredictOrigin, number: u32, delegation: Delegation) -> Result<Effect, Error> {
+    /// Prepares a predict that policy allowed, or whose call was started before.
+    pub(super) fn prepare(&mut self, begins: PredictOrigin, delegation: Delegation) -> Result<Effect, Error> {
+        let (number, resumed) = match &begins {
+            PredictOrigin::Now(asks) => (asks.number, false),
+            PredictOrigin::Before(number) => (*number, true),
+        };
         let fault = self.incoherent("started", "it is not a predict");
         let predict = delegation.predict.clone().ok_or(fault)?;
-        let resumed = matches!(begins, PredictOrigin::Before(_));
         let group = self.open_group()?;
         let (turn, call) = (group.turn, group.call_id(number));
         self.predict = Some(PredictInProgress { begins, delegation, stage: PredictStage::Preparing });
@@ -117,14 +109,11 @@ impl Machine {
                 self.seal(asks, &delegation, vec![call.child(0)], children, world)?
             }
             PredictOrigin::Before(number) => {
-                let number = *number;
-                let call = self.open_group()?.call_id(number);
-                let tool_call_id =
-                    self.open_group()?.stale_call(number).and_then(|(call, _, _)| call.tool_call_id.clone());
+                let group = self.open_group()?;
+                let (call, tool_call_id) = (group.call_id(*number), group.stale_tool_call(*number));
                 let fault = self.incoherent("started", "no turn was sealed for it");
                 let parent = self.position.parent().ok_or(fault)?;
-                let (run_id, entity_id) = (self.facts.run, self.facts.entity);
-                let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
+                let identity = self.identity(parent, call, tool_call_id);
                 let children = prepared.map(|prepared| child_spec(call, *prepared)).into_iter().collect();
                 Effect::Spawn(SpawnRequest { parent, gate: delegation.gate.clone(), identity, children })
             }

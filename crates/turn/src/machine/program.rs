@@ -1,6 +1,6 @@
 //! A program of the utterance, in media where the crystal writes code.
 
-use cantrip_canon::Timestamp;
+use cantrip_canon::{Timestamp, json};
 use cantrip_circle::medium::{Answer, ProgramCall, SandboxError};
 use cantrip_circle::{CallArguments, MediumKind, ProgramEnd};
 use cantrip_loom::{
@@ -51,11 +51,9 @@ impl Machine {
             return self.answer_program(number, call).map(Some);
         }
         if group.stale_call(number).is_some() {
-            return match self.open_group()?.stale_call(number).map(|(_, work, _)| work.clone()) {
-                Some(cantrip_loom::CallWork::Delegation { .. }) => self.resume_delegation(number, world).map(Some),
-                Some(cantrip_loom::CallWork::Gate | cantrip_loom::CallWork::Verifier) | None => {
-                    self.repeat_calls(vec![number], world)
-                }
+            return match group.delegates(number) {
+                true => self.resume_delegation(number).map(Some),
+                false => self.repeat_calls(vec![number], world),
             };
         }
         if halted {
@@ -250,9 +248,9 @@ fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> Reply
 
 /// Returns true if the values are equal as canonical JSON.
 pub fn is_same_json(one: &Value, other: &Value) -> bool {
-    match (cantrip_canon::json::canonical(one), cantrip_canon::json::canonical(other)) {
+    match (json::canonical(one), json::canonical(other)) {
         (Ok(one), Ok(other)) => one == other,
-        (Ok(_), Err(_)) | (Err(_), Ok(_) | Err(_)) => one == other,
+        (Err(_), _) | (_, Err(_)) => one == other,
     }
 }
 

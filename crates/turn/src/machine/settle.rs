@@ -120,7 +120,6 @@ impl Machine {
     /// Handles the end of all children of a delegation: their outcomes are its answer.
     pub(super) fn settle_children(&mut self, grown: Vec<ChildOutcome>) -> Result<(), Error> {
         let halted = self.halt;
-        let wards = self.facts.circle.wards().clone();
         let fault = self.incoherent("settled", "no delegation is under way");
         let found = self.open_group()?.calls.iter().find_map(|(number, call)| match &call.state {
             CallState::Started { work: Working::Delegation { .. }, .. } => {
@@ -132,7 +131,7 @@ impl Machine {
         let cut_off = grown.iter().any(|child| child.answer.is_err());
         let predicted = self.predict_reply(&grown);
         let kind = match (halted, predicted) {
-            (Some(reason), _) if cut_off => CallTaskKind::Refuse(super::halt_of(reason, &wards).refusal()),
+            (Some(reason), _) if cut_off => CallTaskKind::Refuse(self.halt_refusal(reason)),
             (Some(_) | None, Some(kind)) => kind,
             (Some(_) | None, None) if gate == "call_agent_batch" => {
                 let answers: Vec<Value> = grown.iter().map(element).collect();

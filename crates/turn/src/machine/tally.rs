@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::CastFacts;
 use super::position::ThreadPosition;
+use crate::fold::describe_calls;
 use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
 use crate::list::GateCallCount;
 
@@ -158,11 +159,7 @@ impl CastTally {
             turns => format!(" in {turns} turns."),
         });
         if !self.calls.is_empty() {
-            let calls = self.calls.iter().map(|call| match call.failed {
-                0 => format!("{} x{}", call.gate, call.calls),
-                failed => format!("{} x{} ({failed} failed)", call.gate, call.calls),
-            });
-            text.push_str(&format!(" Gates: {}.", calls.collect::<Vec<_>>().join(", ")));
+            text.push_str(&describe_calls(&self.calls));
         }
         if let Some(said) = &self.last_said {
             let end = said.floor_char_boundary(SAID_BYTES_MAX);

@@ -23,17 +23,7 @@ pub(super) fn unknown_after_failure(failure: &Failure) -> UnknownOutcome {
 
 /// Returns the reason why the cost of an interrupted request is unknown.
 pub(super) fn unknown_after_halt(reason: TruncationReason) -> UnknownOutcome {
-    match reason {
-        TruncationReason::Timeout => UnknownOutcome::TimedOut,
-        TruncationReason::MaxTurns
-        | TruncationReason::MaxTokens
-        | TruncationReason::MaxCost
-        | TruncationReason::ParentTerminated
-        | TruncationReason::Cancelled
-        | TruncationReason::CrystalError
-        | TruncationReason::LoopDetected
-        | TruncationReason::PolicyDenied => UnknownOutcome::StreamCut,
-    }
+    if reason == TruncationReason::Timeout { UnknownOutcome::TimedOut } else { UnknownOutcome::StreamCut }
 }
 
 /// Returns the cost of a request; none if it is unknown.

@@ -164,11 +164,12 @@ impl Machine {
         Ok(self.request()?.attempts())
     }
 
+    fn asking(&self) -> Option<&RequestInProgress> {
+        if let Phase::Asking(request) = &self.phase { Some(request) } else { None }
+    }
+
     fn is_folding(&self) -> bool {
-        match &self.phase {
-            Phase::Asking(request) => request.is_folding(),
-            Phase::Acting(_) | Phase::Ended => false,
-        }
+        self.asking().is_some_and(RequestInProgress::is_folding)
     }
 
     /// Returns the id of the request as records name it.
@@ -217,20 +218,13 @@ impl Machine {
         let folds = self.is_folding();
         match &mut self.phase {
             Phase::Acting(_) => self.handle_entries_authorized(said, world),
-            Phase::Asking(request) => match said.into_iter().next() {
-                Some(PolicyAnswer::Unfunded(decided)) if !folds => self.handle_unfunded(*decided, world),
-                Some(
-                    PolicyAnswer::Nothing
-                    | PolicyAnswer::Judged(_)
-                    | PolicyAnswer::Unfunded(_)
-                    | PolicyAnswer::Barred
-                    | PolicyAnswer::Refused(_),
-                )
-                | None => {
-                    request.attempts().stage = RequestStage::Reserve;
-                    Ok(())
+            Phase::Asking(request) => {
+                if let (Some(PolicyAnswer::Unfunded(decided)), false) = (said.into_iter().next(), folds) {
+                    return self.handle_unfunded(*decided, world);
                 }
-            },
+                request.attempts().stage = RequestStage::Reserve;
+                Ok(())
+            }
             Phase::Ended => Err(self.incoherent("attempt", "nothing was asked for")),
         }
     }
@@ -343,7 +337,7 @@ impl Machine {
             self.request()?.summary = None;
             return Ok(());
         }
-        self.end_alone(reason, None, world).map(|_| ())
+        self.end_alone(reason, None, world)
     }
 
     /// Records the result of an attempt that opens no turn, with its cost.

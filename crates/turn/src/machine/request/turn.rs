@@ -20,7 +20,7 @@ use crate::funds::Funds;
 use crate::limits::OUTPUT_TOKENS_MIN;
 use crate::machine::approval::ApprovalNeeded;
 use crate::machine::money::RequestCost;
-use crate::machine::{CastFailure, Effect, Machine, Phase, StepContext, millis_up};
+use crate::machine::{CastFailure, Effect, Machine, StepContext, millis_up};
 
 /// The state of the request for the next turn.
 #[derive(Debug)]
@@ -74,10 +74,7 @@ impl Machine {
 
     /// Returns the index of the crystal in use: 0, or that of a fallback.
     pub(super) fn crystal_index(&self) -> usize {
-        match &self.phase {
-            Phase::Asking(request) => request.turn.place,
-            Phase::Acting(_) | Phase::Ended => 0,
-        }
+        self.asking().map_or(0, |request| request.turn.place)
     }
 
     pub(super) fn requested_turn(&mut self, world: &StepContext<'_>) -> Result<TurnId, Error> {
@@ -87,23 +84,19 @@ impl Machine {
 
     /// Ends the cast if a limit is reached, then folds the list if it is too long.
     pub(super) fn check_before_request(&mut self, world: &StepContext<'_>) -> Result<Option<Effect>, Error> {
-        if let Some(reason) = self.halt {
-            return self.end_alone(reason, None, world);
-        }
-        if let Some(reason) = self.exhausted_limit(world) {
-            return self.end_alone(reason, None, world);
+        if let Some(reason) = self.halt.or_else(|| self.exhausted_limit(world)) {
+            return self.end_alone(reason, None, world).map(|()| None);
         }
         // No request is sent to a crystal before policy has reported that nobody pays.
         if let Funds::NoAuthorization = world.funds {
             self.attempts()?.stage = RequestStage::Authorize;
             return Ok(None);
         }
-        match (self.turn_request()?.id, self.turn_request()?.refolding) {
-            (None, _) => self.fold_if_due(world)?,
-            (Some(_), true) => {
-                self.fold_to_last(world)?;
-            }
-            (Some(_), false) => {}
+        let asking = self.turn_request()?;
+        if asking.id.is_none() {
+            self.fold_if_due(world)?;
+        } else if asking.refolding {
+            self.fold_to_last(world)?;
         }
         if self.is_folding() {
             return Ok(None);
@@ -115,7 +108,7 @@ impl Machine {
             let prompt = self.view.estimate();
             let left = left.saturating_sub(prompt);
             if left < u64::from(wanted.min(OUTPUT_TOKENS_MIN)) {
-                return self.end_alone(TruncationReason::MaxTokens, None, world);
+                return self.end_alone(TruncationReason::MaxTokens, None, world).map(|()| None);
             }
             cap = cap.min(u32::try_from(left).unwrap_or(u32::MAX));
             worst_tokens = Some(prompt.saturating_add(u64::from(cap)));
@@ -155,11 +148,13 @@ impl Machine {
             RequestCost::TooDear { shortest: Some(amount), output_tokens } if self.defers_to_policy(world) => {
                 (Some(amount), output_tokens)
             }
-            RequestCost::TooDear { .. } => return self.end_alone(TruncationReason::MaxCost, None, world).map(|_| None),
+            RequestCost::TooDear { .. } => {
+                return self.end_alone(TruncationReason::MaxCost, None, world).map(|()| None);
+            }
             RequestCost::Unpriced => {
                 let limit = "a limit of money";
                 let fault = world.words.render_fault(codes::price_unknown(crystal.name.as_str(), limit).into());
-                return self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| None);
+                return self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|()| None);
             }
         };
         let recorded_crystal = (place > 0).then(|| crystal.name.clone());
@@ -190,7 +185,7 @@ impl Machine {
         let reason = truncation(&decided.decision.reason_code);
         self.record_decision(decided, world)?;
         let fault = world.words.render_fault(refusal);
-        self.end_alone(reason, Some(fault), world).map(|_| ())
+        self.end_alone(reason, Some(fault), world)
     }
 
     /// Handles a hold that policy did not allow: a person is asked to approve it, or the cast ends.
@@ -212,7 +207,7 @@ impl Machine {
             None => policy_denial(self.facts.crystal(), &decided.decision, &decided.input, terms.as_ref()),
         };
         let fault = world.words.render_fault(refusal);
-        self.end_alone(truncation(&decided.decision.reason_code), Some(fault), world).map(|_| ())
+        self.end_alone(truncation(&decided.decision.reason_code), Some(fault), world)
     }
 
     /// Checks the answer against the contract, then opens the turn, retries or fails.
@@ -249,8 +244,10 @@ impl Machine {
             }
             return self.fail(failing, world);
         }
-        if contract::is_call_missing(self.facts.definition.choice_at(self.crystal_index()), &utterance) && !self.talks()
-        {
+        let choice = self.facts.definition.choice_at(self.crystal_index());
+        // If the medium is a person, text counts as the call.
+        let talks = self.facts.circle.medium() == MediumKind::Human;
+        if contract::is_call_missing(choice, &utterance) && !talks {
             let prompts = self.turn_request()?.demands + 1;
             let refusal = contract::missing_call_failure(prompts).into();
             self.settle_attempt(Err(refusal), charge_from_usage(usage), UnknownOutcome::UsageNotReported, world)?;
@@ -266,11 +263,6 @@ impl Machine {
             return Ok(());
         }
         self.open(utterance, usage, world)
-    }
-
-    /// Returns true if the medium is a person: there, text counts as the call.
-    fn talks(&self) -> bool {
-        self.facts.circle.medium() == MediumKind::Human
     }
 
     fn open(&mut self, utterance: Utterance, usage: Option<Usage>, world: &StepContext<'_>) -> Result<(), Error> {
@@ -320,7 +312,7 @@ impl Machine {
             // The next attempt would start after the deadline, so the cast ends with a timeout.
             RetryDecision::Deadline => {
                 let fault = world.words.render_fault(failure.to_reply(tries).into());
-                self.end_alone(TruncationReason::Timeout, Some(fault), world).map(|_| ())
+                self.end_alone(TruncationReason::Timeout, Some(fault), world)
             }
         }
     }
@@ -352,7 +344,7 @@ impl Machine {
         let fault = world.words.render_fault(failing.refusal(self.facts.crystal(), &Value::Null));
         let reason = failing.reason();
         self.failing = Some(failing);
-        self.end_alone(reason, Some(fault), world).map(|_| ())
+        self.end_alone(reason, Some(fault), world)
     }
 
     pub(super) fn park(&mut self, world: &StepContext<'_>) -> Result<Effect, Error> {
