@@ -163,13 +163,10 @@ impl Runtime {
             if asked.policy.is_some() {
                 step = step.money(self.ledger_decision(approval, deciding, now).await?);
             }
-            match self.loom().append(step).await? {
-                AppendOutcome::Committed(_) => return Ok(()),
-                AppendOutcome::Refused(_)
-                | AppendOutcome::Wait
-                | AppendOutcome::Conflict(_)
-                | AppendOutcome::Fenced { .. } => "decided",
+            if let AppendOutcome::Committed(_) = self.loom().append(step).await? {
+                return Ok(());
             }
+            "decided"
         };
         Err(wrong("approval", approval.to_string(), state, "one that is pending"))
     }

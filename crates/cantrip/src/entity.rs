@@ -2,105 +2,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use cantrip_canon::{EntityId, Money, RunId, known_secrets};
-use cantrip_circle::{Circle, Label, Labels, Wards};
+use cantrip_canon::{CastId, EntityId, Money, RunId};
+use cantrip_circle::{Circle, Labels, Wards};
 use cantrip_loom::{
-    Body, CancelledIntent, Cast, Content, Entity as Made, Event, IntentRecord, Journal, Loom, Origin, RecordValue,
-    RunKind, RunOpening, Step, StepId,
+    Body, CancelledIntent, Cast, Content, Entity as Made, Event, IntentRecord, Journal, Loom, Origin, RecordDraft,
+    RecordValue, RunKind, RunOpening, Step, StepId,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use serde_json::Value;
 
+use crate::cancel::Cancel;
 use crate::cantrip::Cantrip;
-use crate::driver::{RunError, Runtime, SandboxHolder, SandboxState, store_refusal};
-use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
+use crate::driver::{Runtime, SandboxHolder, SandboxState};
+use crate::episode::{CastReply, EntityState, Episode, Start};
+use crate::options::CastOptions;
+use crate::runtime_error::{RunError, RuntimeError, store_refusal};
 use cantrip_turn::list::MessageList;
 use cantrip_turn::{EntityHistory, UnansweredIntent, millis};
-
-/// The inputs of a cast besides its cantrip.
-#[derive(Debug, Clone)]
-#[must_use = "cast it"]
-pub struct CastOptions {
-    intent: Content,
-    context: Option<Arc<Value>>,
-    labels: Labels,
-    attached: Vec<Body>,
-    budget: Option<Money>,
-    run: Option<RunId>,
-    follows: Option<EntityId>,
-    cancel: Cancel,
-}
-
-impl CastOptions {
-    pub fn on(intent: impl Into<Content>) -> Self {
-        Self {
-            intent: intent.into(),
-            context: None,
-            labels: Labels::none(),
-            attached: Vec::new(),
-            budget: None,
-            run: None,
-            follows: None,
-            cancel: Cancel::new(),
-        }
-    }
-
-    /// Makes the new entity take the place of this one in a conversation: the intents that this one received since its
-    /// last turn, and that were cancelled before an answer, are passed to the new entity.
-    pub fn following(mut self, entity: EntityId) -> Self {
-        self.follows = Some(entity);
-        self
-    }
-
-    /// Redacts the secrets that this process was given, before anything is recorded and before a model reads it.
-    fn without_known_secrets(self) -> Self {
-        let Some(known) = known_secrets() else { return self };
-        let context = self.context.map(|context| Arc::new(known.redact_value(Arc::unwrap_or_clone(context))));
-        Self { intent: self.intent.without_known_secrets(), context, ..self }
-    }
-
-    /// Sets data that the entity finds as `context`: in code a variable, elsewhere a gate.
-    pub fn context(mut self, context: Value) -> Self {
-        self.context = Some(Arc::new(context));
-        self
-    }
-
-    /// Sets the risk labels of the context: the entity has touched them before its first turn.
-    pub fn context_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
-        self.labels.take(&Labels::of(labels));
-        self
-    }
-
-    /// Attaches a body that the intent refers to by its hash: the bytes of an image.
-    pub fn attach(mut self, body: Body) -> Self {
-        self.attached.push(body);
-        self
-    }
-
-    /// Limits what the cast, with everything below it, may spend in total. For the local owner this issues an
-    /// authorization of its own, and no other one pays. Other callers cannot grant themselves money: their own
-    /// authorization pays, up to this amount.
-    pub fn budget(mut self, budget: Money) -> Self {
-        self.budget = Some(budget);
-        self
-    }
-
-    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
-    pub fn as_run(mut self, run: RunId) -> Self {
-        self.run = Some(run);
-        self
-    }
-
-    /// Sets the handle that ends the cast from outside.
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
-    }
-
-    pub(crate) fn cancel(&self) -> Cancel {
-        self.cancel.clone()
-    }
-}
 
 impl Cantrip {
     /// Casts the cantrip on an intent, in its own store, or in a loom that lives as long as the cast.
@@ -152,7 +70,7 @@ impl Runtime {
     pub async fn cast(&self, cantrip: &Cantrip, casting: CastOptions) -> CastReply {
         match self.first_episode(cantrip, casting).await {
             Ok(episode) => episode.cast("cast", |_| {}).await,
-            Err(refused) => *refused,
+            Err(unable) => self.refuse("cast", unable.refusal()).await,
         }
     }
 
@@ -161,18 +79,11 @@ impl Runtime {
     pub async fn cast_entity(&self, cantrip: &Cantrip, casting: CastOptions) -> (CastReply, Option<Entity>) {
         let episode = match self.first_episode(cantrip, casting).await {
             Ok(episode) => episode,
-            Err(refused) => return (*refused, None),
+            Err(unable) => return (self.refuse("cast", unable.refusal()).await, None),
         };
-        let state = Mutex::new(State::Busy(episode.run));
-        let (id, seed, context) = (episode.entity, episode.seed, episode.context.clone());
-        let entity = Entity(Arc::new(Inner {
-            runtime: self.clone(),
-            cantrip: episode.cantrip.clone(),
-            id,
-            seed,
-            context,
-            state,
-        }));
+        let (cantrip, id, seed) = (episode.cantrip.clone(), episode.entity, episode.seed);
+        let (context, state) = (episode.context.clone(), Mutex::new(State::Busy(episode.run)));
+        let entity = Entity(Arc::new(Inner { runtime: self.clone(), cantrip, id, seed, context, state }));
         let this = entity.clone();
         let reply = episode.cast("cast", move |kept| this.give_back(kept)).await;
         // If the first record was refused, no entity exists.
@@ -181,38 +92,25 @@ impl Runtime {
     }
 
     /// Prepares everything that a first cast needs; nothing is written yet.
-    async fn first_episode(&self, cantrip: &Cantrip, casting: CastOptions) -> Result<Box<Episode>, Box<CastReply>> {
+    async fn first_episode(&self, cantrip: &Cantrip, casting: CastOptions) -> Result<Box<Episode>, RuntimeError> {
         let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
             casting.without_known_secrets();
         if intent.is_blank() {
-            return Err(Box::new(self.refuse("cast", missing_intent()).await));
+            return Err(missing_intent().into());
         }
-        let cancelled = match self.left_to_tell(follows).await {
-            Ok(cancelled) => cancelled,
-            Err(error) => return Err(Box::new(self.refuse("cast", store_refusal(&error)).await)),
-        };
+        let cancelled = self.left_to_tell(follows).await?;
         let cantrip = &cantrip.with_learned_windows().await;
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
-        let further = match self.budget_wards(run, budget).await {
-            Ok(further) => further,
-            Err(refusal) => return Err(Box::new(self.refuse("cast", refusal).await)),
-        };
+        let further = self.budget_wards(run, budget).await?;
         let circle = cantrip.circle().with_wards(&further);
-        let first = (|| {
-            let made = entity_record(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
-            let intent_record = IntentRecord::New(RecordValue::new(intent.clone(), &mut bodies)?);
-            let root = cantrip.root(&mut bodies)?;
-            let mut cast = cast_record(&circle, entity, self.ids().next(now), intent_record);
-            cast.budget = further.max_cost.first().copied();
-            cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
-            Ok::<_, cantrip_loom::Error>((root, made, cast))
-        })();
-        let (root, made, cast) = match first {
-            Ok(first) => first,
-            Err(error) => return Err(Box::new(self.refuse("cast", store_refusal(&error)).await)),
-        };
+        let made = entity_record(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
+        let intent_record = IntentRecord::New(RecordValue::new(intent.clone(), &mut bodies)?);
+        let root = cantrip.root(&mut bodies)?;
+        let mut cast = cast_record(&circle, entity, self.ids().next(now), intent_record);
+        cast.budget = further.max_cost.first().copied();
+        cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
         Ok(Box::new(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
@@ -277,15 +175,10 @@ impl Runtime {
             root_run_id: None,
         };
         let step = Step::open_run(StepId::new("summon").expect("a short name"), run, None)
-            .record(cantrip_loom::RecordDraft::opening(now, opening, root)?)
-            .record(cantrip_loom::RecordDraft::new(now, made)?)
+            .record(RecordDraft::opening(now, opening, root)?)
+            .record(RecordDraft::new(now, made)?)
             .bodies(bodies);
-        match self.loom().append(step).await? {
-            cantrip_loom::AppendOutcome::Committed(_) => Ok(()),
-            cantrip_loom::AppendOutcome::Refused(_) | cantrip_loom::AppendOutcome::Wait => Err(RunError::Unpaid),
-            cantrip_loom::AppendOutcome::Conflict(conflict) => Err(RunError::Conflict(conflict)),
-            cantrip_loom::AppendOutcome::Fenced { held, now } => Err(RunError::Fenced { held, now }),
-        }
+        RunError::unless_committed(self.loom().append(step).await?)
     }
 }
 
@@ -317,10 +210,7 @@ pub(crate) fn entity_record(
         medium: cantrip.circle().medium().to_string(),
         mode: cantrip.mode(),
         seed: format!("{seed:016x}"),
-        context: match context {
-            Some(context) => Some(RecordValue::new(context.clone(), bodies)?),
-            None => None,
-        },
+        context: context.map(|context| RecordValue::new(context.clone(), bodies)).transpose()?,
         window: cantrip.measure().window,
         labels: labels.iter().map(|label| label.as_str().to_owned()).collect(),
     })
@@ -337,12 +227,7 @@ pub(crate) fn held_cancelled(
         .collect()
 }
 
-pub(crate) fn cast_record(
-    circle: &Circle,
-    entity_id: EntityId,
-    cast_id: cantrip_canon::CastId,
-    intent: IntentRecord,
-) -> Cast {
+pub(crate) fn cast_record(circle: &Circle, entity_id: EntityId, cast_id: CastId, intent: IntentRecord) -> Cast {
     let wards = circle.wards();
     Cast {
         cast_id,
@@ -447,10 +332,7 @@ impl SandboxHolder for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let resting = match &*self.state() {
-            State::Idle(_, resting) => *resting,
-            State::Busy(_) | State::Away | State::Disposed => None,
-        };
+        let resting = if let State::Idle(_, resting) = &*self.state() { *resting } else { None };
         if let Some(number) = resting {
             self.runtime.idle().remove(number);
         }
@@ -499,18 +381,9 @@ impl Entity {
             Ok(held) => IntentRecord::New(held),
             Err(error) => return self.0.runtime.refuse("send", store_refusal(&error)).await,
         };
-        let further = Wards::default();
-        self.send_with_options(SendOptions {
-            name: "send",
-            intent,
-            intent_record,
-            bodies,
-            further,
-            budget,
-            run,
-            cancel,
-        })
-        .await
+        let (name, further) = ("send", Wards::default());
+        let sending = SendOptions { name, intent, intent_record, bodies, further, budget, run, cancel };
+        self.send_with_options(sending).await
     }
 
     pub(crate) async fn send_with_options(&self, sending: SendOptions) -> CastReply {
@@ -616,9 +489,8 @@ impl Entity {
     /// Releases the entity's sandbox. Its thread stays in the loom; a running cast is not ended.
     pub fn dispose(&self) {
         let before = std::mem::replace(&mut *self.0.state(), State::Disposed);
-        match before {
-            State::Idle(_, Some(number)) => self.0.runtime.idle().remove(number),
-            State::Idle(_, None) | State::Busy(_) | State::Away | State::Disposed => {}
+        if let State::Idle(_, Some(number)) = before {
+            self.0.runtime.idle().remove(number);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One cast of a root entity, from its first record to its reply.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, LoomId, RunId};
@@ -16,110 +16,18 @@ use cantrip_loom::{
 use cantrip_reply::{AnyCode, Call, GuardedReply, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
+use crate::cancel::{Cancel, StopLevel};
 use crate::cantrip::Cantrip;
 use crate::driver::{
-    DriveOutcome, EntityDriver, EntityInit, EntityLog, FirstRecords, LoadedBodies, Run, RunError, RunFunds, Runtime,
+    DriveOutcome, EntityDriver, EntityInit, EntityLog, FirstRecords, LoadedBodies, Run, RunFunds, Runtime,
     SandboxState, TreePosition,
 };
+use crate::runtime_error::RunError;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 use crate::touched_labels;
 use crate::waiting::Waiting;
 use cantrip_turn::{CastFacts, CastMedium, EntityHistory, Machine, UnansweredIntent, millis, truncation_refusal};
-
-/// Ends a cast from outside, or asks it to pause. Cheap to clone; all clones act on the same casts.
-#[derive(Debug, Clone)]
-pub struct Cancel(watch::Sender<StopState>);
-
-#[derive(Debug, Default)]
-struct StopState {
-    of_all: StopLevel,
-    /// The entities that must end, with everything below them.
-    ended: BTreeSet<EntityId>,
-}
-
-/// The request that was made to a cast from outside; later variants outweigh earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum StopLevel {
-    #[default]
-    Continue,
-    HandBack,
-    Park,
-    Cancel,
-}
-
-impl Default for Cancel {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Cancel {
-    pub fn new() -> Self {
-        Self(watch::Sender::new(StopState::default()))
-    }
-
-    /// Ends the cast and all its children; the work done so far stays recorded.
-    pub fn cancel(&self) {
-        self.0.send_modify(|wished| wished.of_all = StopLevel::Cancel);
-    }
-
-    /// Returns true if the cast must end.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.borrow().of_all == StopLevel::Cancel
-    }
-
-    /// Returns when the cast must end. Safe to drop while it waits.
-    pub async fn wait_cancelled(&self) {
-        self.wait_for_level(StopLevel::Cancel).await;
-    }
-
-    /// Ends one entity of the tree with all its children. Its parent sees a failed call. The other entities continue.
-    pub fn cancel_entity(&self, entity: EntityId) {
-        self.0.send_modify(|wished| {
-            wished.ended.insert(entity);
-        });
-    }
-
-    /// Pauses the cast and all its children before they begin anything new: a running gate or program is waited for, a
-    /// pending request to a crystal is not. Then the run waits, and [`Runtime::resume`] continues it. Cancelling still
-    /// ends it.
-    pub fn park(&self) {
-        self.at_least(StopLevel::Park);
-    }
-
-    /// Pauses the cast because the process shuts down: the run does not wait for anyone, and the next worker that looks
-    /// for abandoned runs continues it.
-    pub fn hand_back(&self) {
-        self.at_least(StopLevel::HandBack);
-    }
-
-    fn at_least(&self, wish: StopLevel) {
-        self.0.send_if_modified(|wished| {
-            let news = wished.of_all < wish;
-            wished.of_all = wished.of_all.max(wish);
-            news
-        });
-    }
-
-    fn is_handing_back(&self) -> bool {
-        self.0.borrow().of_all == StopLevel::HandBack
-    }
-
-    async fn wait_for_level(&self, least: StopLevel) -> StopLevel {
-        let mut wishes = self.0.subscribe();
-        let wished = wishes.wait_for(|wished| wished.of_all >= least).await;
-        // The sender is a field of `self`, so waiting cannot fail.
-        wished.map_or(StopLevel::Cancel, |wished| wished.of_all)
-    }
-
-    /// Returns when this entity alone must end.
-    pub(crate) async fn wait_entity_cancelled(&self, entity: EntityId) {
-        // The sender is a field of `self`, so waiting cannot fail.
-        let _ = self.0.subscribe().wait_for(|wished| wished.ended.contains(&entity)).await;
-    }
-}
 
 /// The outcome of a cast.
 #[derive(Debug)]
@@ -154,10 +62,7 @@ impl CastReply {
 
     /// Returns the answer, if the cast terminated with one.
     pub fn answer(&self) -> Option<&Value> {
-        match self.outcome.as_ref().map(|outcome| &outcome.ending) {
-            Some(Ending::Terminated { result, .. }) => Some(result),
-            Some(Ending::Truncated { .. }) | None => None,
-        }
+        self.outcome.as_ref()?.ending.result()
     }
 
     /// Returns the answer as the type that [`CantripBuilder::answer`](crate::CantripBuilder::answer) promised.
@@ -171,10 +76,8 @@ impl CastReply {
 
     /// Returns why the cast was cut off, if it was.
     pub fn reason(&self) -> Option<TruncationReason> {
-        match self.outcome.as_ref().map(|outcome| &outcome.ending) {
-            Some(Ending::Truncated { reason, .. }) => Some(*reason),
-            Some(Ending::Terminated { .. }) | None => None,
-        }
+        let Ending::Truncated { reason, .. } = &self.outcome.as_ref()?.ending else { return None };
+        Some(*reason)
     }
 }
 
@@ -197,7 +100,7 @@ pub(crate) enum Start {
     /// A run of another owner is resumed.
     TakeOver {
         lease: Lease,
-        logs: std::collections::HashMap<EntityId, EntityLog>,
+        logs: HashMap<EntityId, EntityLog>,
         bodies: LoadedBodies,
         /// True if a cancellation was requested meanwhile.
         cancelled: bool,
@@ -240,18 +143,9 @@ enum CastResult {
         refusal: Option<Refusal>,
         /// The number of denied calls of the run, including those of its children.
         calls_denied: u64,
+        state: Box<EntityState>,
     },
     Waiting(Waiting),
-}
-
-type Slot<T> = Arc<Mutex<Option<T>>>;
-
-fn put<T>(slot: &Slot<T>, value: T) {
-    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-}
-
-fn taken<T>(slot: &Slot<T>) -> Option<T> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl Episode {
@@ -272,14 +166,15 @@ impl Episode {
             .call_returning_with_effects(call, move |rb| async move {
                 let trace = rb.trace();
                 let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
-                let left: Slot<EntityState> = Arc::default();
                 let casting = CastSpan { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
                 let scope = SpanScope::cast(&runtime, &casting, SpanParent::Call(&trace));
-                let resting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
+                let resting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened));
                 let rested = AssertUnwindSafe(resting).catch_unwind().await;
                 runtime.active_runs().remove(&run);
+                let mut left = None;
                 let (reply, outcome, waiting) = match rested {
-                    Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied })) => {
+                    Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied, state })) => {
+                        left = Some(*state);
                         (end_reply(rb, &outcome, refusal, calls_denied), Some(outcome), None)
                     }
                     Ok(Ok(CastResult::Waiting(waiting))) => {
@@ -296,7 +191,7 @@ impl Episode {
                 if let Some(run) = opened.get() {
                     run.release().await;
                 }
-                kept(taken(&left));
+                kept(left);
                 tell_end(&scope, &runtime, reply.code(), outcome.as_deref());
                 (reply, (outcome, waiting))
             })
@@ -310,7 +205,6 @@ impl Episode {
         trace: Trace,
         scope: SpanScope,
         opened: Arc<OnceLock<Arc<Run>>>,
-        left: Slot<EntityState>,
     ) -> Result<CastResult, RunError> {
         let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, intent_record, environment, .. } =
             *self;
@@ -329,7 +223,7 @@ impl Episode {
             definition: Arc::clone(cantrip.definition()),
             circle,
             medium: CastMedium(medium),
-            parks: cantrip.parks(),
+            parks: cantrip.definition().settings().park,
             askable: runtime.is_askable(),
             intent,
             intent_record,
@@ -428,10 +322,10 @@ impl Episode {
                 for crystal in driver.cantrip.crystals() {
                     crystal.on_end(entity);
                 }
-                let rested = cast_result(&driver, loom);
-                let EntityDriver { machine, sandbox_state: environs, .. } = driver;
-                put(&left, EntityState { past: machine.into_history(), sandbox_state: environs });
-                rested
+                let (outcome, refusal, calls_denied) = cast_result(&driver, loom)?;
+                let EntityDriver { machine, sandbox_state, .. } = driver;
+                let state = Box::new(EntityState { past: machine.into_history(), sandbox_state });
+                Ok(CastResult::Ended { outcome: Box::new(outcome), refusal, calls_denied, state })
             }
         }
     }
@@ -446,8 +340,8 @@ fn tell_end(scope: &SpanScope, runtime: &Runtime, code: AnyCode, outcome: Option
     scope.record_end(runtime, &code.into(), &ended);
 }
 
-/// Returns how the cast ended, and the refusal for its reply if it did not terminate.
-fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<CastResult, RunError> {
+/// Returns how the cast ended, the refusal for its reply if it did not terminate, and the number of denied calls.
+fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<(Outcome, Option<Refusal>, u64), RunError> {
     let machine = &driver.machine;
     let facts = machine.facts();
     let Some(end) = machine.end() else { return Err(RunError::Unpaid) };
@@ -490,7 +384,7 @@ fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<CastResult, RunErr
         cost: end.cost,
         uncosted: end.uncosted,
     };
-    Ok(CastResult::Ended { outcome: Box::new(outcome), refusal, calls_denied })
+    Ok((outcome, refusal, calls_denied))
 }
 
 fn end_reply(rb: ReplyBuilder, outcome: &Outcome, refusal: Option<Refusal>, calls_denied: u64) -> Reply {
@@ -514,7 +408,7 @@ async fn record_failure(run: Option<&Arc<Run>>) {
     tracing::error!(run = %run.id, "the run failed: a panic outside a gate");
     let error = RecordedError::new(codes::CRASH.any(), "unexpected failure");
     let record = (run.runtime.now().wall, Event::from(RunFailed { error }));
-    if let Err(stopped) = run.append(vec![record], Vec::new()).await {
+    if let Err(stopped) = run.append_moving(vec![record], Vec::new()).await {
         tracing::error!(run = %run.id, ?stopped, "the failure could not be recorded");
     }
 }

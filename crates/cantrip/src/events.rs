@@ -130,27 +130,32 @@ impl Watcher for Channel {
     }
 }
 
-/// Emits the events of one entity to the watcher.
-pub(crate) struct EventEmitter {
-    runtime: Runtime,
-    session: SessionId,
-    model: String,
-    child: ChildOf,
-    /// The group whose events are being emitted.
+/// The group whose events are being emitted.
+#[derive(Default)]
+struct GroupState {
     turn: Option<TurnId>,
     continuations: Vec<TurnId>,
     said: Option<Utterance>,
     usage: Option<Usage>,
-    /// The intent that the first group begins with.
-    intent: Option<String>,
-    medium: MediumKind,
-    mode: ToolMode,
     /// The items that show the calls of the utterance, in order.
     shown: Vec<ItemId>,
     /// The item that shows the program in the text.
     program: Option<ItemId>,
     /// The calls from code that were already emitted.
     begun: HashSet<u32>,
+}
+
+/// Emits the events of one entity to the watcher.
+pub(crate) struct EventEmitter {
+    runtime: Runtime,
+    session: SessionId,
+    model: String,
+    child: ChildOf,
+    group: GroupState,
+    /// The intent that the first group begins with.
+    intent: Option<String>,
+    medium: MediumKind,
+    mode: ToolMode,
     sequence: u64,
     /// The time of the emitted events: now, unless they are emitted from records.
     at: Option<Timestamp>,
@@ -162,7 +167,7 @@ impl EventEmitter {
         run: RunId,
         model: &str,
         child: ChildOf,
-        intent: String,
+        intent: Option<String>,
         (medium, mode): (MediumKind, ToolMode),
     ) -> Self {
         Self {
@@ -170,16 +175,10 @@ impl EventEmitter {
             session: SessionId::from(&run),
             model: model.to_owned(),
             child,
-            turn: None,
-            continuations: Vec::new(),
-            said: None,
-            usage: None,
-            intent: Some(intent),
+            group: GroupState::default(),
+            intent,
             medium,
             mode,
-            shown: Vec::new(),
-            program: None,
-            begun: HashSet::new(),
             sequence: 0,
             at: None,
         }
@@ -195,16 +194,10 @@ impl EventEmitter {
 
     /// Begins a group when a request is sent; does nothing if the request is a retry for the same group.
     pub(crate) fn begin_group(&mut self, turn: TurnId) {
-        if self.turn == Some(turn) || !self.is_watched() {
+        if self.group.turn == Some(turn) || !self.is_watched() {
             return;
         }
-        self.turn = Some(turn);
-        self.continuations.clear();
-        self.said = None;
-        self.usage = None;
-        self.shown.clear();
-        self.program = None;
-        self.begun.clear();
+        self.group = GroupState { turn: Some(turn), ..GroupState::default() };
         let model = self.model.split_once('/').map_or(self.model.as_str(), |(_, model)| model);
         let (Ok(model_id), Some(provider_id)) = (ModelId::new(model), self.provider()) else { return };
         let start = ResponseStart { model_id, provider_id, child: self.child.clone() };
@@ -216,13 +209,13 @@ impl EventEmitter {
 
     fn done(&self, turn: TurnId, item: &str, final_item: FinalItem) {
         if let Ok(item_id) = ItemId::new(&format!("{turn}/{item}")) {
-            self.emit(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
+            self.emit_item_done(turn, item_id, final_item);
         }
     }
 
     /// Stores the items that show the calls of the crystal's response.
     pub(crate) fn set_call_items(&mut self, shown: &[ItemId]) {
-        self.shown = shown.to_vec();
+        self.group.shown = shown.to_vec();
     }
 
     /// Skips the intent, because an earlier group of the cast already emitted it.
@@ -244,7 +237,7 @@ impl EventEmitter {
 
     /// Emits an utterance as complete items.
     fn emit_utterance(&mut self, said: &Utterance, items: &ItemIds) {
-        let Some(turn) = self.turn else { return };
+        let Some(turn) = self.group.turn else { return };
         if let (Some(thinking), Some(provider_id)) = (&said.thinking, self.provider()) {
             let content = thinking.as_str().into();
             self.emit_item_done(turn, items.mint(), FinalItem::Reasoning { content, provider_id });
@@ -255,7 +248,7 @@ impl EventEmitter {
         }
         for call in &said.calls {
             let item = items.mint();
-            self.shown.push(item.clone());
+            self.group.shown.push(item.clone());
             let (Ok(name), Ok(call_id)) = (Name::new(&call.gate), CallId::new(&call.tool_call_id)) else { continue };
             self.emit_call(turn, item, name, call_id, None, call.args.as_object());
         }
@@ -305,10 +298,10 @@ impl EventEmitter {
 
     fn emit_record(&mut self, event: &Event, bodies: &dyn Bodies) {
         if let Event::Opened(opened) = event {
-            self.said = opened.utterance.load(bodies).ok();
+            self.group.said = opened.utterance.load(bodies).ok();
             self.emit_fenced_program(opened.turn_id);
             self.sequence = opened.sequence;
-            self.usage = Some(Usage {
+            self.group.usage = Some(Usage {
                 input_tokens: opened.usage.prompt_tokens,
                 output_tokens: opened.usage.completion_tokens,
                 cache_read_input_tokens: Some(opened.usage.cached_tokens).filter(|tokens| *tokens > 0),
@@ -316,8 +309,8 @@ impl EventEmitter {
                 cost: opened.cost,
             });
         } else if let Event::Started(started) = event {
-            if let (Some(turn), true, Some(asked)) = (self.turn, self.medium.is_code(), &started.asked) {
-                self.emit_code_call(turn, started.call_id, asked, bodies);
+            if let (true, Some(asked)) = (self.medium.is_code(), &started.asked) {
+                self.emit_code_call(started.call_id, asked, bodies);
             }
         } else if let Event::Settled(settled) = event {
             if settled.call_id.number() > 0 {
@@ -329,7 +322,7 @@ impl EventEmitter {
         } else if let Event::End(end) = event {
             match &end.ending {
                 Ending::Terminated { result, .. } => {
-                    if let (Some(turn), Ok(answer)) = (self.turn, result.load(bodies)) {
+                    if let (Some(turn), Ok(answer)) = (self.group.turn, result.load(bodies)) {
                         let content = render::result_text(&answer).into();
                         self.done(turn, "answer", FinalItem::Message { content, origin: Origin::Agent });
                     }
@@ -342,10 +335,8 @@ impl EventEmitter {
 
     /// Emits the program in the text as a call of its own: its gate calls and its output belong to it.
     fn emit_fenced_program(&mut self, turn: TurnId) {
-        let said = match (self.mode, &self.said) {
-            (ToolMode::Fenced, Some(said)) if said.calls.is_empty() => said.content.as_deref(),
-            (ToolMode::Fenced | ToolMode::Tool, _) => None,
-        };
+        let said = self.group.said.as_ref().filter(|said| self.mode == ToolMode::Fenced && said.calls.is_empty());
+        let said = said.and_then(|said| said.content.as_deref());
         let Some(source) = said.and_then(|said| fence::extract_program(self.medium, said)) else { return };
         let id = program_id(turn);
         let (Ok(item), Ok(call_id), Ok(name)) = (ItemId::new(&id), CallId::new(&id), Name::new(self.medium.as_str()))
@@ -354,22 +345,18 @@ impl EventEmitter {
         };
         let arguments = Map::from_iter([("code".to_owned(), Value::String(source))]);
         self.emit_call(turn, item.clone(), name, call_id, None, Some(&arguments));
-        self.program = Some(item);
+        self.group.program = Some(item);
     }
 
     /// Emits the reply of a call. A call from code that had no start record is shown here for the first time.
     fn emit_settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
-        let Some(turn) = self.turn else { return };
+        let Some(turn) = self.group.turn else { return };
         let number = settled.call_id.number();
-        let call = match self.utterance_call(settled) {
-            Some(tool_call_id) => tool_call_id,
-            None => {
-                if let Some(asked) = settled.asked.as_ref().filter(|_| !self.begun.contains(&number)) {
-                    self.emit_code_call(turn, settled.call_id, asked, bodies);
-                }
-                settled.call_id.to_string()
-            }
-        };
+        let own = self.utterance_call(settled);
+        if let (None, Some(asked), false) = (&own, &settled.asked, self.group.begun.contains(&number)) {
+            self.emit_code_call(settled.call_id, asked, bodies);
+        }
+        let call = own.unwrap_or_else(|| settled.call_id.to_string());
         let (Ok(call_id), Ok(result)) = (CallId::new(&call), settled.result.load(bodies)) else { return };
         let output = FinalOutput {
             call_id,
@@ -383,7 +370,7 @@ impl EventEmitter {
     /// Returns the id of the utterance's own call that this record settles; `None` for a gate that was called from
     /// code.
     fn utterance_call(&self, settled: &CallSettled) -> Option<String> {
-        let calls = &self.said.as_ref()?.calls;
+        let calls = &self.group.said.as_ref()?.calls;
         if self.medium.is_code() {
             let asked = settled.asked.as_ref()?;
             let own = calls.iter().find(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref())?;
@@ -394,21 +381,16 @@ impl EventEmitter {
     }
 
     /// Emits a gate call from code, below its program.
-    fn emit_code_call(
-        &mut self,
-        turn: TurnId,
-        call: cantrip_loom::CallId,
-        asked: &GateCallRequest,
-        bodies: &dyn Bodies,
-    ) {
-        self.begun.insert(call.number());
+    fn emit_code_call(&mut self, call: cantrip_loom::CallId, asked: &GateCallRequest, bodies: &dyn Bodies) {
+        let Some(turn) = self.group.turn else { return };
+        self.group.begun.insert(call.number());
         let item = ItemId::new(&format!("{turn}/call-{}", call.number()));
         let (Ok(item), Ok(name), Ok(call_id)) = (item, Name::new(&asked.gate), CallId::new(&call.to_string())) else {
             return;
         };
-        let calls = self.said.as_ref().map(|said| said.calls.as_slice()).unwrap_or_default();
+        let calls = self.group.said.as_ref().map(|said| said.calls.as_slice()).unwrap_or_default();
         let program = calls.iter().position(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref());
-        let parent = program.and_then(|at| self.shown.get(at)).or(self.program.as_ref()).cloned();
+        let parent = program.and_then(|at| self.group.shown.get(at)).or(self.group.program.as_ref()).cloned();
         let arguments = match asked.args.load(bodies) {
             Ok(Value::Object(arguments)) => arguments,
             Ok(_) | Err(_) => Map::new(),
@@ -418,12 +400,12 @@ impl EventEmitter {
 
     /// Emits the results of ended programs as the outputs of their calls.
     fn emit_outputs(&self, closed: &TurnClosed, bodies: &dyn Bodies) {
-        let Some(turn) = self.turn else { return };
+        let Some(turn) = self.group.turn else { return };
         let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
         for (at, output) in outputs.iter().enumerate() {
             let id = output.tool_call_id.clone().unwrap_or_else(|| program_id(turn));
             let Ok(call_id) = CallId::new(&id) else { continue };
-            let sequence = self.sequence + self.continuations.len() as u64;
+            let sequence = self.sequence + self.group.continuations.len() as u64;
             let text = render::output_text(output, sequence, self.medium.as_str());
             let reply = output.reply.as_ref().map(|reply| tag(&reply.mark, reply.line, reply.column));
             let output = FinalOutput { call_id, output: text.into(), is_error: output.is_error(), reply };
@@ -433,47 +415,34 @@ impl EventEmitter {
 
     fn emit_closed(&mut self, closing: &Closing) {
         match closing {
-            Closing::Sealed { next, .. } => self.continuations.push(*next),
-            Closing::Open => self.end_group(ResponseStatus::Completed, None, None),
-            Closing::Terminated { ended_by } => match ended_by {
-                // The answer is in the record of the end, which is written with this one.
-                EndedBy::Done => {}
-                EndedBy::Text => self.end_group(ResponseStatus::Completed, None, None),
-            },
+            Closing::Sealed { next, .. } => self.group.continuations.push(*next),
+            // The answer is in the record of the end, which is written with this one.
+            Closing::Terminated { ended_by: EndedBy::Done } => {}
+            Closing::Open | Closing::Terminated { ended_by: EndedBy::Text } => {
+                self.end_group(ResponseStatus::Completed, None, None);
+            }
             Closing::Truncated { reason, .. } => self.emit_truncated(*reason, None),
         }
     }
 
     fn emit_truncated(&mut self, reason: TruncationReason, error: Option<&RecordedError>) {
-        match (reason, error) {
-            (TruncationReason::CrystalError, Some(fault)) => {
-                let error = ErrorInfo::new(&fault.mark.code, &fault.message);
-                self.end_group(ResponseStatus::Error, None, Some(error));
-            }
-            (
-                TruncationReason::CrystalError
-                | TruncationReason::MaxTurns
-                | TruncationReason::Timeout
-                | TruncationReason::MaxTokens
-                | TruncationReason::MaxCost
-                | TruncationReason::ParentTerminated
-                | TruncationReason::Cancelled
-                | TruncationReason::LoopDetected
-                | TruncationReason::PolicyDenied,
-                _,
-            ) => self.end_group(ResponseStatus::Cancelled, Some(reason.as_str()), None),
+        if let (TruncationReason::CrystalError, Some(fault)) = (reason, error) {
+            let error = ErrorInfo::new(&fault.mark.code, &fault.message);
+            self.end_group(ResponseStatus::Error, None, Some(error));
+        } else {
+            self.end_group(ResponseStatus::Cancelled, Some(reason.as_str()), None);
         }
     }
 
     /// Ends the group; only once.
     fn end_group(&mut self, status: ResponseStatus, finish_reason: Option<&str>, error: Option<ErrorInfo>) {
-        let Some(turn) = self.turn.take() else { return };
-        let continuations: Vec<_> = self.continuations.drain(..).map(|turn| (&turn).into()).collect();
+        let Some(turn) = self.group.turn.take() else { return };
+        let continuations: Vec<_> = self.group.continuations.drain(..).map(|turn| (&turn).into()).collect();
         let done = ResponseDone {
             status,
             finish_reason: finish_reason.map(Into::into),
             error,
-            usage: self.usage.take(),
+            usage: self.group.usage.take(),
             continuations: (!continuations.is_empty()).then(|| continuations.into()),
         };
         self.emit(turn, Payload::ResponseDone(done));
@@ -511,11 +480,7 @@ fn emit_event(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: O
     let now = at.unwrap_or_else(|| runtime.now().wall);
     let event_id = EventId::from_bits(runtime.ids().next_bits(now));
     let event = StreamEvent { event_id, timestamp: now.into(), turn_id, session_id: session.clone(), payload };
-    // Watching must not change a run, not even through a bug of the watcher.
-    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().on_event(event)));
-    if seen.is_err() {
-        tracing::error!("a watcher panicked; what it was shown is lost");
-    }
+    runtime.watch(|watcher| watcher.on_event(event));
 }
 
 /// Forwards the streamed events of a crystal to the watcher.

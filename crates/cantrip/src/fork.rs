@@ -1,7 +1,7 @@
 //! Forking and continuing: another branch from a turn, and more turns for a cast that was cut off.
 
-use cantrip_canon::{CastId, EntityId, Money, RunId, TurnId};
-use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
+use cantrip_canon::{CastId, EntityId, RunId, TurnId};
+use cantrip_circle::{AnyGate, Circle, MediumKind};
 use cantrip_loom::{
     Content, Environment, Finish, Fork, IntentRecord, Loom, Origin, RecordValue, RunState, Turn, render,
 };
@@ -10,95 +10,10 @@ use cantrip_reply::{Refusal, codes};
 use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, SandboxState};
 use crate::entity::{SendOptions, cast_record, entity_record, held_cancelled, missing_intent};
-use crate::episode::{Cancel, CastReply, Episode, Start};
+use crate::episode::{CastReply, Episode, Start};
+use crate::options::{ContinueOptions, ForkOptions};
 use crate::runtime_error::RuntimeError;
 use cantrip_turn::UnansweredIntent;
-
-/// The options of a fork.
-#[derive(Debug, Clone, Default)]
-#[must_use = "fork with it"]
-pub struct ForkOptions {
-    intent: Option<Content>,
-    fresh: bool,
-    run: Option<RunId>,
-    follows: Option<EntityId>,
-    cancel: Cancel,
-}
-
-impl ForkOptions {
-    /// Continues under the intent of the cast that is forked.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Continues with another intent.
-    pub fn on(intent: impl Into<Content>) -> Self {
-        Self { intent: Some(intent.into()), ..Self::default() }
-    }
-
-    /// Makes the new entity take the place of this one in a conversation: the intents that this one received since its
-    /// last turn, and that were cancelled before an answer, are passed to the new entity. The fork must be at the last
-    /// turn of that entity.
-    pub fn following(mut self, entity: EntityId) -> Self {
-        self.follows = Some(entity);
-        self
-    }
-
-    /// Starts in an empty environment: the state of earlier programs is not restored.
-    pub fn fresh(mut self) -> Self {
-        self.fresh = true;
-        self
-    }
-
-    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
-    pub fn as_run(mut self, run: RunId) -> Self {
-        self.run = Some(run);
-        self
-    }
-
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
-    }
-}
-
-/// The options for continuing a run that was cut off. They narrow the wards of the cantrip, as all wards do.
-#[derive(Debug, Clone, Default)]
-#[must_use = "continue with it"]
-pub struct ContinueOptions {
-    further: Wards,
-    run: Option<RunId>,
-    cancel: Cancel,
-}
-
-impl ContinueOptions {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Allows at most this number of further turns.
-    pub fn max_turns(mut self, turns: u64) -> Self {
-        self.further = self.further.and(&Wards { max_turns: Some(turns), ..Wards::default() });
-        self
-    }
-
-    /// Allows at most this amount of further cost.
-    pub fn budget(mut self, budget: Money) -> Self {
-        self.further = self.further.and(&Wards { max_cost: vec![budget], ..Wards::default() });
-        self
-    }
-
-    /// Sets the id of the run, for a caller that watches for it. The id must be new, from [`Runtime::new_run_id`].
-    pub fn as_run(mut self, run: RunId) -> Self {
-        self.run = Some(run);
-        self
-    }
-
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
-    }
-}
 
 impl Runtime {
     /// Forks after turn `at`: creates a new entity that shares every turn up to it and nothing after. No gate runs for
@@ -190,20 +105,9 @@ impl Runtime {
         };
         match continued {
             Ok((entity, intent, intent_record)) => {
-                let bodies = Vec::new();
-                let (name, budget, run) = ("continue", None, named);
-                entity
-                    .send_with_options(SendOptions {
-                        name,
-                        intent,
-                        intent_record,
-                        bodies,
-                        further,
-                        budget,
-                        run,
-                        cancel,
-                    })
-                    .await
+                let (name, bodies, budget, run) = ("continue", Vec::new(), None, named);
+                let sending = SendOptions { name, intent, intent_record, bodies, further, budget, run, cancel };
+                entity.send_with_options(sending).await
             }
             Err(unable) => self.refuse("continue", unable.refusal()).await,
         }

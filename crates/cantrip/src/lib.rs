@@ -13,6 +13,7 @@ mod journal;
 pub mod limits;
 mod lineage;
 mod live;
+mod options;
 mod own_thread;
 pub mod parked;
 pub mod policy;
@@ -26,18 +27,18 @@ mod touched_labels;
 mod waiting;
 
 pub use approvals::{HumanDecision, PendingApproval};
+pub use cancel::Cancel;
 pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CommandVerifier, Verdict, Verifier, loom_id_for};
 pub use cantrip_turn::{Call, CantripFault, CantripFaults, fold, list, policy_denial};
-pub use driver::{
-    CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime, store_refusal,
-};
-pub use entity::{CastOptions, Entity};
-pub use episode::{AnswerFault, Cancel, CastReply};
-pub use fork::{ContinueOptions, ForkOptions};
+pub use driver::{CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime};
+pub use entity::Entity;
+pub use episode::{AnswerFault, CastReply};
 pub use funds::{Funds, OwnerError, owner_of};
 pub use live::{LiveCast, UpsertStream};
+pub use options::{CastOptions, ContinueOptions, ForkOptions};
 pub use own_thread::OwnThreadReader;
 pub use predict::{PredictPreparer, PredictRequest, PreparedPredict};
+pub use runtime_error::store_refusal;
 
 /// Creates a gate from a function: the schema comes from its arguments, the description from its doc comment.
 ///

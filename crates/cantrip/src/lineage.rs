@@ -12,8 +12,9 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
 use crate::cantrip::Cantrip;
-use crate::driver::{Runtime, store_refusal};
+use crate::driver::Runtime;
 use crate::predict::PredictRequest;
+use crate::runtime_error::store_refusal;
 
 /// One step from an entity down to its child: the call that requested the child.
 struct Descent {

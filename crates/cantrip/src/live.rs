@@ -8,11 +8,12 @@ use cantrip_stream::{Emission, Options, Processor, StreamEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::cancel::Cancel;
 use crate::cantrip::Cantrip;
 use crate::driver::{MachineClock, Runtime};
-use crate::entity::CastOptions;
-use crate::episode::{Cancel, CastReply};
+use crate::episode::CastReply;
 use crate::events::Channel;
+use crate::options::CastOptions;
 
 /// The upserts and turn events of a [`Channel`], in the order in which a viewer must see them.
 ///
@@ -154,7 +155,7 @@ impl Runtime {
     /// Casts a cantrip in its own task, and streams its events while it runs.
     pub fn live(&self, cantrip: &Cantrip, casting: CastOptions) -> LiveCast {
         let (channel, events) = Channel::new();
-        let (runtime, cantrip, cancel) = (self.with_watcher(channel), cantrip.clone(), casting.cancel());
+        let (runtime, cantrip, cancel) = (self.with_watcher(channel), cantrip.clone(), casting.cancel.clone());
         let cast = tokio::spawn(async move { runtime.cast(&cantrip, casting).await });
         LiveCast { upserts: UpsertStream::of(events, Options::default()), cast: Some(cast), cancel }
     }

@@ -157,15 +157,10 @@ impl Runtime {
         let name = format!("no-progress-{}", lease.epoch.get());
         let step = Step::for_lease(StepId::new(&name).expect("a short name"), lease.clone())
             .record(RecordDraft::new(self.now().wall, parked)?);
-        match self.loom().append(step).await? {
-            AppendOutcome::Committed(_) => Ok(error),
-            AppendOutcome::Refused(_)
-            | AppendOutcome::Wait
-            | AppendOutcome::Conflict(_)
-            | AppendOutcome::Fenced { .. } => {
-                let (id, state) = (lease.run.to_string(), "changed meanwhile");
-                Err(Refusal::from(codes::wrong_state("run", id, state, "park", "left alone")).into())
-            }
+        if let AppendOutcome::Committed(_) = self.loom().append(step).await? {
+            return Ok(error);
         }
+        let (id, state) = (lease.run.to_string(), "changed meanwhile");
+        Err(Refusal::from(codes::wrong_state("run", id, state, "park", "left alone")).into())
     }
 }

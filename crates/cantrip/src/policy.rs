@@ -13,8 +13,9 @@ pub use cantrip_turn::policy::free_call;
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
-use crate::driver::{EntityLog, LoadedBodies, Runtime, store_refusal};
+use crate::driver::{EntityLog, LoadedBodies, Runtime};
 use crate::journal::entity_logs;
+use crate::runtime_error::store_refusal;
 
 /// The outcome of making all decisions of a run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,10 +184,9 @@ fn gate_and_args(
     if let Some(asked) = spelled {
         return Ok(Some((asked.gate.clone(), asked.args.load(bodies)?)));
     }
-    let Some((turn, said)) = said.filter(|(turn, _)| settled.call_id.caller() == Caller::Turn(*turn)) else {
+    let Some((_, said)) = said.filter(|(turn, _)| settled.call_id.caller() == Caller::Turn(*turn)) else {
         return Ok(None);
     };
-    let _ = turn;
     let place = usize::try_from(settled.call_id.number()).ok().and_then(|number| number.checked_sub(1));
     let call = place.and_then(|place| said.calls.get(place));
     Ok(call.map(|call| (cantrip_circle::gate::canonical_name(&call.gate).to_owned(), parse_arguments(&call.args))))

@@ -15,7 +15,7 @@ use cantrip_canon::{Currency, Money, RunId, TurnId};
 use cantrip_circle::Labels;
 use cantrip_circle::medium::SandboxOptions;
 use cantrip_loom::{ApprovalDecided, FoldView, Journal, Loom, Record, Seq, Thread, TruncationReason, Turn, render};
-use cantrip_reply::{Call, GuardedReply, Reply, Trace, codes};
+use cantrip_reply::{Call, GuardedReply, Refusal, Reply, Trace, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
@@ -26,9 +26,8 @@ use crate::journal::entity_logs;
 use crate::resume::{cancelled_before, under_wards_of};
 use crate::runtime_error::RuntimeError;
 use crate::touched_labels;
-use cantrip_turn::Funds;
 use cantrip_turn::{
-    CastFacts, CastMedium, CrystalRequest, Effect, EntityHistory, Input, Machine, RequestPurpose, StepContext,
+    CastFacts, CastMedium, CrystalRequest, Effect, EntityHistory, Funds, Input, Machine, RequestPurpose, StepContext,
 };
 use journal_facts::JournalFacts;
 use recorded_group::{RecordedGroup, recorded_outcome};
@@ -110,34 +109,30 @@ impl<E: Into<RuntimeError>> From<E> for ReplayStop {
 impl Runtime {
     /// Replays the thread that ends at `leaf` against its records. A child's thread is replayed on its own.
     pub async fn replay(&self, cantrip: &Cantrip, leaf: TurnId) -> ReplayReply {
-        let slot: Arc<std::sync::OnceLock<ReplayOutcome>> = Arc::default();
-        let told = Arc::clone(&slot);
-        let guarded = self
+        let (guarded, replayed) = self
             .guard()
-            .call(Call::surface("replay"), |rb| async move {
-                match self.try_replay(cantrip, leaf, rb.trace()).await {
-                    Ok(replayed) => {
-                        let reply = match &replayed {
-                            ReplayOutcome::Identical { turns, calls } => {
-                                let data = json!({"turns": turns, "calls": calls});
-                                rb.success(codes::verified(format!("thread {leaf}"), *turns).data(data))
-                            }
-                            ReplayOutcome::Differs(differs) => {
-                                let data = json!({
-                                    "kind": differs.kind.as_str(), "recorded": differs.recorded, "found": differs.found,
-                                });
-                                let call = differs.call.map_or(Value::Null, Value::from);
-                                rb.error(codes::replay_diverged(differs.sequence, call).data(data))
-                            }
-                        };
-                        let _ = told.set(replayed);
-                        reply
+            .call_returning(Call::surface("replay"), |rb| async move {
+                let replayed = match self.try_replay(cantrip, leaf, rb.trace()).await {
+                    Ok(replayed) => replayed,
+                    Err(unable) => return (rb.refuse(unable.refusal()), None),
+                };
+                let reply = match &replayed {
+                    ReplayOutcome::Identical { turns, calls } => {
+                        let data = json!({"turns": turns, "calls": calls});
+                        rb.success(codes::verified(format!("thread {leaf}"), *turns).data(data))
                     }
-                    Err(unable) => rb.refuse(unable.refusal()),
-                }
+                    ReplayOutcome::Differs(differs) => {
+                        let data = json!({
+                            "kind": differs.kind.as_str(), "recorded": differs.recorded, "found": differs.found,
+                        });
+                        let call = differs.call.map_or(Value::Null, Value::from);
+                        rb.error(codes::replay_diverged(differs.sequence, call).data(data))
+                    }
+                };
+                (reply, Some(replayed))
             })
             .await;
-        ReplayReply { guarded, replayed: slot.get().cloned() }
+        ReplayReply { guarded, replayed: replayed.flatten() }
     }
 
     async fn try_replay(&self, cantrip: &Cantrip, leaf: TurnId, trace: Trace) -> Result<ReplayOutcome, RuntimeError> {
@@ -239,12 +234,7 @@ impl ReplayRun<'_> {
             None => circle,
         };
         let kind = circle.medium();
-        let unserved = || {
-            RuntimeError::from(cantrip_reply::Refusal::from(codes::sandbox_unavailable(
-                kind.as_str(),
-                "nothing serves it here",
-            )))
-        };
+        let unserved = || Refusal::from(codes::sandbox_unavailable(kind.as_str(), "nothing serves it here"));
         let medium = self.cantrip.medium(kind).ok_or_else(unserved)?;
         Ok(Arc::new(CastFacts {
             run: cast.run_id,

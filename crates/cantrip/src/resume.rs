@@ -8,18 +8,18 @@ use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Cast, CastView, Content, EntityView, Error, Journal, Kind, Loom, Origin, Outcome, Record, RunState, RunView, Seq,
-    Thread, TruncationReason, Turn, render,
+    Cast, CastView, Content, Ending, EntityView, Error, Journal, Kind, Loom, Origin, Outcome, Record, RunState,
+    RunView, Seq, Thread, TruncationReason, Turn, render,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
-use crate::cancel;
+use crate::cancel::{self, Cancel};
 use crate::cantrip::Cantrip;
 use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState};
 use crate::entity::{Entity, empty_history, frame};
-use crate::episode::{Cancel, CastReply, EntityState, Episode, Start};
+use crate::episode::{CastReply, EntityState, Episode, Start};
 use crate::journal::{body_refs, entity_logs};
 use crate::limits::LEASE_MS;
 use crate::runtime_error::RuntimeError;
@@ -50,12 +50,12 @@ impl Runtime {
         let data = json!({"entity_id": outcome.entity_id, "run_id": run, "leaf": outcome.leaf, "turns": outcome.turns});
         let call = Call::surface("resume").run(run);
         let guarded = match &outcome.ending {
-            cantrip_loom::Ending::Terminated { result, .. } => {
+            Ending::Terminated { result, .. } => {
                 let filled =
                     codes::terminated(outcome.entity_id.to_string()).data(data).data(json!({"answer": result}));
                 self.guard().call(call, |rb| async { rb.success(filled) }).await
             }
-            cantrip_loom::Ending::Truncated { reason, error, .. } => {
+            Ending::Truncated { reason, error, .. } => {
                 let failing = error.clone().map(cantrip_turn::CastFailure::Recorded);
                 let crystal = &cantrip.record().crystal;
                 let refusal = truncation_refusal(*reason, failing.as_ref(), wards, crystal, &data);
@@ -67,9 +67,8 @@ impl Runtime {
 
     async fn try_resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> Result<ResumeOutcome, RuntimeError> {
         let view: RunView = self.loom().run(run).await?;
-        let Some(entity) = view.entity_id else {
-            return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
-        };
+        let wrong = |state| Refusal::from(codes::wrong_state("run", run.to_string(), state, "resume", "a cast"));
+        let Some(entity) = view.entity_id else { return Err(wrong("no cast").into()) };
         let made = self.loom().entity(entity).await?;
         check_cantrip(cantrip, &made)?;
         let cantrip = &cantrip.with_mode(made.entity.mode).with_window(made.entity.window);
@@ -82,10 +81,7 @@ impl Runtime {
                         let circle = under_wards_of(cantrip, &cast, run)?;
                         Ok(ResumeOutcome::Over(Box::new(outcome), Box::new(circle.wards().clone())))
                     }
-                    None => {
-                        let state = "ended without a cast";
-                        Err(Refusal::from(codes::wrong_state("run", run.to_string(), state, "resume", "a cast")).into())
-                    }
+                    None => Err(wrong("ended without a cast").into()),
                 };
             }
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
@@ -101,9 +97,7 @@ impl Runtime {
         }
         self.restore_script_positions(cantrip, &logs).await;
         let log = logs.entry(entity).or_default();
-        let Some(cast) = log.cast.clone() else {
-            return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
-        };
+        let Some(cast) = log.cast.clone() else { return Err(wrong("no cast").into()) };
         let before = match log.events.iter().find_map(|(_, event)| event.as_opened()) {
             Some(first) => first.parent_id,
             None => made.leaf.or(branched(&made)),
@@ -314,10 +308,7 @@ impl Runtime {
         for cast in made.casts.iter().rev() {
             let view = self.loom().cast(*cast).await?;
             let Some(outcome) = view.outcome.as_ref().filter(|outcome| outcome.turns == 0) else { break };
-            let is_cancelled = match &outcome.ending {
-                cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
-                cantrip_loom::Ending::Terminated { .. } => false,
-            };
+            let is_cancelled = matches!(outcome.ending, Ending::Truncated { reason: TruncationReason::Cancelled, .. });
             let own = is_cancelled.then(|| UnansweredIntent::from_cast(*cast, &view.cast.intent, &view.intent));
             // The cast may also hold earlier intents that were sent to an entity whose place this one took. They are
             // recorded nowhere else.

@@ -12,12 +12,14 @@
 //! A span generates its own id, because a service that is called from inside the span may have to receive it
 //! (`traceparent`). The calling code is below the exporter, which otherwise would be the only part to know the id.
 
+mod content;
+
 use std::num::NonZeroU64;
 
-use cantrip_canon::{CastId, EntityId, Entropy, Instant, Money, RunId, TurnId};
+use cantrip_canon::{CastId, EntityId, Entropy, Instant, Money, RunId};
 use cantrip_circle::gate::Identity;
 use cantrip_crystal::{Answer, Failure, Messages, Price, Provider, Sampling, finish_reason};
-use cantrip_loom::{CallId, Content, Ending, GateCall, Message, Outcome, ReplyMark, Usage, Utterance};
+use cantrip_loom::{CallId, Caller, Content, Outcome, ReplyMark, Usage, Utterance};
 use cantrip_reply::{AnyCode, ReplyType, Trace, codes};
 use cantrip_trace::TraceContext;
 use serde_json::{Map, Value, json};
@@ -27,6 +29,7 @@ use tracing::{Level, Span, enabled, event, span};
 use crate::cantrip::Cantrip;
 use crate::driver::{MachineEntropy, Runtime};
 use crate::limits::{TOLD_CONTENT_BYTES_MAX, TOLD_NAME_CHARS_MAX};
+use content::{call_json, message, parts, text};
 
 /// The target of every span; subscribers filter by it.
 pub const SPANS: &str = "cantrip::span";
@@ -72,11 +75,7 @@ pub(crate) struct CastSpanEnd<'a> {
 impl<'a> CastSpanEnd<'a> {
     pub(crate) fn of(outcome: &'a Outcome) -> Self {
         let Outcome { ending, usage, cost, turns, .. } = outcome;
-        let answer = match ending {
-            Ending::Terminated { result, .. } => Some(result),
-            Ending::Truncated { .. } => None,
-        };
-        Self { usage: Some(*usage), cost: *cost, turns: Some(*turns), answer }
+        Self { usage: Some(*usage), cost: *cost, turns: Some(*turns), answer: ending.result() }
     }
 }
 
@@ -99,6 +98,11 @@ impl SpanScope {
     /// Creates a scope that records nothing.
     pub(crate) fn silent() -> Self {
         Self { span: Span::none(), context: None }
+    }
+
+    /// Returns the same position in the trace, without a span.
+    fn without_span(&self) -> Self {
+        Self { span: Span::none(), context: self.context.clone() }
     }
 
     pub(crate) fn is_silent(&self) -> bool {
@@ -164,7 +168,7 @@ impl SpanScope {
         identity: &Identity,
         arguments: Option<&Map<String, Value>>,
     ) -> Self {
-        let Some(context) = self.below() else { return Self { span: Span::none(), context: self.context.clone() } };
+        let Some(context) = self.below() else { return self.without_span() };
         let gate = redacted_name(runtime, gate);
         let call = match &identity.tool_call_id {
             Some(id) => redacted_name(runtime, id),
@@ -232,12 +236,8 @@ impl SpanScope {
 
     /// Starts the span of a request to a crystal.
     pub(crate) fn chat(&self, runtime: &Runtime, asking: ChatSpanStart<'_>) -> ChatSpan {
-        let line = enabled!(target: LINES, Level::ERROR);
         let context = self.below();
-        if !line && context.is_none() {
-            return ChatSpan { scope: Self { span: Span::none(), context: self.context.clone() }, line: None };
-        }
-        let line = line.then(|| ChatLogLine {
+        let line = enabled!(target: LINES, Level::ERROR).then(|| ChatLogLine {
             began: runtime.now().monotonic,
             trace: asking.trace.clone(),
             run: asking.run,
@@ -245,9 +245,7 @@ impl SpanScope {
             call: asking.call,
             crystal: asking.crystal.to_owned(),
         });
-        let Some(context) = context else {
-            return ChatSpan { scope: Self { span: Span::none(), context: self.context.clone() }, line };
-        };
+        let Some(context) = context else { return ChatSpan { scope: self.without_span(), line } };
         let (provider, model) = provider_and_model(asking.crystal);
         let sampling = asking.sampling;
         let span = span!(
@@ -393,13 +391,8 @@ impl ChatSpan {
         };
         let cost = usage.and_then(|usage| price.cost(&usage));
         if !self.scope.is_silent() {
-            self.scope.record_answer(
-                runtime,
-                code,
-                usage.as_ref(),
-                cost,
-                answered.as_ref().ok().map(|answer| &answer.utterance),
-            );
+            let said = answered.as_ref().ok().map(|answer| &answer.utterance);
+            self.scope.record_answer(runtime, code, usage.as_ref(), cost, said);
         }
         if let Some(line) = &self.line {
             line.write(runtime, code, usage.as_ref(), cost);
@@ -459,7 +452,8 @@ impl SpanScope {
 impl ChatLogLine {
     fn write(&self, runtime: &Runtime, code: AnyCode, usage: Option<&Usage>, cost: Option<Money>) {
         let took = runtime.now().monotonic.since(self.began);
-        let turn = turn_of(&self.call);
+        // A request of a fold belongs to no turn.
+        let turn = if let Caller::Turn(turn) = self.call.caller() { Some(turn) } else { None };
         macro_rules! write_at {
             ($level:expr) => {
                 event!(
@@ -487,14 +481,6 @@ impl ChatLogLine {
     }
 }
 
-/// Returns the turn that a request belongs to; `None` for a request of a fold.
-fn turn_of(call: &CallId) -> Option<TurnId> {
-    match call.caller() {
-        cantrip_loom::Caller::Turn(turn) => Some(turn),
-        cantrip_loom::Caller::Fold(_) => None,
-    }
-}
-
 /// Returns a name that may come from a model or a file, redacted and on one line.
 fn redacted_name(runtime: &Runtime, name: &str) -> String {
     let clean = runtime.guard().redactor().redact_text(name).into_owned();
@@ -505,37 +491,6 @@ fn redacted_name(runtime: &Runtime, name: &str) -> String {
 fn provider_and_model(crystal: &str) -> (&str, &str) {
     let (provider, model) = crystal.split_once('/').unwrap_or(("cantrip", crystal));
     // A self-hosted server's address follows the model; it is not part of the model's name.
-    let model = match model.split_once("@http") {
-        Some((model, _)) => model,
-        None => model,
-    };
+    let model = model.split_once("@http").map_or(model, |(model, _)| model);
     (if provider == Provider::Gemini.as_str() { "gcp.gemini" } else { provider }, model)
-}
-
-fn text(content: &str) -> Value {
-    json!({"type": "text", "content": content})
-}
-
-fn call_json(call: &GateCall) -> Value {
-    json!({"type": "tool_call", "id": call.tool_call_id, "name": call.gate, "arguments": call.args})
-}
-
-fn parts(content: &Content) -> Vec<Value> {
-    vec![text(&content.text())]
-}
-
-/// Returns a message in the format of the conventions.
-fn message(message: &Message) -> Value {
-    match message {
-        Message::System { content } => json!({"role": "system", "parts": parts(content)}),
-        Message::User { content } => json!({"role": "user", "parts": parts(content)}),
-        Message::Assistant { content, calls, .. } => {
-            let said = content.iter().flat_map(parts);
-            json!({"role": "assistant", "parts": said.chain(calls.iter().map(call_json)).collect::<Vec<_>>()})
-        }
-        Message::Tool { tool_call_id, content, .. } => {
-            let part = json!({"type": "tool_call_response", "id": tool_call_id, "response": content.text()});
-            json!({"role": "tool", "parts": [part]})
-        }
-    }
 }

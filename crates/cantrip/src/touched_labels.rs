@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use cantrip_canon::{EntityId, RunId, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_loom::{
-    Bodies, CallId, CallWork, Caller, Error, Event, GateRecord, Journal, Record, Seq, Settlement, Thread, Utterance,
-    render,
+    Bodies, CallId, CallStarted, CallWork, Caller, Error, Event, GateRecord, Journal, Record, Seq, Settlement, Thread,
+    Utterance, render,
 };
 use futures_util::TryStreamExt;
 
@@ -62,11 +62,8 @@ pub(crate) fn repeated_calls(
                 said = Some((opened.turn_id, opened.utterance.load(bodies)?));
             }
             let Event::Started(started) = event else { continue };
-            let gate = match &started.asked {
-                Some(asked) => Some(asked.gate.as_str()),
-                None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
-            };
-            let idempotent = gate.and_then(|gate| circle.gate(gate)).is_some_and(|gate| gate.spec().is_idempotent());
+            let gate = gate_of_start(started, said.as_ref()).and_then(|gate| circle.gate(gate));
+            let idempotent = gate.is_some_and(|gate| gate.spec().is_idempotent());
             if started.reservation_id.is_some() && idempotent {
                 again.insert(started.call_id);
             }
@@ -87,11 +84,7 @@ fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labe
         } else if let Event::Started(started) = event
             && started.work == CallWork::Gate
         {
-            let gate = match &started.asked {
-                Some(asked) => Some(asked.gate.as_str()),
-                None => said.as_ref().and_then(|said| gate_of_call(said, started.call_id)),
-            };
-            if let Some(gate) = gate.and_then(|gate| circle.gate(gate)) {
+            if let Some(gate) = gate_of_start(started, said.as_ref()).and_then(|gate| circle.gate(gate)) {
                 touched.take(&gate.spec().labels);
             }
         } else if let Event::Settled(settled) = event {
@@ -101,12 +94,13 @@ fn of_log(log: &EntityLog, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labe
     Ok((touched, ended))
 }
 
-/// Returns the gate that a call of this utterance names.
-fn gate_of_call((turn, said): &(TurnId, Utterance), call: CallId) -> Option<&str> {
-    if call.caller() != Caller::Turn(*turn) {
-        return None;
+/// Returns the gate of a call that started: from its record, or from the last utterance.
+fn gate_of_start<'a>(started: &'a CallStarted, said: Option<&'a (TurnId, Utterance)>) -> Option<&'a str> {
+    if let Some(asked) = &started.asked {
+        return Some(&asked.gate);
     }
-    let place = usize::try_from(call.number()).ok()?.checked_sub(1)?;
+    let (_, said) = said.filter(|(turn, _)| started.call_id.caller() == Caller::Turn(*turn))?;
+    let place = usize::try_from(started.call_id.number()).ok()?.checked_sub(1)?;
     said.calls.get(place).map(|call| call.gate.as_str())
 }
 

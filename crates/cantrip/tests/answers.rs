@@ -202,7 +202,7 @@ async fn an_answer_against_its_schema_is_sent_back_with_its_faults_and_the_next_
         done(right.clone()),
     ]);
     let cantrip = talking(&crystal).answer::<Report>().build().unwrap();
-    assert!(cantrip.requires_done_tool());
+    assert!(cantrip.wards().require_done_tool);
     let shown = &crystal_definition(&cantrip)["properties"]["answer"];
     assert_eq!(shown["properties"]["words"]["description"], "How many there are.");
     let cast = runtime.cast(&cantrip, CastOptions::on("count")).await;

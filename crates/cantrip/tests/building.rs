@@ -113,11 +113,11 @@ fn wards_of_one_kind_resolve_at_once_and_a_child_is_never_wider() {
     let parent = sound().ward("max_turns", 50).ward("max_turns", 10).ward("max_turns", 100).ward("memory", "1MiB");
     let parent = parent.ward("require_done_tool", false).build().expect("sound");
     assert_eq!(parent.wards().max_turns, Some(5), "the 5 that every sound one has is the least");
-    assert!(!parent.requires_done_tool());
+    assert!(!parent.wards().require_done_tool);
     let either = sound().ward("require_done_tool", true).ward("require_done_tool", false).build().expect("sound");
-    assert!(either.requires_done_tool());
+    assert!(either.wards().require_done_tool);
     let called = sound().call(Call::new().require_done_tool()).build().expect("sound");
-    assert!(called.requires_done_tool());
+    assert!(called.wards().require_done_tool);
 
     let asked = cantrip_circle::Wards::parse(&json!({"max_turns": 20, "memory": "64MiB"})).expect("wards");
     let child = parent.wards().for_child(&asked);
@@ -191,7 +191,7 @@ fn a_call_is_demanded_in_code_where_it_can_be_and_done_is_required() {
         (code().call(done().tool_choice(ToolChoice::None)).profile(forcing()), ToolChoice::None),
         (sound().call(Call::new().tool_choice(ToolChoice::Required)), ToolChoice::Required),
     ] {
-        assert_eq!(builder.build().expect("sound").choice(), wanted);
+        assert_eq!(builder.build().expect("sound").definition().choice_at(0), wanted);
     }
 }
 

@@ -123,7 +123,7 @@ impl<'a> Checker<'a> {
     }
 
     fn answer(&self) -> Option<&Value> {
-        answer(self.outcome()?)
+        self.outcome()?.ending.result()
     }
 
     fn thread_turns(&self) -> &[Turn] {
@@ -156,7 +156,7 @@ impl<'a> Checker<'a> {
             .seen
             .casts
             .iter()
-            .map(|cast| cast.outcome.as_ref().and_then(answer).cloned().unwrap_or_default())
+            .map(|cast| cast.outcome.as_ref().and_then(|outcome| outcome.ending.result()).cloned().unwrap_or_default())
             .collect();
         self.result("results", &json!(wanted), Some(&json!(found)))
     }
@@ -304,9 +304,8 @@ impl<'a> Checker<'a> {
         let Some(leaf) = leaves.get(at) else { return Ok(Some(format!("{path}: no such thread"))) };
         let thread = self.world.service.runtime().loom().thread(*leaf).await.map_err(unread)?;
         let counted = turns.and_then(|turns| equal(&format!("{path}.turns"), turns, thread.turns.len() as u64));
-        let outcome = thread.casts.last().and_then(|cast| cast.outcome.as_ref());
-        let answered =
-            || result.and_then(|wanted| self.result(&format!("{path}.result"), wanted, outcome.and_then(answer)));
+        let found = thread.casts.last().and_then(|cast| cast.outcome.as_ref()?.ending.result());
+        let answered = || result.and_then(|wanted| self.result(&format!("{path}.result"), wanted, found));
         let closed = || match (last, thread.turns.last()) {
             (Some(wanted), Some(turn)) => self.turn_matches(&format!("{path}.last_turn"), wanted, turn),
             (Some(_), None) => Some(format!("{path}.last_turn: no such turn")),
@@ -353,13 +352,6 @@ impl<'a> Checker<'a> {
             Some(Ending::Terminated { .. }) => equal("child_truncated", wanted, false),
             None => Some("child_truncated: the child has not ended".to_owned()),
         })
-    }
-}
-
-fn answer(outcome: &Outcome) -> Option<&Value> {
-    match &outcome.ending {
-        Ending::Terminated { result, .. } => Some(result),
-        Ending::Truncated { .. } => None,
     }
 }
 

@@ -157,14 +157,17 @@ fn a_spell_says_how_it_folds_and_what_it_knows_of_its_crystal() {
                 crystal = 'scripted/notes.yaml'\n";
     let spell = Spell::read(text, "test.toml", files.path()).expect("sound");
     let cantrip = spell.build(&surroundings()).expect("sound");
-    let folding = cantrip.folding();
+    let folding = cantrip.definition().folding();
     assert_eq!((folding.strategy, folding.trigger_after_turns), (cantrip_loom::Strategy::Summary, Some(20)));
     assert_eq!(
         (cantrip.folding_crystal().name(), cantrip.crystal().name()),
         ("scripted/notes.yaml", "scripted/s.yaml")
     );
     let measure = cantrip.measure();
-    assert_eq!((measure.window, measure.bytes_per_token, cantrip.output_tokens()), (Some(8_000), 4.0, 1_000));
+    assert_eq!(
+        (measure.window, measure.bytes_per_token, cantrip.definition().output_tokens_at(0)),
+        (Some(8_000), 4.0, 1_000)
+    );
     assert_eq!(sound(&spell.resolved_toml()).resolved(), spell.resolved());
 
     for (text, told) in [
@@ -240,7 +243,7 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
     assert_eq!(cantrip.call().prompt(), Some("You look.\n\nBe brief."));
     // The name of the crystal does not contain the folder, so the spell is the same cantrip wherever it is stored.
     assert_eq!(cantrip.crystal().name(), "scripted/scripts/s.yaml");
-    assert!(cantrip.requires_done_tool(), "a typed answer needs done");
+    assert!(cantrip.wards().require_done_tool, "a typed answer needs done");
     let checked = cantrip.circle().gate("check").expect("there");
     assert_eq!(checked.spec().parameters["properties"]["n"]["type"], "integer");
     assert!(checked.spec().labels.is_trifecta(), "a command carries all three until told otherwise");
@@ -312,7 +315,7 @@ async fn a_verifier_is_a_program_beside_the_spell() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let text = "crystal = 'scripted/s.yaml'\n[verify]\ncommand = './check.sh'\n";
     let cantrip = Spell::read(text, "a.toml", files.path()).expect("sound").build(&surroundings()).expect("sound");
-    assert!(cantrip.requires_done_tool());
+    assert!(cantrip.wards().require_done_tool);
     let verifier = cantrip.verifier().expect("there").clone();
     let verdict = async |answer: Value| verifier.verify(&answer).await;
     assert_eq!(verdict(json!(3)).await.expect("looked"), Verdict::Passed { score: Some(0.5) });

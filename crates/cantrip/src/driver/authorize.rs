@@ -9,10 +9,12 @@ use cantrip_spend::{
 };
 use futures_util::TryStreamExt;
 
-use super::{Run, RunError};
-use cantrip_turn::Funds;
+use super::Run;
+use crate::runtime_error::RunError;
 use cantrip_turn::policy::{free_call, unpaid_call};
-use cantrip_turn::{AuthorizeKind, AuthorizeRequest, CastFacts, FreeCall, PolicyAnswer, RunPayer, crystal_subject};
+use cantrip_turn::{
+    AuthorizeKind, AuthorizeRequest, CastFacts, FreeCall, Funds, PolicyAnswer, RunPayer, crystal_subject,
+};
 
 impl Run {
     /// Returns the policy's answer to each request, under the terms of the payer. Without a ledger there is no policy.

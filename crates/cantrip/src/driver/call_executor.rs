@@ -2,36 +2,79 @@
 
 use std::panic::AssertUnwindSafe;
 
+use cantrip_canon::TurnId;
 use cantrip_circle::gate::{
     GateOutcome, GateSessions, Identity, ProgressListener, RecordedEffects, StopSignal, refuse,
 };
-use cantrip_loom::{CallId, Caller};
+use cantrip_loom::{CallId, Caller, Loom, render};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
-use cantrip_reply::{Call, Guard, GuardedReply, Refusal, ReplyDraft, Success, Trace, codes, refusal_text};
+use cantrip_reply::{Call, GuardedReply, Refusal, Trace, codes, refusal_text};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use serde_json::Value;
 use tracing::Instrument;
 
-use super::Runtime;
+use super::{EntityDriver, Runtime};
 use crate::cantrip::{AnyVerifier, Verdict};
 use crate::events::CallProgress;
 use crate::telemetry::SpanScope;
 use cantrip_turn::{CallOutcome, CallTask, CallTaskKind};
 
+impl EntityDriver {
+    /// Executes these calls concurrently, and returns their outcomes in the same order.
+    pub(super) async fn execute(&mut self, works: Vec<CallTask>) -> Vec<CallOutcome> {
+        let belongings = &self.sandbox_state.belongings;
+        let forgotten = gates_without_state(&works, belongings);
+        if let Some(leaf) = self.machine.sandbox_base().filter(|_| !forgotten.is_empty()) {
+            note_earlier(self.run.runtime.clone(), leaf, forgotten, belongings.clone()).await;
+        }
+        let belongings = &self.sandbox_state.belongings;
+        let verifier = self.cantrip.verifier();
+        let (runtime, trace) = (&self.run.runtime, &self.run.trace);
+        let delegating = self.delegating.take();
+        let hands =
+            CallExecutor { runtime, trace, verifier, belongings, scope: &self.scope, delegating: delegating.as_ref() };
+        let worked = join_all(works.into_iter().map(|work| hands.execute(work, self.halting.stop()))).await;
+        for cost in worked.iter().filter_map(|worked| worked.cost) {
+            self.run.funds.charge_gate(self.entity(), cost);
+        }
+        worked
+    }
+}
+
+/// Returns the gates among these that keep state for the entity but have none here.
+fn gates_without_state(works: &[CallTask], belongings: &GateSessions) -> Vec<String> {
+    let keeping = works.iter().filter_map(|work| match &work.kind {
+        CallTaskKind::Enter(permit) if permit.gate().spec().keeps_state => Some(permit.gate().name()),
+        CallTaskKind::Enter(_) | CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) | CallTaskKind::Verify(_) => None,
+    });
+    keeping.filter(|gate| belongings.is_missing(gate)).map(str::to_owned).collect()
+}
+
+/// Notifies these gates if the entity called them before, in another process or in the turns that a fork shares.
+async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belongings: GateSessions) {
+    // If the loom cannot be read now, the next write reports the error.
+    let Ok(thread) = runtime.loom().thread(leaf).await else { return };
+    let records = || render::own_turns(&thread).iter().flat_map(|turn| &turn.gate_calls);
+    for gate in gates.iter().filter(|gate| records().any(|record| record.gate == **gate)) {
+        belongings.note_used_before(gate);
+    }
+}
+
 /// Executes the calls of one entity.
-pub(crate) struct CallExecutor<'a> {
-    pub runtime: &'a Runtime,
-    pub trace: &'a Trace,
-    pub verifier: Option<&'a AnyVerifier>,
-    pub belongings: &'a GateSessions,
+struct CallExecutor<'a> {
+    runtime: &'a Runtime,
+    trace: &'a Trace,
+    verifier: Option<&'a AnyVerifier>,
+    belongings: &'a GateSessions,
     /// The span of the cast, and the span of the call whose children have just ended.
-    pub scope: &'a SpanScope,
-    pub delegating: Option<&'a (CallId, SpanScope)>,
+    scope: &'a SpanScope,
+    delegating: Option<&'a (CallId, SpanScope)>,
 }
 
 impl CallExecutor<'_> {
     /// Executes one call, from its permit or its refusal to its reply.
-    pub(crate) async fn execute(&self, work: CallTask, stop: StopSignal) -> CallOutcome {
+    async fn execute(&self, work: CallTask, stop: StopSignal) -> CallOutcome {
         let scope = match self.delegating {
             Some((call, scope)) if *call == work.identity.call_id => scope.clone(),
             Some(_) | None => self.scope.gate(self.runtime, &work.gate, &work.identity, work.arguments()),
@@ -57,7 +100,10 @@ impl CallExecutor<'_> {
                 let guarded = refuse(guard, self.trace, &gate, Some(&identity), refusal).await;
                 GateOutcome { guarded, effects: RecordedEffects::default() }
             }
-            CallTaskKind::Answer(filled) => guarded_reply(guard, self.call(&gate, &identity), Ok(filled)).await,
+            CallTaskKind::Answer(filled) => {
+                let guarded = guard.call(self.call(&gate, &identity), |rb| async { rb.success(filled) }).await;
+                GateOutcome { guarded, effects: RecordedEffects::default() }
+            }
             CallTaskKind::Verify(answer) => {
                 // A verifier is the caller's code: a failure in it is an error that the entity reads.
                 let given = &mut score;
@@ -103,17 +149,10 @@ impl CallExecutor<'_> {
     fn progress_listener(&self, gate: &str, identity: &Identity) -> ProgressListener {
         let (runtime, gate) = (self.runtime.clone(), gate.to_owned());
         let call_id = identity.call_id;
-        let turn_id = match call_id.caller() {
-            Caller::Turn(turn) => turn,
-            Caller::Fold(_) => identity.turn_id,
-        };
+        let turn_id = if let Caller::Turn(turn) = call_id.caller() { turn } else { identity.turn_id };
         ProgressListener::new(move |progress| {
             let progressed = CallProgress { turn_id, call_id, gate: gate.clone(), progress };
-            // Watching must not change a run, not even through a bug of the watcher.
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.watcher().on_progress(progressed)));
-            if told.is_err() {
-                tracing::error!("a watcher panicked; its event is lost");
-            }
+            runtime.watch(|watcher| watcher.on_progress(progressed));
         })
     }
 
@@ -144,16 +183,4 @@ impl CallExecutor<'_> {
             Verdict::Failed { output } => Err(codes::done_malformed(output).into()),
         }
     }
-}
-
-async fn guarded_reply(guard: &Guard, call: Call, answer: Result<ReplyDraft<Success>, Refusal>) -> GateOutcome {
-    let guarded = guard
-        .call(call, |rb| async {
-            match answer {
-                Ok(filled) => rb.success(filled),
-                Err(refusal) => rb.refuse(refusal),
-            }
-        })
-        .await;
-    GateOutcome { guarded, effects: RecordedEffects::default() }
 }

@@ -6,21 +6,49 @@ use std::time::Duration;
 use cantrip_circle::Labels;
 use cantrip_crystal::Crystal;
 use cantrip_loom::{Ending, IntentRecord, ReplyMark};
-use cantrip_reply::codes;
+use cantrip_reply::{Refusal, codes};
 use tokio::task::JoinSet;
 
 use super::entity_driver::{EntityInit, TreePosition};
-use super::{DriveOutcome, EntityDriver, GuardWording, RunError, SandboxState};
+use super::{DriveOutcome, EntityDriver, GuardWording, SandboxState};
 use crate::cantrip::Cantrip;
 use crate::limits::BATCH_TOGETHER_MAX;
+use crate::predict::{PredictRequest, PreparedPredict};
+use crate::runtime_error::RunError;
 use crate::telemetry::{CastSpan, CastSpanEnd, SpanParent, SpanScope};
 use crate::waiting::Waiting;
 use cantrip_turn::{
-    CastFacts, CastMedium, ChildOutcome, ChildSpec, EntityHistory, Machine, RefusalWording, SpawnRequest,
-    truncation_refusal,
+    CastFacts, CastMedium, ChildOutcome, ChildSpec, EntityHistory, Machine, PrepareRequest, ReadyPredict,
+    RefusalWording, SpawnRequest, truncation_refusal,
 };
 
 impl EntityDriver {
+    /// Prepares a predict, and registers its observer with the accounting of the run.
+    pub(super) async fn prepare_predict(&mut self, preparing: PrepareRequest) -> Result<Box<ReadyPredict>, Refusal> {
+        let PrepareRequest { turn, call, entity, predict, resumed } = preparing;
+        let (run, caller) = (Arc::clone(&self.run), self.entity());
+        let asked = PredictRequest {
+            signature: predict.signature,
+            input: predict.input,
+            owner: run.runtime.actor().clone(),
+            run: run.id,
+            caller,
+            turn,
+            call,
+            entity,
+            crystal: self.cantrip.crystal().clone(),
+            max_depth: self.machine.facts().circle.wards().depth(),
+            resumed,
+        };
+        let prepared = run.runtime.predicts()?.prepare(asked).await?;
+        let PreparedPredict { cantrip, intent, context, observer, attempts } = prepared;
+        let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
+        run.accounting.add_observer(entity, caller, observer, past);
+        let definition = Arc::clone(cantrip.definition());
+        self.predict = Some((entity, cantrip));
+        Ok(Box::new(ReadyPredict { definition, intent, context, attempts }))
+    }
+
     /// Casts or resumes the children, and waits until each has ended.
     pub(super) async fn spawn(
         &mut self,
@@ -86,10 +114,8 @@ impl EntityDriver {
         let run = &self.run;
         let ChildSpec { entity, spawned_by, child, cast, scope, .. } = child_spec;
         let log = run.past.get(&entity);
-        let cantrip = match log.and_then(|log| log.entity.as_ref()) {
-            Some(made) => cantrip.with_mode(made.mode),
-            None => cantrip,
-        };
+        let made = log.and_then(|log| log.entity.as_ref());
+        let cantrip = made.map_or_else(|| cantrip.clone(), |made| cantrip.with_mode(made.mode));
         let recorded = log.and_then(|log| log.cast.as_ref());
         let now = run.runtime.now();
         let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
@@ -118,13 +144,11 @@ impl EntityDriver {
                 .unwrap_or_else(|| self.machine.facts().scope.clone()),
             definition: Arc::clone(cantrip.definition()),
         });
-        let labels = log.and_then(|log| log.entity.as_ref()).map(|entity| entity.labels.clone());
-        let touched = match labels {
-            Some(labels) => labels.iter().filter_map(|label| label.parse().ok()).collect(),
+        let touched = match made {
+            Some(made) => made.labels.iter().filter_map(|label| label.parse().ok()).collect(),
             None => Labels::clone(self.machine.touched()),
         };
         // A recorded child keeps the window that was known when it was created; a new child takes the current one.
-        let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
         let view = cantrip_turn::list::MessageList::new(cantrip.frame(capabilities).windowed(window));
         let past = EntityHistory { parent: Some(parent_turn), touched, ..EntityHistory::empty(view) };
@@ -152,13 +176,6 @@ impl EntityDriver {
             driver.replay_events(&log.events);
         }
         Ok(driver)
-    }
-}
-
-impl EntityDriver {
-    /// True for an entity that answers a predict of its parent.
-    fn answers_predict(&self) -> bool {
-        self.run.accounting.has_observer(self.entity())
     }
 
     /// Ends the cast span of a child that ended.
@@ -215,8 +232,8 @@ fn child_outcome(driver: &EntityDriver) -> ChildOutcome {
             );
             let code = refusal.code();
             let (guard, trace) = (driver.run.runtime.guard(), &driver.run.trace);
-            told =
-                driver.answers_predict().then(|| GuardWording { guard, trace, what: "predict" }.render_fault(refusal));
+            let answers_predict = driver.run.accounting.has_observer(facts.entity);
+            told = answers_predict.then(|| GuardWording { guard, trace, what: "predict" }.render_fault(refusal));
             (code.into(), Err((*reason, error.clone())))
         }
         None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),

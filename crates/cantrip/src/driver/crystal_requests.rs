@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::token_budget::TokenHold;
-use super::{EntityDriver, LoadedBodies, RunError};
+use super::{EntityDriver, LoadedBodies};
 use crate::events::{RetryNotice, WaitTime};
+use crate::runtime_error::RunError;
 use crate::telemetry::{ChatSpan, ChatSpanStart};
 use cantrip_turn::{CastFacts, CrystalRequest, Input, RequestPurpose, WorstCase};
 
@@ -142,7 +143,7 @@ impl EntityDriver {
             Ok(_) => ReplyType::Success,
             Err(failure) => failure.code().reply_type(),
         };
-        self.run.runtime.report_wait(WaitTime::Crystal { reply, took: began.elapsed() });
+        self.run.runtime.watch(|watcher| watcher.on_wait(WaitTime::Crystal { reply, took: began.elapsed() }));
     }
 
     /// Starts the span of a request that is about to be sent.
@@ -190,7 +191,8 @@ impl EntityDriver {
             let cause = self.run.runtime.guard().redactor().redact_text(&failure.cause.to_string()).into_owned();
             let (attempt, attempts_max) = (tries.saturating_add(1), retry.max_retries.saturating_add(1));
             let crystal = failure.crystal.to_string();
-            self.run.runtime.report_retry(RetryNotice { turn_id, crystal, attempt, attempts_max, after, cause });
+            let retrying = RetryNotice { turn_id, crystal, attempt, attempts_max, after, cause };
+            self.run.runtime.watch(|watcher| watcher.on_retry(retrying));
         }
         Input::Failed(failure, plan)
     }

@@ -5,34 +5,28 @@ use std::time::Duration;
 
 use cantrip_canon::{EntityId, Timestamp, TurnId};
 use cantrip_circle::ProgramEnd;
-use cantrip_circle::gate::GateSessions;
 use cantrip_circle::medium::{SandboxError, SandboxOptions};
 use cantrip_crystal::{ItemIds, ToolDefinition};
 use cantrip_loom::{
     Body, CallId, Error, Event, Journal, Kind, Loom, OutputRecord, Record, Seq, Spawn, Thread, TruncationReason, render,
 };
-use cantrip_reply::Refusal;
 use cantrip_spend::Operation;
 use cantrip_stream::ChildOf;
 use futures_util::TryStreamExt;
-use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::call_executor::CallExecutor;
 use super::run::WriteOutcome;
 use super::sandbox::{Difference, ProgramStep, RebuildOptions, RebuildOutcome, SandboxState, SnapshotPolicy, rebuild};
 use super::token_budget::{QueueTicket, TokenHold};
-use super::{GuardWording, HaltSignal, LoadedBodies, Run, RunError, Runtime};
+use super::{GuardWording, HaltSignal, LoadedBodies, Run, Runtime};
 use crate::cantrip::Cantrip;
 use crate::events::EventEmitter;
-use crate::predict::{PredictRequest, PreparedPredict};
+use crate::runtime_error::RunError;
 use crate::telemetry::SpanScope;
 use crate::waiting::Waiting;
-use cantrip_turn::{
-    CallTask, CallTaskKind, Effect, Input, Machine, PrepareRequest, ReadyPredict, StepContext, UnpaidReason,
-};
+use cantrip_turn::{Effect, Input, Machine, StepContext, UnpaidReason};
 
 /// The notice for an environment that is lost although the loom could be replayed.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
@@ -82,13 +76,8 @@ pub(crate) enum DriveOutcome {
 /// been planned.
 fn truncate_new(events: &mut Vec<(Timestamp, Event)>) -> bool {
     let new = events.iter().position(|(_, event)| matches!(event, Event::Attempt(_) | Event::Started(_)));
-    match new {
-        Some(at) => {
-            events.truncate(at);
-            true
-        }
-        None => false,
-    }
+    events.truncate(new.unwrap_or(events.len()));
+    new.is_some()
 }
 
 /// The position of an entity in its tree.
@@ -151,7 +140,7 @@ impl EntityDriver {
             run.id,
             model,
             child,
-            facts.intent.text(),
+            Some(facts.intent.text()),
             (medium, facts.definition.mode()),
         );
         let began = Instant::now();
@@ -221,7 +210,7 @@ impl EntityDriver {
             if let Some(reason) = self.halting.reason() {
                 self.machine.halt(reason);
             }
-            let effect = self.next()?;
+            let effect = self.with_step_context(Machine::next)?;
             let what = match effect {
                 Effect::Authorize(inquiries) => {
                     let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
@@ -269,19 +258,11 @@ impl EntityDriver {
                             self.rebuild().await?;
                         }
                     }
-                    let halting = self.halting.clone();
-                    let ran = tokio::select! { biased;
-                        ran = self.sandbox_state.start(starting) => Some(ran),
-                        _ = halting.wait_halted() => None,
-                    };
+                    let ran = self.halting.unless_halted(self.sandbox_state.start(starting)).await;
                     self.retry_program(ran).await?
                 }
                 Effect::ResumeProgram { answer, clock } => {
-                    let halting = self.halting.clone();
-                    let ran = tokio::select! { biased;
-                        ran = self.sandbox_state.resume(answer, clock) => Some(ran),
-                        _ = halting.wait_halted() => None,
-                    };
+                    let ran = self.halting.unless_halted(self.sandbox_state.resume(answer, clock)).await;
                     self.retry_program(ran).await?
                 }
                 Effect::CancelProgram => {
@@ -303,19 +284,11 @@ impl EntityDriver {
                 self.machine.halt(reason);
             }
             let ran = matches!(what, Input::ProgramEnded(..));
-            self.handle_input(what)?;
+            self.with_step_context(|machine, world| machine.handle_input(what, world))?;
             if ran {
                 self.keep_snapshot().await;
             }
         }
-    }
-
-    fn next(&mut self) -> Result<Effect, Error> {
-        self.with_step_context(Machine::next)
-    }
-
-    fn handle_input(&mut self, what: Input) -> Result<(), Error> {
-        self.with_step_context(|machine, world| machine.handle_input(what, world))
     }
 
     /// Returns the time that the cast has used.
@@ -388,36 +361,13 @@ impl EntityDriver {
         Ok(None)
     }
 
-    async fn execute(&mut self, works: Vec<CallTask>) -> Vec<cantrip_turn::CallOutcome> {
-        let belongings = &self.sandbox_state.belongings;
-        let forgotten = gates_without_state(&works, belongings);
-        if let Some(leaf) = self.machine.sandbox_base().filter(|_| !forgotten.is_empty()) {
-            note_earlier(self.run.runtime.clone(), leaf, forgotten, belongings.clone()).await;
-        }
-        let belongings = &self.sandbox_state.belongings;
-        let verifier = self.cantrip.verifier();
-        let (runtime, trace) = (&self.run.runtime, &self.run.trace);
-        let delegating = self.delegating.take();
-        let hands =
-            CallExecutor { runtime, trace, verifier, belongings, scope: &self.scope, delegating: delegating.as_ref() };
-        let worked = join_all(works.into_iter().map(|work| hands.execute(work, self.halting.stop()))).await;
-        for cost in worked.iter().filter_map(|worked| worked.cost) {
-            self.run.funds.charge_gate(self.entity(), cost);
-        }
-        worked
-    }
-
     /// Returns the outcome of a program. If the sandbox was lost through no fault of the program, the program is run
     /// again in another one: the answers to its calls are known.
     async fn retry_program(&mut self, ran: Option<Result<ProgramStep, SandboxError>>) -> Result<Input, RunError> {
         let ran = match ran {
             Some(Err(SandboxError::Gone)) => {
                 self.rebuild().await?;
-                let halting = self.halting.clone();
-                tokio::select! { biased;
-                    ran = self.sandbox_state.catch_up_whole() => Some(ran),
-                    _ = halting.wait_halted() => None,
-                }
+                self.halting.unless_halted(self.sandbox_state.catch_up_whole()).await
             }
             ran => ran,
         };
@@ -501,53 +451,8 @@ impl EntityDriver {
         Ok(())
     }
 
-    /// Prepares a predict, and registers its observer with the accounting of the run.
-    async fn prepare_predict(&mut self, preparing: PrepareRequest) -> Result<Box<ReadyPredict>, Refusal> {
-        let PrepareRequest { turn, call, entity, predict, resumed } = preparing;
-        let (run, caller) = (Arc::clone(&self.run), self.entity());
-        let asked = PredictRequest {
-            signature: predict.signature,
-            input: predict.input,
-            owner: run.runtime.actor().clone(),
-            run: run.id,
-            caller,
-            turn,
-            call,
-            entity,
-            crystal: self.cantrip.crystal().clone(),
-            max_depth: self.machine.facts().circle.wards().depth(),
-            resumed,
-        };
-        let prepared = run.runtime.predicts()?.prepare(asked).await?;
-        let PreparedPredict { cantrip, intent, context, observer, attempts } = prepared;
-        let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
-        run.accounting.add_observer(entity, caller, observer, past);
-        let definition = Arc::clone(cantrip.definition());
-        self.predict = Some((entity, cantrip));
-        Ok(Box::new(ReadyPredict { definition, intent, context, attempts }))
-    }
-
     pub(crate) fn entity(&self) -> EntityId {
         self.machine.facts().entity
-    }
-}
-
-/// Returns the gates among these that keep state for the entity but have none here.
-fn gates_without_state(works: &[CallTask], belongings: &GateSessions) -> Vec<String> {
-    let keeping = works.iter().filter_map(|work| match &work.kind {
-        CallTaskKind::Enter(permit) if permit.gate().spec().keeps_state => Some(permit.gate().name()),
-        CallTaskKind::Enter(_) | CallTaskKind::Refuse(_) | CallTaskKind::Answer(_) | CallTaskKind::Verify(_) => None,
-    });
-    keeping.filter(|gate| belongings.is_missing(gate)).map(str::to_owned).collect()
-}
-
-/// Notifies these gates if the entity called them before, in another process or in the turns that a fork shares.
-async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belongings: GateSessions) {
-    // If the loom cannot be read now, the next write reports the error.
-    let Ok(thread) = runtime.loom().thread(leaf).await else { return };
-    let records = || render::own_turns(&thread).iter().flat_map(|turn| &turn.gate_calls);
-    for gate in gates.iter().filter(|gate| records().any(|record| record.gate == **gate)) {
-        belongings.note_used_before(gate);
     }
 }
 

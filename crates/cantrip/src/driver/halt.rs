@@ -74,6 +74,14 @@ impl HaltSignal {
         }
     }
 
+    /// Runs the work until the cast is cut off; `None` if it was.
+    pub(crate) async fn unless_halted<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! { biased;
+            done = work => Some(done),
+            _ = self.wait_halted() => None,
+        }
+    }
+
     /// Forwards everything that ends this cast (a person, the end of its parent, its deadline) and the parent's pause.
     /// Never returns.
     pub(crate) async fn forward_halts(

@@ -15,8 +15,9 @@ use cantrip_reply::Refusal;
 use cantrip_spend::{AnyReservation, Operation, ReservationId, ReservationRow, UnknownOutcome};
 
 use super::run::WriteOutcome;
-use super::{Run, RunError, Runtime, store_refusal};
+use super::{Run, Runtime};
 use crate::limits::ESTATE_TRIES_MAX;
+use crate::runtime_error::{RunError, store_refusal};
 
 impl Run {
     /// Returns the open reservations of this run; none without a ledger.
@@ -128,13 +129,8 @@ impl Runtime {
         // A concurrent sweep writes the same step.
         let step = StepId::new(format!("recover-{id}")).expect("a short name");
         let mark = Operation::unknown(id, UnknownOutcome::Crashed, self.now().wall);
-        match self.loom().append(Step::annotation(step, run).money(mark)).await? {
-            AppendOutcome::Committed(_) => Ok(true),
-            // The owner is alive after all, or has settled the reservation meanwhile.
-            AppendOutcome::Conflict(_)
-            | AppendOutcome::Refused(_)
-            | AppendOutcome::Wait
-            | AppendOutcome::Fenced { .. } => Ok(false),
-        }
+        let outcome = self.loom().append(Step::annotation(step, run).money(mark)).await?;
+        // Otherwise the owner is alive after all, or has settled the reservation meanwhile.
+        Ok(matches!(outcome, AppendOutcome::Committed(_)))
     }
 }

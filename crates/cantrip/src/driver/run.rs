@@ -8,8 +8,8 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, RunId, Timestamp};
 use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
-    AppendOutcome, Bodies, Body, CantripId, Conflict, Epoch, Error, Event, Journal, Lease, Ledger, Loom, Record,
-    RecordDraft, RecordedError, RunOpening, Seq, Step, StepId, TruncationReason,
+    AppendOutcome, Bodies, Body, CantripId, Epoch, Error, Event, Journal, Lease, Ledger, Loom, Record, RecordDraft,
+    RecordedError, RunOpening, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{AnyCode, Call, Guard, Refusal, ReplyBuilder, ReplyDraft, ReplyType, Success, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
@@ -18,117 +18,11 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{ExtraWrites, HaltSignal, RunAccounting, RunFunds, RunStart, Runtime, TokenBudget};
-use crate::cancel::is_asked_for;
-use crate::episode::Cancel;
+use crate::cancel::{Cancel, is_asked_for};
 use crate::events::WaitTime;
-use crate::funds::OwnerError;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
-use cantrip_turn::PolicyRefusal;
-use cantrip_turn::{EndedProgram, RefusalWording};
-
-/// The reason why a run cannot continue. Nothing more of the run is executed.
-#[derive(Debug)]
-pub(crate) enum RunError {
-    Store(Error),
-    /// Another worker owns the run.
-    Fenced {
-        held: Epoch,
-        now: Epoch,
-    },
-    /// The state of the store does not admit the step.
-    Conflict(Conflict),
-    /// The ledger refused or deferred a step that requests no money.
-    Unpaid,
-    /// No sandbox is available for the medium of the circle.
-    Unserved(&'static str),
-    Nameless(OwnerError),
-}
-
-impl From<Error> for RunError {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl RunError {
-    pub(crate) fn refusal(&self, run: RunId) -> Refusal {
-        match self {
-            Self::Store(error) => store_refusal(error),
-            Self::Fenced { held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
-            Self::Nameless(nameless) => (*nameless).into(),
-            Self::Unserved(medium) => codes::sandbox_unavailable(*medium, "nothing serves it here").into(),
-            Self::Conflict(Conflict::EntityBusy { entity, run }) => {
-                codes::busy("entity", entity.to_string(), run.to_string()).into()
-            }
-            Self::Conflict(Conflict::RunEnded { run }) => {
-                codes::wrong_state("run", run.to_string(), "ended", "writing to it", "a live run").into()
-            }
-            Self::Conflict(Conflict::Contract(fault)) => fault.refusal(),
-            Self::Conflict(
-                Conflict::Step { .. } | Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Money { .. },
-            )
-            | Self::Unpaid => codes::crash().into(),
-        }
-    }
-}
-
-/// Returns the refusal for an error of the store, with the code that fits the error.
-pub fn store_refusal(error: &Error) -> Refusal {
-    const USABLE_AGAIN: &str = "check that its folder exists and is writable (cantrip doctor), then continue an \
-                                interrupted run: cantrip run resume";
-    let cause = error.to_string();
-    let hint = |next: &str| serde_json::json!({ "hint": next });
-    match error {
-        Error::LeaseLost { run, held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
-        Error::LeaseExpired { run, .. } => codes::lease_lost(run.to_string(), "another", "an expired one").into(),
-        Error::LeaseHeld { run, by, .. } => codes::busy("run", run.to_string(), by.as_str()).into(),
-        Error::NotFound { kind, id } => codes::not_found(*kind, id.as_str()).into(),
-        Error::Ambiguous { prefix, matches } => {
-            codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
-        }
-        Error::NoLedger | Error::NoContracts | Error::NoRetention | Error::ReadOnly => {
-            codes::config_invalid("store", "loom", cause).into()
-        }
-        Error::AccessDenied { at, source } => {
-            codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
-                .data(hint("give --store postgres://... with a user, password and database that the server knows"))
-                .into()
-        }
-        Error::InvalidStep { .. } | Error::Incoherent { .. } => codes::crash().into(),
-        Error::UnsupportedVersion { .. } | Error::NewerStore { .. } => codes::store_failed(cause)
-            .data(hint("use the version of cantrip that made it, or one that is newer; it was left as it is"))
-            .into(),
-        Error::NotAStore { .. } => {
-            codes::store_failed(cause).data(hint("name another place with --store sqlite:FILE")).into()
-        }
-        Error::Io { source, .. } => codes::store_failed(format!("{cause}: {source}")).data(hint(USABLE_AGAIN)).into(),
-        Error::Full { source, .. } => codes::store_failed(format!("{cause} ({source})"))
-            .data(hint("free some disk space, then continue an interrupted run: cantrip run resume"))
-            .into(),
-        Error::Store { source, .. } => {
-            codes::store_failed(format!("{cause} ({source})")).data(hint(USABLE_AGAIN)).into()
-        }
-        Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})"))
-            .data(hint("check that it runs and can be reached, then continue an interrupted run: cantrip run resume"))
-            .into(),
-        Error::Pruned { run, through } => {
-            let next = "cantrip retention ls says who removed it, when and why";
-            let data = serde_json::json!({"reason": "removed_by_retention", "through": through, "hint": next});
-            codes::not_found("record", run.to_string()).data(data).into()
-        }
-        Error::TooLarge { what, bytes, limit } => codes::limit(*what, *bytes, *limit).into(),
-        Error::Damaged(_) | Error::BodyAltered(_) | Error::Misread { .. } => {
-            codes::record_altered("record", "loom", cause).into()
-        }
-        Error::Locked { .. } => codes::store_unavailable(cause)
-            .data(hint("one process at a time; several may share --store sqlite:FILE"))
-            .into(),
-        Error::Stopped => codes::store_unavailable(cause).into(),
-        Error::Import { line, fault } => codes::unparsable("import", *line, fault.as_str()).into(),
-        Error::Unreadable(_) => codes::unparsable("record", "loom", cause).into(),
-        Error::Unwritable(_) => codes::not_serialisable("loom").into(),
-    }
-}
+use crate::runtime_error::RunError;
+use cantrip_turn::{EndedProgram, PolicyRefusal, RefusalWording};
 
 /// The journal's records of one entity of the run, from its cast on.
 #[derive(Debug, Default)]
@@ -265,7 +159,7 @@ impl Run {
         let mut step = step.bodies(papers.bodies);
         step.money = money;
         step.contract = papers.rows;
-        run.write(step).await?;
+        RunError::unless_committed(run.append_timed(step).await?)?;
         drop(roots);
         Ok(run)
     }
@@ -340,8 +234,7 @@ impl Run {
                 && settled.reply.reply_type == ReplyType::Denied
                 && CUT_OFF.iter().all(|code| code.as_str() != settled.reply.code)
         });
-        let count = denied.count();
-        self.calls_denied.fetch_add(count as u64, Ordering::Relaxed);
+        self.calls_denied.fetch_add(denied.count() as u64, Ordering::Relaxed);
     }
 
     /// Returns the entity whose cast is this scope, or the root entity if the scope is unknown.
@@ -359,14 +252,6 @@ impl Run {
     fn step_id(&self, epoch: Epoch) -> StepId {
         let number = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         StepId::new(format!("{epoch}.{number}")).expect("two numbers are a short name")
-    }
-
-    /// Writes records of this run that move no money.
-    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, RunError> {
-        match self.append_paid(&events, &bodies, Vec::new()).await? {
-            WriteOutcome::Whole { bytes, .. } => Ok(bytes),
-            WriteOutcome::Refused(_) | WriteOutcome::Wait => Err(RunError::Unpaid),
-        }
     }
 
     /// Writes records of this run, and settles or marks reservations; nothing is reserved.
@@ -496,17 +381,8 @@ impl Run {
     async fn append_timed(&self, step: Step) -> Result<AppendOutcome, Error> {
         let began = tokio::time::Instant::now();
         let answer = self.runtime.loom().append(step).await;
-        self.runtime.report_wait(WaitTime::Store { took: began.elapsed() });
+        self.runtime.watch(|watcher| watcher.on_wait(WaitTime::Store { took: began.elapsed() }));
         answer
-    }
-
-    async fn write(&self, step: Step) -> Result<(), RunError> {
-        match self.append_timed(step).await? {
-            AppendOutcome::Committed(_) => Ok(()),
-            AppendOutcome::Refused(_) | AppendOutcome::Wait => Err(RunError::Unpaid),
-            AppendOutcome::Conflict(conflict) => Err(RunError::Conflict(conflict)),
-            AppendOutcome::Fenced { held, now } => Err(RunError::Fenced { held, now }),
-        }
     }
 
     /// Renews the lease for as long as this future is polled, and checks if a cancellation was requested elsewhere.

@@ -1,14 +1,14 @@
 //! The budget of a single run.
 
-use cantrip_canon::kinds;
-use cantrip_canon::{Money, RunId};
+use cantrip_canon::{Money, RunId, kinds};
 use cantrip_circle::Wards;
 use cantrip_loom::{AppendOutcome, Conflict, Journal, Step, StepId};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{AuthorizationMode, AuthorizationRef, Authorize, Constraints, Operation, Payer, Scope, Terms};
 
-use super::{Runtime, store_refusal};
+use super::Runtime;
 use crate::funds::owner_of;
+use crate::runtime_error::store_refusal;
 
 impl Runtime {
     /// Limits what a run may spend: for the local owner by an authorization, for all other owners by the returned

@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::{RunError, Runtime, TokenBudget};
+use super::{Runtime, TokenBudget};
 use crate::cantrip::Cantrip;
 use crate::funds::owner_of;
 use crate::limits::POLICY_LOOK_MS;
-use cantrip_turn::Funds;
-use cantrip_turn::RunPayer;
+use crate::runtime_error::RunError;
+use cantrip_turn::{Funds, RunPayer};
 
 /// The money of one run.
 #[derive(Debug)]
@@ -54,29 +54,20 @@ impl RunFunds {
         entity: EntityId,
     ) -> Result<Self, RunError> {
         let owner = owner_of(runtime.actor()).map_err(RunError::Nameless)?;
-        let principal = Principal {
-            owner: owner.clone(),
-            run_id: Some(run.to_string()),
-            root_run_id: Some(run.to_string()),
-            thread_id: Some(entity.to_string()),
-            autopilot_id: cantrip.name().map(str::to_owned),
-        };
+        let principal = Principal::of_run(owner.clone(), run, entity, cantrip.name());
         let found = runtime.funds(principal, runtime.authorization()).await?;
-        let currency = cantrip.price().currency();
         let room = found.as_ref().payer().and_then(remaining_micros);
         let funds = found.map(|found| Arc::new(payer_from(&found, owner.clone(), entity)));
-        let (account, held, settled) = (TokenBudget::default(), Mutex::default(), Notify::new());
-        let (funds, looked) = (Mutex::new(funds), Mutex::new(Some(Instant::now())));
         Ok(Self {
             owner,
             thread: entity,
-            funds,
-            looked,
-            currency,
-            account,
+            funds: Mutex::new(funds),
+            looked: Mutex::new(Some(Instant::now())),
+            currency: cantrip.price().currency(),
+            account: TokenBudget::default(),
             room: Mutex::new(room),
-            held,
-            settlement: settled,
+            held: Mutex::default(),
+            settlement: Notify::new(),
         })
     }
 
@@ -91,13 +82,7 @@ impl RunFunds {
 
     /// Returns the principal for policy evaluation, in a run of an agent with this name.
     pub(crate) fn principal(&self, run: RunId, agent: Option<&str>) -> Principal {
-        Principal {
-            owner: self.owner.clone(),
-            run_id: Some(run.to_string()),
-            root_run_id: Some(run.to_string()),
-            thread_id: Some(self.thread.to_string()),
-            autopilot_id: agent.map(str::to_owned),
-        }
+        Principal::of_run(self.owner.clone(), run, self.thread, agent)
     }
 
     pub(crate) fn currency(&self) -> Currency {
@@ -140,33 +125,13 @@ impl RunFunds {
     pub(crate) fn apply_operations(&self, entity: EntityId, money: &[Operation]) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for operation in money {
-            match operation {
-                Operation::Reserve(asked) => {
-                    held.insert(asked.hold.id(), asked.hold.amount);
-                }
-                Operation::Move { reservation, to, .. } => {
-                    let amount = held.remove(reservation);
-                    match (to, amount) {
-                        (Transition::MarkReconcileRequired { .. }, Some(amount)) => {
-                            self.charge_lost(Some(entity), amount)
-                        }
-                        (
-                            Transition::MarkReconcileRequired { .. }
-                            | Transition::Commit { .. }
-                            | Transition::Release
-                            | Transition::Reconcile(_)
-                            | Transition::Adopt,
-                            _,
-                        ) => {}
-                    }
-                }
-                Operation::SetCap(_)
-                | Operation::Note(_)
-                | Operation::AskApproval(_)
-                | Operation::DecideApproval(_)
-                | Operation::Authorize(_)
-                | Operation::Revise(_)
-                | Operation::Revoke(_) => {}
+            if let Operation::Reserve(asked) = operation {
+                held.insert(asked.hold.id(), asked.hold.amount);
+            } else if let Operation::Move { reservation, to, .. } = operation
+                && let Some(amount) = held.remove(reservation)
+                && matches!(to, Transition::MarkReconcileRequired { .. })
+            {
+                self.charge_lost(Some(entity), amount);
             }
         }
     }

@@ -21,7 +21,7 @@ use cantrip_trace::TracedHosts;
 
 use super::sandbox::SnapshotBase;
 use super::{HaltSignal, IdleSandboxes, RunObserver};
-use crate::events::{NoWatcher, RetryNotice, WaitTime, Watcher};
+use crate::events::{NoWatcher, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 use crate::predict::PredictPreparer;
 
@@ -293,20 +293,9 @@ impl Runtime {
         &self.0.actor
     }
 
-    /// Reports a waiting time to the watcher.
-    pub(crate) fn report_wait(&self, waited: WaitTime) {
-        // Watching must not change a run, not even through a bug of the watcher.
-        let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().on_wait(waited)));
-        if told.is_err() {
-            tracing::error!("a watcher panicked; its event is lost");
-        }
-    }
-
-    /// Reports to the watcher that a request is retried.
-    pub(crate) fn report_retry(&self, retrying: RetryNotice) {
-        // Watching must not change a run, not even through a bug of the watcher.
-        let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().on_retry(retrying)));
-        if told.is_err() {
+    /// Passes something to the watcher. Watching must not change a run, not even through a bug of the watcher.
+    pub(crate) fn watch(&self, tell: impl FnOnce(&dyn Watcher)) {
+        if std::panic::catch_unwind(AssertUnwindSafe(|| tell(self.watcher()))).is_err() {
             tracing::error!("a watcher panicked; its event is lost");
         }
     }

@@ -113,7 +113,7 @@ impl RecordTranslator {
         if let Some(turn) = requested_turn(&event) {
             stage.begin_group(turn);
         }
-        let Some(group) = stage.turn else { return Ok(TranslatedRecord::default()) };
+        let Some(group) = stage.group.turn else { return Ok(TranslatedRecord::default()) };
         let wanted = wants(group);
         let mut bodies = LoadedBodies::default();
         if wanted {
@@ -128,7 +128,7 @@ impl RecordTranslator {
             }
         }
         stage.emit_committed(&[(record.at, event)], &bodies);
-        let closes = stage.turn != Some(group);
+        let closes = stage.group.turn != Some(group);
         let mut events = self.heard.take();
         if !wanted {
             let end = events.pop().filter(|_| closes);
@@ -179,12 +179,7 @@ impl RecordTranslator {
             None => None,
         };
         let model = self.crystal(cantrip).await?;
-        let begun = intent.is_none();
-        let (runtime, intent) = (self.runtime.clone(), intent.unwrap_or_default());
-        let mut stage = EventEmitter::new(runtime, self.run, &model, child, intent, (medium, mode));
-        if begun {
-            stage.skip_intent();
-        }
+        let stage = EventEmitter::new(self.runtime.clone(), self.run, &model, child, intent, (medium, mode));
         if let Some(made) = self.entities.get_mut(&entity) {
             made.stage = Some(stage);
         }
@@ -205,11 +200,8 @@ impl RecordTranslator {
 
 /// Returns the turn that a record requests or opens.
 fn requested_turn(event: &Event) -> Option<TurnId> {
-    match event.as_opened() {
-        Some(opened) => Some(opened.turn_id),
-        None => match event.as_attempt()?.call_id.caller() {
-            Caller::Turn(turn) => Some(turn),
-            Caller::Fold(_) => None,
-        },
+    if let Some(opened) = event.as_opened() {
+        return Some(opened.turn_id);
     }
+    if let Caller::Turn(turn) = event.as_attempt()?.call_id.caller() { Some(turn) } else { None }
 }

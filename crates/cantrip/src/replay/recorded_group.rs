@@ -4,7 +4,8 @@ use cantrip_canon::{EntityId, Hash};
 use cantrip_circle::ProgramEnd;
 use cantrip_crystal::Answer;
 use cantrip_loom::{
-    ApprovalChoice, Closing, Event, GateRecord, OutputRecord, RecordedError, Settlement, TruncationReason, Turn, Usage,
+    ApprovalChoice, Closing, Event, GateRecord, OutputRecord, RecordedError, SettledCall, Settlement, TruncationReason,
+    Turn, Usage,
 };
 use cantrip_reply::{AnyCode, Refusal, codes};
 use cantrip_spend::Ruling;
@@ -61,10 +62,7 @@ impl RecordedGroup<'_> {
 
     fn settled(&self) -> impl Iterator<Item = &GateRecord> {
         let records = self.turns.iter().flat_map(|turn| &turn.gate_calls);
-        records.filter(|record| match record.settlement {
-            Settlement::Settled(_) => true,
-            Settlement::Delegated => false,
-        })
+        records.filter(|record| matches!(record.settlement, Settlement::Settled(_)))
     }
 
     pub(super) fn record(&self, number: u32, gate: &str) -> Result<&GateRecord, ReplayStop> {
@@ -125,21 +123,14 @@ impl RecordedGroup<'_> {
         // The same process may have had a person to ask about one call and no person for another.
         let denials = [codes::TRIFECTA.any(), codes::WRITE_PROTECTED.any()];
         let unasked = denials.iter().any(|code| code.as_str() == settled.reply.code);
-        if judged || unasked {
-            let message = settled.result.as_str().unwrap_or_default().to_owned();
-            return PolicyAnswer::Refused(refusal_of(&RecordedError::new(settled.reply.clone(), message)));
-        }
-        PolicyAnswer::Nothing
+        if judged || unasked { PolicyAnswer::Refused(recorded_refusal(settled)) } else { PolicyAnswer::Nothing }
     }
 
     /// Returns why the child of a predict was not cast; `None` if it was.
     pub(super) fn predict_refusal(&self, number: u32) -> Option<Refusal> {
         let record = self.settled().find(|record| record.call_id.number() == number)?;
         match &record.settlement {
-            Settlement::Settled(settled) if settled.children.is_empty() => {
-                let message = settled.result.as_str().unwrap_or_default().to_owned();
-                Some(refusal_of(&RecordedError::new(settled.reply.clone(), message)))
-            }
+            Settlement::Settled(settled) if settled.children.is_empty() => Some(recorded_refusal(settled)),
             Settlement::Settled(_) | Settlement::Delegated => None,
         }
     }
@@ -211,6 +202,12 @@ impl RecordedGroup<'_> {
     }
 }
 
+/// Returns the refusal that a call was answered with.
+fn recorded_refusal(settled: &SettledCall) -> Refusal {
+    let message = settled.result.as_str().unwrap_or_default();
+    refusal_of(&RecordedError::new(settled.reply.clone(), message))
+}
+
 fn describe_closing(closing: &Closing) -> String {
     match closing {
         Closing::Open => "open".to_owned(),
@@ -220,11 +217,8 @@ fn describe_closing(closing: &Closing) -> String {
     }
 }
 
-pub(super) fn has_code(record: &GateRecord, code: AnyCode) -> bool {
-    match &record.settlement {
-        Settlement::Settled(settled) => settled.reply.code == code.as_str(),
-        Settlement::Delegated => false,
-    }
+fn has_code(record: &GateRecord, code: AnyCode) -> bool {
+    matches!(&record.settlement, Settlement::Settled(settled) if settled.reply.code == code.as_str())
 }
 
 /// Returns the recorded answer to a call.
