@@ -19,6 +19,11 @@ pub struct PageRequest {
 
 impl PageRequest {
     pub const FIRST: Self = Self { after: None, most: PAGE_ITEMS_MAX };
+
+    /// Returns the request for the page after one with this [`ListPage::next`]; none after the last page.
+    pub fn following(self, next: Option<u64>) -> Option<Self> {
+        next.map(|after| Self { after: Some(after), ..self })
+    }
 }
 
 /// A page of a list. Items are in the order in which they were written.
@@ -258,25 +263,21 @@ pub trait Loom: Send + Sync {
 /// Counts the entities and turns of a loom by reading its lists. A store with an index is faster.
 pub async fn count_extent(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
     let mut extent = Extent::default();
-    let mut page = PageRequest { after: None, most: COUNTED_ITEMS };
-    loop {
+    let first = Some(PageRequest { after: None, most: COUNTED_ITEMS });
+    let mut next = first;
+    while let Some(page) = next {
         let listed = store.entities(loom, page).await?;
         extent.entities += listed.items.len() as u64;
         extent.last_activity = listed.items.iter().map(|entity| entity.at).chain(extent.last_activity).max();
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
+        next = page.following(listed.next);
     }
-    page.after = None;
-    loop {
+    next = first;
+    while let Some(page) = next {
         let listed = store.turns(loom, page).await?;
         extent.turns += listed.items.len() as u64;
         let closed = listed.items.iter().map(|turn| turn.metadata.timestamp);
         extent.last_activity = closed.chain(extent.last_activity).max();
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok(extent),
-        }
+        next = page.following(listed.next);
     }
+    Ok(extent)
 }

@@ -170,6 +170,14 @@ impl ReplyBuilder {
         self.finish(filled.draft)
     }
 
+    /// Makes a Success reply, or the reply of the refusal.
+    pub fn answer(self, answered: Result<ReplyDraft<Success>, Refusal>) -> Reply {
+        match answered {
+            Ok(filled) => self.success(filled),
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
     /// Makes the reply from the first refusal inside a tool.
     pub fn refuse(self, refusal: Refusal) -> Reply {
         match *refusal.0 {

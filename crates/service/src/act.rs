@@ -36,14 +36,13 @@ impl CastRequest {
         Self { intent: Some(intent.into()), ..Self::default() }
     }
 
-    fn content(intent: Option<Content>) -> Content {
-        intent.unwrap_or(Content::Parts(Vec::new()))
-    }
-
-    /// Converts the request, except for the context, which only a new entity can be given.
     fn into_options(self) -> CastOptions {
-        let Self { intent, context: _, budget, run, follows, cancel } = self;
-        let mut casting = CastOptions::on(Self::content(intent)).cancelled_by(&cancel);
+        let Self { intent, context, budget, run, follows, cancel } = self;
+        let intent = intent.unwrap_or(Content::Parts(Vec::new()));
+        let mut casting = CastOptions::on(intent).cancelled_by(&cancel);
+        if let Some(context) = context {
+            casting = casting.context(context);
+        }
         if let Some(budget) = budget {
             casting = casting.budget(budget);
         }
@@ -88,33 +87,20 @@ impl Service {
         if let Err(refusal) = self.own_followed(ask.follows).await {
             return self.refusal_reply("cast", refusal).await.into();
         }
-        let context = ask.context.clone();
-        let casting = ask.into_options();
-        let casting = match context {
-            Some(context) => casting.context(context),
-            None => casting,
-        };
-        self.runtime().cast(cantrip, casting).await
+        self.runtime().cast(cantrip, ask.into_options()).await
     }
 
     /// Casts a cantrip whose entity stays in memory: later intents find its sandbox in the state in which this cast
     /// left it.
     pub async fn cast_live(&self, cantrip: &Cantrip, ask: CastRequest) -> CastReply {
-        if self.live_entities().len() >= SUMMONED_MAX {
-            let refusal =
-                codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into();
-            return self.refusal_reply("cast", refusal).await.into();
-        }
-        if let Err(refusal) = self.own_followed(ask.follows).await {
-            return self.refusal_reply("cast", refusal).await.into();
-        }
-        let context = ask.context.clone();
-        let casting = ask.into_options();
-        let casting = match context {
-            Some(context) => casting.context(context),
-            None => casting,
+        let checked = async {
+            self.check_live_entities()?;
+            self.own_followed(ask.follows).await
         };
-        let (reply, entity) = self.runtime().cast_entity(cantrip, casting).await;
+        if let Err(refusal) = checked.await {
+            return self.refusal_reply("cast", refusal).await.into();
+        }
+        let (reply, entity) = self.runtime().cast_entity(cantrip, ask.into_options()).await;
         if let Some(entity) = entity {
             self.live_entities().insert(entity.id(), entity);
         }
@@ -123,13 +109,8 @@ impl Service {
 
     /// Creates an entity that waits for an intent, and keeps it in memory.
     pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> GuardedReply {
-        if self.live_entities().len() >= SUMMONED_MAX {
-            return self
-                .refusal_reply(
-                    "summon",
-                    codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into(),
-                )
-                .await;
+        if let Err(refusal) = self.check_live_entities() {
+            return self.refusal_reply("summon", refusal).await;
         }
         match self.runtime().summon(cantrip, context).await {
             Ok(entity) => self.keep_entity("summon", entity).await,
@@ -145,18 +126,21 @@ impl Service {
         if self.live_entities().contains_key(&entity) {
             return self.created_reply("entity", entity).await;
         }
-        if self.live_entities().len() >= SUMMONED_MAX {
-            return self
-                .refusal_reply(
-                    "entity",
-                    codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into(),
-                )
-                .await;
+        if let Err(refusal) = self.check_live_entities() {
+            return self.refusal_reply("entity", refusal).await;
         }
         match self.runtime().entity(cantrip, entity).await {
             Ok(entity) => self.keep_entity("entity", entity).await,
             Err(refused) => refused,
         }
+    }
+
+    /// Checks that another entity may stay in memory.
+    fn check_live_entities(&self) -> Result<(), Refusal> {
+        if self.live_entities().len() < SUMMONED_MAX {
+            return Ok(());
+        }
+        Err(codes::overloaded(format!("too many live entities (limit {SUMMONED_MAX}): dispose of one")).into())
     }
 
     async fn keep_entity(&self, name: &str, entity: cantrip::Entity) -> GuardedReply {
@@ -175,7 +159,7 @@ impl Service {
     pub async fn send(&self, entity: EntityId, ask: CastRequest) -> CastReply {
         let found = self.live_entities().get(&entity).cloned();
         match found {
-            Some(entity) => entity.send_casting(ask.into_options()).await,
+            Some(entity) => entity.send_casting(CastRequest { context: None, ..ask }.into_options()).await,
             None => self.refusal_reply("send", unknown_entity(entity)).await.into(),
         }
     }
@@ -246,10 +230,7 @@ impl Service {
         if let Err(refusal) = self.own_followed(follows).await {
             return self.refusal_reply("fork", refusal).await.into();
         }
-        let mut forking = match intent {
-            Some(intent) => ForkOptions::on(intent),
-            None => ForkOptions::new(),
-        };
+        let mut forking = intent.map_or_else(ForkOptions::new, ForkOptions::on);
         if fresh {
             forking = forking.fresh();
         }
@@ -281,16 +262,9 @@ impl Service {
     /// Records a reward for a turn. Earlier rewards stay on record; the latest counts.
     pub async fn reward(&self, rewarding: RewardRequest) -> GuardedReply {
         let call = Call::surface("reward").turn(rewarding.turn);
-        self.runtime()
-            .guard()
-            .call(call, |rb| async {
-                let turn = rewarding.turn.to_string();
-                match self.record_reward(rewarding).await {
-                    Ok(()) => rb.success(codes::changed("turn", turn, "rewarded")),
-                    Err(refusal) => rb.refuse(refusal),
-                }
-            })
-            .await
+        let rewarded = codes::changed("turn", rewarding.turn.to_string(), "rewarded");
+        let recorded = self.record_reward(rewarding);
+        self.runtime().guard().call(call, |rb| async { rb.answer(recorded.await.map(|()| rewarded)) }).await
     }
 
     async fn record_reward(&self, rewarding: RewardRequest) -> Result<(), Refusal> {

@@ -63,16 +63,7 @@ impl Service {
         name: &str,
         told: impl Future<Output = Result<ReplyDraft<Success>, Refusal>>,
     ) -> GuardedReply {
-        let call = Call::surface(name);
-        self.runtime()
-            .guard()
-            .call(call, |rb| async {
-                match told.await {
-                    Ok(filled) => rb.success(filled),
-                    Err(refusal) => rb.refuse(refusal),
-                }
-            })
-            .await
+        self.runtime().guard().call(Call::surface(name), |rb| async { rb.answer(told.await) }).await
     }
 
     /// Publishes a signature. Publishing the same content again changes nothing; other content under its id is refused.
@@ -141,18 +132,14 @@ impl Service {
 
     pub async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> GuardedReply {
         self.guarded_reply("artifacts", async {
-            let found: ListPage<ArtifactRow> =
-                self.runtime().loom().artifacts(of, page).await.map_err(|error| store_refusal(&error))?;
-            let items: Vec<Value> = found
-                .items
-                .iter()
-                .map(|row| {
-                    json!({
-                        "compiled_id": row.compiled_id, "signature_id": row.signature_id, "strategy": row.strategy,
-                        "content_hash": row.content_hash, "created_at": row.created_at,
-                    })
+            let found = self.runtime().loom().artifacts(of, page).await.map_err(|error| store_refusal(&error))?;
+            let summary = |row: &ArtifactRow| {
+                json!({
+                    "compiled_id": row.compiled_id, "signature_id": row.signature_id, "strategy": row.strategy,
+                    "content_hash": row.content_hash, "created_at": row.created_at,
                 })
-                .collect();
+            };
+            let items: Vec<Value> = found.items.iter().map(summary).collect();
             Ok(codes::read("artifacts").value(json!({"items": items, "next": found.next})))
         })
         .await

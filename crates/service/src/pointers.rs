@@ -198,18 +198,16 @@ impl Service {
         if pointer.head_audit_id == Some(audit) {
             return Ok(true);
         }
-        let mut page = PageRequest::FIRST;
-        loop {
+        let mut next = Some(PageRequest::FIRST);
+        while let Some(page) = next {
             let listed = self.runtime().loom().pointer_audits(pointer.signature_id.clone(), page).await;
             let listed = listed.map_err(|error| store_refusal(&error))?;
             if listed.items.iter().any(|kept| kept.audit_id == audit) {
                 return Ok(true);
             }
-            match listed.next {
-                Some(after) => page.after = Some(after),
-                None => return Ok(false),
-            }
+            next = page.following(listed.next);
         }
+        Ok(false)
     }
 
     async fn pointer_of(&self, signature: &SignatureId) -> Result<Pointer, Refusal> {

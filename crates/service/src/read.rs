@@ -7,7 +7,7 @@ use cantrip::loom::export::{Format, Redaction, export};
 use cantrip::loom::{
     AnyId, Ending, EntityView, Error, Event, Journal, ListPage, Loom, PageRequest, RunState, RunView, Seq, Turn,
 };
-use cantrip::reply::{Call, GuardedReply, Refusal, codes};
+use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::evidence_lines;
 use futures_util::StreamExt;
@@ -25,13 +25,11 @@ impl Service {
         what: String,
         reading: impl Future<Output = Result<T, Error>>,
     ) -> GuardedReply {
-        let answered = self.runtime().guard().call(Call::surface("read"), |rb| async {
-            match reading.await {
-                Ok(seen) => rb.success(codes::read(what).value(seen)),
-                Err(error) => rb.refuse(store_refusal(&error)),
-            }
-        });
-        answered.await
+        self.guarded_reply("read", async {
+            let seen = reading.await.map_err(|error| store_refusal(&error))?;
+            Ok(codes::read(what).value(seen))
+        })
+        .await
     }
 
     pub async fn looms(&self) -> GuardedReply {
@@ -44,31 +42,29 @@ impl Service {
         if !self.is_scoped() {
             return Ok(all);
         }
-        let (mut seen, mut page) = (HashSet::new(), PageRequest::FIRST);
-        loop {
+        let (mut seen, mut next) = (HashSet::new(), Some(PageRequest::FIRST));
+        while let Some(page) = next {
             let runs = self.runtime().loom().runs(page).await?;
             seen.extend(runs.items.iter().filter(|run| self.can_see(run.owner.as_str())).map(|run| run.loom_id));
-            match runs.next {
-                Some(after) => page.after = Some(after),
-                None => return Ok(all.into_iter().filter(|loom| seen.contains(loom)).collect()),
-            }
+            next = page.following(runs.next);
         }
+        Ok(all.into_iter().filter(|loom| seen.contains(loom)).collect())
     }
 
     /// Checks that an owner's service has a run in this loom.
     async fn check_loom_visible(&self, loom: LoomId) -> Result<(), Error> {
-        let mut page = PageRequest::FIRST;
-        while self.is_scoped() {
+        if !self.is_scoped() {
+            return Ok(());
+        }
+        let mut next = Some(PageRequest::FIRST);
+        while let Some(page) = next {
             let runs = self.runtime().loom().runs(page).await?;
             if runs.items.iter().any(|run| run.loom_id == loom && self.can_see(run.owner.as_str())) {
-                break;
+                return Ok(());
             }
-            match runs.next {
-                Some(after) => page.after = Some(after),
-                None => return Err(missing("loom", loom.to_string())),
-            }
+            next = page.following(runs.next);
         }
-        Ok(())
+        Err(missing("loom", loom.to_string()))
     }
 
     /// Returns the cantrips of a loom, each with its call.
@@ -304,35 +300,25 @@ impl Service {
         redaction: Redaction,
         mut take: impl FnMut(String),
     ) -> GuardedReply {
-        let answered = self.runtime().guard().call(Call::surface("export"), |rb| async {
+        self.guarded_reply("export", async {
             // A loom holds the records of all owners.
             if self.is_scoped() {
-                return rb.refuse(store_refusal(&missing("loom", loom.to_string())));
+                return Err(store_refusal(&missing("loom", loom.to_string())));
             }
             let mut lines = 0_u64;
             let with_evidence = format == Format::Journal && matches!(redaction, Redaction::Off);
             let mut exported = export(self.runtime().loom(), loom, format, redaction);
             while let Some(line) = exported.next().await {
-                match line {
-                    Ok(line) => {
-                        lines += 1;
-                        take(line);
-                    }
-                    Err(error) => return rb.refuse(store_refusal(&error)),
-                }
+                take(line.map_err(|error| store_refusal(&error))?);
+                lines += 1;
             }
             let mut evidence = evidence_lines(self.runtime().loom(), loom);
             while with_evidence && let Some(line) = evidence.next().await {
-                match line {
-                    Ok(line) => {
-                        lines += 1;
-                        take(line);
-                    }
-                    Err(refusal) => return rb.refuse(refusal),
-                }
+                take(line?);
+                lines += 1;
             }
-            rb.success(codes::read(format!("export of {loom}")).data(json!({"lines": lines})))
-        });
-        answered.await
+            Ok(codes::read(format!("export of {loom}")).data(json!({"lines": lines})))
+        })
+        .await
     }
 }

@@ -13,17 +13,15 @@ use crate::limits::PICKED_UP_TOGETHER_MAX;
 impl Service {
     /// Returns the runs without a driver: live runs whose lease has expired and that do not wait for a decision.
     pub async fn orphans(&self) -> Result<Vec<RunView>, Refusal> {
-        let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-        loop {
+        let (mut found, mut next) = (Vec::new(), Some(PageRequest::FIRST));
+        while let Some(page) = next {
             let loom = self.runtime().loom();
             let now = loom.lease_now(self.clock.now().wall).await.map_err(|error| store_refusal(&error))?;
             let listed = loom.orphans(now, page).await.map_err(|error| store_refusal(&error))?;
             found.extend(listed.items);
-            match listed.next {
-                Some(after) => page.after = Some(after),
-                None => return Ok(found),
-            }
+            next = page.following(listed.next);
         }
+        Ok(found)
     }
 
     /// Returns true if a run of this agent has funds here; always true for a store without a ledger.

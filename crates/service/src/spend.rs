@@ -4,7 +4,7 @@ use cantrip::canon::{AuthorizationId, Timestamp};
 use cantrip::loom::{
     Actor, AppendOutcome, Conflict, Error, Journal, Ledger, ListPage, PageRequest, ReservationFilter, Step, StepId,
 };
-use cantrip::reply::{Call, GuardedReply, Refusal, codes};
+use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::spend::{
     AuditReport, Authorization, AuthorizationRef, Authorize, LedgerFault, Operation, Reconciliation, ReservationId,
     ReservationRow, Revoke, Terms, Verdict,
@@ -48,16 +48,9 @@ impl Service {
             Ok(()) => self.apply_operation(authorization.to_string(), Operation::Authorize(Box::new(issue))).await,
             Err(refusal) => Err(refusal),
         };
-        let answered = self.runtime().guard().call(Call::surface("authorize"), |rb| async {
-            match applied {
-                Ok(()) => rb.success(
-                    codes::created("authorization", authorization.to_string())
-                        .data(json!({"authorization_id": authorization, "revision": 1})),
-                ),
-                Err(refusal) => rb.refuse(refusal),
-            }
-        });
-        answered.await
+        let data = json!({"authorization_id": authorization, "revision": 1});
+        let created = |()| codes::created("authorization", authorization.to_string()).data(data);
+        self.guarded_reply("authorize", async { applied.map(created) }).await
     }
 
     /// Revokes an authorization: nothing more is reserved under it, and open reservations are settled.
@@ -69,7 +62,8 @@ impl Service {
             Ok(()) => self.apply_operation(name.clone(), Operation::Revoke(revoke)).await,
             Err(refusal) => Err(refusal),
         };
-        self.money_change_reply("revoke", "authorization", name, "revoked", applied).await
+        let revoked = |()| codes::changed("authorization", name, "revoked");
+        self.guarded_reply("revoke", async { applied.map(revoked) }).await
     }
 
     /// Checks that this service is unrestricted: an owner who could issue money would issue it to itself.
@@ -85,23 +79,6 @@ impl Service {
         let id = StepId::new(format!("change-{name}")).map_err(|_| codes::crash())?;
         let answer = self.runtime().loom().append(Step::outside_runs(id).money(operation)).await;
         operation_result(answer.map_err(|error| store_refusal(&error))?)
-    }
-
-    async fn money_change_reply(
-        &self,
-        call: &'static str,
-        kind: &'static str,
-        name: String,
-        state: &'static str,
-        applied: Result<(), Refusal>,
-    ) -> GuardedReply {
-        let answered = self.runtime().guard().call(Call::surface(call), |rb| async {
-            match applied {
-                Ok(()) => rb.success(codes::changed(kind, name, state)),
-                Err(refusal) => rb.refuse(refusal),
-            }
-        });
-        answered.await
     }
 
     /// Returns the authorizations, oldest first.
@@ -165,7 +142,8 @@ impl Service {
             Ok(()) => self.apply_verdict(&reservation, verdict, because, now).await,
             Err(refusal) => Err(refusal),
         };
-        self.money_change_reply("reconcile", "reservation", reservation.to_string(), state, applied).await
+        let reconciled = |()| codes::changed("reservation", reservation.to_string(), state);
+        self.guarded_reply("reconcile", async { applied.map(reconciled) }).await
     }
 
     async fn apply_verdict(
@@ -190,23 +168,17 @@ impl Service {
     /// Recalculates every counter of the ledger; for an owner, those of its own authorizations.
     pub async fn verify_spend(&self) -> GuardedReply {
         let found = self.audit_ledger().await;
-        let answered = self.runtime().guard().call(Call::surface("verify"), |rb| async {
-            match found {
-                Ok(findings) => match findings.differences.first() {
-                    None => rb.success(codes::verified("spend", findings.entries).value(findings)),
-                    Some(first) => {
-                        let detail = format!(
-                            "{} is stored as {}, but the recomputed value is {}",
-                            first.what, first.stored, first.reckoned
-                        );
-                        let broken = codes::ledger_broken(first.authorization.clone(), detail);
-                        rb.error(broken.data(json!({"differences": findings.differences, "count": findings.count})))
-                    }
-                },
-                Err(error) => rb.refuse(store_refusal(&error)),
-            }
-        });
-        answered.await
+        self.guarded_reply("verify", async {
+            let findings = found.map_err(|error| store_refusal(&error))?;
+            let Some(first) = findings.differences.first() else {
+                return Ok(codes::verified("spend", findings.entries).value(findings));
+            };
+            let (what, stored, reckoned) = (&first.what, first.stored, first.reckoned);
+            let detail = format!("{what} is stored as {stored}, but the recomputed value is {reckoned}");
+            let broken = codes::ledger_broken(first.authorization.clone(), detail);
+            Err(broken.data(json!({"differences": findings.differences, "count": findings.count})).into())
+        })
+        .await
     }
 
     async fn audit_ledger(&self) -> Result<AuditReport, Error> {
@@ -214,15 +186,13 @@ impl Service {
         if !self.is_scoped() {
             return loom.audit().await;
         }
-        let (mut own, mut page) = (Vec::new(), PageRequest::FIRST);
-        loop {
+        let (mut own, mut next) = (Vec::new(), Some(PageRequest::FIRST));
+        while let Some(page) = next {
             let listed = self.visible_authorizations(page).await?;
             own.extend(listed.items.iter().map(|row| row.id));
-            match listed.next {
-                Some(after) => page.after = Some(after),
-                None => return loom.audit_of(own).await,
-            }
+            next = page.following(listed.next);
         }
+        loom.audit_of(own).await
     }
 }
 

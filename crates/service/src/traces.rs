@@ -4,7 +4,7 @@
 //! this process knows today, unless the caller asks for the stored form. Every read passes the owner check of the run.
 
 use cantrip::loom::{Contracts, PageRequest, ReceiptFilter};
-use cantrip::reply::{Call, GuardedReply, Refusal, ReplyDraft, Success, codes};
+use cantrip::reply::{GuardedReply, Refusal, ReplyDraft, Success, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{ReceiptId, ReceiptRow, TraceRow, TraceState};
 use cantrip_ds::{trace_payload, trace_row};
@@ -109,15 +109,7 @@ impl Service {
         mut line: impl FnMut(&str),
     ) -> GuardedReply {
         let written = self.write_traces(wanted, content, &mut line).await;
-        self.runtime()
-            .guard()
-            .call(Call::surface("trace export"), |rb| async {
-                match written {
-                    Ok(filled) => rb.success(filled),
-                    Err(refusal) => rb.refuse(refusal),
-                }
-            })
-            .await
+        self.guarded_reply("trace export", async { written }).await
     }
 
     async fn write_traces(
@@ -128,8 +120,8 @@ impl Service {
     ) -> Result<ReplyDraft<Success>, Refusal> {
         let (mut traces, mut expired, mut failed) = (0_u64, 0_u64, 0_u64);
         let mut first: Option<Refusal> = None;
-        let mut page = PageRequest::FIRST;
-        loop {
+        let mut next = Some(PageRequest::FIRST);
+        while let Some(page) = next {
             let listed = self.runtime().loom().receipts(wanted.clone(), page).await;
             let listed = listed.map_err(|error| store_refusal(&error))?;
             for row in listed.items.iter().filter(|row| self.can_see(&row.owner)) {
@@ -154,10 +146,7 @@ impl Service {
                     }
                 }
             }
-            match listed.next {
-                Some(after) => page.after = Some(after),
-                None => break,
-            }
+            next = page.following(listed.next);
         }
         match first {
             Some(refusal) => Err(refusal),

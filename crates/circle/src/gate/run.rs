@@ -3,9 +3,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use cantrip_reply::{
-    Call as Guarding, Guard, GuardedReply, Refusal, Reply, ReplyBuilder, ReplyDraft, Success, Trace, codes,
-};
+use cantrip_reply::{Call as Guarding, Guard, GuardedReply, Refusal, ReplyBuilder, Trace, codes};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -140,7 +138,7 @@ impl GateInvocation {
                 (Some(settlement), Ok(filled)) => settlement.settle(&promises.name, filled, &effects_of),
                 (_, answered) => answered,
             };
-            reply(rb, answered)
+            rb.answer(answered)
         };
         let guarded = match promises.purity {
             Purity::ReadOnly | Purity::Pure => guard.call(guarding, tool).await,
@@ -162,13 +160,6 @@ pub(crate) fn guarding(trace: &Trace, name: &str, identity: Option<&Identity>) -
                 None => guarding,
             }
         }
-    }
-}
-
-pub(crate) fn reply(rb: ReplyBuilder, answered: Result<ReplyDraft<Success>, Refusal>) -> Reply {
-    match answered {
-        Ok(filled) => rb.success(filled),
-        Err(refusal) => rb.refuse(refusal),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The changes of a run, file by file.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip::canon::{Hash, RunId, TurnId, bytes_hash};
 use cantrip::circle::gate::builtin::resulting_content;
 use cantrip::reply::{Call, GuardedReply, Refusal, codes};
+use futures_util::future::OptionFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{Algorithm, TextDiff};
@@ -57,23 +57,12 @@ impl Service {
     /// since one of its turns. `take` gets each diff in full; the reply is bounded, so it has only the sizes of long
     /// diffs.
     pub async fn diff(&self, run: RunId, since: Option<TurnId>, mut take: impl FnMut(&FileDiff)) -> GuardedReply {
-        let call = Call::surface("diff").run(run);
-        let answered = self.runtime().guard().call(call, |rb| async {
-            let seen = async {
-                self.own_run(run).await?;
-                self.histories(run, since, &GateRoots::default()).await
-            };
-            let FileHistories { files, unknown } = match seen.await {
-                Ok(seen) => seen,
-                Err(refusal) => return rb.refuse(refusal),
-            };
+        let seen = async {
+            self.own_run(run).await?;
+            let FileHistories { files, unknown } = self.histories(run, since, &GateRoots::default()).await?;
             let (mut listed, mut room, mut cut) = (Vec::new(), DIFF_LISTED_BYTES_MAX, 0_usize);
             for history in files {
-                let mut file = match self.file_diff(&history).await {
-                    Ok(Some(file)) => file,
-                    Ok(None) => continue,
-                    Err(refusal) => return rb.refuse(refusal),
-                };
+                let Some(mut file) = self.file_diff(&history).await? else { continue };
                 take(&file);
                 let bytes = file.unified.as_ref().map_or(0, String::len);
                 if bytes > room {
@@ -88,9 +77,9 @@ impl Service {
             if cut > 0 {
                 seen["truncated"] = json!({"files": cut});
             }
-            rb.success(codes::read(format!("changes of {run}")).value(seen))
-        });
-        answered.await
+            Ok(codes::read(format!("changes of {run}")).value(seen))
+        };
+        self.runtime().guard().call(Call::surface("diff").run(run), |rb| async { rb.answer(seen.await) }).await
     }
 
     /// Returns none if the file is unchanged in the end.
@@ -106,10 +95,7 @@ impl Service {
             (Some(_), None) => ChangeKind::Deleted,
             (Some(_), Some(_)) => ChangeKind::Changed,
         };
-        let before = match found {
-            Some(body) => Some(self.bytes(body).await?),
-            None => None,
-        };
+        let before = OptionFuture::from(found.map(|body| self.bytes(body))).await.transpose()?;
         let after = match left {
             Some(hash) => self.reconstruct(&last.gate, last.args.as_ref(), last.change.before, hash).await?,
             None => None,
@@ -139,10 +125,7 @@ impl Service {
         found: Option<cantrip::loom::BodyRef>,
         left: Hash,
     ) -> Result<Option<Vec<u8>>, Refusal> {
-        let found: Option<Arc<[u8]>> = match found {
-            Some(body) => Some(self.bytes(body).await?),
-            None => None,
-        };
+        let found = OptionFuture::from(found.map(|body| self.bytes(body))).await.transpose()?;
         let made = args.and_then(|args| resulting_content(gate, args, found.as_deref()));
         // A call that was repeated found its own result.
         let same = found.filter(|bytes| bytes_hash(bytes) == left).map(|bytes| bytes.to_vec());

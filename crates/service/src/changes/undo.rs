@@ -5,6 +5,7 @@ use cantrip::circle::gate::builtin::FileState;
 use cantrip::loom::{Journal, Loom, RunState};
 use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
+use futures_util::future::OptionFuture;
 use serde::Serialize;
 use serde_json::json;
 
@@ -156,10 +157,7 @@ impl Service {
                         FileState::Nothing | FileState::Other => None,
                     };
                     let put = async {
-                        let bytes = match before {
-                            Some(body) => Some(self.bytes(body).await?),
-                            None => None,
-                        };
+                        let bytes = OptionFuture::from(before.map(|body| self.bytes(body))).await.transpose()?;
                         root.restore(&history.path, hash, bytes).await
                     };
                     match put.await {
