@@ -101,18 +101,15 @@ impl Takeover {
             if !(self.is_gone)(&owner) {
                 continue;
             }
-            let mut page = PageRequest::FIRST;
-            loop {
+            let mut next = Some(PageRequest::FIRST);
+            while let Some(page) = next {
                 let listed = loom.leases_of(owner.clone(), page).await.map_err(stored)?;
                 for lease in &listed.items {
                     // A lease that another process has acquired meanwhile stays with its new owner.
                     loom.release(lease).await.map_err(stored)?;
                     tracing::info!(run = %lease.run, owner = owner.as_str(), "released the lease of a process that is gone");
                 }
-                match listed.next {
-                    Some(after) => page.after = Some(after),
-                    None => break,
-                }
+                next = page.following(listed.next);
             }
         }
         Ok(())
@@ -195,16 +192,17 @@ impl Takeover {
             let next = Attempts::after(attempts.get(&id).copied(), Instant::now());
             attempts.insert(id, next);
         }
+        let refused = |refusal: Refusal| {
+            tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
+            false
+        };
         match self.is_funded(&run).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::info!(run = %id, owner = run.owner.as_str(), "no authorization pays for this run here: it is skipped");
                 return false;
             }
-            Err(refusal) => {
-                tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
-                return false;
-            }
+            Err(refusal) => return refused(refusal),
         }
         match self.host.runtime().park_without_progress(id, TAKE_UPS_WITHOUT_PROGRESS_MAX).await {
             Ok(None) => {}
@@ -213,10 +211,7 @@ impl Takeover {
                 tracing::warn!(run = %id, %code, "{message}: it waits for a person, `cantrip run resume {id}` tries again");
                 return false;
             }
-            Err(refusal) => {
-                tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
-                return false;
-            }
+            Err(refusal) => return refused(refusal),
         }
         let begun = self.host.local_service().begin_resume(id, Cancel::new()).await;
         let is_begun = begun.run.is_some();

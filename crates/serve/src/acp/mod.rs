@@ -46,6 +46,8 @@ use editor_user::EditorLink;
 use prompt::PromptError;
 use session::{SPELL, Session, Sessions};
 
+type Editor = ConnectionTo<Client>;
+
 /// The agent. Cheap to clone; all clones are the same agent.
 #[derive(Clone)]
 pub struct Agent {
@@ -98,51 +100,43 @@ impl Agent {
             .v1()
             .name("cantrip")
             .on_receive_request(
-                async move |asked: InitializeRequest, to: Responder<InitializeResponse>, _: ConnectionTo<Client>| {
+                async move |asked: InitializeRequest, to: Responder<_>, _: Editor| {
                     to.respond(initialize.initialize(&asked))
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: NewSessionRequest, to: Responder<NewSessionResponse>, _: ConnectionTo<Client>| {
+                async move |asked: NewSessionRequest, to: Responder<_>, _: Editor| {
                     to.respond_with_result(new.answer("session/new", new.open_session(asked)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: LoadSessionRequest, to: Responder<LoadSessionResponse>, cx: ConnectionTo<Client>| {
+                async move |asked: LoadSessionRequest, to: Responder<_>, cx: Editor| {
                     to.respond_with_result(load.answer("session/load", load.load_session(asked, cx)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: ResumeSessionRequest,
-                            to: Responder<ResumeSessionResponse>,
-                            _: ConnectionTo<Client>| {
+                async move |asked: ResumeSessionRequest, to: Responder<_>, _: Editor| {
                     to.respond_with_result(resume.answer("session/resume", resume.resume_session(asked)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: ListSessionsRequest,
-                            to: Responder<ListSessionsResponse>,
-                            _: ConnectionTo<Client>| {
+                async move |asked: ListSessionsRequest, to: Responder<_>, _: Editor| {
                     to.respond_with_result(list.answer("session/list", list.list_sessions(asked)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: CloseSessionRequest,
-                            to: Responder<CloseSessionResponse>,
-                            _: ConnectionTo<Client>| {
+                async move |asked: CloseSessionRequest, to: Responder<_>, _: Editor| {
                     to.respond_with_result(close.answer("session/close", close.close_session(asked)).await)
                 },
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: SetSessionModeRequest,
-                            to: Responder<SetSessionModeResponse>,
-                            cx: ConnectionTo<Client>| {
+                async move |asked: SetSessionModeRequest, to: Responder<_>, cx: Editor| {
                     let SetSessionModeRequest { session_id, mode_id, .. } = asked;
                     let chosen = mode.answer("session/set_mode", mode.choose_spell(&session_id, &mode_id.0)).await;
                     let chosen = chosen.and_then(|session| {
@@ -156,9 +150,7 @@ impl Agent {
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: SetSessionConfigOptionRequest,
-                            to: Responder<SetSessionConfigOptionResponse>,
-                            cx: ConnectionTo<Client>| {
+                async move |asked: SetSessionConfigOptionRequest, to: Responder<_>, cx: Editor| {
                     let session_id = asked.session_id.clone();
                     let chosen = option.answer("session/set_config_option", option.configure_session(asked)).await;
                     let chosen = chosen.and_then(|session| {
@@ -172,13 +164,13 @@ impl Agent {
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |asked: PromptRequest,
-                            to: Responder<acp::v1::schema::PromptResponse>,
-                            cx: ConnectionTo<Client>| { prompt.begin_prompt(asked, to, &cx).await },
+                async move |asked: PromptRequest, to: Responder<_>, cx: Editor| {
+                    prompt.begin_prompt(asked, to, &cx).await
+                },
                 on_receive_request!(),
             )
             .on_receive_notification(
-                async move |asked: CancelNotification, _: ConnectionTo<Client>| {
+                async move |asked: CancelNotification, _: Editor| {
                     cancel.sessions.cancel(&asked.session_id);
                     Ok(())
                 },
@@ -206,13 +198,10 @@ impl Agent {
     async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
         let mut given = None;
         let guarded = self.host.runtime().guard().call(Call::surface(name), |rb| async {
-            match work.await {
-                Ok(value) => {
-                    given = Some(value);
-                    rb.success(codes::ok(name))
-                }
-                Err(refusal) => rb.refuse(refusal),
-            }
+            rb.answer(work.await.map(|value| {
+                given = Some(value);
+                codes::ok(name)
+            }))
         });
         let guarded = guarded.await;
         given.ok_or_else(|| protocol_error(&guarded))

@@ -1,6 +1,5 @@
 //! Casting a spell: returns the run's id at once, or the answer if the client waits.
 
-use axum::extract::State;
 use cantrip_service::cantrip::CastReply;
 use cantrip_service::cantrip::canon::Money;
 use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
@@ -9,7 +8,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::{Caller, JsonBody};
 use super::routes::{Routes, doc};
@@ -45,30 +43,30 @@ pub(super) fn money(written: Option<&str>) -> Result<Option<Money>, Refusal> {
     written.map(parse).transpose()
 }
 
-async fn cast(State(http): State<HttpServer>, caller: Caller, JsonBody(casting): JsonBody<Casting>) -> Answer {
+async fn cast(caller: Caller, JsonBody(casting): JsonBody<Casting>) -> Answer {
     let Casting { spell, intent, context, budget, wait } = casting;
     let budget = match money(budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.refusal_reply(refusal).await.into(),
+        Err(refusal) => return caller.http.refusal_reply(refusal).await.into(),
     };
     let ask = CastRequest { context, budget, ..CastRequest::with_intent(intent) };
     let begun = caller.service.begin_cast(&spell, ask).await;
-    started_or_finished(&http, &caller, begun, wait).await
+    started_or_finished(&caller, begun, wait).await
 }
 
 /// Returns the response for a started run: its reply if the client waits, else its id.
-pub(super) async fn started_or_finished(http: &HttpServer, caller: &Caller, begun: StartedCast, wait: bool) -> Answer {
+pub(super) async fn started_or_finished(caller: &Caller, begun: StartedCast, wait: bool) -> Answer {
     let Some(run) = begun.run.filter(|_| !wait) else {
         let CastReply { guarded, .. } = begun.reply().await;
         return guarded.into();
     };
     let view = match caller.service.own_run(run).await {
         Ok(view) => view,
-        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
+        Err(refusal) => return caller.http.run_refusal_reply(run, refusal).await.into(),
     };
     let data = json!({"run_id": run, "entity_id": view.entity_id, "state": view.state});
     let filled = codes::created("run", run.to_string()).data(data);
     let guarded: GuardedReply =
-        http.guard().call(Call::surface("cast").run(run), |rb| async { rb.success(filled) }).await;
+        caller.http.guard().call(Call::surface("cast").run(run), |rb| async { rb.success(filled) }).await;
     guarded.into()
 }

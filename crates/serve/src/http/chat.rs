@@ -5,12 +5,9 @@
 //! client disconnects, the run is cancelled, as a request to a model would be.
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Response};
+use axum::http::Response;
 use axum::response::IntoResponse;
 use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
 use cantrip_service::cantrip::loom::{Ending, Outcome};
@@ -20,14 +17,14 @@ use cantrip_service::cantrip::stream::{
 };
 use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream, Waiting};
 use cantrip_service::{CastRequest, SpellSummary, StartedCast};
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::HttpServer;
 use super::answer::{Answer, AnswerCode};
 use super::extractors::{Caller, JsonBody};
+use super::feeds::event_stream;
 use super::routes::{ResponseKind, RouteDoc, Routes};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -162,16 +159,12 @@ impl Drop for CancelOnDrop {
     }
 }
 
-async fn complete(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    JsonBody(completion): JsonBody<Completion>,
-) -> Response<Body> {
+async fn complete(caller: Caller, JsonBody(completion): JsonBody<Completion>) -> Response<Body> {
     let intent = match intent(&completion.messages) {
         Ok(intent) => intent,
-        Err(refusal) => return Answer::of(http.refusal_reply(refusal).await).into_response(),
+        Err(refusal) => return Answer::of(caller.http.refusal_reply(refusal).await).into_response(),
     };
-    let run = http.host().runtime().new_run_id();
+    let run = caller.http.host().runtime().new_run_id();
     let events = caller.service.follow(run).filter(|_| completion.stream == Some(true));
     let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(intent) };
     let begun = caller.service.begin_cast(&completion.model, ask).await;
@@ -191,7 +184,7 @@ async fn complete(
                 upserts: UpsertStream::of(events, options),
                 begun: Some(begun),
                 patience,
-                redactor: http.guard().redactor().clone(),
+                redactor: caller.http.guard().redactor().clone(),
                 sent: HashMap::new(),
                 told: HashSet::new(),
                 children: HashSet::new(),
@@ -268,22 +261,17 @@ fn complete_response(head: &CompletionHead, run: RunId, reply: CastReply) -> Res
     }
 }
 
-async fn models(State(http): State<HttpServer>, _: Caller) -> axum::Json<Value> {
+async fn models(caller: Caller) -> axum::Json<Value> {
     let model = |card: SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
-    let data: Vec<Value> = http.host().local_service().spells().spells().into_iter().map(model).collect();
+    let data: Vec<Value> = caller.http.host().local_service().spells().spells().into_iter().map(model).collect();
     axum::Json(json!({"object": "list", "data": data}))
 }
 
 fn stream_response(telling: ChatStream) -> Response<Body> {
-    let pieces = stream::unfold(telling, |mut telling| async {
+    event_stream(stream::unfold(telling, |mut telling| async {
         let piece = telling.next().await?;
         Some((piece, telling))
-    });
-    let mut response = Response::new(Body::from_stream(pieces.map(Ok::<_, Infallible>)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    }))
 }
 
 /// The progress of a streamed answer.

@@ -3,7 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::extract::State;
 use cantrip_service::cantrip::loom::ReceiptFilter;
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::{
@@ -16,7 +15,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::HttpServer;
 use super::answer::Answer;
 use super::casts::money;
 use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams, ResourceId};
@@ -122,13 +120,13 @@ struct Publishing {
     definition: String,
 }
 
-async fn publish(State(http): State<HttpServer>, caller: Caller, JsonBody(publishing): JsonBody<Publishing>) -> Answer {
+async fn publish(caller: Caller, JsonBody(publishing): JsonBody<Publishing>) -> Answer {
     match Signature::parse(&publishing.definition, &NoFiles) {
         Ok(signature) => {
             let by = caller.owner.as_str();
             caller.service.add_signature(&signature, SignatureOrigin::Api, by).await.into()
         }
-        Err(fault) => http.refusal_reply(fault.refusal("definition")).await.into(),
+        Err(fault) => caller.http.refusal_reply(fault.refusal("definition")).await.into(),
     }
 }
 
@@ -164,11 +162,11 @@ struct Asking {
     timeout_seconds: Option<u64>,
 }
 
-async fn predict(State(http): State<HttpServer>, caller: Caller, JsonBody(asking): JsonBody<Asking>) -> Answer {
-    http.answer(run_predict(&http, &caller, asking).await).await
+async fn predict(caller: Caller, JsonBody(asking): JsonBody<Asking>) -> Answer {
+    caller.http.answer(run_predict(&caller, asking).await).await
 }
 
-async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Result<GuardedReply, Refusal> {
+async fn run_predict(caller: &Caller, asking: Asking) -> Result<GuardedReply, Refusal> {
     let id: SignatureId = parse_id(&asking.signature)?;
     let artifact = asking.artifact.as_deref().map(parse_id).transpose()?;
     let thread = match asking.thread_id.as_deref().map(parse_id).transpose()? {
@@ -191,7 +189,7 @@ async fn run_predict(http: &HttpServer, caller: &Caller, asking: Asking) -> Resu
     if let Some(seconds) = asking.timeout_seconds {
         how.timeout = Duration::from_secs(seconds);
     }
-    let predictor = http.host().local_service().spells().predictor(&caller.service).await?;
+    let predictor = caller.http.host().local_service().spells().predictor(&caller.service).await?;
     let input = asking.input;
     // The predict continues if the client disconnects: a request with the same key finds it.
     let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });
@@ -216,11 +214,7 @@ struct Receipts {
     most: Option<usize>,
 }
 
-async fn receipts(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    QueryParams(receipts): QueryParams<Receipts>,
-) -> Answer {
+async fn receipts(caller: Caller, QueryParams(receipts): QueryParams<Receipts>) -> Answer {
     let listed = async {
         let page = Paging { after: receipts.after, most: receipts.most }.page()?;
         let run = receipts.run.as_deref().map(parse_id).transpose()?;
@@ -228,7 +222,7 @@ async fn receipts(
         let wanted = ReceiptFilter { run, signature, artifact: None, latest_first: true };
         Ok(caller.service.receipts(wanted, page).await)
     };
-    http.answer(listed.await).await
+    caller.http.answer(listed.await).await
 }
 
 async fn receipt(caller: Caller, PathId(id): PathId<ReceiptId>) -> Answer {
@@ -256,17 +250,13 @@ struct Artifacts {
     most: Option<usize>,
 }
 
-async fn artifacts(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    QueryParams(artifacts): QueryParams<Artifacts>,
-) -> Answer {
+async fn artifacts(caller: Caller, QueryParams(artifacts): QueryParams<Artifacts>) -> Answer {
     let listed = async {
         let page = Paging { after: artifacts.after, most: artifacts.most }.page()?;
         let signature = artifacts.signature.as_deref().map(parse_id).transpose()?;
         Ok(caller.service.artifacts(signature, page).await)
     };
-    http.answer(listed.await).await
+    caller.http.answer(listed.await).await
 }
 
 /// An artifact to add.
@@ -283,7 +273,7 @@ struct Keeping {
     note: Option<String>,
 }
 
-async fn add_artifact(State(http): State<HttpServer>, caller: Caller, JsonBody(keeping): JsonBody<Keeping>) -> Answer {
+async fn add_artifact(caller: Caller, JsonBody(keeping): JsonBody<Keeping>) -> Answer {
     let kept = async {
         let signature = parse_id(&keeping.signature)?;
         let parent = keeping.parent.as_deref().map(parse_id).transpose()?;
@@ -291,7 +281,7 @@ async fn add_artifact(State(http): State<HttpServer>, caller: Caller, JsonBody(k
         let giving = ArtifactUpload { signature, artifact: keeping.artifact, parent, note: keeping.note, by };
         Ok(caller.service.add_artifact(giving).await)
     };
-    http.answer(kept.await).await
+    caller.http.answer(kept.await).await
 }
 
 async fn artifact(caller: Caller, PathId(id): PathId<CompiledId>) -> Answer {
@@ -364,28 +354,13 @@ fn report(_: &mut SchemaGenerator) -> Schema {
     Schema::try_from(either).expect("it is an object")
 }
 
-async fn repoint(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(signature): PathId<SignatureId>,
-    JsonBody(moving): JsonBody<Moving>,
-) -> Answer {
-    http.answer(apply_change(&caller, signature, moving).await).await
+async fn repoint(caller: Caller, PathId(signature): PathId<SignatureId>, JsonBody(moving): JsonBody<Moving>) -> Answer {
+    caller.http.answer(apply_change(&caller, signature, moving).await).await
 }
 
 async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<GuardedReply, Refusal> {
-    let Moving {
-        change,
-        artifact,
-        percent,
-        seed,
-        forced,
-        evaluation,
-        not_worse,
-        cost_percent,
-        expected_version,
-        reason,
-    } = moving;
+    let Moving { change, artifact, percent, seed, forced, evaluation, not_worse, cost_percent, .. } = moving;
+    let (expected_version, reason) = (moving.expected_version, moving.reason);
     // A report that would be ignored is refused.
     if change != Way::Promote && evaluation.is_some() {
         return Err(codes::schema("the body", "/evaluation", "only promoting asks for one").into());

@@ -1,13 +1,11 @@
 //! Entities that stay alive between intents.
 
-use axum::extract::State;
 use cantrip_service::CastRequest;
 use cantrip_service::cantrip::canon::EntityId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::HttpServer;
 use super::answer::Answer;
 use super::casts::{money, started_or_finished};
 use super::extractors::{Caller, JsonBody, PathId};
@@ -67,17 +65,16 @@ struct Sending {
 }
 
 async fn send(
-    State(http): State<HttpServer>,
     caller: Caller,
     PathId(entity): PathId<EntityId>,
     JsonBody(Sending { intent, budget, wait }): JsonBody<Sending>,
 ) -> Answer {
     let budget = match money(budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.refusal_reply(refusal).await.into(),
+        Err(refusal) => return caller.http.refusal_reply(refusal).await.into(),
     };
     let begun = caller.service.begin_send(entity, CastRequest { budget, ..CastRequest::with_intent(intent) }).await;
-    started_or_finished(&http, &caller, begun, wait).await
+    started_or_finished(&caller, begun, wait).await
 }
 
 async fn dispose(caller: Caller, PathId(entity): PathId<EntityId>) -> Answer {

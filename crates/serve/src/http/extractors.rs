@@ -22,9 +22,10 @@ use super::answer::Answer;
 use super::tokens::Bearer;
 use crate::limits::{BODY_BYTES_MAX, LISTED_ITEMS_DEFAULT, LISTED_ITEMS_MAX};
 
-/// The sender of the request.
+/// The sender of the request, and the server that got it.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
+    pub(super) http: HttpServer,
     pub(super) owner: Actor,
     pub(super) service: Service,
 }
@@ -34,7 +35,10 @@ impl FromRequestParts<HttpServer> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpServer) -> Result<Self, Answer> {
         match parts.extensions.get::<Bearer>() {
-            Some(bearer) => Ok(Self { owner: bearer.owner.clone(), service: http.host().service_of(bearer) }),
+            Some(bearer) => {
+                let (owner, service) = (bearer.owner.clone(), http.host().service_of(bearer));
+                Ok(Self { http: http.clone(), owner, service })
+            }
             // Every admitted request has a bearer.
             None => Err(http.refusal_reply(codes::unauthenticated().into()).await.into()),
         }

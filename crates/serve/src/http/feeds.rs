@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
@@ -100,101 +99,87 @@ fn stale(cursor: Seq, oldest: Seq, newest: Seq) -> Refusal {
     codes::cursor_stale(cursor.get(), oldest.get()).data(json!({"newest": newest})).into()
 }
 
-/// The common parts of both feeds.
+/// The connection of a client to one of the two feeds.
 struct Feed {
-    http: HttpServer,
-    run: RunId,
-    view: RunView,
-    permit: OwnedSemaphorePermit,
-}
-
-impl Feed {
-    async fn of(http: &HttpServer, caller: &Caller, run: RunId) -> Result<Self, Refusal> {
-        let view = caller.service.own_run(run).await?;
-        let Ok(permit) = Arc::clone(&http.0.feeds).try_acquire_owned() else {
-            return Err(codes::overloaded("too many feeds are open; close one or try again later").into());
-        };
-        Ok(Self { http: http.clone(), run, view, permit })
-    }
-}
-
-async fn events(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(run): PathId<RunId>,
-    headers: HeaderMap,
-    QueryParams(from): QueryParams<From>,
-) -> Response<Body> {
-    feed_response(&http, run, open_viewer_stream(&http, &caller, run, &headers, &from).await).await
-}
-
-async fn open_viewer_stream(
-    http: &HttpServer,
-    caller: &Caller,
-    run: RunId,
-    headers: &HeaderMap,
-    from: &From,
-) -> Result<Response<Body>, Refusal> {
-    let feed = Feed::of(http, caller, run).await?;
-    let begin = begin(headers, from, feed.view.newest)?;
-    let mut view = http.host().feeds().open_cursor(http.host().runtime(), run);
-    if !view.wait_for_record(feed.view.newest).await {
-        return Err(codes::store_failed("the records of the run cannot be read").into());
-    }
-    if let StartPosition::After(cursor) = begin
-        && view.is_over_after(cursor)
-    {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    if let Err(StaleCursor { oldest }) = view.resume(begin) {
-        let cursor = match begin {
-            StartPosition::After(cursor) => cursor,
-            StartPosition::Start | StartPosition::Tail => Seq::START,
-        };
-        return Err(stale(cursor, oldest, feed.view.newest));
-    }
-    let viewing = ViewerStream {
-        view,
-        stop: http.stopping(),
-        heartbeat: http.options().heartbeat,
-        last: None,
-        redactor: http.guard().redactor().clone(),
-        ended: false,
-        _permit: feed.permit,
-    };
-    Ok(sse_response(stream::unfold(viewing, |mut viewing| async {
-        let text = viewing.next().await?;
-        Some((text, viewing))
-    })))
-}
-
-/// A client that views a run.
-struct ViewerStream {
-    view: FeedCursor,
     stop: watch::Receiver<bool>,
     heartbeat: Duration,
-    last: Option<Seq>,
     redactor: Redactor,
     ended: bool,
     _permit: OwnedSemaphorePermit,
 }
 
+impl Feed {
+    /// Opens the connection and returns it with the run, as the caller may see it.
+    async fn of(caller: &Caller, run: RunId) -> Result<(Self, RunView), Refusal> {
+        let Caller { http, service, .. } = caller;
+        let view = service.own_run(run).await?;
+        let Ok(permit) = Arc::clone(&http.0.feeds).try_acquire_owned() else {
+            return Err(codes::overloaded("too many feeds are open; close one or try again later").into());
+        };
+        let (heartbeat, redactor) = (http.options().heartbeat, http.guard().redactor().clone());
+        Ok((Self { stop: http.stopping(), heartbeat, redactor, ended: false, _permit: permit }, view))
+    }
+
+    fn end(&mut self) -> Option<Bytes> {
+        self.ended = true;
+        Some(Bytes::from_static(b"event: end\ndata: {}\n\n"))
+    }
+}
+
+async fn events(
+    caller: Caller,
+    PathId(run): PathId<RunId>,
+    headers: HeaderMap,
+    QueryParams(from): QueryParams<From>,
+) -> Response<Body> {
+    let opened = async {
+        let (feed, RunView { newest, .. }) = Feed::of(&caller, run).await?;
+        let begin = begin(&headers, &from, newest)?;
+        let mut view = caller.http.host().feeds().open_cursor(caller.http.host().runtime(), run);
+        if !view.wait_for_record(newest).await {
+            return Err(codes::store_failed("the records of the run cannot be read").into());
+        }
+        if let StartPosition::After(cursor) = begin
+            && view.is_over_after(cursor)
+        {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        if let Err(StaleCursor { oldest }) = view.resume(begin) {
+            let cursor = match begin {
+                StartPosition::After(cursor) => cursor,
+                StartPosition::Start | StartPosition::Tail => Seq::START,
+            };
+            return Err(stale(cursor, oldest, newest));
+        }
+        let viewing = ViewerStream { feed, view, last: None };
+        Ok(sse_response(stream::unfold(viewing, |mut viewing| async {
+            let text = viewing.next().await?;
+            Some((text, viewing))
+        })))
+    };
+    feed_response(&caller.http, run, opened.await).await
+}
+
+/// A client that views a run.
+struct ViewerStream {
+    feed: Feed,
+    view: FeedCursor,
+    last: Option<Seq>,
+}
+
 impl ViewerStream {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
+        if self.feed.ended {
             return None;
         }
-        let silent = Instant::now() + self.heartbeat;
+        let silent = Instant::now() + self.feed.heartbeat;
         loop {
             match self.view.next() {
                 Next::Line(line) => {
                     self.last = line.id.or(self.last);
-                    return Some(sse_event(&line, &self.redactor));
+                    return Some(sse_event(&line, &self.feed.redactor));
                 }
-                Next::Over => {
-                    self.ended = true;
-                    return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
-                }
+                Next::Over => return self.feed.end(),
                 // Continues as if the client had reconnected with the last id that it saw. If that id is too old, the
                 // client gets the error when it reconnects.
                 Next::Behind => self.view.resume(self.last.map_or(StartPosition::Start, StartPosition::After)).ok()?,
@@ -204,7 +189,7 @@ impl ViewerStream {
                     }
                     let until = until.map_or(silent, |until| until.min(silent));
                     tokio::select! { biased;
-                        () = wait_for_stop(&mut self.stop) => return None,
+                        () = wait_for_stop(&mut self.feed.stop) => return None,
                         () = self.view.wait_for_change(Some(until)) => {}
                     }
                 }
@@ -226,8 +211,12 @@ async fn feed_response(http: &HttpServer, run: RunId, opened: Result<Response<Bo
 }
 
 fn sse_response(rest: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
-    let mut response = Response::new(Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>)));
+    event_stream(stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]).chain(rest))
+}
+
+/// Returns the response that sends these server-sent events.
+pub(super) fn event_stream(events: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut response = Response::new(Body::from_stream(events.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -235,49 +224,32 @@ fn sse_response(rest: impl futures_util::Stream<Item = Bytes> + Send + 'static) 
 }
 
 async fn records(
-    State(http): State<HttpServer>,
     caller: Caller,
     PathId(run): PathId<RunId>,
     headers: HeaderMap,
     QueryParams(from): QueryParams<From>,
 ) -> Response<Body> {
-    feed_response(&http, run, open_record_stream(&http, &caller, run, &headers, &from).await).await
-}
-
-async fn open_record_stream(
-    http: &HttpServer,
-    caller: &Caller,
-    run: RunId,
-    headers: &HeaderMap,
-    from: &From,
-) -> Result<Response<Body>, Refusal> {
-    let Feed { http, run, view, permit } = Feed::of(http, caller, run).await?;
-    let begin = begin(headers, from, view.newest)?;
-    let oldest = oldest(http.host().runtime().loom(), run).await.map_err(|error| store_refusal(&error))?;
-    let after = match begin {
-        StartPosition::Start => Seq::new(oldest.get().saturating_sub(1)),
-        StartPosition::Tail => view.newest,
-        StartPosition::After(cursor) if cursor.next() < oldest => return Err(stale(cursor, oldest, view.newest)),
-        StartPosition::After(cursor) if cursor == view.newest && !view.state.is_live() => {
-            return Ok(StatusCode::NO_CONTENT.into_response());
-        }
-        StartPosition::After(cursor) => cursor,
+    let opened = async {
+        let (feed, view) = Feed::of(&caller, run).await?;
+        let begin = begin(&headers, &from, view.newest)?;
+        let loom = caller.http.host().runtime().loom().clone();
+        let oldest = oldest(&loom, run).await.map_err(|error| store_refusal(&error))?;
+        let after = match begin {
+            StartPosition::Start => Seq::new(oldest.get().saturating_sub(1)),
+            StartPosition::Tail => view.newest,
+            StartPosition::After(cursor) if cursor.next() < oldest => return Err(stale(cursor, oldest, view.newest)),
+            StartPosition::After(cursor) if cursor == view.newest && !view.state.is_live() => {
+                return Ok(StatusCode::NO_CONTENT.into_response());
+            }
+            StartPosition::After(cursor) => cursor,
+        };
+        let reading = RecordStream { feed, loom, run, after, read: Vec::new() };
+        Ok(sse_response(stream::unfold(reading, |mut reading| async {
+            let text = reading.next().await?;
+            Some((text, reading))
+        })))
     };
-    let reading = RecordStream {
-        loom: http.host().runtime().loom().clone(),
-        run,
-        after,
-        read: Vec::new(),
-        stop: http.stopping(),
-        heartbeat: http.options().heartbeat,
-        redactor: http.guard().redactor().clone(),
-        ended: false,
-        _permit: permit,
-    };
-    Ok(sse_response(stream::unfold(reading, |mut reading| async {
-        let text = reading.next().await?;
-        Some((text, reading))
-    })))
+    feed_response(&caller.http, run, opened.await).await
 }
 
 /// Returns the oldest record of a run that is kept.
@@ -293,24 +265,20 @@ async fn oldest(loom: &AnyLoom, run: RunId) -> Result<Seq, Error> {
 
 /// A client that reads a journal.
 struct RecordStream {
+    feed: Feed,
     loom: AnyLoom,
     run: RunId,
     after: Seq,
     /// The records that were read and not sent yet, the last one first.
     read: Vec<Record>,
-    stop: watch::Receiver<bool>,
-    heartbeat: Duration,
-    redactor: Redactor,
-    ended: bool,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl RecordStream {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
+        if self.feed.ended {
             return None;
         }
-        let silent = Instant::now() + self.heartbeat;
+        let silent = Instant::now() + self.feed.heartbeat;
         loop {
             if let Some(record) = self.read.pop() {
                 self.after = record.seq;
@@ -328,12 +296,11 @@ impl RecordStream {
                 continue;
             }
             if over {
-                self.ended = true;
-                return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
+                return self.feed.end();
             }
             let grown = tokio::time::timeout_at(silent, self.loom.wait_for_growth(self.run, self.after));
             tokio::select! { biased;
-                () = wait_for_stop(&mut self.stop) => return None,
+                () = wait_for_stop(&mut self.feed.stop) => return None,
                 grown = grown => match grown {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => return self.failure_event(&error),
@@ -368,7 +335,7 @@ impl RecordStream {
         let payload: Value = serde_json::from_str(&record.payload).unwrap_or_default();
         let data = json!({
             "run_id": record.run, "seq": record.seq, "type": record.kind.as_str(), "at": record.at,
-            "epoch": record.epoch, "payload": self.redactor.redact_value(&payload), "event_hash": record.hash,
+            "epoch": record.epoch, "payload": self.feed.redactor.redact_value(&payload), "event_hash": record.hash,
         });
         // Another version may have chosen this kind; it must not contain a line end.
         let kind: String = record.kind.as_str().chars().filter(|char| !char.is_control()).collect();

@@ -1,6 +1,5 @@
 //! Money: authorizations, reservations, spending and reconciliation.
 
-use axum::extract::State;
 use cantrip_service::ChangeReason;
 use cantrip_service::cantrip::canon::{Currency, Money, Timestamp};
 use cantrip_service::cantrip::loom::ReservationFilter as Reserved;
@@ -11,7 +10,6 @@ use cantrip_service::cantrip::spend::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::HttpServer;
 use super::answer::Answer;
 use super::contracts::parse_id;
 use super::extractors::{Caller, JsonBody, Page, Paging, PathId, QueryParams, ResourceId};
@@ -81,12 +79,12 @@ struct Authorizing {
     reason: String,
 }
 
-async fn authorize(State(http): State<HttpServer>, caller: Caller, JsonBody(told): JsonBody<Authorizing>) -> Answer {
+async fn authorize(caller: Caller, JsonBody(told): JsonBody<Authorizing>) -> Answer {
     let given = async {
         let because = ChangeReason { actor: caller.owner.clone(), reason: told.reason.clone() };
         Ok(caller.service.authorize(terms(told)?, because).await)
     };
-    http.answer(given.await).await
+    caller.http.answer(given.await).await
 }
 
 fn at<E: std::fmt::Display>(path: &str) -> impl Fn(E) -> Refusal {
@@ -177,11 +175,7 @@ struct Reservations {
     most: Option<usize>,
 }
 
-async fn reservations(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    QueryParams(told): QueryParams<Reservations>,
-) -> Answer {
+async fn reservations(caller: Caller, QueryParams(told): QueryParams<Reservations>) -> Answer {
     let listed = async {
         let page = Paging { after: told.after, most: told.most }.page()?;
         let authorization = told.authorization.as_deref().map(parse_id).transpose()?;
@@ -194,7 +188,7 @@ async fn reservations(
         });
         Ok(caller.service.reservations(Reserved { authorization, run, state }, page).await)
     };
-    http.answer(listed.await).await
+    caller.http.answer(listed.await).await
 }
 
 /// The cost of a call of unknown outcome, as somebody found it out.
@@ -208,7 +202,6 @@ struct Finding {
 }
 
 async fn reconcile(
-    State(http): State<HttpServer>,
     caller: Caller,
     PathId(id): PathId<ReservationId>,
     JsonBody(Finding { paid, reason }): JsonBody<Finding>,
@@ -221,7 +214,7 @@ async fn reconcile(
         Ok(caller.service.reconcile(id, verdict, ChangeReason { actor: caller.owner.clone(), reason }).await)
     }
     .await;
-    http.answer(found).await
+    caller.http.answer(found).await
 }
 
 async fn verify(caller: Caller) -> Answer {

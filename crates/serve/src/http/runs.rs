@@ -1,6 +1,5 @@
 //! Runs: the results of casts, and the actions that a user can take on them.
 
-use axum::extract::State;
 use cantrip_service::ForkRequest;
 use cantrip_service::cantrip::canon::{ApprovalId, Money, RunId, TurnId};
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
@@ -9,7 +8,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::HttpServer;
 use super::answer::Answer;
 use super::casts::{money, started_or_finished};
 use super::extractors::{Caller, JsonBody, Page, Paging, PathId};
@@ -83,15 +81,10 @@ struct Decision {
     reason: Option<String>,
 }
 
-async fn approve(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(run): PathId<RunId>,
-    JsonBody(decision): JsonBody<Decision>,
-) -> Answer {
+async fn approve(caller: Caller, PathId(run): PathId<RunId>, JsonBody(decision): JsonBody<Decision>) -> Answer {
     let chosen = match selected_approvals(&caller, run, decision.approval.as_deref()).await {
         Ok(chosen) => chosen,
-        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
+        Err(refusal) => return caller.http.run_refusal_reply(run, refusal).await.into(),
     };
     let mut last: Option<GuardedReply> = None;
     for approval in chosen {
@@ -110,7 +103,7 @@ async fn approve(
     caller.service.resume_after_decision(run);
     match last {
         Some(guarded) => guarded.into(),
-        None => http.run_refusal_reply(run, nothing_pending(run)).await.into(),
+        None => caller.http.run_refusal_reply(run, nothing_pending(run)).await.into(),
     }
 }
 
@@ -121,10 +114,7 @@ async fn selected_approvals(caller: &Caller, run: RunId, only: Option<&str>) -> 
         None if all.is_empty() => Err(nothing_pending(run)),
         None => Ok(all),
         // The decision itself checks whether the call still waits.
-        Some(only) => match only.parse() {
-            Ok(only) => Ok(vec![only]),
-            Err(_) => Err(codes::not_found("approval", only).into()),
-        },
+        Some(only) => only.parse().map(|only| vec![only]).map_err(|_| codes::not_found("approval", only).into()),
     }
 }
 
@@ -160,23 +150,15 @@ struct Fork {
     wait: bool,
 }
 
-async fn fork(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(run): PathId<RunId>,
-    JsonBody(fork): JsonBody<Fork>,
-) -> Answer {
+async fn fork(caller: Caller, PathId(run): PathId<RunId>, JsonBody(fork): JsonBody<Fork>) -> Answer {
     let at = match turn_of(&caller, run, fork.turn.as_deref()).await {
         Ok(at) => at,
-        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
+        Err(refusal) => return caller.http.run_refusal_reply(run, refusal).await.into(),
     };
-    let fresh = match fork.environment {
-        Surroundings::Restored => false,
-        Surroundings::Fresh => true,
-    };
+    let fresh = fork.environment == Surroundings::Fresh;
     let branch = ForkRequest { intent: fork.intent.map(Into::into), fresh, ..ForkRequest::default() };
     let begun = caller.service.begin_fork(at, branch).await;
-    started_or_finished(&http, &caller, begun, fork.wait).await
+    started_or_finished(&caller, begun, fork.wait).await
 }
 
 /// Returns the named turn, which must belong to this run, or the last turn of its root.
@@ -204,13 +186,12 @@ struct Resumption {
 }
 
 async fn resume(
-    State(http): State<HttpServer>,
     caller: Caller,
     PathId(run): PathId<RunId>,
     JsonBody(Resumption { wait }): JsonBody<Resumption>,
 ) -> Answer {
     let begun = caller.service.begin_resume(run, Cancel::new()).await;
-    started_or_finished(&http, &caller, begun, wait).await
+    started_or_finished(&caller, begun, wait).await
 }
 
 /// How to continue a run that was stopped by a limit.
@@ -227,15 +208,10 @@ struct Continuation {
     wait: bool,
 }
 
-async fn continue_run(
-    State(http): State<HttpServer>,
-    caller: Caller,
-    PathId(run): PathId<RunId>,
-    JsonBody(told): JsonBody<Continuation>,
-) -> Answer {
+async fn continue_run(caller: Caller, PathId(run): PathId<RunId>, JsonBody(told): JsonBody<Continuation>) -> Answer {
     let budget: Option<Money> = match money(told.budget.as_deref()) {
         Ok(budget) => budget,
-        Err(refusal) => return http.run_refusal_reply(run, refusal).await.into(),
+        Err(refusal) => return caller.http.run_refusal_reply(run, refusal).await.into(),
     };
     let mut continuing = ContinueOptions::new();
     if let Some(turns) = told.max_turns {
@@ -245,5 +221,5 @@ async fn continue_run(
         continuing = continuing.budget(budget);
     }
     let begun = caller.service.begin_continue(run, continuing, Cancel::new()).await;
-    started_or_finished(&http, &caller, begun, told.wait).await
+    started_or_finished(&caller, begun, told.wait).await
 }

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::HeaderName;
 use axum::http::header::CONTENT_TYPE;
-use cantrip_service::cantrip::reply::{AnyCode, Call, GuardedReply, codes, registry};
+use cantrip_service::cantrip::reply::{AnyCode, Call, codes, registry};
 use serde_json::{Map, Value, json};
 
 use super::HttpServer;
@@ -46,16 +46,8 @@ async fn all_codes(State(http): State<HttpServer>, _: Caller) -> Answer {
 
 async fn crystals(State(http): State<HttpServer>, _: Caller) -> Answer {
     let known = http.host().local_service().spells().crystals();
-    let guarded: GuardedReply = http
-        .guard()
-        .call(Call::surface("crystals"), |rb| async {
-            match known {
-                Ok(known) => rb.success(codes::read("crystals").value(known)),
-                Err(refusal) => rb.refuse(refusal),
-            }
-        })
-        .await;
-    guarded.into()
+    let known = known.map(|known| codes::read("crystals").value(known));
+    http.guard().call(Call::surface("crystals"), |rb| async { rb.answer(known) }).await.into()
 }
 
 async fn spells(State(http): State<HttpServer>, _: Caller) -> Answer {

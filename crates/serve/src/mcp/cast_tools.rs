@@ -11,14 +11,13 @@ use cantrip_service::cantrip::{Cancel, CastReply, HumanDecision, PendingApproval
 use cantrip_service::contracts::PredictOptions;
 use cantrip_service::{CastRequest, ForkRequest, StartedCast};
 use rmcp::model::{
-    CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, ProgressNotificationParam, ProtocolVersion,
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
+    InputRequests, InputRequiredResult, InputResponses, ProgressNotificationParam, ProtocolVersion,
 };
-use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Caller, McpServer, tool_result, tools};
+use super::{Caller, McpContext, McpServer, ToolResult, tool_result, tools};
 
 /// The field of a form that holds the decision.
 const DECISION: &str = "decision";
@@ -37,12 +36,7 @@ fn money(written: Option<&str>) -> Result<Option<Money>, Refusal> {
 }
 
 impl McpServer {
-    pub(super) async fn cast(
-        &self,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-        asked: tools::Cast,
-    ) -> Result<CallToolResponse, Refusal> {
+    pub(super) async fn cast(&self, caller: &Caller, context: &McpContext, asked: tools::Cast) -> ToolResult {
         let run = self.host.runtime().new_run_id();
         let events = caller.service.follow(run);
         let ask = CastRequest {
@@ -55,58 +49,33 @@ impl McpServer {
         self.follow(caller, context, events, begun).await
     }
 
-    pub(super) async fn send(
-        &self,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-        asked: tools::Send,
-    ) -> Result<CallToolResponse, Refusal> {
+    pub(super) async fn send(&self, caller: &Caller, context: &McpContext, asked: tools::Send) -> ToolResult {
         let entity: EntityId = id("entity", &asked.entity)?;
         caller.service.own_entity(entity).await?;
         let run = self.host.runtime().new_run_id();
         let events = caller.service.follow(run);
-        let begun = caller
-            .service
-            .begin_send(entity, CastRequest { run: Some(run), ..CastRequest::with_intent(asked.intent) })
-            .await;
+        let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(asked.intent) };
+        let begun = caller.service.begin_send(entity, ask).await;
         self.follow(caller, context, events, begun).await
     }
 
-    pub(super) async fn resume(
-        &self,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-        asked: tools::RunArguments,
-    ) -> Result<CallToolResponse, Refusal> {
+    pub(super) async fn resume(&self, caller: &Caller, context: &McpContext, asked: tools::RunArguments) -> ToolResult {
         let run = caller.service.own_run(id("run", &asked.run)?).await?.run_id;
         self.resume_followed(caller, context, run).await
     }
 
-    async fn resume_followed(
-        &self,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-        run: RunId,
-    ) -> Result<CallToolResponse, Refusal> {
+    async fn resume_followed(&self, caller: &Caller, context: &McpContext, run: RunId) -> ToolResult {
         let events = caller.service.follow(run);
         let begun = caller.service.begin_resume(run, Cancel::new()).await;
         self.follow(caller, context, events, begun).await
     }
 
-    pub(super) async fn fork(
-        &self,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-        asked: tools::Fork,
-    ) -> Result<CallToolResponse, Refusal> {
+    pub(super) async fn fork(&self, caller: &Caller, context: &McpContext, asked: tools::Fork) -> ToolResult {
         let at: TurnId = id("turn", &asked.turn)?;
         caller.service.own_turn(at).await?;
         let run = self.host.runtime().new_run_id();
         let events = caller.service.follow(run);
-        let fresh = match asked.environment {
-            tools::Surroundings::Restored => false,
-            tools::Surroundings::Fresh => true,
-        };
+        let fresh = matches!(asked.environment, tools::Surroundings::Fresh);
         let branch =
             ForkRequest { intent: asked.intent.map(Into::into), fresh, run: Some(run), ..ForkRequest::default() };
         let begun = caller.service.begin_fork(at, branch).await;
@@ -121,7 +90,7 @@ impl McpServer {
     pub(super) async fn predict(
         &self,
         caller: &Caller,
-        context: &RequestContext<RoleServer>,
+        context: &McpContext,
         asked: tools::Predict,
     ) -> Result<GuardedReply, Refusal> {
         let signature =
@@ -159,10 +128,10 @@ impl McpServer {
     async fn follow(
         &self,
         caller: &Caller,
-        context: &RequestContext<RoleServer>,
+        context: &McpContext,
         events: Option<mpsc::Receiver<StreamEvent>>,
         begun: StartedCast,
-    ) -> Result<CallToolResponse, Refusal> {
+    ) -> ToolResult {
         let cancel = begun.cancel.clone();
         let reply = {
             let working = async {
@@ -187,7 +156,7 @@ impl McpServer {
         Ok(tool_result(reply.guarded).into())
     }
 
-    async fn report_progress(&self, context: &RequestContext<RoleServer>, events: mpsc::Receiver<StreamEvent>) {
+    async fn report_progress(&self, context: &McpContext, events: mpsc::Receiver<StreamEvent>) {
         let token = context.meta.get_progress_token();
         let mut upserts = UpsertStream::of(events, Options { announce_arguments: true, ..Options::default() });
         let mut steps = 0_u32;
@@ -205,7 +174,7 @@ impl McpServer {
     async fn approval_request(
         &self,
         caller: &Caller,
-        context: &RequestContext<RoleServer>,
+        context: &McpContext,
         reply: &CastReply,
     ) -> Result<Option<InputRequiredResult>, Refusal> {
         let newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
@@ -221,10 +190,10 @@ impl McpServer {
     pub(super) async fn continue_after_input(
         &self,
         caller: &Caller,
-        context: &RequestContext<RoleServer>,
+        context: &McpContext,
         state: &str,
         responses: InputResponses,
-    ) -> Result<CallToolResponse, Refusal> {
+    ) -> ToolResult {
         // The returned state is only an id and proves nothing: the run must belong to the caller, and must be waiting.
         let run = caller.service.own_run(id("run", state)?).await?.run_id;
         let person = Actor::new("person behind the client").map_err(|_| codes::crash())?;

@@ -54,6 +54,12 @@ impl fmt::Debug for McpServer {
     }
 }
 
+/// The context of a request.
+type McpContext = RequestContext<RoleServer>;
+type McpResult<T> = Result<T, ErrorData>;
+/// The response of a tool, or the refusal that becomes one.
+type ToolResult = Result<CallToolResponse, Refusal>;
+
 impl McpServer {
     /// Creates a server on this host. `owner` is the caller over pipes; over HTTP the caller is the owner of the
     /// request's token, if it has one.
@@ -89,7 +95,7 @@ impl McpServer {
     }
 
     /// Returns the caller of a request.
-    fn caller_of(&self, context: &RequestContext<RoleServer>) -> Caller {
+    fn caller_of(&self, context: &McpContext) -> Caller {
         let parts = context.extensions.get::<Parts>();
         let carried = parts.and_then(|parts| parts.extensions.get::<Bearer>());
         let (owner, service) = match carried {
@@ -114,13 +120,8 @@ impl McpServer {
     ) -> GuardedReply {
         let call = Call::surface(name.as_str()).trace_context(caller.trace.clone());
         let guard = self.host.runtime().guard();
-        let answered = guard.call(call, |rb| async {
-            match told.await {
-                Ok(value) => rb.success(codes::read(name.as_str()).value(value.into())),
-                Err(refusal) => rb.refuse(refusal),
-            }
-        });
-        answered.await
+        let read = |value: T| codes::read(name.as_str()).value(value.into());
+        guard.call(call, |rb| async { rb.answer(told.await.map(read)) }).await
     }
 
     async fn refusal_reply(&self, caller: &Caller, name: &str, refusal: Refusal) -> GuardedReply {
@@ -128,16 +129,10 @@ impl McpServer {
         self.host.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
     }
 
-    async fn run_tool(
-        &self,
-        name: ToolName,
-        request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-    ) -> CallToolResponse {
+    async fn run_tool(&self, name: ToolName, request: CallToolRequestParams, context: &McpContext) -> CallToolResponse {
         let caller = self.caller_of(context);
-        match cantrip_trace::scope(caller.trace.clone(), Box::pin(self.dispatch_tool(name, request, context, &caller)))
-            .await
-        {
+        let response = Box::pin(self.dispatch_tool(name, request, context, &caller));
+        match cantrip_trace::scope(caller.trace.clone(), response).await {
             Ok(response) => response,
             Err(refusal) => tool_result(self.refusal_reply(&caller, name.as_str(), refusal).await).into(),
         }
@@ -147,15 +142,14 @@ impl McpServer {
         &self,
         name: ToolName,
         request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
+        context: &McpContext,
         caller: &Caller,
-    ) -> Result<CallToolResponse, Refusal> {
+    ) -> ToolResult {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         // A request with the user's answers continues the run that asked for them.
         if let Some(state) = &request.request_state {
-            return self
-                .continue_after_input(caller, context, state, request.input_responses.unwrap_or_default())
-                .await;
+            let responses = request.input_responses.unwrap_or_default();
+            return self.continue_after_input(caller, context, state, responses).await;
         }
         let guarded = match name {
             ToolName::Spells => {
@@ -244,11 +238,7 @@ impl ServerHandler for McpServer {
         )
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: McpContext) -> McpResult<ListToolsResult> {
         Ok(ListToolsResult::with_all_items(ToolName::ALL.into_iter().map(ToolName::tool).collect()))
     }
 
@@ -256,11 +246,7 @@ impl ServerHandler for McpServer {
         ToolName::parse(name).map(ToolName::tool)
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+    async fn call_tool(&self, request: CallToolRequestParams, context: McpContext) -> McpResult<CallToolResponse> {
         let Some(name) = ToolName::parse(&request.name) else {
             let caller = self.caller_of(&context);
             let refusal = codes::not_found("tool", request.name.to_string()).into();
@@ -270,28 +256,20 @@ impl ServerHandler for McpServer {
     }
 
     /// Prompts are not supported: the method is answered as unknown.
-    async fn list_prompts(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: McpContext) -> McpResult<ListPromptsResult> {
         Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
     }
 
     /// Completions are not supported either.
-    async fn complete(
-        &self,
-        _: CompleteRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<CompleteResult, ErrorData> {
+    async fn complete(&self, _: CompleteRequestParams, _: McpContext) -> McpResult<CompleteResult> {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
     async fn list_resources(
         &self,
         request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
+        context: McpContext,
+    ) -> McpResult<ListResourcesResult> {
         let caller = self.caller_of(&context);
         match self.resources(&caller, request.and_then(|request| request.cursor)).await {
             Ok(listed) => Ok(listed),
@@ -302,16 +280,16 @@ impl ServerHandler for McpServer {
     async fn list_resource_templates(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        _: McpContext,
+    ) -> McpResult<ListResourceTemplatesResult> {
         Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
     }
 
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
+        context: McpContext,
+    ) -> McpResult<ReadResourceResponse> {
         let caller = self.caller_of(&context);
         match self.resource(&caller, &request.uri).await {
             Ok(result) => Ok(result.into()),

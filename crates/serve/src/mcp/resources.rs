@@ -32,6 +32,9 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![thread, receipt, trace]
 }
 
+/// Some resources, and the cursor of the next ones.
+type ResourcePage = (Vec<Resource>, Option<String>);
+
 impl McpServer {
     /// Returns the threads of the latest runs, then the receipts, page by page.
     pub(super) async fn resources(
@@ -39,12 +42,8 @@ impl McpServer {
         caller: &Caller,
         cursor: Option<String>,
     ) -> Result<ListResourcesResult, Refusal> {
-        let invalid = || {
-            Refusal::from(codes::cursor_invalid(
-                cursor.clone().unwrap_or_default(),
-                "this server issued no such cursor",
-            ))
-        };
+        let shown = cursor.clone().unwrap_or_default();
+        let invalid = || Refusal::from(codes::cursor_invalid(shown.as_str(), "this server issued no such cursor"));
         let (of_receipts, after) = match cursor.as_deref().map(|cursor| cursor.split_once(':').unwrap_or((cursor, "")))
         {
             None => (false, None),
@@ -61,11 +60,7 @@ impl McpServer {
         Ok(listed)
     }
 
-    async fn list_threads(
-        &self,
-        caller: &Caller,
-        page: PageRequest,
-    ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+    async fn list_threads(&self, caller: &Caller, page: PageRequest) -> Result<ResourcePage, Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.host.runtime().loom();
         let runs = caller.service.own_latest_runs(None, page).await?;
@@ -91,11 +86,7 @@ impl McpServer {
         Ok((resources, Some(runs.next.map_or_else(|| "receipts:".to_owned(), |next| format!("threads:{next}")))))
     }
 
-    async fn list_receipts(
-        &self,
-        caller: &Caller,
-        page: PageRequest,
-    ) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+    async fn list_receipts(&self, caller: &Caller, page: PageRequest) -> Result<ResourcePage, Refusal> {
         // A store without receipts has none to list.
         if !caller.service.keeps_receipts().await? {
             return Ok((Vec::new(), None));
@@ -104,14 +95,10 @@ impl McpServer {
         let mut resources = Vec::new();
         for row in &found.items {
             let about = receipt_json(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
-            resources.push(
-                Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string())
-                    .with_description(about.map_or_else(
-                        || "receipt of a cast".to_owned(),
-                        |signature| format!("receipt of a predict of {signature}"),
-                    ))
-                    .with_mime_type(JSON),
-            );
+            let about = about.map(|signature| format!("receipt of a predict of {signature}"));
+            let about = about.unwrap_or_else(|| "receipt of a cast".to_owned());
+            let resource = Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string());
+            resources.push(resource.with_description(about).with_mime_type(JSON));
         }
         Ok((resources, found.next.map(|next| format!("receipts:{next}"))))
     }

@@ -46,61 +46,60 @@ impl ToolName {
     ];
 
     pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Spells => "spells",
-            Self::Cast => "cast",
-            Self::Send => "send",
-            Self::Resume => "resume",
-            Self::Cancel => "cancel",
-            Self::Fork => "fork",
-            Self::Predict => "predict",
-            Self::Signatures => "signatures",
-            Self::Runs => "runs",
-            Self::Run => "run",
-            Self::Thread => "thread",
-            Self::Turn => "turn",
-            Self::Receipts => "receipts",
-            Self::Spend => "spend_status",
-            Self::Codes => "codes",
-        }
+        self.words().0
     }
 
     pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    const fn title_and_description(self) -> (&'static str, &'static str) {
+    /// Returns the name, the title and the description of the tool.
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Spells => {
-                ("Spells", "Lists the spells that can be cast: each is an agent with a model, tools and limits.")
-            }
+            Self::Spells => (
+                "spells",
+                "Spells",
+                "Lists the spells that can be cast: each is an agent with a model, tools and limits.",
+            ),
             Self::Cast => (
+                "cast",
                 "Cast a spell",
                 "Casts a spell on an intent and waits for its answer. If a call needs a person's approval, the run \
                  waits: the reply says so, and `resume` continues the run once somebody has decided.",
             ),
-            Self::Send => {
-                ("Send to an entity", "Sends a further intent to an entity that was cast before. It keeps its history.")
-            }
-            Self::Resume => {
-                ("Resume a run", "Resumes a run that waits, or whose process has ended, and waits for its answer.")
-            }
-            Self::Cancel => ("Cancel a run", "Requests the cancellation of a run. Its records are kept."),
+            Self::Send => (
+                "send",
+                "Send to an entity",
+                "Sends a further intent to an entity that was cast before. It keeps its history.",
+            ),
+            Self::Resume => (
+                "resume",
+                "Resume a run",
+                "Resumes a run that waits, or whose process has ended, and waits for its answer.",
+            ),
+            Self::Cancel => ("cancel", "Cancel a run", "Requests the cancellation of a run. Its records are kept."),
             Self::Fork => (
+                "fork",
                 "Fork a thread",
                 "Forks a thread after a turn, with a new intent or its own. Completed calls are not executed again.",
             ),
-            Self::Predict => {
-                ("Predict", "Runs one model call by a signature; the output matches its schema and has a receipt.")
-            }
-            Self::Signatures => ("Signatures", "Lists the signatures that `predict` can use."),
-            Self::Runs => ("Runs", "Lists runs, newest first."),
-            Self::Run => ("A run", "Shows a run: its state, its entity, and the calls that wait for a person."),
-            Self::Thread => ("A thread", "Shows a thread turn by turn: texts, calls, results and costs."),
-            Self::Turn => ("A turn", "Shows one turn."),
-            Self::Receipts => ("Receipts", "Lists the receipts of predicts, or shows one."),
-            Self::Spend => ("Spend status", "Shows the remaining, reserved and spent amounts of each authorization."),
-            Self::Codes => ("Codes", "Explains the codes of replies: all of them, or one."),
+            Self::Predict => (
+                "predict",
+                "Predict",
+                "Runs one model call by a signature; the output matches its schema and has a receipt.",
+            ),
+            Self::Signatures => ("signatures", "Signatures", "Lists the signatures that `predict` can use."),
+            Self::Runs => ("runs", "Runs", "Lists runs, newest first."),
+            Self::Run => ("run", "A run", "Shows a run: its state, its entity, and the calls that wait for a person."),
+            Self::Thread => ("thread", "A thread", "Shows a thread turn by turn: texts, calls, results and costs."),
+            Self::Turn => ("turn", "A turn", "Shows one turn."),
+            Self::Receipts => ("receipts", "Receipts", "Lists the receipts of predicts, or shows one."),
+            Self::Spend => (
+                "spend_status",
+                "Spend status",
+                "Shows the remaining, reserved and spent amounts of each authorization.",
+            ),
+            Self::Codes => ("codes", "Codes", "Explains the codes of replies: all of them, or one."),
         }
     }
 
@@ -189,7 +188,7 @@ impl ToolName {
 
     /// Returns the definition of the tool for clients.
     pub(super) fn tool(self) -> Tool {
-        let (title, about) = self.title_and_description();
+        let (name, title, about) = self.words();
         let (properties, required) = self.arguments();
         let schema = json!({"type": "object", "properties": properties, "required": required,
             "additionalProperties": false});
@@ -198,7 +197,7 @@ impl ToolName {
             .destructive(!self.only_reads())
             .idempotent(self.only_reads())
             .open_world(!self.only_reads());
-        Tool::new(self.as_str(), about, object(schema))
+        Tool::new(name, about, object(schema))
             .with_title(title)
             .with_raw_output_schema(object(envelope_schema()))
             .with_annotations(annotations)
